@@ -14,7 +14,7 @@ test test-full durations coverage: export OPENBLAS_NUM_THREADS := 1
 test test-full durations coverage: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL:
-.PHONY: demo test test-full durations test-pythons test-tfdata simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build locked lock release audit clean bench-attacks
+.PHONY: demo test test-full durations test-pythons test-tfdata test-frameworks simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build locked lock release audit clean bench-attacks
 demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 # The hundred slowest tests of `make test`, in a file that git ignores.
@@ -23,6 +23,8 @@ test-full: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) --full $(ARGS)
 # The fast part of the tests on each version of Python that this machine has: tools/bring_python.py brings others.
 test-pythons: ; $(PYTHON) -m tools.test_pythons $(ARGS)
 test-tfdata: .venv-tfdata/.ready ; ZMQDATA_CHAINS=$${ZMQDATA_CHAINS:-5000} .venv-tfdata/bin/python -m pytest tests/tfdata $(ARGS)
+# Programs of torch, torchrun and a notebook, on real processes: never in .ci/run.
+test-frameworks: .venv-frameworks/.ready ; .venv-frameworks/bin/python -m pytest tests/frameworks $(ARGS)
 fuzz: .venv/.dev-ready ; $(BIN)/python tools/fuzz.py $(ARGS)
 simulate: .venv/.dev-ready ; $(BIN)/python tools/simulate.py $(ARGS)
 coverage: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) -m 'not realprocess' --cov --cov-context=test --cov-report= $(ARGS) $$($(BIN)/python tools/own_coverage.py --tests) && $(BIN)/python tools/own_coverage.py
@@ -43,7 +45,7 @@ lock: .venv-lock/.ready ; .venv-lock/bin/uv pip compile --quiet --universal --py
 # Everything up to the tag, in docs/releasing.md: make release VERSION=x.y.z
 release: .venv-lock/.ready ; .venv-lock/bin/python -m tools.release $(VERSION) $(ARGS)
 audit: .venv-lock/.ready ; .venv-lock/bin/python tools/audit.py $(LOCK)
-clean: ; rm -rf .venv .venv-tfdata .venv-bench .venv-lock .venv-pythons build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .durations.txt
+clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-bench .venv-lock .venv-pythons build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .durations.txt
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 14) else f"zmqdata needs Python 3.10 to 3.14, and $(PYTHON) is {v[0]}.{v[1]}; try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
@@ -70,6 +72,11 @@ clean: ; rm -rf .venv .venv-tfdata .venv-bench .venv-lock .venv-pythons build di
 .venv-tfdata/.ready: pyproject.toml setup.py
 	@test -x .venv-tfdata/bin/python || $(PYTHON) -m venv .venv-tfdata
 	.venv-tfdata/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,tfdata]"
+	@touch $@
+
+.venv-frameworks/.ready: pyproject.toml setup.py
+	@test -x .venv-frameworks/bin/python || $(PYTHON) -m venv .venv-frameworks
+	.venv-frameworks/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,frameworks]"
 	@touch $@
 
 .venv-bench/.ready: pyproject.toml setup.py

@@ -34,8 +34,8 @@ def beginning(tasks: int) -> Iterator[u.Update]:
         "d" * 64, "fingerprint", (IndexSplits(None),), "", None, -1, None, "3.11", "0"
     )
     yield u.RegisterDatasetUpdate("dataset", description)
-    yield u.CreateJobUpdate(JobParameters("job", "dataset", "DYNAMIC"))
-    yield u.CreateIterationUpdate(2000, "job", 0, 7)
+    yield u.BeginIncarnationUpdate(1, JobParameters("job", "dataset", "DYNAMIC"))
+    yield u.CreateIterationUpdate(2000, 1, 0, 7)
     for worker in range(WORKERS):
         yield u.AddWorkerUpdate(f"worker-{worker}", f"tcp://10.0.0.{worker}:5050", (), "3.11")
     for task in range(4000, 4000 + tasks):

@@ -197,8 +197,8 @@ def measure_cut(number: int) -> dict[str, float]:
 
 def hosted_tasks(dataset: str, tasks: int) -> Iterator[u.Update]:
     """Yield the updates of a job with ``tasks`` tasks on a hundred workers."""
-    yield u.CreateJobUpdate(JobParameters("job", dataset, "DYNAMIC"))
-    yield u.CreateIterationUpdate(2000, "job", 0, 7)
+    yield u.BeginIncarnationUpdate(1, JobParameters("job", dataset, "DYNAMIC"))
+    yield u.CreateIterationUpdate(2000, 1, 0, 7)
     for one in range(100):
         yield u.AddWorkerUpdate(f"worker-{one}", f"tcp://10.0.0.{one}:1", (), "3.11")
     for task in range(10**6, 10**6 + tasks):

@@ -6,7 +6,7 @@ import threading
 
 import zmq
 
-FIRST_FRAME = b"ZD2"
+FIRST_FRAME = b"ZD3"
 
 
 class ForeignDispatcher:

@@ -89,7 +89,7 @@ def test_the_state_of_a_server_is_described() -> None:
                 keys |= {
                     name
                     for row in found.get(key, [])
-                    for one in row.get("splits", [])
+                    for one in [*row.get("splits", []), *row.get("readers", [])]
                     for name in one
                 }
                 assert keys == told.get(key, set())

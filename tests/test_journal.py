@@ -17,11 +17,11 @@ from zmqdata.errors import DataLossError, FailedPreconditionError
 from zmqdata.journal import MARK, SEARCHED, SNAPSHOT_RECORD, JournalEncoder, Replay, read_journal
 
 SALT = 0x1234_5678
-SNAPSHOT: list[u.AnyUpdate] = [u.BeginLifeUpdate(1, 7, 1000, 2000, 4000)]
+SNAPSHOT: list[u.AnyUpdate] = [u.BeginLifeUpdate(1, 7, 1000, 2000, 4000, 1)]
 TURNS: list[list[u.AnyUpdate]] = [
     [u.CloseClientUpdate("client"), u.CloseTaskListUpdate(2000)],
     [u.DeliverUpdate(4000, ((0, 5), (7, 9)))],
-    [u.EndTaskUpdate(4000, 9), u.RemoveTaskUpdate(4000), u.RemoveJobUpdate("job")],
+    [u.EndTaskUpdate(4000, 9), u.RemoveTaskUpdate(4000), u.CollectIncarnationUpdate(1)],
 ]
 
 
@@ -160,9 +160,9 @@ def test_a_later_schema_is_refused() -> None:
     """A later version's journal is left unchanged, and the error has the remedy."""
     with pytest.raises(
         FailedPreconditionError,
-        match="later version of zmqdata: it has schema 1, and this version supports up to 0",
+        match="later version of zmqdata: it has schema 2, and this version supports up to 1",
     ):
-        read(CONTENT, schema=0)
+        read(CONTENT, schema=1)
 
 
 def test_an_earlier_schema_is_migrated() -> None:
@@ -176,11 +176,20 @@ def test_an_earlier_schema_is_migrated() -> None:
         old = update.get("iteration")
         return update if old is None else {**update, "iteration": old * 2}
 
-    found = read(CONTENT, schema=3, migrations={1: rename, 2: again})[1]
+    found = read(CONTENT, schema=4, migrations={2: rename, 3: again})[1]
     assert found == [
         u.CloseTaskListUpdate(4002) if isinstance(one, u.CloseTaskListUpdate) else one
         for one in up_to(3)
     ]
+
+
+def test_an_earlier_schema_without_a_migration_is_refused() -> None:
+    """A journal that cannot be migrated is refused, with both schemas and a remedy."""
+    with pytest.raises(
+        FailedPreconditionError,
+        match="earlier build of zmqdata: it has schema 2, and this version reads schema 4",
+    ):
+        read(CONTENT, schema=4, migrations={3: dict})
 
 
 def test_what_a_fact_said_once_and_says_no_more_is_passed_over() -> None:

@@ -231,8 +231,8 @@ def journal_seeds() -> list[bytes]:
     """
     facts = [
         u.RegisterDatasetUpdate("dataset", DESCRIPTION),
-        u.CreateJobUpdate(JOB),
-        u.CreateIterationUpdate(2000, "job", 0, 1, 0),
+        u.BeginIncarnationUpdate(1, JOB),
+        u.CreateIterationUpdate(2000, 1, 0, 1, 0),
         u.OpenClientUpdate("k", 2000, (), None),
         u.CreateTaskUpdate(7000, 2000, 1),
         u.HostTaskUpdate(7000, 1, "w"),

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from zmqdata.testing.checks import LawBroken
 from zmqdata.testing.coordinated import CoordinatedPoisonScenario, CoordinatedScenario
 from zmqdata.testing.resuming import ResumingScenario
+from zmqdata.testing.runs import RunsScenario
 from zmqdata.testing.saving import SavingPoisonScenario, SavingScenario
 from zmqdata.testing.scenario import PoisonScenario, Scenario
 
@@ -28,6 +29,7 @@ KINDS: dict[str, Callable[[int], Scenario]] = {
     "saving": SavingScenario,
     "saving-poison": SavingPoisonScenario,
     "resuming": ResumingScenario,
+    "runs": RunsScenario,
 }
 EVERY = 30.0
 """Seconds between two progress lines."""

@@ -29,7 +29,7 @@ from zmqdata.errors import DataLossError, FailedPreconditionError
 from zmqdata.updates import AnyUpdate, Update
 
 MARK = b"zmqdata journal\n"
-SCHEMA = 1
+SCHEMA = 2
 """Version of the layout of updates. Every change except a new kind of update or a field
 with a default increments it and needs a migration.
 """
@@ -147,10 +147,17 @@ def read_journal(
     Raises:
         DataLossError: the bytes differ from what was written; the text names the file
             and the offset.
-        FailedPreconditionError: a later version of zmqdata wrote the file.
+        FailedPreconditionError: a later version of zmqdata wrote the file, or an
+            earlier one whose schema has no migration.
     """
     content = memoryview(content)
     header, offset = _read_header(content, name, schema)
+    if any(one not in migrations for one in range(header.schema, schema)):
+        raise FailedPreconditionError(
+            f"The journal `{name}` was written by an earlier build of zmqdata: it has schema "
+            f"{header.schema}, and this version reads schema {schema}. Let the earlier build "
+            "finish its jobs, or give this dispatcher another `work_dir`"
+        )
     decode = (
         _decode_turn if header.schema == schema else _migrating(header.schema, schema, migrations)
     )

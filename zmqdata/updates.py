@@ -6,9 +6,9 @@ Replaying them from the beginning yields the same state. Old journals must stay
 readable: a new field needs a default, and any other change needs a migration in
 ``zmqdata.journal``.
 
-The fields ``worker``, ``dataset_id``, ``job``, ``iteration``, ``task`` and ``client``
-identify the object that an update concerns. ``source`` is the index of a source in the
-pipeline, from left to right.
+The fields ``worker``, ``dataset_id``, ``job``, ``incarnation``, ``iteration``, ``task``
+and ``client`` identify the object that an update concerns. ``source`` is the index of a
+source in the pipeline, from left to right.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class BeginLifeUpdate(Update, frozen=True):
     """Number of the next iteration."""
     next_task: int
     """Number of the next task."""
+    next_incarnation: int
+    """Number of the next incarnation."""
 
 
 class AddWorkerUpdate(Update, frozen=True):
@@ -90,18 +92,84 @@ class RemoveDatasetUpdate(Update, frozen=True):
     dataset_id: str
 
 
-class CreateJobUpdate(Update, frozen=True):
-    """A job exists with these parameters."""
+class BeginIncarnationUpdate(Update, frozen=True):
+    """A job begins anew under its name, or begins again after it was collected."""
 
+    incarnation: int
     job: JobParameters
     """Name and parameters of the job."""
+
+
+class BindRunUpdate(Update, frozen=True):
+    """A run reads this incarnation of a job from now on. Its members are counted
+    anew.
+    """
+
+    job: str
+    run: str
+    """Key of the run."""
+    incarnation: int
+    base: int = 0
+    """The repetition that the first pass of a member reads."""
+    on_existing: str = "share"
+    """What the run asked for if the name was in use."""
+
+
+class RunMemberUpdate(Update, frozen=True):
+    """A process of a run reads a repetition of a job."""
+
+    job: str
+    run: str
+    """Key of the run."""
+    member: str
+    """Rank of the process, or the process if its rank is unknown."""
+    process: str
+    """The operating system's process."""
+    base: int
+    """The repetition that its first pass reads."""
+    used: int
+    """The highest number of its passes so far, counted from ``base``."""
+    loaded: int = 0
+    """Number of passes of its data loaders so far."""
+
+
+class PassUpdate(Update, frozen=True):
+    """Workers of a data loader make a pass over a dataset. A later update with the same
+    number adds workers.
+    """
+
+    job: str
+    run: str
+    """Key of the run."""
+    member: str
+    """The member that owns the data loader."""
+    number: int
+    """Number of the pass, counted from the ``base`` of the member."""
+    seed: int
+    """Seed of the data loader's epoch."""
+    turn: int
+    """Number of this pass among those of a worker."""
+    workers: dict[int, str]
+    """The process of each worker that has begun the pass."""
+
+
+class RestoreIncarnationUpdate(Update, frozen=True):
+    """The past of an incarnation, in a snapshot."""
+
+    incarnation: int
+    begun: Ranges
+    """Ranges of numbers of the repetitions that have ever begun."""
+    finished: Ranges
+    """Of these, the collected repetitions of which every element was delivered."""
+    shards: tuple[int, ...] = ()
+    """Static shards that a client beside their workers has read."""
 
 
 class CreateIterationUpdate(Update, frozen=True):
     """A repetition of a job has begun."""
 
     iteration: int
-    job: str
+    incarnation: int
     repetition: int
     """Number of the repetition, from 0."""
     seed: int
@@ -119,6 +187,16 @@ class OpenClientUpdate(Update, frozen=True):
     """Addresses of the workers in the client's own process."""
     consumer: int | None = None
     """The client's consumer index in a coordinated job, else None."""
+    run: str = ""
+    """Key of the run to which the client belongs."""
+    member: str = ""
+    """Its rank there, or empty if it is unknown."""
+    process: str = ""
+    """The training process."""
+    how: str = "begun"
+    """How the client came to this iteration, as in ``IterationOpened``."""
+    shards: tuple[int, ...] = ()
+    """Static shards of the workers beside it, if only it may read those."""
 
 
 class CloseClientUpdate(Update, frozen=True):
@@ -454,12 +532,12 @@ class PoisonUpdate(Update, frozen=True):
     """The reason, as text."""
 
 
-class RemoveJobUpdate(Update, frozen=True):
-    """A job was collected with its iterations, tasks and clients. A new job may use the
-    same name.
+class CollectIncarnationUpdate(Update, frozen=True):
+    """An incarnation was collected with its iterations, tasks and clients. It is
+    remembered while a run is bound to it.
     """
 
-    job: str
+    incarnation: int
 
 
 AnyUpdate = (
@@ -469,7 +547,11 @@ AnyUpdate = (
     | PlaceWorkerUpdate
     | RegisterDatasetUpdate
     | RemoveDatasetUpdate
-    | CreateJobUpdate
+    | BeginIncarnationUpdate
+    | BindRunUpdate
+    | RunMemberUpdate
+    | PassUpdate
+    | RestoreIncarnationUpdate
     | CreateIterationUpdate
     | OpenClientUpdate
     | CloseClientUpdate
@@ -500,5 +582,5 @@ AnyUpdate = (
     | EndSaveUpdate
     | CountDeathUpdate
     | PoisonUpdate
-    | RemoveJobUpdate
+    | CollectIncarnationUpdate
 )

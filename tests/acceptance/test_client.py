@@ -413,10 +413,13 @@ for x in ds:
 
 
 @pytest.mark.claim("2.9d", "7.24")
-def test_a_silent_client_is_given_up(make_cluster: Callable[..., zmqdata.LocalCluster]) -> None:
-    """The dispatcher gives up a stopped client of a shared job, and that client rejoins
-    and reads the rest.
+def test_a_silent_client_is_given_up(
+    make_cluster: Callable[..., zmqdata.LocalCluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dispatcher gives up a stopped client of a job that another client of its run
+    reads, and that client rejoins and reads the rest.
     """
+    monkeypatch.setenv("ZMQDATA_RUN_ID", "one run")
     cluster = make_cluster(1, client_timeout_ms=4_000, job_gc_check_interval_ms=20)
     command = [sys.executable, "-c", STOPPED, cluster.target]
     pipes: dict[str, Any] = {

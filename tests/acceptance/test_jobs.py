@@ -13,7 +13,7 @@ import pytest
 
 import zmqdata
 from tests.acceptance.reading import DYNAMIC, OFF, joined, numbers, read, some, status, together
-from zmqdata.errors import InvalidArgumentError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.testing.cluster import await_condition
 
 RANGE = zmqdata.Dataset.range(1000)
@@ -161,9 +161,19 @@ def test_readers_share_in_every_mode(cluster: zmqdata.LocalCluster, name: str, m
 @pytest.mark.core
 def test_a_job_that_was_read_is_over(cluster: zmqdata.LocalCluster, name: str) -> None:
     """A reader that joins a finished iteration ends at once without an element."""
+    first, *others = (read(RANGE, cluster, job_name=name) for _ in range(3))
+    assert len(numbers(first)) == 1000
+    assert [numbers(other) for other in others] == [[], []]
+
+
+@pytest.mark.claim("2.6b")
+def test_a_dataset_made_after_the_end_is_an_error(cluster: zmqdata.LocalCluster, name: str) -> None:
+    """A dataset that is made after its process has read the iteration raises an error
+    that names the remedies.
+    """
     assert len(numbers(read(RANGE, cluster, job_name=name))) == 1000
-    assert numbers(read(RANGE, cluster, job_name=name)) == []
-    assert numbers(read(RANGE, cluster, job_name=name)) == []
+    with pytest.raises(FailedPreconditionError, match="Make the dataset once and call iter"):
+        numbers(read(RANGE, cluster, job_name=name))
 
 
 @pytest.mark.claim("2.6b")

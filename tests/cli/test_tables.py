@@ -18,8 +18,10 @@ WORKER = {
 JOB = {
     "job": "train",
     "processing_mode": "DYNAMIC",
+    "incarnation": 5,
     "repetition": 1,
     "clients": 2,
+    "readers": [],
     "delivered": 4321,
 }
 TASK = {
@@ -177,7 +179,7 @@ def test_a_usual_cluster_fits_a_terminal() -> None:
         "tcp://10.20.30.40:41235 2 123,457 no connection",
         "task worker attempt produced delivered state",
         "2198454400 tcp://10.20.30.41:41236 2 12,345 99 running",
-        "train DYNAMIC 1 2 4,321 5 of 9 no",
+        "train DYNAMIC 5 1 2 4,321 5 of 9 no",
     }
     assert any(
         "GPU" in line
@@ -226,6 +228,24 @@ def test_what_became_of_a_job() -> None:
     }
 
 
+def test_readers() -> None:
+    """The table shows the run, the rank and the process of each reader, and how it
+    came.
+    """
+    readers = [
+        {"client": "c", "run": "torchrun:7", "member": str(rank), "process": "host:9:a", "how": how}
+        for rank, how in enumerate(("begun", "follows"))
+    ]
+    job = {**JOB, "splits": [], "finished": False, "readers": readers}
+    text = printed(jobs=[job], width=100)
+    assert "2 readers" in text
+    lines = [line.split() for line in text.splitlines() if "torchrun:7" in line]
+    assert lines == [
+        ["train", "torchrun:7", "0", "host:9:a", "begun"],
+        ["train", "torchrun:7", "1", "host:9:a", "follows"],
+    ]
+
+
 EVIL = "\x1b]0;OWNED\x07\x1b[2J\x9b31m\u202e[red]x"
 SHOWN = "?]0;OWNED??[2J?31m?[red]x"
 
@@ -242,7 +262,9 @@ def test_no_text_of_others_reaches_the_terminal_as_it_is() -> None:
         "draining": False,
         "silent_seconds": 0.0,
     }
+    reader = dict.fromkeys(("client", "run", "member", "process", "how"), EVIL)
     job = {**JOB, "job": EVIL, "processing_mode": EVIL, "splits": [], "finished": False}
+    job["readers"] = [reader]
     task = {
         **TASK,
         **QUIET,
@@ -262,5 +284,5 @@ def test_no_text_of_others_reaches_the_terminal_as_it_is() -> None:
             console.print(table)
     text = captured.get()
     assert not [one for one in text if not one.isprintable() and one != "\n"]
-    assert text.count(SHOWN) == 9
+    assert text.count(SHOWN) == 14
     assert f"job {SHOWN}," in text

@@ -45,7 +45,7 @@ def test_long_names_are_refused(
     desk.jobs.open("peer", ask, 0.0)
     refusal = desk.only(m.RequestRefused)
     assert (refusal.error, refusal.text[: len(error)]) == ("InvalidArgumentError", error)
-    assert desk.out.state.jobs == {}
+    assert desk.out.state.living == []
 
 
 def test_there_are_only_so_many_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_a_save_counts_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     office.feed(SavePrepared(ASK.path, ASK.run))
     assert only(m.RequestRefused, office.hear(other)).error == "ResourceExhaustedError"
     assert only(m.SaveStarted, office.hear(ASK))
-    assert len(office.core.state.jobs) == 1
+    assert len(office.core.state.living) == 1
     monkeypatch.undo()
     long = m.StartSave("request", "dataset", f"/{LONG}", "long")
     assert only(m.RequestRefused, office.hear(long)).error == "InvalidArgumentError"

@@ -204,9 +204,9 @@ def test_a_job_without_clients_is_collected_in_time() -> None:
     lives.hear("k", m.CloseIteration("k", 0, {}))
     lives.reborn()
     lives.pass_to(299.0)
-    assert lives.core.state.jobs
+    assert lives.core.state.living
     lives.pass_to(302.0)
-    assert not lives.core.state.jobs
+    assert not lives.core.state.living
 
 
 def test_workers_keep_their_places() -> None:

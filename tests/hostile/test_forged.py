@@ -293,7 +293,7 @@ def test_no_job_is_of_any_size(
     assert isinstance(registered, m.DatasetRegistered)
     job = m.JobParameters("large", registered.dataset_id, "DYNAMIC", **changes)
     assert isinstance(peer.ask(m.OpenIteration("c", job, 0, m.Reader(0))), m.RequestRefused)
-    assert not servers(service)[0].core.state.jobs
+    assert not servers(service)[0].core.state.living
     check_serves(service)
 
 
@@ -308,7 +308,7 @@ def test_numbers_beyond_64_bits_are_no_numbers(
     beyond = b"\xc4\x09" + b"\xff" * 9
     for number in (b"\xcb\x7f\xf0\0\0\0\0\0\0", beyond, b"\xa1x", b"\xc0", b"\xc3"):
         grant = b"\x84\xa4type\xa5Grant\xa4link\xa1l\xa4seen" + number + b"\xa7streams\x90"
-        peer.send(b"ZD1", grant)
+        peer.send(wire.MAGIC, grant)
     wait_until(lambda: shell.rejects.total == 5, "all were dropped")
     check_serves(service)
 
@@ -338,7 +338,7 @@ def test_names_are_short(service: Service, make_peer: Callable[..., Peer]) -> No
     short = m.JobParameters("j", registered.dataset_id, "DYNAMIC")
     for ask in (m.OpenIteration("c", job, 0), m.OpenIteration(long, short, 0)):
         assert isinstance(asker.ask(ask), m.RequestRefused)
-    assert not servers(service)[0].core.state.jobs
+    assert not servers(service)[0].core.state.living
 
 
 def test_answers_repeat_no_long_texts(service: Service, make_peer: Callable[..., Peer]) -> None:

@@ -12,7 +12,7 @@ import zmq
 
 from benchmarks.attackers import with_key
 from tests.hostile.conftest import Service, check_serves, endpoints, wait_until
-from zmqdata import Dataset
+from zmqdata import Dataset, wire
 from zmqdata.transport.entrance import MOST_UNHEARD_BYTES
 from zmqdata.transport.keychoice import own_key
 
@@ -50,11 +50,11 @@ def test_a_server_that_listens_anew_loses_nothing(
         closing(with_key(context, endpoint, own_key(), name=b"x")) as first,
         closing(with_key(context, endpoint, own_key(), name=b"x")) as second,
     ):
-        first.send_multipart([b"ZD1", b"it is me"])
+        first.send_multipart([wire.MAGIC, b"it is me"])
         for _ in range(MOST_UNHEARD_BYTES // len(LARGE) + 2):
             for socket in (first, second):
                 assert socket.poll(PATIENCE * 1000, zmq.POLLOUT)
-                socket.send_multipart([b"ZD1", LARGE], copy=False)
+                socket.send_multipart([wire.MAGIC, LARGE], copy=False)
         wait_until(lambda: "Listening anew" in caplog.text, "the server to listen anew", PATIENCE)
     found += [int(element) for element in elements]
     assert sorted(found) == sorted(list(range(COUNT)) * (1 if mode == "distributed_epoch" else 2))

@@ -31,7 +31,7 @@ from zmqdata.transport import sockets
 from zmqdata.transport.keychoice import own_key
 from zmqdata.transport.keys import Key, new_key
 
-UNREADABLE = [b"ZD1", b"\xc1"]
+UNREADABLE = [wire.MAGIC, b"\xc1"]
 """Bytes that no decoder accepts. A server that tried would have counted them."""
 
 

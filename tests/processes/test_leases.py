@@ -95,6 +95,12 @@ def reader(cluster: LocalCluster) -> Iterator[int]:
     return iter(int(x) for x in Dataset.range(COUNT).apply(distributed))
 
 
+@pytest.fixture(autouse=True)
+def one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make all processes of a test one run, which shares a job while one is stopped."""
+    monkeypatch.setenv("ZMQDATA_RUN_ID", "one run")
+
+
 @pytest.mark.parametrize("shared", [full(True), False], ids=["shared", "alone"])
 def test_a_client_that_was_stopped_hands_out_nothing_that_others_were_given(
     cluster: LocalCluster, stopped: StoppedReader, shared: bool

@@ -24,17 +24,17 @@ from zmqdata.transport.keychoice import own_key
 
 GARBAGE = [
     [b""],
-    [b"ZD1"],
-    [b"ZD1", b""],
-    [b"ZD1", b"\xc1"],
-    [b"ZD1", b"\x81\xa4type\xa7Unknown"],
-    [b"ZD1", wire.pack(messages.RequestStatus("r"))[1][:-1]],
-    [b"ZD1", *[b"x"] * 50],
+    [wire.MAGIC],
+    [wire.MAGIC, b""],
+    [wire.MAGIC, b"\xc1"],
+    [wire.MAGIC, b"\x81\xa4type\xa7Unknown"],
+    [wire.MAGIC, wire.pack(messages.RequestStatus("r"))[1][:-1]],
+    [wire.MAGIC, *[b"x"] * 50],
     [b"ZD9", wire.pack(messages.RequestStatus("r"))[1]],
     [b"GET / HTTP/1.1", b""],
-    [b"ZD1", b"\x93" * 5000],
-    [b"ZD1", wire.pack(messages.Grant("l", 0, ()))[1][:7]],
-    [b"ZD1", b"\xdf\xff\xff\xff\xff"],
+    [wire.MAGIC, b"\x93" * 5000],
+    [wire.MAGIC, wire.pack(messages.Grant("l", 0, ()))[1][:7]],
+    [wire.MAGIC, b"\xdf\xff\xff\xff\xff"],
 ]
 
 
@@ -148,7 +148,7 @@ def test_oversized_messages_are_refused(
     show_key(stranger)
     monitor = stranger.get_monitor_socket(zmq.Event.DISCONNECTED)
     stranger.connect(bound_sockets(service)[which])
-    stranger.send_multipart([b"ZD1", bytes(32 << 20)])
+    stranger.send_multipart([wire.MAGIC, bytes(32 << 20)])
     assert monitor.poll(10_000), "the connection was not ended"
     stranger.disable_monitor()
     assert len(list(service.read(Dataset.range(100)))) == 100

@@ -15,6 +15,7 @@ import pytest
 from tests.service.conftest import Service, wait_until
 from zmqdata import Dataset, ShardingPolicy, from_dataset_id, register_dataset
 from zmqdata.client.calls import status
+from zmqdata.errors import FailedPreconditionError
 
 
 def numbers(dataset: Any) -> list[int]:
@@ -130,9 +131,22 @@ def test_named_job_is_shared(service: Service) -> None:
 
 
 def test_a_finished_named_job_is_over(service: Service) -> None:
-    """A second reader of a named job that has been read to its end gets nothing."""
+    """A second reader of a named job whose epoch another has read gets nothing, as in
+    tf.data, and then the next epoch.
+    """
+    one, other = (service.read(Dataset.range(10), job_name="once") for _ in range(2))
+    assert len(numbers(one)) == 10
+    assert numbers(other) == []
+    assert len(numbers(other)) == 10
+
+
+def test_a_dataset_that_is_made_anew_for_each_iteration_is_an_error(service: Service) -> None:
+    """A dataset that is made after its process has read the epoch raises an error with
+    the remedy, instead of yielding nothing.
+    """
     assert len(numbers(service.read(Dataset.range(10), job_name="once"))) == 10
-    assert numbers(service.read(Dataset.range(10), job_name="once")) == []
+    with pytest.raises(FailedPreconditionError, match="Make the dataset once and call iter"):
+        numbers(service.read(Dataset.range(10), job_name="once"))
 
 
 def test_worker_that_joins_late_takes_part(make_service: Callable[..., Service]) -> None:

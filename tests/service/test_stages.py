@@ -115,8 +115,9 @@ def test_an_empty_first_repetition_does_not_end_the_others(service: Service) -> 
     """A reader that comes too late for a repetition of a shared job reads the next
     repetition.
     """
-    assert sorted(numbers(service.read(Dataset.range(20), job_name="shared"))) == list(range(20))
-    late = iter(service.read(Dataset.range(20), job_name="shared").repeat())
+    one, other = (service.read(Dataset.range(20), job_name="shared") for _ in range(2))
+    assert sorted(numbers(one)) == list(range(20))
+    late = iter(other.repeat())
     assert sorted(int(x) for x in islice(late, 20)) == list(range(20))
     late.close()
 

@@ -37,8 +37,8 @@ class Court:
         self.client = ClientCore(ClientProfile("k", JOB, 0, "d"))
         self.commit(
             u.RegisterDatasetUpdate("dataset", DESCRIPTION),
-            u.CreateJobUpdate(m.JobParameters("job", "dataset", mode)),
-            u.CreateIterationUpdate(2000, "job", 0, 1),
+            u.BeginIncarnationUpdate(1, m.JobParameters("job", "dataset", mode)),
+            u.CreateIterationUpdate(2000, 1, 0, 1),
             u.OpenClientUpdate("k", 2000),
             u.OpenClientUpdate("l", 2000),
             u.CreateTaskUpdate(1, 2000, 1),

@@ -28,8 +28,8 @@ class Court:
         job = {"num_consumers": 2, "finite": "drop", **job}
         self.says(
             u.RegisterDatasetUpdate("dataset", DESCRIPTION),
-            u.CreateJobUpdate(m.JobParameters("job", "dataset", "DYNAMIC", **job)),
-            u.CreateIterationUpdate(2000, "job", 0, 1),
+            u.BeginIncarnationUpdate(1, m.JobParameters("job", "dataset", "DYNAMIC", **job)),
+            u.CreateIterationUpdate(2000, 1, 0, 1),
             u.OpenClientUpdate("k", 2000, (), 0),
             u.OpenClientUpdate("l", 2000, (), 1),
             u.CreateTaskUpdate(1, 2000, 1),

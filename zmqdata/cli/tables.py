@@ -32,6 +32,7 @@ def status_tables(found: Mapping[str, Any]) -> list[Table]:
         tables = [
             _table("workers", WORKERS, found["workers"]),
             _table("jobs", JOBS, found["jobs"]),
+            _table("readers", READERS, _readers(found["jobs"])),
             _table("tasks", TASKS, found["tasks"]),
         ]
     else:
@@ -115,6 +116,10 @@ def _text(text: str, style: str = "") -> Text:
     return Text(printable(text), style)
 
 
+def _readers(jobs: Iterable[Row]) -> list[Row]:
+    return [{"job": job["job"], **reader} for job in jobs for reader in job["readers"]]
+
+
 def _worker_state(row: Row) -> str:
     if not row["connected"]:
         return "no connection"
@@ -155,11 +160,19 @@ WORKERS: Columns = {
 JOBS: Columns = {
     "job": lambda row: str(row["job"]),
     "mode": lambda row: str(row["processing_mode"]),
+    "incarnation": lambda row: str(row["incarnation"]),
     "repetition": lambda row: str(row["repetition"]),
     "clients": lambda row: f"{row['clients']:,}",
     "delivered": lambda row: f"{row['delivered']:,}",
     "splits handed out": _splits,
     "finished": lambda row: "yes" if row["finished"] else "no",
+}
+READERS: Columns = {
+    "job": lambda row: str(row["job"]),
+    "run": lambda row: str(row["run"]),
+    "rank": lambda row: str(row["member"]),
+    "process": lambda row: str(row["process"]),
+    "came": lambda row: str(row["how"]),
 }
 TASKS: Columns = {
     "task": lambda row: str(row["task"]),
@@ -189,6 +202,7 @@ ADDRESSES = {"address", "worker"}
 NUMERIC = {
     "tasks",
     "elements/s",
+    "incarnation",
     "repetition",
     "clients",
     "delivered",

@@ -75,11 +75,14 @@ def audit(service: str, job: str, timeout: float = 10.0) -> list[dict[str, Any]]
     return found
 
 
-def audit_of_repetition(service: str, job: str, repetition: int) -> dict[str, Any]:
-    """Return the audit of the newest iteration of a repetition."""
-    found = [one for one in audit(service, job) if one["repetition"] == repetition]
+def audit_of_iteration(service: str, job: str, iteration: int | None) -> dict[str, Any]:
+    """Return the audit of an iteration of a job; None: the iterator has not begun."""
+    found = [one for one in audit(service, job) if one["iteration"] == iteration]
     if not found:
-        raise NotFoundError(f"Repetition {repetition} of job {job!r} has not begun")
+        raise NotFoundError(
+            f"The iterator of job {job!r} has not begun to read, or the dispatcher has forgotten "
+            "what it read."
+        )
     return found[-1]
 
 

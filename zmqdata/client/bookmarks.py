@@ -7,6 +7,7 @@ be asked for (decision 0019).
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import queue
 import time
@@ -36,8 +37,8 @@ class ServiceBookmark(Bookmark):
         self.place = place
         self._encoded = encoded
 
-    def plain(self) -> bytes:
-        """Return the encoded ``Checkpoint``.
+    def plain(self) -> str:
+        """Return the encoded ``Checkpoint`` as base64 text, which JSON can hold.
 
         Raises:
             FailedPreconditionError: the job cannot go back to a place, or the
@@ -55,7 +56,7 @@ class ServiceBookmark(Bookmark):
                 "shuffle. Use a smaller `buffer_size`, or fewer tasks: fewer "
                 "workers, or `num_tasks` with `deterministic=True`."
             )
-        return encoded
+        return base64.b64encode(encoded).decode()
 
 
 class Bookmarks:

@@ -15,6 +15,7 @@ from zmqdata.blocks import can_compress, validate_compression
 from zmqdata.client.auto_placement import PlacedIterator, Placing
 from zmqdata.client.calls import check_timeout
 from zmqdata.client.decoding import check_spec_without_objects
+from zmqdata.client.finished import has_finished, moments
 from zmqdata.client.iterator import ServiceIterator
 from zmqdata.client.options import (
     CrossTrainerCache,
@@ -31,6 +32,7 @@ from zmqdata.client.registration import (
     spec_without_running,
 )
 from zmqdata.client.repetitions import Repetitions
+from zmqdata.client.runs import DatasetRun, family, run_of_process, this_process
 from zmqdata.config.endpoints import parse_service
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.dataset import Dataset
@@ -69,23 +71,31 @@ class DataServiceDataset(Node):
     """The pipeline, or None if only its id is known."""
     element_spec: Any = None
     """Spec of the elements if only the id is known."""
+    run: DatasetRun
+    """The run to which this object belongs."""
     anonymous: str = field(default_factory=lambda: f"anonymous_{secrets.token_hex(8)}")
     """Name of the job if the user gave none."""
     repetitions: Repetitions = field(default_factory=Repetitions, compare=False)
     """Counts the iterators."""
     placing: Placing | None = None
     """Decides where the pipeline runs, or None if workers always run it."""
+    made: int = field(default_factory=lambda: next(moments))
+    """When this object was made, counted in this process."""
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy in another process is another dataset object: it has its own job and
-        # counts its repetitions from the beginning.
-        own = ("anonymous", "repetitions", "placing")
-        return {name: value for name, value in self.__dict__.items() if name not in own}
+        own = {name: value for name, value in self.__dict__.items() if name != "placing"}
+        own["run"] = replace(self.run, origin=this_process())
+        return own | {"repetitions": self.repetitions.begun}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(
-            state, anonymous=f"anonymous_{secrets.token_hex(8)}", repetitions=Repetitions()
-        )
+        run: DatasetRun = state["run"]
+        if run.family == family() and run.origin != this_process():
+            # A child of the process that pickled this object reads the same job.
+            run, counted = replace(run, holder=this_process()), Repetitions(state["repetitions"])
+        else:
+            run, counted = run_of_process(state["options"].job_name is not None), Repetitions()
+            state = state | {"anonymous": f"anonymous_{secrets.token_hex(8)}"}
+        self.__dict__.update(state, run=run, repetitions=counted, made=next(moments))
         self.__dict__.update(placing=placing_of(self.options, self.original))
 
     @property
@@ -144,13 +154,18 @@ class DataServiceDataset(Node):
     def profile(self) -> ClientProfile:
         """Return the profile with which to read the next repetition."""
         options, cache = self.options, self.options.cross_trainer_cache
+        number, turn = self.repetitions.begin()
+        affiliation = self.run.affiliation(turn, options.on_existing)
+        name = options.job_name or self.anonymous
+        service = parse_service(options.service)
         job = m.JobParameters(
-            name=options.job_name or self.anonymous,
+            name=name,
             dataset_id=self.registration.resolve(),
             processing_mode=options.policy.name,
             target_workers=options.target_workers,
             compression=options.compression,
-            anonymous=options.job_name is None,
+            # What a copy in another process does not hand out goes to other copies.
+            anonymous=options.job_name is None and not self.run.is_copy,
             block_elements=options.max_outstanding_requests,
             cache=cache is not None,
             by_reference=options.is_local,
@@ -166,8 +181,8 @@ class DataServiceDataset(Node):
         return ClientProfile(
             client=secrets.token_hex(16),
             job=job,
-            repetition=next(self.repetitions),
-            service=parse_service(options.service),
+            repetition=number,
+            service=service,
             dispatcher_timeout=options.dispatcher_timeout,
             max_outstanding=options.max_outstanding_requests,
             host=host_token(),
@@ -178,6 +193,9 @@ class DataServiceDataset(Node):
             process=token_of_process() if options.is_local else "",
             allow_objects=options.allow_objects,
             decompresses=can_compress(),
+            affiliation=affiliation,
+            cardinality=self.registration.description.cardinality,
+            was_read=has_finished(service, name, affiliation, number, self.made),
         )
 
 
@@ -222,6 +240,7 @@ def distribute(
     task_timeout: float | None = None,
     placement: str = "service",
     allow_objects: bool = True,
+    on_existing: str = "share",
 ) -> Callable[[Dataset], Dataset]:
     """Return a function that makes the workers of the service run a dataset.
 
@@ -241,9 +260,9 @@ def distribute(
             part, by its place in the dispatcher's ``worker_addresses``.
         service: address of the dispatcher, ``"tcp://host:port"``, ``"host:port"`` or
             ``(protocol, address)``.
-        job_name: name of the job. Clients that give the same name share the job, and
-            each element goes to one of them. None: this dataset object has a job of its
-            own.
+        job_name: name of the job. Clients of a run that give the same name share the
+            job, and each element goes to one of them. None: this dataset object has a
+            job of its own, which copies of it in child processes share.
         consumer_index: number of this client among the ``num_consumers`` consumers of a
             coordinated read, from 0 on.
         num_consumers: number of clients that read the job in step. Step n of every
@@ -308,6 +327,12 @@ def distribute(
             unpickles nothing that workers send. An element with such a leaf ends the
             iteration, at ``iter()`` if the spec shows it. Elements of workers in this
             process (``"LOCAL"``) are never pickled, so all of them are allowed.
+        on_existing: what happens if this is a new run of the program and its
+            ``job_name`` is in use. ``"share"``: if living readers of another run read
+            the job, this run reads with them; otherwise it begins anew. ``"new"``: it
+            begins anew. ``"continue"``: it reads what a run has left that died.
+            ``"error"``: ``AlreadyExistsError``. All processes of a run pass the same
+            value. ``docs/restarting.md`` says what a run is.
 
     Returns:
         A function for ``Dataset.apply``.
@@ -319,6 +344,10 @@ def distribute(
         FailedPreconditionError: (from iterators) the input of a coordinated read is
             finite and ``finite`` is None, another client reads as this consumer, or
             elements contain Python objects although ``allow_objects`` is False.
+        FailedPreconditionError: several ranks give a job name, and nothing says which
+            run they belong to.
+        AlreadyExistsError: (from iterators) the job exists, and ``on_existing`` is
+            ``"error"``.
         NotFoundError: ``service`` or ``data_transfer_protocol`` names a protocol that
             does not exist.
         TypeError: (from the returned function) the pipeline contains an object that
@@ -353,6 +382,7 @@ def distribute(
         task_timeout=task_timeout,
         placement=placement,
         allow_objects=allow_objects,
+        on_existing=on_existing,
     )
 
     def apply_distribute(dataset: Dataset) -> Dataset:
@@ -367,7 +397,11 @@ def distribute(
         node, placing = dataset.node, placing_of(options, dataset.node)
         return Dataset(
             DataServiceDataset(
-                registration=registration, options=options, original=node, placing=placing
+                run=run_of_process(job_name is not None),
+                registration=registration,
+                options=options,
+                original=node,
+                placing=placing,
             )
         )
 
@@ -452,6 +486,7 @@ def from_dataset_id(
     on_poison: str = "fail",
     task_timeout: float | None = None,
     allow_objects: bool = True,
+    on_existing: str = "share",
 ) -> Dataset:
     """Return a dataset that reads what was registered under an id.
 
@@ -506,6 +541,7 @@ def from_dataset_id(
         on_poison=on_poison,
         task_timeout=task_timeout,
         allow_objects=allow_objects,
+        on_existing=on_existing,
     )
     check_dataset_id(dataset_id)
     element_spec = optional_spec("element_spec", element_spec)
@@ -517,7 +553,12 @@ def from_dataset_id(
     options = replace(options, job_name=name, compression=codec)
     registration = Registration(service, dispatcher_timeout, description, dataset_id=dataset_id)
     return Dataset(
-        DataServiceDataset(registration=registration, options=options, element_spec=element_spec)
+        DataServiceDataset(
+            run=run_of_process(job_name is not None),
+            registration=registration,
+            options=options,
+            element_spec=element_spec,
+        )
     )
 
 

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata.client import lifetime
-from zmqdata.client.admin import audit_of_repetition
+from zmqdata.client.admin import audit_of_iteration
 from zmqdata.client.bookmarks import ServiceBookmark
 from zmqdata.client.delivery import Delivery, End, Strides
+from zmqdata.client.finished import forget_finished, note_finished
 from zmqdata.client.shell import ReaderShell
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.errors import (
@@ -162,6 +163,9 @@ class ServiceIterator(ElementIterator):
         self._note_refusal(end)
         error = end.take_error()
         self._ended = True
+        who = self._shell.core.profile
+        if error is None and not who.job.cache:
+            note_finished(who.service, who.job.name, who.affiliation, who.repetition)
         self.close()
         if error is not None:
             error.final = True
@@ -235,6 +239,7 @@ class ServiceIterator(ElementIterator):
         profile = self._resumed(
             self._profile, state.plain() if isinstance(state, ServiceBookmark) else state
         )
+        self._end_older(profile)
         if self._restoring is not None:
             self._restoring.make_way()
             self._restoring.checks.append(self.check_begun)
@@ -244,6 +249,32 @@ class ServiceIterator(ElementIterator):
         self._begin(profile)
         self._shell.wait_for_answer(FIRST_ANSWER)
         self._look_for_refusal()
+
+    def _end_older(self, profile: ClientProfile) -> None:
+        """End the other iterators of this process that read the same job, which begins
+        anew from a state.
+        """
+        forget_finished(profile.service, profile.job.name)
+        for other in list(lifetime.alive):
+            if isinstance(other, ServiceIterator) and other is not self:
+                other.end_for_state(profile)
+
+    def end_for_state(self, profile: ClientProfile) -> None:
+        """End with an error if this iterator reads the job that begins anew from a
+        state with this profile.
+        """
+        mine = self._profile if self._finalizer is None else self._shell.core.profile
+        same = (mine.service, mine.job.name) == (profile.service, profile.job.name)
+        if not same or self._ended or self._finalizer is None:
+            return
+        if mine.resume and not self._shell.core.has_begun:
+            return  # another reader of the job, which loads its own state at the same time
+        self._refusal = (
+            FailedPreconditionError.__name__,
+            f"Job {mine.job.name!r} began anew from a state that another iterator of this process "
+            "has loaded, which ended this iterator. Read on with that iterator.",
+        )
+        self.close()
 
     def close(self) -> None:
         """Stop reading. Elements that were not handed out go to other clients of the
@@ -278,7 +309,8 @@ class ServiceIterator(ElementIterator):
         Has no counterpart in tf.data.
         """
         who = self._profile if self._finalizer is None else self._shell.core.profile
-        return audit_of_repetition(who.service, who.job.name, who.repetition)
+        number = None if self._finalizer is None else self._shell.core.iteration
+        return audit_of_iteration(who.service, who.job.name, number)
 
     def after_fork(self) -> None:
         """Forget, in a child of a fork, what belongs to the parent."""

@@ -12,7 +12,7 @@ import numpy as np
 from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import check_name, check_timeout
 from zmqdata.config.endpoints import parse_service
-from zmqdata.core.job_rules import ON_POISON
+from zmqdata.core.job_rules import ON_EXISTING, ON_POISON
 from zmqdata.core.limits import MOST_CONSUMERS, MOST_TASKS
 from zmqdata.dataset.seeds import given_seed
 from zmqdata.errors import InvalidArgumentError, NotFoundError
@@ -118,6 +118,8 @@ class ReadOptions:
     """``"service"`` or ``"auto"``."""
     allow_objects: bool = True
     """True if leaves of elements may be unpickled."""
+    on_existing: str = "share"
+    """What happens if a new run finds the job in use."""
 
     @property
     def is_local(self) -> bool:
@@ -154,6 +156,7 @@ def checked_options(
     task_timeout: object,
     placement: object = "service",
     allow_objects: object = True,
+    on_existing: object = "share",
 ) -> ReadOptions:
     """Return the arguments of the user after validating all of them."""
     max_outstanding_requests = _whole(max_outstanding_requests)
@@ -173,6 +176,7 @@ def checked_options(
     check_failures(on_poison, task_timeout)
     if not isinstance(allow_objects, bool):
         raise ValueError(f"`allow_objects` must be True or False, got {allow_objects!r}")
+    _check_choice("on_existing", on_existing, ON_EXISTING)
     tasks = _checked_tasks(deterministic, num_tasks, policy)
     if num_consumers is not None or tasks is not None:
         _check_rounds(num_consumers is not None, target, cross_trainer_cache)
@@ -202,6 +206,7 @@ def checked_options(
         task_timeout=task_timeout,  # type: ignore[arg-type]  # checked above
         placement=placement,  # type: ignore[arg-type]  # checked now
         allow_objects=allow_objects,
+        on_existing=on_existing,  # type: ignore[arg-type]  # checked above
     )
     _check_placement(options)
     return options
@@ -246,6 +251,11 @@ def _check_job_name(job_name: object) -> None:
         )
     if isinstance(job_name, str):
         check_name("job_name", job_name)
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
 def _check_count(name: str, count: object) -> None:

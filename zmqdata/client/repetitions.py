@@ -4,8 +4,10 @@ resuming from a state.
 
 from __future__ import annotations
 
-import itertools
+import base64
+import os
 import secrets
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -14,12 +16,16 @@ import msgspec
 from zmqdata import messages as m
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.core.limits import MOST_CHECKPOINT_BYTES
-from zmqdata.errors import InvalidArgumentError
+from zmqdata.errors import DataLossError, InvalidArgumentError
 
 
 class Repetitions:
     """Counter of the iterators of a dataset object, each of which reads the next
     repetition.
+
+    Args:
+        begun: number of iterators that were made of the object, or of the one that it
+            is a copy of, so far.
 
     Attributes:
         seed: seed of a promised order if a state was loaded, or None for this program's
@@ -30,12 +36,28 @@ class Repetitions:
     (0, 1)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, begun: int = 0) -> None:
         self.seed: int | None = None
-        self._numbers = itertools.count()
+        self.begun = begun
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._turns = 0
 
     def __next__(self) -> int:
-        return next(self._numbers)
+        return self.begin()[0]
+
+    def begin(self) -> tuple[int, int]:
+        """Count another iterator.
+
+        Returns:
+            Number of the iterator, and its number among those of this process alone.
+        """
+        with self._lock:
+            if self._process != os.getpid():
+                self._process, self._turns = os.getpid(), 0
+            self.begun += 1
+            self._turns += 1
+            return self.begun - 1, self._turns - 1
 
     def resumed(self, profile: ClientProfile, state: Any) -> ClientProfile:
         """Return the profile of a reader that resumes from a state. Later readers read
@@ -45,31 +67,38 @@ class Repetitions:
             DataLossError: the state is damaged.
             InvalidArgumentError: it is not a state, or it is too large to be sent.
         """
-        checkpoint = _decoded(state)
-        self._numbers = itertools.count(checkpoint.repetition + 1)
+        content, checkpoint = _decoded(state)
+        with self._lock:
+            self.begun = 1
         self.seed = checkpoint.job.seed
         job = msgspec.structs.replace(profile.job, seed=checkpoint.job.seed)
         # A state taken before the iteration was known contains nothing to resume from.
-        resume = state if checkpoint.fingerprint else b""
         return replace(
             profile,
             client=secrets.token_hex(16),
             job=job,
-            repetition=checkpoint.repetition,
-            resume=resume,
+            repetition=0,
+            resume=content if checkpoint.fingerprint else b"",
         )
 
 
-def _decoded(state: Any) -> m.Checkpoint:
-    if not isinstance(state, bytes):
+def _decoded(state: Any) -> tuple[bytes, m.Checkpoint]:
+    if not isinstance(state, str):
         raise InvalidArgumentError(
-            "The state of a distributed dataset must be bytes, got "
+            "The state of a distributed dataset must be a base64 text, got "
             f"{type(state).__name__}. Load it into a pipeline that has `distribute` "
             "at the same place."
         )
-    if len(state) > MOST_CHECKPOINT_BYTES:
+    try:
+        content = base64.b64decode(state, validate=True)
+    except ValueError:
+        raise DataLossError(
+            "The state of the distributed dataset is damaged: it is not base64. Load an older "
+            "state."
+        ) from None
+    if len(content) > MOST_CHECKPOINT_BYTES:
         raise InvalidArgumentError(
-            f"The state of the distributed dataset has {len(state) / 1e6:.1f} MB, and "
+            f"The state of the distributed dataset has {len(content) / 1e6:.1f} MB, and "
             f"a dispatcher accepts at most {MOST_CHECKPOINT_BYTES / 1e6:.1f} MB."
         )
-    return m.decode_checkpoint(state)
+    return content, m.decode_checkpoint(content)

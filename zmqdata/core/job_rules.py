@@ -15,6 +15,10 @@ ON_POISON = ("fail", "skip")
 """The allowed values of ``on_poison``, which says what happens to an element that has
 killed its worker repeatedly.
 """
+ON_EXISTING = ("share", "new", "continue", "error")
+"""The allowed values of ``on_existing``, which says what happens if a new run finds the
+name of its job in use.
+"""
 UNSPLIT = frozenset({"OFF", "DYNAMIC"})
 """Processing modes in which no static shard of the input belongs to a worker."""
 

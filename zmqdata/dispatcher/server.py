@@ -508,12 +508,17 @@ class DispatchServer(Server[DispatcherShell]):
         """
         check_type("path", path, str)
         shell = self._own_shell()
-        passes = {} if shell is None else shell.core.state.passes.get(job_of(whole_path(path)), {})
-        if not passes:
+        job = job_of(whole_path(path))
+        incarnation = None if shell is None else shell.core.state.newest_of(job)
+        if incarnation is None:
             raise NotFoundError(
                 f"This dispatcher does not know of a distributed save to {path!r}: "
                 "none was started there, or it ended and has been collected. Check "
                 "the path; zmqdata save-status shows the content of a folder"
             )
-        tasks = [task for iteration in passes.values() for task in list(iteration.tasks.values())]
+        tasks = [
+            task
+            for iteration in incarnation.iterations.values()
+            for task in list(iteration.tasks.values())
+        ]
         return [SnapshotStream(task.index, task.settled and not task.removed) for task in tasks]

@@ -15,7 +15,7 @@ from zmqdata.core.dispatcher.jobs import CollectedIteration
 from zmqdata.core.dispatcher.poison import what
 from zmqdata.core.dispatcher.state.audit import audit_of
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
-from zmqdata.messages import JobParameters
+from zmqdata.messages import JobParameters, shown_name
 
 STALLED = 60.0
 """Seconds without progress after which a task counts as stalled."""
@@ -45,7 +45,8 @@ def status_of(
 def audits_of(core: DispatcherCore, job: str) -> list[dict[str, Any]]:
     """Return the audits of all repetitions of a job, including collected ones."""
     gone = [one.audit for one in core.jobs.collected if one.job.name == job]
-    return gone + [audit_of(iteration) for iteration in core.state.passes.get(job, {}).values()]
+    living = core.state.jobs.get(job, {}).values()
+    return gone + [audit_of(one) for known in living for one in known.iterations.values()]
 
 
 def _worker(core: DispatcherCore, name: str, now: float) -> dict[str, Any]:
@@ -105,8 +106,19 @@ def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
         "dataset_id": iteration.job.dataset_id,
         "processing_mode": iteration.job.processing_mode,
         "iteration": iteration.iteration,
+        "incarnation": iteration.incarnation,
         "repetition": iteration.repetition,
         "clients": len(iteration.clients),
+        "readers": [
+            {
+                "client": shown_name(client),
+                "run": opening.run,
+                "member": opening.member,
+                "process": opening.process,
+                "how": opening.how,
+            }
+            for client, opening in sorted(iteration.openings.items())
+        ],
         "save": None if iteration.job.save is None else iteration.job.save.path,
         "tasks": len(tasks),
         "delivered": iteration.delivered,

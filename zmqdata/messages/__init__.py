@@ -41,6 +41,7 @@ from zmqdata.messages.clients import (
     IterationClosed,
     IterationOpened,
     MayEnd,
+    OpenAwaited,
     OpenIteration,
     PieceStored,
     RegisterDataset,
@@ -49,7 +50,6 @@ from zmqdata.messages.clients import (
     RequestPart,
     RequestRefused,
     RequestStatus,
-    ResumeAwaited,
     SaveStarted,
     StartSave,
     StatusReported,
@@ -77,6 +77,7 @@ from zmqdata.messages.parts import (
     MOST_WHOLE_BYTES,
     PIECE_BYTES,
     PROTOCOL_VERSION,
+    Affiliation,
     DatasetDescription,
     JobParameters,
     Lease,
@@ -86,6 +87,7 @@ from zmqdata.messages.parts import (
     Plan,
     Ranges,
     Reader,
+    ReadingPass,
     SaveParameters,
     StreamGrant,
     TaskDefinition,
@@ -156,7 +158,7 @@ ToClient = (
     | DatasetDescribed
     | RequestRefused
     | IterationOpened
-    | ResumeAwaited
+    | OpenAwaited
     | ClientHeartbeatAnswered
     | MayEnd
     | TasksChanged
@@ -212,6 +214,7 @@ def request_of(message: Message) -> str:
 
 
 __all__ = [
+    "Affiliation",
     "SAYS",
     "AuditReported",
     "Block",
@@ -266,6 +269,7 @@ __all__ = [
     "Probe",
     "Ranges",
     "Reader",
+    "ReadingPass",
     "RegisterDataset",
     "RegisterWorker",
     "ReleaseClient",
@@ -277,7 +281,7 @@ __all__ = [
     "RequestRefused",
     "RequestSplits",
     "RequestStatus",
-    "ResumeAwaited",
+    "OpenAwaited",
     "SaveFailed",
     "SaveParameters",
     "SaveStarted",

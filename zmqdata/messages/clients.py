@@ -8,6 +8,7 @@ from zmqdata.messages.checkpoints import SourcePart
 from zmqdata.messages.links import Origin
 from zmqdata.messages.parts import (
     PIECE_BYTES,
+    Affiliation,
     DatasetDescription,
     JobParameters,
     Lease,
@@ -84,7 +85,9 @@ class OpenIteration(Message, frozen=True):
     job: JobParameters
     """Definition of the job."""
     repetition: Number
-    """Repetition of the job."""
+    """Number of the repetition among those that the client's dataset has begun to read,
+    from 0. The dispatcher ignores it in a data loader's worker.
+    """
     reader: Reader = Reader()
     """Identity under which the client reads."""
     local_workers: tuple[str, ...] = ()
@@ -96,7 +99,7 @@ class OpenIteration(Message, frozen=True):
     resume: bytes = b""
     """An encoded ``Checkpoint`` from which the iteration is to begin; never for an
     iteration that runs already. Until the iteration has begun, the dispatcher answers
-    ``ResumeAwaited``.
+    ``OpenAwaited``.
     """
     step: Number = 0
     """Step at which a numbered consumer joins again; its training loop has all steps
@@ -106,6 +109,8 @@ class OpenIteration(Message, frozen=True):
     """The client's former id, if it joins again. The dispatcher refuses if another
     client has read as this consumer since.
     """
+    affiliation: Affiliation = Affiliation()
+    """The run to which the client belongs."""
 
 
 class ClientHeartbeat(Message, frozen=True):
@@ -359,12 +364,23 @@ class IterationOpened(Message, frozen=True):
     """Origins of the settled tasks, if tasks have static parts, since no source records
     them then.
     """
+    repetition: Number = 0
+    """Repetition of the job."""
+    incarnation: Number = 0
+    """Number of the incarnation of the job."""
+    how: str = "begun"
+    """How the client came to this iteration: it has "begun" the incarnation, "follows"
+    its run, has "joined" another run, takes the place of a "restarted" member,
+    "continued" what a former run has left, or "loaded" a state.
+    """
+    age: float = 0.0
+    """Seconds since the iteration began, as far as this dispatcher knows."""
 
 
-class ResumeAwaited(Message, frozen=True):
-    """Sent by the dispatcher, answering ``OpenIteration`` while an iteration cannot yet
-    begin from a checkpoint. The client keeps asking, and tells its user what is
-    missing.
+class OpenAwaited(Message, frozen=True):
+    """Sent by the dispatcher, answering ``OpenIteration`` while it cannot tell yet what
+    the client reads, or while states are missing. The client keeps asking, and tells
+    its user what is missing.
     """
 
     client: str

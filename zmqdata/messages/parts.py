@@ -12,7 +12,7 @@ from zmqdata.messages.deaths import Crumb, Place
 from zmqdata.messages.discreet import Discreet
 from zmqdata.splits import Split, SplitSource
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Major version of the protocol. A peer of another version is refused; unknown fields
 of the same version are ignored.
 """
@@ -168,6 +168,40 @@ class Reader(Discreet, frozen=True):
     """Number of the consumer; None in an uncoordinated job."""
     trainer_id: str = ""
     """Id of the trainer; empty without a shared cache."""
+
+
+class ReadingPass(Discreet, frozen=True):
+    """The pass of a data loader's workers to which a client belongs. Together they read
+    one repetition.
+    """
+
+    seed: int
+    """Seed of the data loader's epoch."""
+    turn: Number
+    """Number of this pass among those of the worker, from 0."""
+    worker: Number
+    """Number of the worker in the data loader."""
+    process: str
+    """The worker's process."""
+
+
+class Affiliation(Discreet, frozen=True):
+    """The run to which a client belongs, and its place there."""
+
+    run: str = ""
+    """Key of the run: equal in all processes of a training program, and different in
+    another run of it.
+    """
+    member: str = ""
+    """Rank of the training process, or empty if it is unknown."""
+    process: str = ""
+    """The training process. Workers of a data loader name the process that owns it."""
+    reading_pass: ReadingPass | None = None
+    """The pass of a data loader's workers, or None outside of them."""
+    on_existing: str = "share"
+    """What happens if the run is new and the name of the job is in use: "share", "new",
+    "continue" or "error".
+    """
 
 
 class TaskPlace(Discreet, frozen=True):

@@ -94,6 +94,7 @@ class Laws:
         self.gone: set[str] = set()
         self.on_gone: list[Callable[[str], None]] = []
         self.on_passed: list[Callable[[int, int], None]] = []
+        self.on_collected: list[Callable[[int], None]] = []
 
     # --- telling
 
@@ -154,6 +155,9 @@ class Laws:
             self._check_assigned(update)
         elif isinstance(update, u.CutLedgerUpdate):
             self._take_back(update)
+        elif isinstance(update, u.CollectIncarnationUpdate):
+            for call_of_end in self.on_collected:
+                call_of_end(update.incarnation)
         self.state.apply(update)
         if isinstance(update, u.CloseClientUpdate):
             self._client_gone(update.client)

@@ -272,7 +272,7 @@ class SimulatedIterator(ServiceIterator):
     def audit(self) -> dict[str, Any]:
         """Return the record of this repetition's splits and elements."""
         found = self._service.audit(self._profile.job.name)
-        return [one for one in found if one["repetition"] == self._profile.repetition][-1]
+        return [one for one in found if one["iteration"] == self._shell.core.iteration][-1]
 
 
 @dataclass

@@ -488,6 +488,7 @@ class SimulatedService:
         registration = self._registration(node.registration)
         return Dataset(
             SimulatedDataset(
+                run=node.run,
                 registration=registration,
                 options=node.options,
                 original=node.original,

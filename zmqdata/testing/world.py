@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,6 +42,7 @@ from zmqdata.testing.steps import StepLaws
 
 DISPATCHER = "dispatcher"
 DATASET = "dataset"
+NO_RUN = m.Affiliation()
 CHECKPOINTS = 0.01
 """Share of the occasions on which a training loop takes a checkpoint."""
 
@@ -171,6 +172,7 @@ class SimulatedClient(SimulatedNode):
     """A client and its training loop, which takes elements at a seeded speed.
 
     Attributes:
+        opened: the dispatcher's first answer, or None.
         outcome: None while it reads, then ``"end"`` or the name of the error.
         closed: True once its goodbye is over.
         isolated: time since which it can reach no node, or None.
@@ -187,8 +189,10 @@ class SimulatedClient(SimulatedNode):
         limit: int | None,
         consumer: int | None = None,
         resume: bytes = b"",
+        affiliation: m.Affiliation = NO_RUN,
     ) -> None:
         self.consumer = consumer
+        self.opened: m.IterationOpened | None = None
         profile = ClientProfile(
             name,
             world.job,
@@ -197,6 +201,7 @@ class SimulatedClient(SimulatedNode):
             max_outstanding=limit,
             reader=m.Reader(consumer),
             resume=resume,
+            affiliation=affiliation,
         )
         super().__init__(world, name, ClientCore(profile))
         self.queue: deque[Taking] = deque()
@@ -221,6 +226,11 @@ class SimulatedClient(SimulatedNode):
         on(events.Finish, self._finished)
         on(client_events.DropQueued, lambda x: self.queue.clear())
         on(client_events.Closed, self._closed)
+
+    def receive(self, sender: Hashable, message: Any) -> None:
+        if self.opened is None and isinstance(message, m.IterationOpened):
+            self.opened = message
+        super().receive(sender, message)
 
     def carry_out(self, command: Any) -> None:
         carrier = self._carriers.get(type(command), super().carry_out)
@@ -470,12 +480,15 @@ class World:
         limit: int | None = None,
         consumer: int | None = None,
         resume: bytes = b"",
+        affiliation: m.Affiliation = NO_RUN,
     ) -> SimulatedClient:
         """Add a training loop that reads the job's iteration, as a numbered consumer if
         the job is coordinated.
         """
         name = f"client-{len(self.clients)}-{self.random.getrandbits(16):04x}"
-        self.clients.append(SimulatedClient(self, name, repetition, limit, consumer, resume))
+        self.clients.append(
+            SimulatedClient(self, name, repetition, limit, consumer, resume, affiliation)
+        )
         return self.clients[-1]
 
     def restart_dispatcher(self, seconds: float = 0.0) -> None:

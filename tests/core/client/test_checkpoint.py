@@ -16,7 +16,7 @@ JOB = m.JobParameters("job", "d", "DYNAMIC")
 
 
 def standing(reading: Reading, reader: m.Reader | None = None) -> Standing:
-    return Standing("k", JOB, 3, reader or m.Reader(), reading)
+    return Standing("k", JOB, reader or m.Reader(), reading)
 
 
 def lineage(task: int, index: int, entries: int) -> m.Lineage:
@@ -32,7 +32,7 @@ def test_a_checkpoint_says_all_that_a_client_knows() -> None:
     one = standing(reading)
     before = m.SourcePart(0, ((0, 3),), 0)
     opened = m.IterationOpened("k", 1, m.TaskList(1, (), False), fingerprint="f", sources=(before,))
-    one.begin(msgspec.structs.replace(opened, delivered_before={7000: ((0, 4),)}))
+    one.begin(msgspec.structs.replace(opened, delivered_before={7000: ((0, 4),)}, repetition=3))
     one.list(m.TaskList(2, (m.TaskPlace(7000, 1, "w", "w", 5),), False, readers=("a", "b")))
     one.take(lineage(7000, 5, 2))
     reading.passed.add(7000, 4, 9)

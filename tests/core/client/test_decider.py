@@ -150,7 +150,9 @@ def joined(delivered: int, finished: bool, shared: bool) -> list[str]:
     """
     reader = Reader(opened=False)
     reader.feed(e.Tick())
-    opened = m.IterationOpened("me", 7, m.TaskList(1, (), False), delivered, finished, shared)
+    opened = m.IterationOpened(
+        "me", 7, m.TaskList(1, (), False), delivered, finished, shared, how="follows"
+    )
     reader.hear(D, opened)
     assert reader.all_of(e.LogLine) == [], "a state may be loaded before anything is read"
     reader.feed(e.Wanted())
@@ -163,21 +165,18 @@ def joined(delivered: int, finished: bool, shared: bool) -> list[str]:
 def test_a_late_reader_is_told_what_is_gone() -> None:
     """The client warns its user once, with the remedy, when its job was read before."""
     (text,) = joined(5, True, True)
-    assert (
-        "job 'job', repetition 0: 5 elements were delivered before this client joined; no element "
-        "is "
-        "left." in text
-    )
-    assert "Use another `job_name`" in text
+    assert "job 'job', repetition 0, incarnation 0: this client reads on with its run" in text
+    assert "this repetition has ended before" in text
+    assert "pass on_existing='new' or another job_name" in text
     (text,) = joined(5, False, False)
-    assert "this client receives the rest" in text
+    assert "5 elements were delivered before, and this client receives only of the rest" in text
 
 
 def test_readers_that_share_are_told_nothing() -> None:
     """The client warns neither when it is the first of an iteration nor when it joins
-    other clients, as no element is lost.
+    others of its run, as no element is lost.
     """
-    assert [joined(0, False, False), joined(0, True, False), joined(5, False, True)] == [[], [], []]
+    assert [joined(0, False, False), joined(5, False, True)] == [[], []]
 
 
 def test_what_is_unknown_is_ignored() -> None:
@@ -754,7 +753,7 @@ def test_who_has_gone_on_from_a_state_waits_for_nobodys_state() -> None:
     )
     reader = Reader(opened=False, reader=m.Reader(1), resume=m.encode_checkpoint(state))
     reader.feed(e.Tick())
-    reader.hear(D, m.ResumeAwaited("me", "the state of consumer 0"))
+    reader.hear(D, m.OpenAwaited("me", "the state of consumer 0"))
     plan = m.Plan((m.View(0, ((1, 0),)),), 8, {})
     reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (place(),), False, plan)))
     texts = []
@@ -865,7 +864,10 @@ def numbered(step: int = 0, horizon: int = 8) -> Reader:
     assert reader.core.task_list.version == -1
     reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (place(),), False, plan), step=step))
     assert [note.text for note in reader.all_of(e.LogLine)] == (
-        [f"consumer 0 of job 'job' continues at step {step}, where its predecessor stopped"]
+        [
+            "job 'job', repetition 0, incarnation 0: this client begins the job; "
+            f"consumer 0 continues at step {step}"
+        ]
         if step
         else []
     )

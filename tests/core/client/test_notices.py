@@ -19,7 +19,7 @@ class Listener:
 
     def __init__(self, **reader: Any) -> None:
         self.said: list[tuple[str, str]] = []
-        self.notices = Notices("job", 2, m.Reader(**reader), "tcp://d:1", 60.0, self._take)
+        self.notices = Notices("job", m.Reader(**reader), "tcp://d:1", 60.0, 8, self._take)
         self.reading = Reading(None, self._take)
 
     def _take(self, command: object) -> None:
@@ -35,32 +35,92 @@ class Listener:
 
 
 def opened(
-    delivered: int = 0, finished: bool = False, shared: bool = False, step: int = 0
+    delivered: int = 0,
+    finished: bool = False,
+    shared: bool = False,
+    step: int = 0,
+    how: str = "follows",
+    age: float = 0.0,
 ) -> m.IterationOpened:
-    return m.IterationOpened("me", 7, OPEN, delivered, finished, shared, step)
+    return m.IterationOpened(
+        "me",
+        7,
+        OPEN,
+        delivered=delivered,
+        finished=finished,
+        shared=shared,
+        step=step,
+        repetition=2,
+        incarnation=3,
+        how=how,
+        age=age,
+    )
 
 
 def test_a_late_reader_is_told_what_others_have_read() -> None:
     """The client warns that all or a part of the job was read before, unless present
-    readers have it.
+    members of its run have it.
     """
     listener = Listener()
     for message in (
+        opened(how="begun"),
         opened(),
         opened(5, shared=True),
         opened(5),
-        opened(5, finished=True, shared=True),
+        opened(5, shared=True, how="joined", age=12.3),
+        opened(8, finished=True, shared=True),
     ):
         listener.notices.joined(message)
     assert not listener.said, "a state may be loaded first"
     listener.notices.wanted()
-    assert [level for level, _ in listener.said] == ["warning"] * 2
-    assert (
-        "5 elements were delivered before this client joined; this client receives the rest"
-        in listener.said[0][1]
-    )
-    assert "job 'job', repetition 2" in listener.said[1][1]
-    assert "no element is left" in listener.said[1][1]
+    assert [level for level, _ in listener.said] == ["warning"] * 3
+    alone, shared, late = [text for _, text in listener.said]
+    assert "job 'job', repetition 2, incarnation 3: this client reads on with its run" in alone
+    assert "5 of 8 elements were delivered before, and this client receives only" in alone
+    assert "reads with another run, which began 12 s ago; 5 of 8 elements" in shared
+    assert "others read, too" in shared
+    assert "this repetition has ended before, and none of its elements is left" in late
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("restarted", "takes the place of a process of its run that is gone"),
+        ("continued", "continues what an earlier run has left"),
+        ("loaded", "continues from a state"),
+    ],
+)
+def test_all_but_a_plain_start_is_told(how: str, text: str) -> None:
+    """The client logs how it came to its iteration, unless it begins the iteration or
+    follows its run.
+    """
+    listener = Listener()
+    listener.notices.wanted()
+    listener.notices.joined(opened(how=how))
+    assert [(level, text in said) for level, said in listener.said] == [("info", True)]
+
+
+def test_sharing_with_another_run_is_a_warning() -> None:
+    """The client warns that another run gets a part of the elements, unless consumers
+    or trainers of a cache join.
+    """
+    levels = []
+    for reader in ({}, {"consumer_index": 0}, {"trainer_id": "t"}):
+        listener = Listener(**reader)
+        listener.notices.wanted()
+        listener.notices.joined(opened(how="joined"))
+        levels += [level for level, text in listener.said if "reads with another run" in text]
+    assert levels == ["warning", "info", "info"]
+
+
+def test_what_was_asked_for_is_no_warning() -> None:
+    """A client that continues an earlier run is told the share that is gone, without a
+    warning.
+    """
+    listener = Listener()
+    listener.notices.wanted()
+    listener.notices.joined(opened(5, how="continued"))
+    assert [(level, "5 of 8 elements" in said) for level, said in listener.said] == [("info", True)]
 
 
 def test_each_element_that_is_left_out_is_noted_once() -> None:
@@ -68,7 +128,7 @@ def test_each_element_that_is_left_out_is_noted_once() -> None:
     again.
     """
     noted: list[object] = []
-    notices = Notices("job", 2, m.Reader(), "tcp://d:1", 60.0, noted.append)
+    notices = Notices("job", m.Reader(), "tcp://d:1", 60.0, 8, noted.append)
     one, other = (m.LeftOutElement(1, number, "map(f)", "died", (0, 4)) for number in (7, 8))
     for left_out in ((one,), (one, other), (one, other)):
         notices.tell_poison(m.TaskList(1, (), False, left_out=left_out))
@@ -81,9 +141,9 @@ def test_a_successor_is_told_where_it_goes_on() -> None:
     listener.notices.wanted()
     listener.notices.joined(opened(delivered=5))
     listener.notices.joined(opened(step=12))
-    assert listener.said == [
-        ("info", "consumer 1 of job 'job' continues at step 12, where its predecessor stopped")
-    ]
+    [(level, text)] = listener.said
+    assert level == "info"
+    assert text.endswith("reads on with its run; consumer 1 continues at step 12")
 
 
 def test_a_client_that_was_given_up_says_what_goes_to_others() -> None:
@@ -179,9 +239,9 @@ def test_for_whom_a_state_waits_is_named() -> None:
     """
     listener = Listener()
     listener.notices.heard = 100.0
-    listener.notices.waits(m.ResumeAwaited("other", "nobody"), "me")
+    listener.notices.waits(m.OpenAwaited("other", "nobody"), "me")
     assert listener.complain(20.0, opened=False) == ""
-    listener.notices.waits(m.ResumeAwaited("me", "the state of consumer 1"), "me")
+    listener.notices.waits(m.OpenAwaited("me", "the state of consumer 1"), "me")
     listener.complain(30.0, opened=False)
     assert listener.complain(40.0, opened=False) == "waiting for 10 s for the state of consumer 1"
     listener.notices.joined(opened())
@@ -202,6 +262,7 @@ def test_at_the_end_is_told_how_many_are_missing() -> None:
     nothing if none are.
     """
     listener = Listener()
+    listener.notices.repetition = 2
     listener.notices.left_out.update({1: 0})
     listener.notices.tell_left_out()
     assert listener.said == []
@@ -226,7 +287,7 @@ def test_at_the_end_is_told_who_wanted_elements_left_out(missing: int, who: str)
     on_error only for further elements.
     """
     said: list[object] = []
-    notices = Notices("job", 2, m.Reader(), "tcp://d:1", 60.0, said.append)
+    notices = Notices("job", m.Reader(), "tcp://d:1", 60.0, 8, said.append)
     poison = tuple(m.LeftOutElement(1, number, "map(f)", "died") for number in (7, 8))
     notices.tell_poison(m.TaskList(1, (), False, left_out=poison))
     notices.left_out[1] = missing

@@ -59,7 +59,9 @@ def objection(
             "whole", structs.replace(DESCRIPTION, sources=None, unsplittable="no splits")
         )
     )
-    state.apply(u.CreateJobUpdate(JOB))
+    state.apply(u.BeginIncarnationUpdate(1, JOB))
+    state.apply(u.CreateIterationUpdate(2000, 1, 0, 7))
+    state.apply(u.BindRunUpdate("job", "", 1))
     state.apply(u.RegisterDatasetUpdate("endless", structs.replace(DESCRIPTION, cardinality=-1)))
     ask = m.OpenIteration(
         "k", structs.replace(JOB, **changes), repetition, m.Reader(consumer), local

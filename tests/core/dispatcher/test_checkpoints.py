@@ -71,7 +71,6 @@ def test_a_checkpoint_that_fits_is_read() -> None:
         ({"job": replace(JOB, num_consumers=2)}, InvalidArgumentError, "num_consumers was 2"),
         ({"job": replace(JOB, num_tasks=2)}, InvalidArgumentError, "num_tasks was 2"),
         ({"reader": m.Reader(1)}, InvalidArgumentError, "consumer_index was 1"),
-        ({"repetition": 3}, InvalidArgumentError, "repetition was 3"),
         ({"job": replace(JOB, cache=True)}, InvalidArgumentError, "cache"),
     ],
 )
@@ -212,7 +211,7 @@ def test_a_task_needs_a_state_where_its_ledger_begins() -> None:
 def begun(*checkpoints: m.Checkpoint, dataset: m.DatasetDescription = DATASET) -> DispatcherState:
     state = DispatcherState()
     state.apply(u.RegisterDatasetUpdate("dataset", dataset))
-    new = Beginning(checkpoints[0].job, dataset, state.next_iteration, state.next_task, derived)
+    new = Beginning(checkpoints[0].job, dataset, 1, state.next_iteration, state.next_task, derived)
     for update in incarnation_of(checkpoints, new):
         state.apply(update)
     return state

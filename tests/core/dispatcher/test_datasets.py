@@ -231,9 +231,10 @@ def test_a_job_keeps_its_dataset() -> None:
     """The time-out of a dataset begins when its last job is gone."""
     shelf = Shelf()
     name = shelf.own(1)
-    shelf.out.commit(u.CreateJobUpdate(m.JobParameters("job", name, "OFF")))
+    shelf.out.commit(u.BeginIncarnationUpdate(1, m.JobParameters("job", name, "OFF")))
+    shelf.out.commit(u.CreateIterationUpdate(2000, 1, 0, 7))
     shelf.datasets.collect_unused(1000.0)
-    shelf.out.commit(u.RemoveJobUpdate("job"))
+    shelf.out.commit(u.CollectIncarnationUpdate(1))
     shelf.datasets.collect_unused(1000.0 + GC - 1)
     assert name in shelf.names
     shelf.datasets.collect_unused(1000.0 + GC)

@@ -268,7 +268,7 @@ def test_the_only_client_of_an_anonymous_job_is_given_up_without_a_connection() 
     """The dispatcher probes an absent client, and after a minute gives it up with its
     anonymous job.
     """
-    assert quiet().core.state.jobs == {}
+    assert quiet().core.state.living == []
 
 
 def test_a_dispatcher_that_hears_nobody_gives_nobody_up() -> None:
@@ -298,14 +298,14 @@ def test_a_dead_client_keeps_no_job_where_workers_speak_rarely() -> None:
     for _ in range(9):
         cluster.wait(1.2)
         cluster.hear("w", m.WorkerHeartbeat("w", (), ()))
-    assert not cluster.core.state.jobs
+    assert not cluster.core.state.living
 
 
 def test_a_client_that_reads_from_a_worker_is_not_gone() -> None:
     """The dispatcher keeps a lost client while a worker reports that it hears the
     client.
     """
-    assert set(quiet("k", "unknown").core.state.jobs) == {"job"}
+    assert {one.job.name for one in quiet("k", "unknown").core.state.living} == {"job"}
 
 
 def test_pipelines_are_sent_by_the_shell() -> None:

@@ -41,12 +41,13 @@ class Hosts:
         )
         self.out.commit(u.RegisterDatasetUpdate("dataset", description))
         job = m.JobParameters("job", "dataset", mode, target_workers=target, num_tasks=num_tasks)
-        self.out.commit(u.CreateJobUpdate(job))
-        self.out.commit(u.CreateIterationUpdate(2000, "job", 0, 7, num_tasks or len(shards)))
+        self.out.commit(u.BeginIncarnationUpdate(1, job))
+        self.out.commit(u.CreateIterationUpdate(2000, 1, 0, 7, num_tasks or len(shards)))
         for client in (*clients, *local):
             self.clients.heard(client, client, 0.0)
             beside = (f"tcp://{local[client]}",) if client in local else ()
-            self.out.commit(u.OpenClientUpdate(client, 2000, beside))
+            own = placement.shards_beside(job, beside, len(shards))
+            self.out.commit(u.OpenClientUpdate(client, 2000, beside, shards=own))
         self.done()
 
     @property
@@ -102,7 +103,7 @@ def test_a_task_knows_its_iteration() -> None:
     gets the seeds of the old host.
     """
     hosts = Hosts("k")
-    hosts.out.commit(u.CreateIterationUpdate(2001, "job", 3, 8))
+    hosts.out.commit(u.CreateIterationUpdate(2001, 1, 3, 8))
     hosts.add("a")
     old = hosts.messages(m.HostTask)
     assert [(one.definition.repetition, one.definition.iteration_seed) for one in old] == [
@@ -344,7 +345,7 @@ def test_nothing_is_kept_of_a_collected_iteration() -> None:
     hosts.done()
     hosts.hosting.lists.tell(hosts.iteration)
     hosts.hosting.forget_iteration(hosts.iteration)
-    hosts.out.commit(u.RemoveJobUpdate("job"))
+    hosts.out.commit(u.CollectIncarnationUpdate(1))
     hosts.hosting.ask_again()
     hosts.done()
     holdings = hosts.hosting.holdings
@@ -402,22 +403,41 @@ def test_a_lost_part_is_continued_elsewhere() -> None:
     assert placed_at(hosts) == [(0, "b"), (1, "b")]
 
 
-def test_a_local_part_fails_without_its_worker() -> None:
-    """A part that must be read beside its client ends the iteration when its worker
-    stays away.
-    """
+def test_a_local_part_waits_for_its_reader() -> None:
+    """A shard that must be read beside its worker waits while no client is there."""
     hosts = Hosts(mode="DATA", shards=("a", "b"), target="LOCAL", k="a")
     hosts.add("a", "b")
     hosts.hosting.staff(hosts.iteration)
     assert placed_at(hosts) == [(0, "a"), (1, "")]
-    hosts.hosting.adopt(0.0)
-    hosts.hosting.adopt(10.0)
-    assert hosts.iteration.failure is not None
-    refused = hosts.messages(m.RequestRefused)
-    assert [(one.request, one.error) for one in refused] == [("k", "UnavailableError")]
-    assert "The worker of shard 1 of 2 of job job has been away for 10 s" in refused[0].text
-    hosts.hosting.adopt(20.0)
+    hosts.done()
+    for seconds in (0.0, 10.0, 1000.0):
+        hosts.hosting.adopt(seconds)
     assert hosts.done() == []
+    assert hosts.iteration.failure is None
+
+
+def test_a_local_part_without_its_worker_is_an_error_for_its_reader_alone() -> None:
+    """A client beside a worker that stays away gets an error until it closes, and other
+    clients read on.
+    """
+    hosts = Hosts(mode="DATA", shards=("a", "b"), target="LOCAL", k="a", l="b")
+    hosts.add("a")
+    hosts.hosting.staff(hosts.iteration)
+    assert placed_at(hosts) == [(0, "a"), (1, "")]
+    hosts.done()
+    for seconds in (0.0, 9.0):
+        hosts.hosting.adopt(seconds)
+    assert hosts.done() == []
+    for seconds in (10.0, 10.5):
+        hosts.hosting.adopt(seconds)
+        refused = hosts.messages(m.RequestRefused)
+        assert [(one.request, one.error) for one in refused] == [("l", "UnavailableError")]
+        assert "The worker of shard 1 of 2 of job job has been away for 10 s" in refused[0].text
+    hosts.hosting.forget_client("l", hosts.iteration)
+    hosts.done()
+    hosts.hosting.adopt(11.0)
+    assert hosts.done() == []
+    assert hosts.iteration.failure is None
 
 
 def test_a_failed_iteration_leaves_no_task_behind() -> None:

@@ -286,7 +286,7 @@ def test_an_anonymous_job_ends_with_its_clients() -> None:
     desk = Desk()
     desk.open("k", structs.replace(JOB, anonymous=True))
     desk.close("k")
-    assert desk.out.state.jobs == {}
+    assert desk.out.state.living == []
 
 
 def test_a_named_job_waits_for_clients() -> None:
@@ -299,12 +299,12 @@ def test_a_named_job_waits_for_clients() -> None:
     desk.jobs.collect_unused(10.0 + GC - 1)
     desk.open("l", now=10.0 + GC - 1)
     desk.jobs.collect_unused(10.0 + 2 * GC)
-    assert "job" in desk.out.state.jobs
+    assert "job" in [one.job.name for one in desk.out.state.living]
     desk.close("l", now=1000.0)
     desk.done()
     desk.jobs.collect_unused(1000.0 + GC)
     assert "collected" in desk.only(e.LogLine).text
-    assert (desk.out.state.jobs, desk.jobs.unused_since) == ({}, {})
+    assert (desk.out.state.living, desk.jobs.unused_since) == ([], {})
 
 
 def test_a_negative_timeout_keeps_jobs_for_ever() -> None:
@@ -314,7 +314,7 @@ def test_a_negative_timeout_keeps_jobs_for_ever() -> None:
     desk.jobs.expire(1e9, TIMEOUT)
     desk.close("k")
     desk.jobs.collect_unused(1e9)
-    assert "job" in desk.out.state.jobs
+    assert "job" in [one.job.name for one in desk.out.state.living]
 
 
 def test_dynamic_jobs_may_be_kept() -> None:
@@ -325,11 +325,11 @@ def test_dynamic_jobs_may_be_kept() -> None:
     desk.open("k")
     desk.open("l", structs.replace(JOB, name="copies", processing_mode="OFF"))
     desk.jobs.expire(1e9, TIMEOUT)
-    assert set(desk.out.state.jobs) == {"job"}
+    assert {one.job.name for one in desk.out.state.living} == {"job"}
     assert desk.out.state.client_iteration.keys() == {"k"}
     desk.close("k", now=1e9)
     desk.jobs.collect_unused(2e9)
-    assert set(desk.out.state.jobs) == {"job"}
+    assert {one.job.name for one in desk.out.state.living} == {"job"}
 
 
 def test_what_was_collected_is_remembered() -> None:
@@ -403,7 +403,7 @@ def test_a_named_job_is_collected_one_time_out_after_its_last_client_was_heard()
     desk.jobs.expire(100.0 + GC - 1, TIMEOUT)
     assert desk.out.state.client_iteration == {"k": 2000}
     desk.jobs.expire(100.0 + GC, TIMEOUT)
-    assert desk.out.state.jobs == {}
+    assert desk.out.state.living == []
 
 
 def test_the_only_client_of_an_anonymous_job_is_not_waited_for_without_a_connection() -> None:
@@ -418,7 +418,7 @@ def test_the_only_client_of_an_anonymous_job_is_not_waited_for_without_a_connect
     desk.done()
     desk.jobs.expire(20.0 + GONE, TIMEOUT)
     assert f"client {m.shown_name('k')} of job job is gone" in desk.only(e.LogLine).text
-    assert desk.out.state.jobs == {}
+    assert desk.out.state.living == []
     desk.beat("k", now=100.0)
     assert desk.only(m.RequestRefused).error == "NotFoundError"
 
@@ -434,7 +434,7 @@ def test_a_client_that_workers_hear_is_waited_for() -> None:
     desk.jobs.expire(1000.0 + GONE - 1, TIMEOUT)
     assert desk.out.state.iterations[2000].clients == {"k"}
     desk.jobs.expire(1000.0 + GONE, TIMEOUT)
-    assert desk.out.state.jobs == {}
+    assert desk.out.state.living == []
 
 
 @pytest.mark.parametrize(("anonymous", "unreachable"), [(True, False), (False, True)])
@@ -470,7 +470,7 @@ def test_a_client_of_a_collected_job_is_forgotten() -> None:
     """
     desk = Desk()
     desk.open("k")
-    desk.out.commit(u.RemoveJobUpdate("job"))
+    desk.out.commit(u.CollectIncarnationUpdate(1))
     desk.jobs.expire(TIMEOUT, TIMEOUT)
     assert len(desk.clients) == 0
 
@@ -605,12 +605,13 @@ def test_the_clients_of_a_former_dispatcher_have_one_time_out_to_come_back() -> 
     desk = Desk()
     for client in ("k", "l"):
         desk.open(client)
-    desk.out.commit(u.CreateJobUpdate(structs.replace(JOB, name="idle")))
+    desk.out.commit(u.BeginIncarnationUpdate(2, structs.replace(JOB, name="idle")))
+    desk.out.commit(u.CreateIterationUpdate(2001, 2, 0, 7))
     restarted = Desk()
     for update in snapshot(desk.out.state):
         restarted.out.commit(update)
     restarted.jobs.resume(1000.0, TIMEOUT)
-    assert restarted.jobs.unused_since == {"idle": 1000.0}
+    assert restarted.jobs.unused_since == {2: 1000.0}
     restarted.go_on("k", 1000.0, 1000.0 + TIMEOUT)
     restarted.jobs.expire(999.0 + TIMEOUT, TIMEOUT)
     assert restarted.out.state.iterations[2000].clients == {"k", "l"}
@@ -700,8 +701,9 @@ def test_a_state_replaces_what_is_left_of_its_job() -> None:
         desk.jobs.open("peer", brought("k", JOB), 1.0)
         opened = desk.only(m.IterationOpened)
         assert (opened.iteration, opened.seed, opened.delivered) == (2001, 11, 3)
-    assert list(desk.out.state.iterations) == [2001]
     assert desk.out.state.iterations[2001].clients == {"new k"}
+    desk.jobs.collect_unused(1.0 + TIMEOUT)
+    assert list(desk.out.state.iterations) == [2001]
 
 
 def test_consumers_begin_together_from_their_states() -> None:
@@ -710,7 +712,7 @@ def test_consumers_begin_together_from_their_states() -> None:
     """
     desk = Desk()
     desk.jobs.open("peer 0", brought("k", STEPS, 0), 0.0)
-    assert desk.only(m.ResumeAwaited)
+    assert desk.only(m.OpenAwaited)
     desk.jobs.open("peer 1", brought("l", STEPS, 1), 0.5)
     assert [one.step for one in desk.done() if isinstance(one, m.IterationOpened)] == [3, 3]
     assert desk.out.state.iterations[2000].consumers == {0: "new k", 1: "new l"}
@@ -725,7 +727,7 @@ def test_states_that_do_not_belong_together_are_refused_to_all() -> None:
         desk.jobs.open(f"peer {consumer}", brought(f"k{consumer}", STEPS, consumer, seed), 0.0)
     refused = [one for one in desk.done() if isinstance(one, m.RequestRefused)]
     assert {one.request for one in refused} == {"new k0", "new k1"}
-    assert not desk.out.state.jobs
+    assert not desk.out.state.living
 
 
 # --- collecting
@@ -761,15 +763,14 @@ def test_a_save_is_collected_when_it_has_ended() -> None:
     written, and not before.
     """
     desk = Desk()
-    desk.out.commit(
-        u.CreateJobUpdate(structs.replace(JOB, name="save", save=m.SaveParameters("/save", "run")))
-    )
-    desk.out.commit(u.CreateIterationUpdate(2000, "save", 0, 7))
+    save = structs.replace(JOB, name="save", save=m.SaveParameters("/save", "run"))
+    desk.out.commit(u.BeginIncarnationUpdate(1, save))
+    desk.out.commit(u.CreateIterationUpdate(2000, 1, 0, 7))
     desk.jobs.collect_unused(5 * GC)
-    assert "save" in desk.out.state.jobs
+    assert "save" in [one.job.name for one in desk.out.state.living]
     desk.out.commit(u.EndSaveUpdate(2000))
     desk.jobs.collect_unused(5 * GC)
     desk.jobs.collect_unused(6 * GC - 1.0)
-    assert "save" in desk.out.state.jobs
+    assert "save" in [one.job.name for one in desk.out.state.living]
     desk.jobs.collect_unused(6 * GC)
-    assert "save" not in desk.out.state.jobs
+    assert "save" not in [one.job.name for one in desk.out.state.living]

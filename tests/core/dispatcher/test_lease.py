@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from zmqdata import messages as m
+from zmqdata import updates as u
 from zmqdata.core.dispatcher.lease import SHARE, Leases
 from zmqdata.core.dispatcher.liveness import Member, Roster
 from zmqdata.core.dispatcher.state.tasks import Iteration
@@ -29,7 +30,20 @@ def test_clients_are_told_whether_they_are_alone(mode: str, clients: int, alone:
     """A lease says whether its client reads alone, and is a little shorter than the
     silence after which a client is given up.
     """
-    assert Leases(TIMEOUT).grant(iteration(mode, clients)) == m.Lease(SHARE * TIMEOUT, alone)
+    assert Leases(TIMEOUT).grant(iteration(mode, clients), "0") == m.Lease(SHARE * TIMEOUT, alone)
+
+
+def test_the_reader_of_a_local_shard_is_alone_there() -> None:
+    """A client whose static shards no other client may read counts as alone, whoever
+    reads other shards.
+    """
+    made = iteration("DATA", 3)
+    for number, shard in enumerate((0, 1, 1)):
+        name = f"client {number}"
+        made.openings[name] = u.OpenClientUpdate(name, 1, shards=(shard,))
+        made.shard_readers.setdefault(shard, set()).add(name)
+    alone = [Leases(TIMEOUT).grant(made, f"client {number}").alone for number in range(3)]
+    assert alone == [True, False, False]
 
 
 def test_consumers_are_never_alone() -> None:
@@ -37,8 +51,10 @@ def test_consumers_are_never_alone() -> None:
     except the consumer of a job with a single place.
     """
     leases = Leases(TIMEOUT)
-    assert leases.grant(iteration(num_consumers=2)) == m.Lease(SHARE * TIMEOUT)
-    assert leases.grant(iteration("OFF", num_consumers=1)) == m.Lease(SHARE * TIMEOUT, alone=True)
+    assert leases.grant(iteration(num_consumers=2), "0") == m.Lease(SHARE * TIMEOUT)
+    assert leases.grant(iteration("OFF", num_consumers=1), "0") == m.Lease(
+        SHARE * TIMEOUT, alone=True
+    )
 
 
 def test_where_everybody_gets_everything_nobody_needs_a_lease() -> None:
@@ -46,8 +62,8 @@ def test_where_everybody_gets_everything_nobody_needs_a_lease() -> None:
     absence costs nothing but they must be heard.
     """
     leases = Leases(TIMEOUT)
-    assert leases.grant(iteration("OFF", 2)) == m.Lease(SHARE * TIMEOUT, free=True)
-    assert leases.grant(iteration(cache=True)) == m.Lease(SHARE * TIMEOUT, free=True)
+    assert leases.grant(iteration("OFF", 2), "0") == m.Lease(SHARE * TIMEOUT, free=True)
+    assert leases.grant(iteration(cache=True), "0") == m.Lease(SHARE * TIMEOUT, free=True)
 
 
 def test_who_believes_to_be_alone_lives_as_long_as_workers_hear_it() -> None:

@@ -271,7 +271,7 @@ def test_nothing_is_remembered_of_tasks_that_are_gone() -> None:
     pair.want(B)
     pair.keep(1, 5)
     state = pair.core.state
-    pair.core.out.commit(u.RemoveJobUpdate("job"))
+    pair.core.out.commit(u.CollectIncarnationUpdate(1))
     pair.core.hosting.placement.facts.clear()
     assert state.tasks == {}
     pair.wait(1.0)

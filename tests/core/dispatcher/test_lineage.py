@@ -29,8 +29,8 @@ class Kept:
             "digest", "print", (IndexSplits(9),), "", None, -2, None, "3.11", "0"
         )
         self.out.commit(u.RegisterDatasetUpdate("dataset", description))
-        self.out.commit(u.CreateJobUpdate(m.JobParameters("job", "dataset", mode, **job)))
-        self.out.commit(u.CreateIterationUpdate(2000, "job", 0, 7))
+        self.out.commit(u.BeginIncarnationUpdate(1, m.JobParameters("job", "dataset", mode, **job)))
+        self.out.commit(u.CreateIterationUpdate(2000, 1, 0, 7))
         self.out.commit(u.CreateTaskUpdate(self.out.state.next_task, 2000, 8))
         self.out.commit(u.HostTaskUpdate(self.task.task, 1, "w"))
         for number in range(9 if self.task.ledger else 0):

@@ -34,9 +34,10 @@ def iteration(
     mode: str = "DYNAMIC", target: str = "AUTO", **local_workers: tuple[str, ...]
 ) -> Iteration:
     job = JobParameters("job", "dataset", mode, target_workers=target)
-    return Iteration(
-        2000, job, 0, 7, [], local_workers=dict(local_workers), clients=set(local_workers)
-    )
+    openings = {
+        client: u.OpenClientUpdate(client, 2000, own) for client, own in local_workers.items()
+    }
+    return Iteration(2000, job, 0, 7, [], openings=openings, clients=set(local_workers))
 
 
 def task(shard: int | None = None) -> Task:
@@ -115,8 +116,8 @@ def test_workers_of_a_former_dispatcher_are_taken_over() -> None:
     for update in (
         u.AddWorkerUpdate("w", "tcp://w:1", ("GPU",), "3.11"),
         u.RegisterDatasetUpdate("dataset", description),
-        u.CreateJobUpdate(JobParameters("job", "dataset", "DYNAMIC")),
-        u.CreateIterationUpdate(2000, "job", 0, 7),
+        u.BeginIncarnationUpdate(1, JobParameters("job", "dataset", "DYNAMIC")),
+        u.CreateIterationUpdate(2000, 1, 0, 7),
         u.CreateTaskUpdate(4000, 2000, 8),
         u.CreateTaskUpdate(4001, 2000, 8),
         u.HostTaskUpdate(4000, 1, "w"),

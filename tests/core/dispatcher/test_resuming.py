@@ -130,6 +130,7 @@ def had(world: World) -> Counter[Name]:
 BEGINNING = Beginning(
     m.JobParameters("job", "dataset", "DYNAMIC", num_consumers=2, finite="drop"),
     m.DatasetDescription("d" * 64, "print", (IndexSplits(100),), "", None, 100, None, "3.11", "0"),
+    1,
     2000,
     4000,
     lambda *numbers: sum(numbers),

@@ -13,7 +13,7 @@ from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherPolicy, DispatcherTimes
-from zmqdata.core.dispatcher.saving import RETRY, job_of
+from zmqdata.core.dispatcher.saving import RETRY
 from zmqdata.core.dispatcher.state.snapshots import updates_of
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.splits import IndexSplits
@@ -374,7 +374,7 @@ def test_a_save_that_has_ended_is_collected_later() -> None:
     """
     office = Office()
     office.start()
-    office.core.jobs.unused_since[job_of("/a")] = 0.0
+    office.core.jobs.unused_since[1] = 0.0
     office.tick(100.0)
     office.tick(100.0)
     number = office.iteration.iteration
@@ -385,7 +385,7 @@ def test_a_save_that_has_ended_is_collected_later() -> None:
     office.tick(5.0)
     office.tick(11.0)
     office.tick(1.0)
-    assert office.core.state.jobs == {}
+    assert office.core.state.living == []
     office.feed(e.SaveFinished(number))
     office.feed(e.ChunkPublished(number, e.SaveChunk(0, 0, 1, 0, 4, 99)))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +17,10 @@ from zmqdata import Dataset
 from zmqdata import messages as m
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.testing import SimulatedService
+
+
+def encoded(content: bytes) -> str:
+    return b64encode(content).decode()
 
 
 def taken(iterator: Any, count: int) -> list[Any]:
@@ -353,11 +359,11 @@ def test_a_refusal_is_raised_by_each_next() -> None:
         service = cluster.distribute("distributed_epoch", job_name="refused")
         dataset = Dataset.range(100).apply(service)
         _, state = stopped(dataset, 10)
-        checkpoint = m.decode_checkpoint(state["position"])
+        checkpoint = m.decode_checkpoint(b64decode(state["position"]))
         other = msgspec.structs.replace(checkpoint, seed=-1)
         iterator = iter(dataset)
         with pytest.raises(zmqdata.errors.InvalidArgumentError, match="number of parts"):
-            iterator.load_state_dict(state | {"position": m.encode_checkpoint(other)})
+            iterator.load_state_dict(state | {"position": encoded(m.encode_checkpoint(other))})
         for _ in range(2):
             with pytest.raises(zmqdata.errors.InvalidArgumentError, match="number of parts"):
                 next(iterator)
@@ -365,31 +371,36 @@ def test_a_refusal_is_raised_by_each_next() -> None:
         assert len(rest(iterator)) == 90
 
 
-def test_a_job_that_others_read_is_not_begun_anew() -> None:
-    """The load of a state is refused while others read the job, and does not end; the
-    readers go on.
+@pytest.mark.parametrize("job_name", [None, "busy"])
+def test_a_state_ends_the_older_iterators_of_its_process(job_name: str | None) -> None:
+    """An iterator that loads a state reads on at once, and the older iterators of the
+    job in its process end with an error that says so.
     """
     with SimulatedService(1) as cluster:
-
-        def dataset() -> Dataset:
-            # Small credit keeps all elements from arriving in one block at the reader
-            # that waits for its state.
-            return Dataset.range(10_000).apply(
-                cluster.distribute(
-                    "distributed_epoch",
-                    job_name="busy",
-                    max_outstanding_requests=100,
-                )
-            )
-
-        _, state = stopped(dataset().take(5), 5)
-        reader, other = iter(dataset()), iter(dataset().take(5))
-        taken(reader, 5)
-        other.load_state_dict(state)
+        read = cluster.distribute("distributed_epoch", job_name=job_name)
+        dataset = Dataset.range(1000).batch(10).apply(read)
+        older = iter(dataset)
+        taken(older, 20)
+        newer = iter(dataset)
+        assert len(taken(older, 1)) == 1, "a second iterator that is merely made ends nothing"
+        newer.load_state_dict(older.state_dict())
+        assert len(rest(newer)) == 79
         for _ in range(2):
-            with pytest.raises(zmqdata.errors.FailedPreconditionError, match="read by others"):
-                next(other)
-        assert len(taken(reader, 5)) == 5
+            with pytest.raises(zmqdata.errors.FailedPreconditionError, match="which ended this"):
+                next(older)
+
+
+def test_a_state_is_json() -> None:
+    """A state is plain JSON data, and loads after it has passed through JSON."""
+    with SimulatedService(1) as cluster:
+        dataset = Dataset.range(100).shuffle(10).apply(cluster.distribute("distributed_epoch"))
+        iterator = iter(dataset.batch(3).prefetch(2))
+        before = taken(iterator, 5)
+        state = json.loads(json.dumps(iterator.state_dict()))
+        iterator.close()
+        after = iter(dataset.batch(3).prefetch(2))
+        after.load_state_dict(state)
+        assert sum(map(len, before)) + sum(map(len, rest(after))) == 100
 
 
 @pytest.mark.parametrize("at", [0, 40, -1])
@@ -402,10 +413,11 @@ def test_a_damaged_state_is_refused_at_once(at: int) -> None:
         iterator = iter(dataset)
         before = taken(iterator, 10)
         state = through_msgpack(iterator.state_dict())
-        position = bytearray(state["position"])
+        position = bytearray(b64decode(state["position"]))
         position[at] ^= 1
-        with pytest.raises(zmqdata.errors.DataLossError, match="damaged"):
-            iterator.load_state_dict(state | {"position": bytes(position)})
+        for content in (encoded(bytes(position)), "no base64", state["position"][:-1]):
+            with pytest.raises(zmqdata.errors.DataLossError, match="damaged"):
+                iterator.load_state_dict(state | {"position": content})
         assert numbers(before) + numbers(rest(iterator)) == Counter(range(100))
 
 
@@ -427,11 +439,10 @@ def test_who_loads_a_state_is_not_warned_of_what_was_read_before(
         again.load_state_dict(state)
         assert len(rest(again)) == 90
         assert "were delivered before" not in caplog.text
-        iter_of_late = iter(
-            Dataset.range(100).apply(cluster.distribute("distributed_epoch", job_name="job"))
-        )
-        assert rest(iter_of_late) == []
-        assert "no element is left" in caplog.text
+        late = Dataset.range(100).apply(cluster.distribute("distributed_epoch", job_name="job"))
+        with pytest.raises(zmqdata.errors.FailedPreconditionError, match="was read to its end"):
+            rest(iter(late))
+        assert "this repetition has ended before" in caplog.text
 
 
 def test_files_that_have_changed_are_found_out(tmp_path: Any) -> None:

@@ -32,7 +32,6 @@ class Standing:
     Args:
         client: id of the client.
         job: parameters of the job that the client reads.
-        repetition: repetition of the job.
         reader: the role in which the client reads.
         reading: received and handed-out elements of each task.
 
@@ -44,11 +43,11 @@ class Standing:
     """
 
     def __init__(
-        self, client: str, job: m.JobParameters, repetition: int, reader: m.Reader, reading: Reading
+        self, client: str, job: m.JobParameters, reader: m.Reader, reading: Reading
     ) -> None:
         self._client = client
         self._job = job
-        self._repetition = repetition
+        self._repetition = 0
         self._reader = reader
         self._reading = reading
         self._opened: m.IterationOpened | None = None
@@ -70,7 +69,7 @@ class Standing:
         Everything delivered before this client joined counts as delivered. A client
         that resumes takes its lineage from its own checkpoint.
         """
-        self._opened = opened
+        self._opened, self._repetition = opened, opened.repetition
         self.kept.begin(opened.sources)
         if opened.over:
             self._take_settled(opened)

@@ -21,7 +21,12 @@ from zmqdata.core.client.leaving import Goodbye, ReadingEnd
 from zmqdata.core.client.links import REPEAT, LinkProfile, ReadLinks
 from zmqdata.core.client.notices import Notices
 from zmqdata.core.client.tasks import Grants, Reading, ReadTask
-from zmqdata.errors import NotFoundError, PermissionDeniedError, ResourceExhaustedError
+from zmqdata.errors import (
+    FailedPreconditionError,
+    NotFoundError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+)
 
 HEARTBEAT = 1.0
 """Default number of seconds between two heartbeats."""
@@ -54,7 +59,7 @@ class ClientProfile:
     job: m.JobParameters
     """Parameters of the job."""
     repetition: int
-    """Repetition of the job."""
+    """Number of the iterator among those of its dataset object."""
     service: str
     """Address of the dispatcher, for messages to the user."""
     dispatcher_timeout: float = 3600.0
@@ -81,6 +86,14 @@ class ClientProfile:
     """True if leaves of elements may be unpickled."""
     decompresses: bool = True
     """False if this process has no codec."""
+    affiliation: m.Affiliation = field(default_factory=m.Affiliation)
+    """The run to which the client belongs."""
+    cardinality: int = -2
+    """Number of elements of a repetition; below 0 if it is infinite or unknown."""
+    was_read: bool = False
+    """True if this process has read the repetition to its end before the dataset object
+    was made.
+    """
 
 
 class ClientCore:
@@ -101,10 +114,10 @@ class ClientCore:
         self._names = 0
         self.notices = Notices(
             job=profile.job.name,
-            repetition=profile.repetition,
             reader=profile.reader,
             service=profile.service,
             patience=profile.dispatcher_timeout,
+            cardinality=profile.cardinality,
             do=self._do,
         )
         self._begin(profile.client)
@@ -131,7 +144,7 @@ class ClientCore:
         # look them up when a message arrives.
         on = self.messages.on
         on(m.IterationOpened, self._iteration_opened)
-        on(m.ResumeAwaited, lambda message, now: self.notices.waits(message, self.client))
+        on(m.OpenAwaited, lambda message, now: self.notices.waits(message, self.client))
         on(m.ClientHeartbeatAnswered, self._heartbeat_answered)
         on(m.MayEnd, lambda message, now: self.ending.may_end(message))
         on(m.Probe, lambda message, now: None if self.goodbye.has_begun else self._speak(now))
@@ -160,9 +173,7 @@ class ClientCore:
             profile.decompresses,
         )
         self.links = ReadLinks(who, self._do, self.reading.grants)
-        self.standing = Standing(
-            client, profile.job, profile.repetition, profile.reader, self.reading
-        )
+        self.standing = Standing(client, profile.job, profile.reader, self.reading)
         self.lease = ClientLease()
         self._began: float | None = None
         self._asked: float | None = None
@@ -186,6 +197,13 @@ class ClientCore:
             self._leave(now)
         commands, self._commands = self._commands, []
         return commands
+
+    @property
+    def iteration(self) -> int | None:
+        """Number of the iteration; None if the dispatcher has never let the client
+        in.
+        """
+        return self._iteration
 
     @property
     def has_begun(self) -> bool:
@@ -283,6 +301,7 @@ class ClientCore:
                     resume=resume,
                     step=self._step,
                     former=self._former,
+                    affiliation=who.affiliation,
                 )
             )
         if not self.opened:
@@ -311,9 +330,7 @@ class ClientCore:
     def _iteration_opened(self, message: m.IterationOpened, now: float) -> None:
         if message.client == self.client:
             if not self.opened:
-                self.notices.joined(
-                    message, self._iteration is not None or bool(self.profile.resume)
-                )
+                self.notices.joined(message, goes_on=self._iteration is not None)
                 self.reading.begin(message.step)
                 # The client's own checkpoint says what was delivered before, if this is
                 # the iteration that was begun from it.
@@ -322,7 +339,11 @@ class ClientCore:
                     message, m.decode_checkpoint(self.profile.resume) if goes_on else None
                 )
                 self.lease.opened(message.lease, now if self._began is None else self._began, now)
+            is_first = self._iteration is None
             self.opened, self._iteration = True, message.iteration
+            if message.finished and self.profile.was_read and is_first:
+                self._finish(FailedPreconditionError.__name__, self.notices.was_read(), now)
+                return
             self._take_list(message.task_list, now)
             if message.task_list.version == self.task_list.version:
                 self.standing.catch_up(message)

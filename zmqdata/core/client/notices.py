@@ -27,29 +27,32 @@ class Notices:
 
     Args:
         job: name of the job that the client reads.
-        repetition: repetition of the job.
         reader: the role in which the client reads.
         service: address of the dispatcher.
         patience: seconds to continue without a dispatcher.
+        cardinality: number of elements of a repetition; below 0 if it is infinite or
+            unknown.
         do: receives the log lines.
 
     Attributes:
         heard: time of the last message of the dispatcher.
-        awaited: readers for which an iteration waits that is to begin from states.
+        repetition: repetition of the job, once the client is let in.
+        awaited: what the dispatcher awaits before it lets the client in.
         left_out: number of elements that each ended task has skipped.
     """
 
     def __init__(
         self,
         job: str,
-        repetition: int,
         reader: m.Reader,
         service: str,
         patience: float,
+        cardinality: int,
         do: Callable[[e.ClientCommand], None],
     ) -> None:
         self.job = job
-        self.repetition = repetition
+        self.repetition = 0
+        self.cardinality = cardinality
         self.reader = reader
         self.service = service
         self.patience = patience
@@ -68,7 +71,7 @@ class Notices:
 
     # --- when a client joins
 
-    def waits(self, message: m.ResumeAwaited, client: str) -> None:
+    def waits(self, message: m.OpenAwaited, client: str) -> None:
         """Record which readers the dispatcher awaits before an iteration begins from
         states.
         """
@@ -94,24 +97,76 @@ class Notices:
             self._kept.append(note)
 
     def joined(self, opened: m.IterationOpened, goes_on: bool = False) -> None:
-        """Log what other clients have read before, unless this client resumes."""
-        self.awaited = ""
+        """Log how the client came to its iteration, unless that is a plain start, and
+        warn if elements of the iteration are gone.
+
+        Args:
+            opened: the dispatcher's answer.
+            goes_on: True if the client has read the iteration under a former name.
+        """
+        self.awaited, self.repetition = "", opened.repetition
         if goes_on:
             return
-        if self.reader.consumer_index is not None:
-            if opened.step:
-                who = f"consumer {self.reader.consumer_index} of job {self.job!r}"
-                self._say_to_reader(
-                    "info", f"{who} continues at step {opened.step}, where its predecessor stopped"
-                )
-        elif opened.delivered and (opened.finished or not opened.shared):
-            rest = "no element is left" if opened.finished else "this client receives the rest"
-            text = (
-                f"job {self.job!r}, repetition {self.repetition}: {opened.delivered} "
-                f"elements were delivered before this client joined; {rest}. Use "
-                "another `job_name` to read the dataset from its beginning"
+        how, consumer = self._how(opened), self.reader.consumer_index
+        if consumer is not None and opened.step:
+            how += f"; consumer {consumer} continues at step {opened.step}"
+        is_apart = consumer is not None or bool(self.reader.trainer_id)
+        is_gone = (
+            not is_apart
+            and opened.how not in ("begun", "loaded")
+            and (opened.finished or opened.delivered > 0)
+            and self.cardinality != 0
+        )
+        if is_gone:
+            how += f"; {self._share(opened)}"
+        # What other members of the run take at the same time is not missing here.
+        with_its_run = opened.how == "follows" and opened.shared and not opened.finished
+        is_less = is_gone and opened.how != "continued" and not with_its_run
+        if is_less or (opened.how == "joined" and not is_apart):
+            self._say_to_reader("warning", how)
+        elif opened.how not in ("begun", "follows") or (consumer is not None and opened.step):
+            self._say_to_reader("info", how)
+
+    def _how(self, opened: m.IterationOpened) -> str:
+        """Return how a client came to its iteration, in words."""
+        since = f", which began {opened.age:.0f} s ago" if opened.age >= 1 else ""
+        said = {
+            "begun": "begins the job",
+            "follows": "reads on with its run",
+            "joined": f"reads with another run{since}",
+            "restarted": f"takes the place of a process of its run that is gone{since}",
+            "continued": f"continues what an earlier run has left{since}",
+            "loaded": "continues from a state",
+        }
+        told = said.get(opened.how, opened.how)
+        return (
+            f"job {self.job!r}, repetition {opened.repetition}, incarnation "
+            f"{opened.incarnation}: this client {told}"
+        )
+
+    def _share(self, opened: m.IterationOpened) -> str:
+        of = f" of {self.cardinality}" if self.cardinality >= opened.delivered else ""
+        if opened.finished:
+            return (
+                "this repetition has ended before, and none of its elements is left. To read "
+                "the dataset from its beginning, iterate over the same dataset object again, or "
+                "pass on_existing='new' or another job_name"
             )
-            self._say_to_reader("warning", text)
+        others = "; others read, too" if opened.shared else ""
+        return (
+            f"{opened.delivered}{of} elements were delivered before, and this client receives "
+            f"only of the rest{others}. To read the dataset from its beginning, pass "
+            "on_existing='new' or another job_name"
+        )
+
+    def was_read(self) -> str:
+        """Return why a repetition is an error that this process has read before."""
+        return (
+            f"Repetition {self.repetition} of job {self.job!r} was read to its end in this "
+            "process before this dataset object was made, so nothing of it is left. Each "
+            "iterator of one dataset object reads the next repetition. Make the dataset once "
+            "and call iter() on it for each epoch, or pass another job_name."
+        )
 
     def given_up(self, why: str, held: int, unreported: int) -> None:
         """Log that other clients receive the elements of this client, which rejoins."""

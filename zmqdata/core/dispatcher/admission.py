@@ -9,6 +9,7 @@ from msgspec import structs
 
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.placement import Placement
+from zmqdata.core.dispatcher.state.runs import Incarnation
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.job_rules import ON_POISON, changed_content, effective_target, is_static
 from zmqdata.core.limits import (
@@ -60,18 +61,38 @@ class Admission:
             )
         if dataset is None:
             return NotFoundError, f"Dataset id {job.dataset_id} not found."
-        # A state begins a new incarnation of the job. An existing job of that name is
-        # replaced, or the request is refused later with its own error.
-        found = self._of_content(job, dataset) or (None if ask.resume else self._of_name(job))
+        bound = None if ask.resume else self._bound(ask)
         found = (
-            self._of_limits(ask)
-            or found
+            self._of_limits()
+            or self._of_content(job, dataset)
+            or (None if bound is None else self._of_name(bound.job, job))
             or self._of_consumers(ask, dataset)
             or self._of_dataset(job, dataset)
         )
         return (
             of_poison(job.on_poison) or found or self._of_repetition(ask) or self._of_workers(ask)
         )
+
+    def _bound(self, ask: m.OpenIteration) -> Incarnation | None:
+        """Return the incarnation that the client's run is bound to; None if there is
+        none, or nothing is left of it.
+        """
+        binding = self.state.bindings.get((ask.job.name, ask.affiliation.run))
+        incarnation = None if binding is None else self.state.incarnations[binding.incarnation]
+        return None if incarnation is None or incarnation.is_collected else incarnation
+
+    def objection_to(
+        self, incarnation: Incarnation | None, ask: m.OpenIteration
+    ) -> Objection | None:
+        """Return the error with which a client is refused at an incarnation, or at a
+        new one if that is None; None if it may read there.
+        """
+        if incarnation is not None and not incarnation.is_collected:
+            return self._of_name(incarnation.job, ask.job)
+        many = too_many("jobs", len(self.state.living), MOST_JOBS)
+        if ask.job.num_tasks is not None:
+            many = many or too_many("tasks", len(self.state.tasks), MOST_TASKS_TOGETHER)
+        return (ResourceExhaustedError, many) if many else None
 
     def _of_names(self, ask: m.OpenIteration) -> str:
         """Refuse names that are too long. This comes first, because every other text
@@ -81,17 +102,16 @@ class Admission:
             "job": ask.job.name,
             "client": ask.client,
             "trainer": ask.reader.trainer_id,
+            "run": ask.affiliation.run,
+            "member": ask.affiliation.member,
+            "process": ask.affiliation.process,
         } | structs.asdict(ask.job)
         return too_long(
             {f"name of a {key}": text for key, text in given.items() if isinstance(text, str)}
         )
 
-    def _of_limits(self, ask: m.OpenIteration) -> Objection | None:
-        is_new = ask.job.name not in self.state.jobs
-        many = too_many("jobs", len(self.state.jobs), MOST_JOBS) if is_new else ""
-        if is_new and ask.job.num_tasks is not None:
-            many = many or too_many("tasks", len(self.state.tasks), MOST_TASKS_TOGETHER)
-        many = many or too_many("clients", len(self.state.client_iteration), MOST_CLIENTS)
+    def _of_limits(self) -> Objection | None:
+        many = too_many("clients", len(self.state.client_iteration), MOST_CLIENTS)
         return (ResourceExhaustedError, many) if many else None
 
     def _of_content(self, job: m.JobParameters, dataset: m.DatasetDescription) -> Objection | None:
@@ -103,9 +123,8 @@ class Admission:
             job.dataset_id, job.fingerprint, dataset.fingerprint
         )
 
-    def _of_name(self, job: m.JobParameters) -> Objection | None:
-        existing = self.state.jobs.get(job.name)
-        difference = "" if existing is None else self._difference(existing, job)
+    def _of_name(self, existing: m.JobParameters, job: m.JobParameters) -> Objection | None:
+        difference = self._difference(existing, job)
         if not difference:
             return None
         return InvalidArgumentError, (

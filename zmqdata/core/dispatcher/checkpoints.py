@@ -85,7 +85,6 @@ def _compare(checkpoint: m.Checkpoint, ask: m.OpenIteration, dataset: m.DatasetD
         ("consumer_index", checkpoint.reader.consumer_index, ask.reader.consumer_index),
         ("num_tasks", one.num_tasks, other.num_tasks),
         ("finite", one.finite, other.finite),
-        ("repetition", checkpoint.repetition, ask.repetition),
     ]
     told = [f"{name} was {then}, is {now}" for name, then, now in pairs if then != now]
     if told:

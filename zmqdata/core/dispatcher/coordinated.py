@@ -66,16 +66,16 @@ class Coordination:
 
     # --- who is which consumer
 
-    def holder(self, ask: m.OpenIteration) -> str | None:
+    def holder(self, ask: m.OpenIteration, iteration: Iteration) -> str | None:
         """Return the client that already reads as the consumer that a client asks for;
         None if none does.
         """
-        iteration = self.out.state.passes.get(ask.job.name, {}).get(ask.repetition)
-        if iteration is None or ask.reader.consumer_index is None:
-            return None
-        return iteration.consumers.get(ask.reader.consumer_index)
+        consumer = ask.reader.consumer_index
+        return None if consumer is None else iteration.consumers.get(consumer)
 
-    def gives_way(self, peer: Peer, ask: m.OpenIteration, holder: str, now: float) -> bool:
+    def gives_way(
+        self, peer: Peer, ask: m.OpenIteration, iteration: Iteration, holder: str, now: float
+    ) -> bool:
         """Return True if a consumer's client is gone, so that another may take its
         place. A living client keeps it.
 
@@ -94,42 +94,16 @@ class Coordination:
         since = self._successors.setdefault(ask.client, now)
         if self.leases.has_given_sign(member, since, now):
             del self._successors[ask.client]
-            self.out.refuse(peer, ask.client, FailedPreconditionError, self._taken(ask))
+            self.out.refuse(peer, ask.client, FailedPreconditionError, _taken(ask, iteration))
         else:
             self.out.send(member.peer, m.Probe())
         return False
 
-    def _taken(self, ask: m.OpenIteration) -> str:
-        rounds = self.out.state.passes[ask.job.name][ask.repetition].rounds
-        consumer = ask.reader.consumer_index
-        assert rounds is not None
-        assert consumer is not None
-        if ask.job.num_tasks is not None and ask.job.num_consumers == 1:
-            return (
-                f"Job {ask.job.name} is read by another client, which has taken "
-                f"{rounds.steps[consumer]} elements. A job with a promised order "
-                "(deterministic=True) has a single reader at a time. Another client "
-                "can read it when that one has closed its iterator or has died. Pass "
-                "num_consumers and consumer_index to have several clients read it in "
-                "step, or use another job_name to read from the beginning."
-            )
-        return (
-            f"Consumer {consumer} of job {ask.job.name} is read by another client, "
-            f"whose current round has already reached {rounds.steps[consumer]}. Each "
-            "consumer_index is for a single client at a time. Another client can "
-            "take it over when that one has closed its iterator or has died. Use "
-            "another job_name to read from the beginning."
-        )
-
-    def objection(self, ask: m.OpenIteration) -> Objection | None:
+    def objection(self, ask: m.OpenIteration, iteration: Iteration) -> Objection | None:
         """Return the reason why a consumer that was given up may not continue: another
         client has read in its place. None if it may.
         """
-        iteration = self.out.state.passes.get(ask.job.name, {}).get(ask.repetition)
-        rounds, consumer = (
-            None if iteration is None else iteration.rounds,
-            ask.reader.consumer_index,
-        )
+        rounds, consumer = iteration.rounds, ask.reader.consumer_index
         if (
             not ask.former
             or rounds is None
@@ -348,4 +322,27 @@ def _nobody_came(iteration: Iteration, missing: tuple[int, ...]) -> str:
         f"{names}, which {what} not come, or died. All consumers of a coordinated job "
         "read together: start each of them, or restart a dead one, with its "
         "consumer_index."
+    )
+
+
+def _taken(ask: m.OpenIteration, iteration: Iteration) -> str:
+    rounds = iteration.rounds
+    consumer = ask.reader.consumer_index
+    assert rounds is not None
+    assert consumer is not None
+    if ask.job.num_tasks is not None and ask.job.num_consumers == 1:
+        return (
+            f"Job {ask.job.name} is read by another client, which has taken "
+            f"{rounds.steps[consumer]} elements. A job with a promised order "
+            "(deterministic=True) has a single reader at a time. Another client "
+            "can read it when that one has closed its iterator or has died. Pass "
+            "num_consumers and consumer_index to have several clients read it in "
+            "step, or use another job_name to read from the beginning."
+        )
+    return (
+        f"Consumer {consumer} of job {ask.job.name} is read by another client, "
+        f"whose current round has already reached {rounds.steps[consumer]}. Each "
+        "consumer_index is for a single client at a time. Another client can "
+        "take it over when that one has closed its iterator or has died. Use "
+        "another job_name to read from the beginning."
     )

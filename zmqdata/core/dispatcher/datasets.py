@@ -141,7 +141,7 @@ class Datasets:
             return
         self.parts.collect_unused(now, max(self.gc_timeout, UNUSED_FOR))
         state = self.out.state
-        read = {job.dataset_id for job in state.jobs.values()}
+        read = {one.job.dataset_id for one in state.living}
         # A client may be slow between registering a dataset and opening its job,
         # however short the time-out is.
         patience = max(self.gc_timeout, UNUSED_AT_LEAST)

@@ -215,6 +215,7 @@ class DispatcherCore:
                 state.next_dataset,
                 state.next_iteration,
                 state.next_task,
+                state.next_incarnation,
             )
         )
         self.places.restore(state.places, {worker.address for worker in state.workers.values()})
@@ -228,7 +229,7 @@ class DispatcherCore:
             self.out.note(
                 "info",
                 f"life {state.life} of this dispatcher continues with "
-                f"{len(state.datasets)} datasets, {len(state.jobs)} jobs and "
+                f"{len(state.datasets)} datasets, {len(state.living)} jobs and "
                 f"{len(state.tasks)} tasks; {len(state.workers)} workers and "
                 f"{len(state.client_iteration)} clients are expected back",
             )

@@ -237,12 +237,16 @@ class Hosting:
         ]
 
     def adopt(self, now: float) -> None:
-        """Find hosts for static shards whose own worker has been away too long."""
+        """Find hosts for static shards whose own worker has been away too long.
+
+        A local shard that no client beside its worker reads waits for such a client.
+        """
         orphans = [
             task
             for iteration in self.out.state.iterations.values()
             if iteration.num_shards and iteration.failure is None
             for task in self._orphans(iteration)
+            if not self.placement.stays(task, iteration) or iteration.readers_of(task)
         ]
         self._orphaned = {task.task: self._orphaned.get(task.task, now) for task in orphans}
         for task in orphans:
@@ -253,15 +257,21 @@ class Hosting:
             ):
                 continue
             if self.placement.stays(task, iteration):
-                text = (
-                    f"The worker of shard {task.shard} of {iteration.num_shards} of "
-                    f"job {iteration.job.name} has been away for "
-                    f"{self.orphan_timeout:g} s, and a local shard cannot be read "
-                    "elsewhere. Start that worker again, then start a new iterator."
-                )
-                self.fail(iteration, UnavailableError.__name__, text)
+                self._refuse_orphaned(task, iteration)
             else:
                 self.find_host(task)
+
+    def _refuse_orphaned(self, task: Task, iteration: Iteration) -> None:
+        """Tell the readers of a local shard that its worker is away. Readers of other
+        shards read on. The refusal may be lost, so it is repeated until they close.
+        """
+        text = (
+            f"The worker of shard {task.shard} of {iteration.num_shards} of job "
+            f"{iteration.job.name} has been away for {self.orphan_timeout:g} s, and a local "
+            "shard cannot be read elsewhere. Start that worker again, then start a new iterator."
+        )
+        for client in sorted(iteration.readers_of(task)):
+            self.out.refuse(self.clients.peer(client), client, UnavailableError, text)
 
     def find_host(self, task: Task) -> None:
         """Give a task without a host to the least busy worker, if any may host it."""

@@ -1,22 +1,21 @@
-"""New incarnations of jobs: which client brings the state of which reader, which states
-are still missing, and which clients are in the way.
+"""Incarnations that begin from states: which client brings the state of which reader,
+which states are still missing, and which clients are in the way.
 
 Nothing gathered here is durable: clients repeat their requests until they are answered.
 ``core.dispatcher.checkpoints`` validates the states, ``core.dispatcher.resuming`` turns
 them into updates, and ``core.dispatcher.jobs`` opens the iteration.
 
-Decision 0020; protocol 3.12.
+Decisions 0020 and 0033; protocol 3.12 and 3.16.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.checkpoints import joined, read_checkpoint
 from zmqdata.core.dispatcher.events import Peer
-from zmqdata.core.dispatcher.liveness import Member, Roster
+from zmqdata.core.dispatcher.runs import Runs
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.limits import MOST_WAITING_BYTES
 from zmqdata.errors import (
@@ -127,19 +126,17 @@ class Incarnations:
 
     Args:
         out: state and commands.
-        clients: the living clients.
-        absent: names of the clients that have been silent for too long.
-        grace: seconds without a connection after which a reader counts as gone.
+        runs: knows which readers are alive.
+
+    Attributes:
+        gatherings: the parts of each job that have arrived, by job name and key of the
+            run.
     """
 
-    def __init__(
-        self, out: Outbox, clients: Roster, absent: Collection[str], grace: float = 1.5
-    ) -> None:
+    def __init__(self, out: Outbox, runs: Runs) -> None:
         self.out = out
-        self.clients = clients
-        self.absent = absent
-        self.grace = grace
-        self.gatherings: dict[str, Gathering] = {}
+        self.runs = runs
+        self.gatherings: dict[tuple[str, str], Gathering] = {}
         self._refused: dict[
             str, tuple[float, type[DataServiceError], str]
         ] = {}  # by client: expiry time, error class and text
@@ -164,33 +161,43 @@ class Incarnations:
             self.out.refuse(peer, ask.client, type(error), str(error))
             return None
         if in_the_way:
-            self.out.send(peer, m.ResumeAwaited(ask.client, in_the_way))
+            self.out.send(peer, m.OpenAwaited(ask.client, in_the_way))
             return None
-        gathering, readers = self.gatherings[ask.job.name], self._readers(ask.job.name, now)
-        if self._is_occupied(gathering, readers, now):
-            self._refuse_all(ask.job.name, FailedPreconditionError(_occupied(ask.job.name)), now)
+        key = _key_of(ask)
+        gathering = self.gatherings[key]
+        readers = self._readers(gathering, key)
+        lives = self.runs.is_any_alive(readers, ask.client, now)
+        if lives and self._has_waited(gathering, now):
+            self._refuse_all(key, FailedPreconditionError(_occupied(ask.job.name)), now)
             return None
-        former = (
-            f"{len(readers)} former readers of job {ask.job.name} to be gone" if readers else ""
-        )
+        former = "" if lives is False else f"former readers of job {ask.job.name} to be gone"
         awaited = gathering.awaited or gathering.rivalry(now) or former
         if awaited:
-            self.out.send(peer, m.ResumeAwaited(ask.client, awaited))
+            self.out.send(peer, m.OpenAwaited(ask.client, awaited))
             return None
-        return self.gatherings.pop(ask.job.name)
+        return self.gatherings.pop(key)
+
+    def awaited_by(self, ask: m.OpenIteration) -> str:
+        """Return what a client without a state must await, because others of its run
+        load theirs; "" if none do.
+        """
+        gathering = self.gatherings.get(_key_of(ask))
+        if gathering is None:
+            return ""
+        return gathering.awaited or f"the states of job {ask.job.name} to be loaded"
 
     def _take(self, offer: Offer, now: float) -> str:
         """Store a part. Return what must be awaited first if another client, which may
         be gone, has brought it already; "" otherwise.
         """
         job, consumer = offer.ask.job, offer.ask.reader.consumer_index
-        existing = self.out.state.jobs.get(job.name)
-        if existing is not None and existing.save is not None:
+        existing = self.out.state.newest_of(job.name)
+        if existing is not None and existing.job.save is not None:
             raise FailedPreconditionError(
                 f"Job {job.name} is a save. Load the state under another job_name."
             )
         part = offer.checkpoint.part if consumer is None else consumer
-        gathering = self.gatherings.get(job.name) or Gathering(now)
+        gathering = self.gatherings.get(_key_of(offer.ask)) or Gathering(now)
         known = gathering.offers.get(part)
         is_taken = known is not None and not known.left and known.ask.client != offer.ask.client
         if known is not None and is_taken and now - known.heard < OFFER_PATIENCE:
@@ -206,35 +213,29 @@ class Incarnations:
         self._check_room(len(offer.ask.resume), 0 if known is None else len(known.ask.resume))
         gathering.rivals.pop(offer.ask.client, None)
         gathering.offers[part] = offer
-        self.gatherings[job.name] = gathering
+        self.gatherings[_key_of(offer.ask)] = gathering
         return ""
 
-    def _is_occupied(self, gathering: Gathering, readers: list[Member], now: float) -> bool:
-        """Return True if other clients read the job and continue to do so. If the job
-        has several readers, such a client may be about to load its state too.
+    def _has_waited(self, gathering: Gathering, now: float) -> bool:
+        """Return True if readers that are in the way had time to leave. If the job has
+        several readers, such a client may be about to load its state too.
         """
         several = len(gathering.offers) + len(gathering.missing) > 1
         patience = gathering.job.consumer_timeout if several else LIVING_PATIENCE
-        return now - gathering.since >= patience and any(
-            one.heard > gathering.since for one in readers
-        )
+        return now - gathering.since >= patience
 
-    def _readers(self, job: str, now: float) -> list[Member]:
-        """Return the clients that read the job at present, and probe them, because they
-        may be dead.
+    def _readers(self, gathering: Gathering, key: tuple[str, str]) -> list[str]:
+        """Return the clients that read the job for the same run at present. Readers of
+        other runs keep their incarnation.
         """
-        living = []
-        for iteration in self.out.state.passes.get(job, {}).values():
-            for name in sorted(iteration.clients):
-                member = self.clients.members.get(name)
-                unreachable = None if member is None else member.unreachable
-                gone = member is None or name in self.absent
-                if gone or (unreachable is not None and now - unreachable >= self.grace):
-                    continue
-                assert member is not None
-                living.append(member)
-                self.out.send(member.peer, m.Probe())
-        return living
+        job, run = key
+        return [
+            name
+            for incarnation in self.out.state.jobs.get(job, {}).values()
+            for iteration in incarnation.iterations.values()
+            for name, opening in iteration.openings.items()
+            if opening.run == run
+        ]
 
     def leave(self, client: str) -> None:
         """Release the part of a client that closed while it waited. The others stop
@@ -243,7 +244,7 @@ class Incarnations:
         Of a reader without a number, only its state is needed; its share of the
         elements goes to the others.
         """
-        for name, gathering in list(self.gatherings.items()):
+        for key, gathering in list(self.gatherings.items()):
             gathering.rivals.pop(client, None)
             for part in [
                 part for part, offer in gathering.offers.items() if offer.ask.client == client
@@ -252,7 +253,7 @@ class Incarnations:
                 if gathering.job.num_consumers is not None:
                     del gathering.offers[part]
             if not gathering.present:
-                del self.gatherings[name]
+                del self.gatherings[key]
 
     def _check_room(self, size: int, before: int) -> None:
         there = self._waiting_bytes - before
@@ -271,7 +272,7 @@ class Incarnations:
         ask.
         """
         self._refused = {client: told for client, told in self._refused.items() if now < told[0]}
-        for name, gathering in list(self.gatherings.items()):
+        for key, gathering in list(self.gatherings.items()):
             silent = [
                 part
                 for part, offer in gathering.offers.items()
@@ -280,11 +281,11 @@ class Incarnations:
             timeout = gathering.job.consumer_timeout
             if gathering.missing and now - gathering.since >= timeout:
                 text = (
-                    f"For {timeout:g} s (consumer_timeout) job {name} has waited for "
+                    f"For {timeout:g} s (consumer_timeout) job {key[0]} has waited for "
                     f"{gathering.awaited}. All readers resume together: load the "
                     "states of all of them."
                 )
-                self._refuse_all(name, UnavailableError(text), now)
+                self._refuse_all(key, UnavailableError(text), now)
                 continue
             for part in silent:
                 del gathering.offers[part]
@@ -294,7 +295,7 @@ class Incarnations:
                 if now - when < 3 * RIVAL_PATIENCE
             }
             if not gathering.present:
-                del self.gatherings[name]
+                del self.gatherings[key]
         offers = [
             offer for gathering in self.gatherings.values() for offer in gathering.offers.values()
         ]
@@ -306,13 +307,17 @@ class Incarnations:
             self._refused[offer.ask.client] = (now + REFUSAL_KEPT, type(error), str(error))
             self.out.refuse(offer.peer, offer.ask.client, type(error), str(error))
 
-    def _refuse_all(self, job: str, error: DataServiceError, now: float) -> None:
-        self.refuse_all(self.gatherings.pop(job), error, now)
+    def _refuse_all(self, key: tuple[str, str], error: DataServiceError, now: float) -> None:
+        self.refuse_all(self.gatherings.pop(key), error, now)
+
+
+def _key_of(ask: m.OpenIteration) -> tuple[str, str]:
+    return ask.job.name, ask.affiliation.run
 
 
 def _occupied(job: str) -> str:
     return (
-        f"Job {job} is read by others at present; a state begins a new incarnation of "
-        "the job and cannot join it. Close their iterators or stop their programs "
-        "first, or load the state under another job_name."
+        f"Job {job} is read by other processes of this run at present; a state begins a new "
+        "incarnation of the job and cannot join it. Close their iterators or stop them first, or "
+        "load the state under another job_name."
     )

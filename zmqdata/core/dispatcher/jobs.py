@@ -23,8 +23,10 @@ from zmqdata.core.dispatcher.lease import Leases
 from zmqdata.core.dispatcher.leaving import Departures
 from zmqdata.core.dispatcher.liveness import Member, Roster
 from zmqdata.core.dispatcher.resuming import Beginning, incarnation_of
+from zmqdata.core.dispatcher.runs import ReadingPlace, Runs
 from zmqdata.core.dispatcher.state.audit import audit_of
-from zmqdata.core.dispatcher.state.outbox import Outbox, derived
+from zmqdata.core.dispatcher.state.outbox import Outbox
+from zmqdata.core.dispatcher.state.runs import Incarnation
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.job_rules import is_static
 from zmqdata.core.limits import MOST_CLIENTS_OF_PEER, too_many
@@ -91,8 +93,9 @@ class Jobs:
         hosting.lists.plan = self.coordination.plan
         self.detours = Detours(out, hosting)
         self.departures = Departures(out, clients)
-        self.incarnations = Incarnations(out, clients, self.absent)
-        self.unused_since: dict[str, float] = {}
+        self.runs = Runs(out, clients, self.absent, self.leases, hosting.placement)
+        self.incarnations = Incarnations(out, self.runs)
+        self.unused_since: dict[int, float] = {}
 
     def resume(self, now: float, client_timeout: float) -> None:
         """Continue where a former dispatcher left off. Its clients have a time-out
@@ -101,34 +104,91 @@ class Jobs:
         self.leases.resume(self.out.state.iterations.values(), now)
         for client in self.out.state.client_iteration:
             self.clients.expect(client, now, client_timeout)
-        for job, passes in self.out.state.passes.items():
-            if not any(iteration.clients for iteration in passes.values()):
-                self.unused_since[job] = now
+        for incarnation in self.out.state.living:
+            if not incarnation.clients:
+                self.unused_since[incarnation.number] = now
 
     # --- iterations
 
     def open(self, peer: Peer, ask: m.OpenIteration, now: float) -> None:
         """Let a client join an iteration, which begins with its first client."""
-        if ask.client in self.out.state.departed or not self._is_there(ask):
+        state = self.out.state
+        if ask.client in state.client_iteration:
+            self.clients.heard(ask.client, peer, now)
+            self._answer(peer, ask, now)
+            return
+        is_gone = ask.iteration is not None and ask.iteration not in state.iterations
+        if ask.client in state.departed or is_gone:
             self._refuse_unknown(peer, ask.client, was_ours=True)
             return
-        objection = (
-            self._of_peer(peer) or self.admission.objection(ask) or self.coordination.objection(ask)
-        )
-        if objection is not None and ask.client not in self.out.state.client_iteration:
+        objection = self._of_peer(peer) or self.admission.objection(ask)
+        if objection is not None:
             error, text = objection
             self.out.refuse(peer, ask.client, error, text)
             return
-        if ask.resume and ask.client not in self.out.state.client_iteration:
+        if ask.iteration is not None:
+            self._let_in(peer, ask, state.iterations[ask.iteration], now)
+        elif ask.resume:
             gathering = self.incarnations.offer(peer, ask, now)
             if gathering is not None:
-                self._begin_anew(gathering, now)
+                self._begin_from_states(gathering, now)
+        else:
+            self._open_first(peer, ask, now)
+
+    def _open_first(self, peer: Peer, ask: m.OpenIteration, now: float) -> None:
+        """Let a client in that has never read the job, at the place that its run has
+        there.
+        """
+        try:
+            place = self.incarnations.awaited_by(ask) or self.runs.find(ask, now)
+        except DataServiceError as error:
+            self.out.refuse(peer, ask.client, type(error), str(error))
             return
-        if not self._may_join(peer, ask, now):
+        if isinstance(place, str):
+            self.out.send(peer, m.OpenAwaited(ask.client, place))
             return
+        objection = self.admission.objection_to(place.incarnation, ask)
+        if objection is not None:
+            error_class, text = objection
+            self.out.refuse(peer, ask.client, error_class, text)
+            return
+        known = None if place.incarnation is None else place.incarnation.iterations
+        iteration = None if known is None else known.get(place.repetition)
+        self._let_in(peer, ask, iteration, now, place)
+
+    def _let_in(
+        self,
+        peer: Peer,
+        ask: m.OpenIteration,
+        iteration: Iteration | None,
+        now: float,
+        place: ReadingPlace | None = None,
+    ) -> None:
+        """Let a client in, if no other client reads as the consumer that it asks for.
+
+        Args:
+            peer: connection of the client.
+            ask: its request.
+            iteration: what it reads; None if the iteration is to begin.
+            now: the time.
+            place: where its run reads; None if the client has been in the iteration.
+        """
+        objection = None if iteration is None else self.coordination.objection(ask, iteration)
+        if objection is not None:
+            error, text = objection
+            self.out.refuse(peer, ask.client, error, text)
+            return
+        holder = None if iteration is None else self.coordination.holder(ask, iteration)
+        if iteration is not None and holder is not None:
+            if not self.coordination.gives_way(peer, ask, iteration, holder, now):
+                return
+            self._forget(holder, iteration, now)
         self.clients.heard(ask.client, peer, now)
-        if ask.client not in self.out.state.client_iteration:
-            self._join(ask, now)
+        how = "follows"
+        if place is not None:
+            how, iteration = place.how, self.runs.begin(ask, place, now)
+        assert iteration is not None
+        self._join(ask, iteration, how, now)
         self._answer(peer, ask, now)
 
     def _of_peer(self, peer: Peer) -> Objection | None:
@@ -140,7 +200,6 @@ class Jobs:
     def _answer(self, peer: Peer, ask: m.OpenIteration, now: float) -> None:
         iteration = self.out.state.iterations[self.out.state.client_iteration[ask.client]]
         self.leases.spoke(iteration, now)
-        self.unused_since.pop(iteration.job.name, None)
         if iteration.failure is not None:
             self.hosting.refuse_failed(ask.client, iteration)
             return
@@ -155,7 +214,7 @@ class Jobs:
             finished=iteration.finished,
             shared=len(iteration.clients) > 1,
             step=self.coordination.step_of(iteration, ask.client),
-            lease=self.leases.grant(iteration),
+            lease=self.leases.grant(iteration, ask.client),
             seed=iteration.seed,
             num_shards=iteration.num_shards,
             fingerprint=self.out.state.datasets[iteration.job.dataset_id].fingerprint,
@@ -169,15 +228,18 @@ class Jobs:
             over={
                 task.task: _origin(task, iteration) for task in settled if is_static(iteration.job)
             },
+            repetition=iteration.repetition,
+            incarnation=iteration.incarnation,
+            how=iteration.openings[ask.client].how,
+            age=self.runs.age(iteration, now),
         )
         self.out.send(peer, answer)
 
-    def _begin_anew(self, gathering: Gathering, now: float) -> None:
-        """Begin a new incarnation of an iteration for all its readers at once, and
-        collect its predecessor.
+    def _begin_from_states(self, gathering: Gathering, now: float) -> None:
+        """Begin an incarnation for all readers at once that have brought a state, and
+        bind their runs.
         """
         state, name = self.out.state, gathering.job.name
-        dataset = state.datasets[gathering.job.dataset_id]
         number = state.next_iteration
         checkpoints = [offer.checkpoint for offer in gathering.offers.values()]
         try:
@@ -185,7 +247,8 @@ class Jobs:
                 checkpoints,
                 Beginning(
                     gathering.job,
-                    dataset,
+                    state.datasets[gathering.job.dataset_id],
+                    state.next_incarnation,
                     number,
                     state.next_task,
                     self.out.derive_seed,
@@ -194,22 +257,18 @@ class Jobs:
         except DataServiceError as error:
             self.incarnations.refuse_all(gathering, error, now)
             return
-        if name in state.jobs:
-            self._collect(name)
         for update in updates:
             self.out.commit(update)
         iteration = state.iterations[number]
         for offer in gathering.present:
-            ask = offer.ask
-            self.clients.heard(ask.client, offer.peer, now)
-            self.out.commit(
-                u.OpenClientUpdate(
-                    ask.client,
-                    iteration.iteration,
-                    local_workers=ask.local_workers,
-                    consumer=ask.reader.consumer_index,
-                )
+            self.clients.heard(offer.ask.client, offer.peer, now)
+            base = iteration.repetition - offer.ask.repetition
+            binds = (name, offer.ask.affiliation.run) not in state.bindings or (
+                state.bindings[name, offer.ask.affiliation.run].incarnation != iteration.incarnation
             )
+            place = ReadingPlace("loaded", None, base, offer.ask.repetition, binds)
+            self.runs.bind(offer.ask, place, iteration.incarnation)
+            self.runs.open(offer.ask, iteration, "loaded")
         self._seat(iteration, now)
         for offer in gathering.present:
             self._answer(offer.peer, offer.ask, now)
@@ -224,45 +283,9 @@ class Jobs:
         if iteration.rounds is not None:
             self.coordination.begin(iteration, now)
 
-    def _is_there(self, ask: m.OpenIteration) -> bool:
-        """Return True if a client that was given up finds its former iteration. It must
-        not start reading from the beginning.
-        """
-        iteration = self.out.state.passes.get(ask.job.name, {}).get(ask.repetition)
-        return ask.iteration is None or (
-            iteration is not None and iteration.iteration == ask.iteration
-        )
-
-    def _may_join(self, peer: Peer, ask: m.OpenIteration, now: float) -> bool:
-        """Return True if the consumer index that a client asks for is free. Forget its
-        former holder if that is gone.
-        """
-        holder = self.coordination.holder(ask)
-        if holder is None or holder == ask.client:
-            return True
-        if not self.coordination.gives_way(peer, ask, holder, now):
-            return False
-        self._forget(holder, self.out.state.passes[ask.job.name][ask.repetition], now)
-        return True
-
-    def _join(self, ask: m.OpenIteration, now: float) -> None:
-        if ask.job.name not in self.out.state.jobs:
-            self.out.commit(u.CreateJobUpdate(ask.job))
-        iteration = self.out.state.passes[ask.job.name].get(ask.repetition)
-        if iteration is None:
-            number = self.out.state.next_iteration
-            seed = self.out.derive_seed(number)
-            num_shards = self.hosting.placement.num_shards if is_static(ask.job) else 0
-            if ask.job.num_tasks is not None:
-                seed, num_shards = derived(ask.job.seed, ask.repetition), ask.job.num_tasks
-            self.out.commit(
-                u.CreateIterationUpdate(number, ask.job.name, ask.repetition, seed, num_shards)
-            )
-            iteration = self.out.state.iterations[number]
-        consumer = ask.reader.consumer_index
-        self.out.commit(
-            u.OpenClientUpdate(ask.client, iteration.iteration, ask.local_workers, consumer)
-        )
+    def _join(self, ask: m.OpenIteration, iteration: Iteration, how: str, now: float) -> None:
+        self.unused_since.pop(iteration.incarnation, None)
+        self.runs.open(ask, iteration, how)
         self.hosting.staff(iteration)
         # From now on a reader exists that can be given the elements of silent clients.
         for client in sorted(self.absent & iteration.clients):
@@ -294,7 +317,7 @@ class Jobs:
         self.departures.take(iteration, beat, now)
         self.hosting.lists.push(now)
         task_list = self.hosting.lists.news(iteration, beat.client, beat.task_version, now)
-        lease = self.leases.grant(iteration)
+        lease = self.leases.grant(iteration, beat.client)
         self.out.send(
             peer, m.ClientHeartbeatAnswered(beat.client, beat.report, task_list, beat.beat, lease)
         )
@@ -377,10 +400,11 @@ class Jobs:
         self.departures.forget(client, iteration)
         self.hosting.forget_client(client, iteration)
         self.hosting.lists.tell(iteration)
-        if not any(one.clients for one in self.out.state.passes[iteration.job.name].values()):
-            self.unused_since[iteration.job.name] = last_sign
+        incarnation = self.out.state.incarnations[iteration.incarnation]
+        if not incarnation.clients:
+            self.unused_since[incarnation.number] = last_sign
             if iteration.job.anonymous:
-                self._collect(iteration.job.name)
+                self._collect(incarnation)
 
     # --- time
 
@@ -389,6 +413,7 @@ class Jobs:
         only client of an iteration may come back.
         """
         self.incarnations.tick(now)
+        self.runs.tick(now)
         self.departures.tick(self.out.state.iterations)
         for member in self.clients.silent(now, client_timeout):
             iteration = self.iteration_of(member.name)
@@ -397,7 +422,7 @@ class Jobs:
                 self.leases.forget(member.name)
                 continue
             self.absent.add(member.name)
-            others = len(iteration.clients) > 1 and self.leases.hears(iteration, now)
+            others = iteration.shares(member.name) and self.leases.hears(iteration, now)
             if (others and self.leases.is_over(member, now)) or self._is_gone(
                 member, iteration, now, client_timeout
             ):
@@ -426,35 +451,50 @@ class Jobs:
         )
         if iteration.job.anonymous and is_away:
             return True
-        return self._may_collect(iteration.job) and now - member.sign >= max(
-            client_timeout, self.gc_timeout
+        incarnation = self.out.state.incarnations[iteration.incarnation]
+        return self._may_collect(incarnation) and now - member.sign >= max(
+            client_timeout, self._kept_for(incarnation)
         )
 
-    def _may_collect(self, job: m.JobParameters) -> bool:
+    def _may_collect(self, incarnation: Incarnation) -> bool:
+        job = incarnation.job
         if job.save is not None:
-            passes = self.out.state.passes[job.name].values()
             return self.gc_timeout >= 0 and all(
-                one.saving is not None and one.saving.ended for one in passes
+                one.saving is not None and one.saving.ended
+                for one in incarnation.iterations.values()
             )
+        if self._is_replaced(incarnation):
+            return True
         return self.gc_timeout >= 0 and (self.collects_dynamic or job.processing_mode != "DYNAMIC")
 
+    def _is_replaced(self, incarnation: Incarnation) -> bool:
+        """Return True if the job has begun anew since, so that no other run joins."""
+        return self.out.state.newest_of(incarnation.job.name) is not incarnation
+
+    def _kept_for(self, incarnation: Incarnation) -> float:
+        """Return the seconds for which an incarnation without readers is kept."""
+        return self.leases.timeout if self._is_replaced(incarnation) else self.gc_timeout
+
     def collect_unused(self, now: float) -> None:
-        """Collect jobs that have had no client for too long, and saves that ended that
-        long ago.
+        """Collect incarnations that have had no client for too long, and saves that
+        ended that long ago.
         """
         for iteration in self.out.state.iterations.values():
             if iteration.saving is not None and iteration.saving.ended:
-                self.unused_since.setdefault(iteration.job.name, now)
-        for job, since in list(self.unused_since.items()):
-            if now - since >= self.gc_timeout and self._may_collect(self.out.state.jobs[job]):
+                self.unused_since.setdefault(iteration.incarnation, now)
+        for number, since in list(self.unused_since.items()):
+            incarnation = self.out.state.incarnations[number]
+            patience = self._kept_for(incarnation)
+            if now - since >= patience and self._may_collect(incarnation):
                 self.out.note(
-                    "info", f"job {job} is collected: no client for {self.gc_timeout:g} s"
+                    "info",
+                    f"job {incarnation.job.name} is collected: no client for {patience:g} s",
                 )
-                self._collect(job)
+                self._collect(incarnation)
 
-    def _collect(self, job: str) -> None:
-        self.unused_since.pop(job, None)
-        for iteration in self.out.state.passes[job].values():
+    def _collect(self, incarnation: Incarnation) -> None:
+        self.unused_since.pop(incarnation.number, None)
+        for iteration in incarnation.iterations.values():
             self.hosting.forget_iteration(iteration)
             self.leases.forget_iteration(iteration.iteration)
             self.collected.append(
@@ -466,7 +506,7 @@ class Jobs:
                     audit_of(iteration),
                 )
             )
-        self.out.commit(u.RemoveJobUpdate(job))
+        self.out.commit(u.CollectIncarnationUpdate(incarnation.number))
 
 
 def _origin(task: Task, iteration: Iteration) -> m.Origin:

@@ -47,19 +47,21 @@ class Leases:
         self._anybody = Hearing(timeout / 2)
         self._hearing: dict[int, Hearing] = {}
 
-    def grant(self, iteration: Iteration) -> Lease:
-        """Return the lease for the clients of an iteration. It is free if no other
-        client would ever be given what a client holds.
+    def grant(self, iteration: Iteration, client: str) -> Lease:
+        """Return the lease of a client. It is free if no other client would ever be
+        given what a client holds.
 
         In mode OFF every worker produces everything, and each trainer of a shared cache
         reads all of it. There an absent client costs the others nothing, and the
         numbers of the lease are no promise.
         """
-        job = iteration.job
-        if job.cache or not outlives_host(job):
+        if self._is_free(iteration):
             return Lease(SHARE * self.timeout, free=True)
-        alone = len(iteration.clients) <= 1 and job.num_consumers in (None, 1)
+        alone = not iteration.shares(client) and iteration.job.num_consumers in (None, 1)
         return Lease(SHARE * self.timeout, alone)
+
+    def _is_free(self, iteration: Iteration) -> bool:
+        return iteration.job.cache or not outlives_host(iteration.job)
 
     def heard(self, beat: ClientHeartbeat) -> None:
         """Note whether a client believes that it reads alone."""
@@ -100,7 +102,7 @@ class Leases:
         client.
         """
         quiet = self._hearing_of(iteration).heard(now)
-        return 0.0 if self.grant(iteration).free else quiet
+        return 0.0 if self._is_free(iteration) else quiet
 
     def listen(self, now: float) -> float:
         """Note that a worker or a client is heard. Return the seconds for which no peer
@@ -119,7 +121,7 @@ class Leases:
         """Return True if any client of an iteration is present to be given what silent
         clients hold.
         """
-        return self.grant(iteration).free or not self._hearing_of(iteration).is_deaf(now)
+        return self._is_free(iteration) or not self._hearing_of(iteration).is_deaf(now)
 
     def _hearing_of(self, iteration: Iteration) -> Hearing:
         # A client speaks three times during its lease.
@@ -132,8 +134,7 @@ class Leases:
         self._anybody.heard(now)
         for iteration in iterations:
             self._hearing_of(iteration).heard(now)
-            if len(iteration.clients) > 1:
-                self._aware |= iteration.clients
+            self._aware |= {client for client in iteration.clients if iteration.shares(client)}
 
     def is_over(self, member: Member, now: float) -> bool:
         """Return True if a client's silence shows that it no longer hands out elements.

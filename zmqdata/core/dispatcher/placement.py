@@ -14,7 +14,7 @@ from zmqdata import messages as m
 from zmqdata.core.dispatcher.state.loads import Loads
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
-from zmqdata.core.job_rules import effective_target, is_for_all, may_read, outlives_host
+from zmqdata.core.job_rules import effective_target, is_for_all, is_static, may_read, outlives_host
 
 MOST_STREAMS = 3
 """Maximum number of save streams that a worker writes at a time (tf.data's
@@ -221,7 +221,7 @@ class Placement:
         """Return True if a client that reads from a worker exists, or may come."""
         facts, target = self.facts[worker], self.target(iteration)
         return is_for_all(target, facts.tags) or any(
-            facts.address in own for own in iteration.local_workers.values()
+            facts.address in one.local_workers for one in iteration.openings.values()
         )
 
     def takes_tasks(self, worker: str, iteration: Iteration) -> bool:
@@ -241,8 +241,8 @@ class Placement:
         target = self.target(iteration)
         beside = {
             name
-            for own in iteration.local_workers.values()
-            for at in own
+            for one in iteration.openings.values()
+            for at in one.local_workers
             for name in self._at.get(at, ())
         }
         others = [
@@ -256,7 +256,7 @@ class Placement:
 
     def reader(self, client: str, iteration: Iteration) -> Callable[[str], bool]:
         """Return a predicate that tells whether a client reads from a worker."""
-        target, local = self.target(iteration), iteration.local_workers.get(client, ())
+        target, local = self.target(iteration), iteration.local_workers(client)
 
         def reads(worker: str) -> bool:
             facts = self.facts.get(worker)
@@ -282,6 +282,18 @@ class Placement:
             for one in tasks
             if one.shard is None or (place is not None and one.shard % count == place)
         ]
+
+    def shards_beside(
+        self, job: m.JobParameters, local_workers: Sequence[str], num_shards: int
+    ) -> tuple[int, ...]:
+        """Return the static shards that only a client beside these workers may read;
+        none if the job divides its input in another way.
+        """
+        count = len(self.places)
+        if not count or not is_static(job) or effective_target(job, self.colocated) != "LOCAL":
+            return ()
+        places = {self.places.index(address) for address in local_workers}
+        return tuple([shard for shard in range(num_shards) if shard % count in places])
 
     def stays(self, task: Task, iteration: Iteration) -> bool:
         """Return True if a task must wait for its own worker: the shard beside a client

@@ -37,6 +37,8 @@ class Beginning:
     """Parameters of the job."""
     dataset: m.DatasetDescription
     """Description of its dataset."""
+    incarnation: int
+    """Number of the incarnation."""
     iteration: int
     """Number of the new iteration."""
     first_task: int
@@ -79,8 +81,10 @@ def incarnation_of(checkpoints: Sequence[m.Checkpoint], new: Beginning) -> list[
 
 def _updates(past: Past, new: Beginning) -> Iterator[u.AnyUpdate]:
     number = new.iteration
-    yield u.CreateJobUpdate(new.job)
-    yield u.CreateIterationUpdate(number, new.job.name, past.repetition, past.seed, past.num_shards)
+    yield u.BeginIncarnationUpdate(new.incarnation, new.job)
+    yield u.CreateIterationUpdate(
+        number, new.incarnation, past.repetition, past.seed, past.num_shards
+    )
     for (source, repetition), spent in sorted(past.spent.items()):
         yield u.RestoreSpentUpdate(number, source, repetition, spent.ranges)
     in_turn = {index for view in _views(past) for index, _ in view.tasks}

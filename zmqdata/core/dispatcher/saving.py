@@ -89,7 +89,8 @@ class Saves:
 
     def start(self, peer: Peer, ask: m.StartSave, now: float) -> None:
         """Request the folder of a save, unless the save must be refused."""
-        existing = self.out.state.jobs.get(job_of(ask.path))
+        incarnation = self.out.state.newest_of(job_of(ask.path))
+        existing = None if incarnation is None else incarnation.job
         if existing is not None and existing.save is not None and existing.save.run == ask.run:
             self.out.send(peer, m.SaveStarted(ask.request))
             return
@@ -122,7 +123,7 @@ class Saves:
         # requested.
         if long := too_long({"name of a job": job_of(ask.path)}):
             return InvalidArgumentError, long
-        if many := too_many("jobs", len(self.out.state.jobs) + len(self._preparing), MOST_JOBS):
+        if many := too_many("jobs", len(self.out.state.living) + len(self._preparing), MOST_JOBS):
             return ResourceExhaustedError, many
         dataset = self.out.state.datasets.get(ask.dataset_id)
         if dataset is None:
@@ -158,9 +159,10 @@ class Saves:
             on_poison=ask.on_poison,
             task_timeout=ask.task_timeout,
         )
-        number = self.out.state.next_iteration
-        self.out.commit(u.CreateJobUpdate(job))
-        self.out.commit(u.CreateIterationUpdate(number, job.name, 0, self.out.derive_seed(number)))
+        incarnation, number = self.out.state.next_incarnation, self.out.state.next_iteration
+        self.out.commit(u.BeginIncarnationUpdate(incarnation, job))
+        seed = self.out.derive_seed(number)
+        self.out.commit(u.CreateIterationUpdate(number, incarnation, 0, seed))
         self.out.note("info", f"starts to save to {ask.path}")
         self.hosting.staff(self.out.state.iterations[number])
         self.out.send(peer, m.SaveStarted(ask.request))

@@ -80,11 +80,15 @@ class TaskLists:
         read.
         """
         reads = self.placement.reader(client, iteration)
+        opening = iteration.openings.get(client)
+        own = () if opening is None else opening.shards
         places = tuple(
             [
                 m.TaskPlace(task.task, task.attempt, task.worker, self._address(task), task.index)
                 for task in iteration.live_tasks
-                if not task.settled and (reads(task.worker) if task.worker else self._waits(task))
+                if not task.settled
+                and (reads(task.worker) if task.worker else self._waits(task))
+                and (not own or task.shard in own)
             ]
         )
         readers = (
@@ -175,7 +179,7 @@ class TaskLists:
             self.out.send(peer, m.TasksChanged(client, task_list))
 
     def _list_of(self, telling: ListStanding, iteration: Iteration, client: str) -> m.TaskList:
-        beside = iteration.local_workers.get(client, ())
+        beside = iteration.local_workers(client)
         if beside not in telling.lists:
             telling.lists[beside] = self.task_list(iteration, client)
             self._allowance -= MAKING * len(iteration.tasks)

@@ -23,8 +23,8 @@ def state_after(*updates: u.AnyUpdate, **job: Any) -> DispatcherState:
     state = DispatcherState(1)
     for update in (
         u.RegisterDatasetUpdate("dataset", DESCRIPTION),
-        u.CreateJobUpdate(m.JobParameters("job", "dataset", "DYNAMIC", **job)),
-        u.CreateIterationUpdate(2000, "job", 0, 7),
+        u.BeginIncarnationUpdate(1, m.JobParameters("job", "dataset", "DYNAMIC", **job)),
+        u.CreateIterationUpdate(2000, 1, 0, 7),
         u.OpenClientUpdate("k", 2000, (), 0 if job else None),
         u.OpenClientUpdate("l", 2000, (), 1 if job else None),
         *updates,

@@ -6,13 +6,13 @@ from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.errors import NotFoundError
 from zmqdata.messages import JobParameters, Probe, RequestRefused
-from zmqdata.updates import CreateJobUpdate
+from zmqdata.updates import BeginIncarnationUpdate
 
 
 def test_a_fact_is_true_at_once_and_written_first() -> None:
     """A committed update changes the state at once, and precedes later messages."""
     out = Outbox(1)
-    update = CreateJobUpdate(JobParameters("job", "dataset", "OFF"))
+    update = BeginIncarnationUpdate(1, JobParameters("job", "dataset", "OFF"))
     out.commit(update)
     out.send("peer", Probe())
     out.note("info", "text")

@@ -53,6 +53,8 @@ class History:
             self.close_task_list,
             self.fail_iteration,
             self.remove_job,
+            *[self.bind_run, self.run_member, self.read_pass] * 2,
+            self.restore_incarnation,
             *[self.create_task, self.host_task, self.assign_splits, self.deliver, self.hold] * 4,
             self.end_task,
             self.remove_task,
@@ -91,7 +93,12 @@ class History:
     def begin_life(self) -> u.AnyUpdate:
         one = self.state
         return u.BeginLifeUpdate(
-            one.life + 1, one.seed, one.next_dataset, one.next_iteration, one.next_task
+            one.life + 1,
+            one.seed,
+            one.next_dataset,
+            one.next_iteration,
+            one.next_task,
+            one.next_incarnation,
         )
 
     def add_worker(self) -> u.AnyUpdate:
@@ -112,7 +119,7 @@ class History:
         return u.RegisterDatasetUpdate(name, description, self.draw.random() < 0.5)
 
     def remove_dataset(self) -> u.AnyUpdate | None:
-        used = {job.dataset_id for job in self.state.jobs.values()}
+        used = {one.job.dataset_id for one in self.state.incarnations.values()}
         name = self.some([one for one in self.state.datasets if one not in used])
         return None if name is None else u.RemoveDatasetUpdate(str(name))
 
@@ -126,16 +133,66 @@ class History:
         )
         if job.num_consumers is not None and self.draw.random() < 0.5:
             job = replace(job, num_tasks=3)
-        return None if dataset is None else u.CreateJobUpdate(job)
+        number = self.state.next_incarnation
+        again = self.some([one.number for one in self.state.incarnations.values()])
+        if again is not None and self.draw.random() < 0.3:
+            known = self.state.incarnations[int(str(again))]
+            number, job = known.number, replace(job, name=known.job.name)
+            if not known.is_collected:
+                return None
+        elif self.draw.random() < 0.3:
+            job = replace(job, name="shared")
+        return None if dataset is None else u.BeginIncarnationUpdate(number, job)
+
+    def bind_run(self) -> u.AnyUpdate | None:
+        number = self.incarnation()
+        if number is None:
+            return None
+        name = self.state.incarnations[number].job.name
+        return u.BindRunUpdate(
+            name, f"run {self.draw.randrange(3)}", number, self.draw.randrange(3)
+        )
+
+    def run_member(self) -> u.AnyUpdate | None:
+        if not self.state.bindings:
+            return None
+        job, run = self.draw.choice([*self.state.bindings])
+        base, used = self.draw.randrange(3), self.draw.randrange(5)
+        process = f"process {self.draw.randrange(2)}"
+        return u.RunMemberUpdate(job, run, str(self.draw.randrange(2)), process, base, used, used)
+
+    def read_pass(self) -> u.AnyUpdate | None:
+        known = [
+            (*key, member) for key, one in self.state.bindings.items() for member in one.members
+        ]
+        if not known:
+            return None
+        number = self.draw.randrange(4)
+        return u.PassUpdate(*self.draw.choice(known), number, 7 + number, 0, {0: self.name("p")})
+
+    def restore_incarnation(self) -> u.AnyUpdate | None:
+        number = self.incarnation()
+        if number is None:
+            return None
+        known = self.state.incarnations[number]
+        begun = ((0, max(known.iterations) + 1),)
+        return u.RestoreIncarnationUpdate(number, begun, ((0, 1),), tuple(known.shards))
+
+    def incarnation(self) -> int | None:
+        found = self.some([one.number for one in self.state.living])
+        return found if isinstance(found, int) else None
 
     def create_iteration(self) -> u.AnyUpdate | None:
-        job = self.some([*self.state.jobs])
-        if job is None:
+        found = self.some([one.number for one in self.state.incarnations.values()])
+        if not isinstance(found, int):
             return None
-        repetition = len(self.state.passes[str(job)])
+        known = self.state.incarnations[found]
+        if known.job.dataset_id not in self.state.datasets:
+            return None
+        repetition = max([-1, *known.iterations, *(stop for _, stop in known.begun.ranges)]) + 1
         shards = self.draw.randrange(3)
         return u.CreateIterationUpdate(
-            self.state.next_iteration, str(job), repetition, self.made, shards
+            self.state.next_iteration, found, repetition, self.made, shards
         )
 
     def iteration(self) -> int | None:
@@ -154,7 +211,18 @@ class History:
         consumer = None if rounds is None else self.draw.randrange(len(rounds.steps))
         if consumer in self.state.iterations[iteration].consumers:
             return None
-        return u.OpenClientUpdate(self.name("client"), iteration, ("tcp://c:1",), consumer)
+        shards = (self.draw.randrange(3),) if self.draw.random() < 0.3 else ()
+        return u.OpenClientUpdate(
+            self.name("client"),
+            iteration,
+            ("tcp://c:1",),
+            consumer,
+            "run",
+            "0",
+            "p",
+            "joined",
+            shards,
+        )
 
     def close_client(self) -> u.AnyUpdate | None:
         client = self.some([*self.state.client_iteration])
@@ -179,8 +247,10 @@ class History:
         )
 
     def remove_job(self) -> u.AnyUpdate | None:
-        job = self.some([*self.state.jobs])
-        return None if job is None or self.draw.random() < 0.7 else u.RemoveJobUpdate(str(job))
+        found = self.incarnation()
+        if found is None or self.draw.random() < 0.7:
+            return None
+        return u.CollectIncarnationUpdate(found)
 
     def create_task(self) -> u.AnyUpdate | None:
         iteration = self.iteration()
@@ -428,7 +498,7 @@ def test_a_replayed_snapshot_is_the_state(seed: int, steps: int) -> None:
 def test_the_histories_have_everything_in_them() -> None:
     """The drawn histories contain each kind of update."""
     history = History(1)
-    for _ in range(3_000):
+    for _ in range(6_000):
         history.step()
     assert {type(update) for update in history.updates} == set(_APPLY)
 
@@ -442,8 +512,8 @@ def test_a_snapshot_has_the_size_of_what_lives() -> None:
         history.state.apply(way() or history.begin_life())
     dataset = next(iter(history.state.datasets))
     for update in (
-        u.CreateJobUpdate(JobParameters("job", dataset, "DYNAMIC")),
-        u.CreateIterationUpdate(2000, "job", 0, 7),
+        u.BeginIncarnationUpdate(1, JobParameters("job", dataset, "DYNAMIC")),
+        u.CreateIterationUpdate(2000, 1, 0, 7),
         u.CreateTaskUpdate(4000, 2000, 8),
     ):
         history.state.apply(update)
@@ -463,8 +533,8 @@ def test_what_is_told_again_late_stays_forgotten() -> None:
     dataset = next(iter(history.state.datasets))
     decisions = tuple(Decision("/0", number, number + 1) for number in range(5))
     for update in (
-        u.CreateJobUpdate(JobParameters("job", dataset, "DYNAMIC")),
-        u.CreateIterationUpdate(2000, "job", 0, 7),
+        u.BeginIncarnationUpdate(1, JobParameters("job", dataset, "DYNAMIC")),
+        u.CreateIterationUpdate(2000, 1, 0, 7),
         u.CreateTaskUpdate(4000, 2000, 8),
         u.DecideUpdate(4000, 0, decisions),
         u.TakeStateUpdate(

@@ -22,8 +22,8 @@ def state(*more: u.Update, mode: str = "DYNAMIC") -> DispatcherState:
     begun = DispatcherState()
     first = [
         u.RegisterDatasetUpdate("dataset", DESCRIPTION),
-        u.CreateJobUpdate(job(mode)),
-        u.CreateIterationUpdate(2000, "job", 0, seed=7),
+        u.BeginIncarnationUpdate(1, job(mode)),
+        u.CreateIterationUpdate(2000, 1, 0, seed=7),
         u.OpenClientUpdate("client", 2000),
         u.CreateTaskUpdate(4000, 2000, seed=8),
         u.HostTaskUpdate(4000, 1, "worker"),
@@ -43,7 +43,7 @@ def test_facts_become_state() -> None:
     they were committed.
     """
     made = state()
-    iteration = made.passes["job"][0]
+    iteration = made.incarnations[1].iterations[0]
     assert iteration is made.iterations[2000]
     assert (made.next_dataset, made.next_iteration, made.next_task) == (1001, 2001, 4001)
     assert (iteration.clients, made.client_iteration) == ({"client"}, {"client": 2000})
@@ -138,8 +138,8 @@ def test_a_removed_job_leaves_nothing() -> None:
     """Removing a job removes its iterations, tasks and clients, and keeps the
     dataset.
     """
-    made = state(u.RemoveJobUpdate("job"))
-    assert not any((made.jobs, made.passes, made.iterations, made.tasks, made.client_iteration))
+    made = state(u.CollectIncarnationUpdate(1))
+    assert not any((made.jobs, made.iterations, made.tasks, made.client_iteration))
     assert "dataset" in made.datasets
 
 
@@ -201,7 +201,7 @@ def test_a_life_brings_seed_and_numbers() -> None:
     """Numbers of a restarted dispatcher continue after the numbers of the dispatcher
     before.
     """
-    made = state(u.BeginLifeUpdate(2, 99, 1500, 2500, 4500))
+    made = state(u.BeginLifeUpdate(2, 99, 1500, 2500, 4500, 9))
     assert (made.life, made.seed, made.next_dataset, made.next_iteration, made.next_task) == (
         2,
         99,
@@ -209,6 +209,7 @@ def test_a_life_brings_seed_and_numbers() -> None:
         2500,
         4500,
     )
+    assert made.next_incarnation == 9
 
 
 def coordinated(*more: u.Update) -> DispatcherState:
@@ -218,8 +219,8 @@ def coordinated(*more: u.Update) -> DispatcherState:
     made = DispatcherState()
     first = [
         u.RegisterDatasetUpdate("dataset", DESCRIPTION),
-        u.CreateJobUpdate(JobParameters("job", "dataset", "OFF", num_consumers=2)),
-        u.CreateIterationUpdate(2000, "job", 0, seed=7),
+        u.BeginIncarnationUpdate(1, JobParameters("job", "dataset", "OFF", num_consumers=2)),
+        u.CreateIterationUpdate(2000, 1, 0, seed=7),
         u.OpenClientUpdate("k", 2000, consumer=0),
         u.OpenClientUpdate("l", 2000, consumer=1),
         u.CreateTaskUpdate(4000, 2000, seed=8),
@@ -281,10 +282,10 @@ def saved(*more: u.Update) -> DispatcherState:
     made = DispatcherState()
     first = [
         u.RegisterDatasetUpdate("dataset", DESCRIPTION),
-        u.CreateJobUpdate(
-            JobParameters("job", "dataset", "OFF", save=SaveParameters("/save", "run"))
+        u.BeginIncarnationUpdate(
+            1, JobParameters("job", "dataset", "OFF", save=SaveParameters("/save", "run"))
         ),
-        u.CreateIterationUpdate(2000, "job", 0, seed=7),
+        u.CreateIterationUpdate(2000, 1, 0, seed=7),
         u.CreateTaskUpdate(4000, 2000, seed=8),
     ]
     for update in [*first, *more]:
@@ -327,8 +328,8 @@ def ordered(*more: u.Update) -> DispatcherState:
     made = DispatcherState()
     first = [
         u.RegisterDatasetUpdate("dataset", DESCRIPTION),
-        u.CreateJobUpdate(JobParameters("job", "dataset", "DYNAMIC", num_tasks=2)),
-        u.CreateIterationUpdate(2000, "job", 0, seed=7, num_shards=2),
+        u.BeginIncarnationUpdate(1, JobParameters("job", "dataset", "DYNAMIC", num_tasks=2)),
+        u.CreateIterationUpdate(2000, 1, 0, seed=7, num_shards=2),
         u.CreateTaskUpdate(4000, 2000, 8, 0),
         u.CreateTaskUpdate(4001, 2000, 9, 1),
     ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zmqdata import updates as u
+from zmqdata.core.dispatcher.state.runs import Binding, Incarnation
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.dispatcher.state.tasks import Iteration, Tally, Task
 
@@ -32,22 +33,47 @@ def _updates(state: DispatcherState) -> Iterator[u.AnyUpdate]:
         yield u.PlaceWorkerUpdate(place, address)
     for dataset_id, description in state.datasets.items():
         yield u.RegisterDatasetUpdate(dataset_id, description, dataset_id in state.kept)
-    for job in state.jobs.values():
-        yield u.CreateJobUpdate(job)
+    # In the order of their numbers: the last of a name is the newest.
+    for _, incarnation in sorted(state.incarnations.items()):
+        yield from _of_incarnation(incarnation)
+    for (job, run), binding in state.bindings.items():
+        yield from _of_binding(job, run, binding)
     for iteration in state.iterations.values():
         yield from _of_iteration(iteration)
     for client, left in state.departed.items():
         yield u.CloseClientUpdate(client, left)
     # Last, because the updates above have advanced the numbers.
     yield u.BeginLifeUpdate(
-        state.life, state.seed, state.next_dataset, state.next_iteration, state.next_task
+        state.life,
+        state.seed,
+        state.next_dataset,
+        state.next_iteration,
+        state.next_task,
+        state.next_incarnation,
     )
+
+
+def _of_incarnation(one: Incarnation) -> Iterator[u.AnyUpdate]:
+    yield u.BeginIncarnationUpdate(one.number, one.job)
+    if one.begun or one.shards:
+        yield u.RestoreIncarnationUpdate(
+            one.number, one.begun.ranges, one.finished.ranges, tuple(sorted(one.shards))
+        )
+
+
+def _of_binding(job: str, run: str, binding: Binding) -> Iterator[u.AnyUpdate]:
+    yield u.BindRunUpdate(job, run, binding.incarnation, binding.base, binding.on_existing)
+    for name, member in binding.members.items():
+        yield u.RunMemberUpdate(
+            job, run, name, member.process, member.base, member.used, member.loaded
+        )
+        yield from member.passes
 
 
 def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
     number = iteration.iteration
     yield u.CreateIterationUpdate(
-        number, iteration.job.name, iteration.repetition, iteration.seed, iteration.num_shards
+        number, iteration.incarnation, iteration.repetition, iteration.seed, iteration.num_shards
     )
     for source, cursor in enumerate(iteration.cursors):
         for repetition, names in cursor.names.items():
@@ -70,11 +96,8 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
             delivered=dict(tally.delivered),
             repeats=dict(tally.repeats),
         )
-    consumers = {client: index for index, client in iteration.consumers.items()}
     for client in sorted(iteration.clients):
-        yield u.OpenClientUpdate(
-            client, number, iteration.local_workers[client], consumers.get(client)
-        )
+        yield iteration.openings[client]
     rounds = iteration.rounds
     if rounds is not None:
         views, known = tuple(rounds.views), tuple(sorted(rounds.known))

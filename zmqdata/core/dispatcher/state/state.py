@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import updates as u
+from zmqdata.core.dispatcher.state.runs import PASSES_KEPT, Binding, Incarnation, RunMember
 from zmqdata.core.dispatcher.state.tasks import (
     Iteration,
     IterationFailure,
@@ -26,13 +27,17 @@ from zmqdata.core.ledger import Ledger, SpentSplits, SplitCursor
 from zmqdata.core.lineage import keep_needed
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import Rounds
-from zmqdata.messages import DatasetDescription, JobParameters
+from zmqdata.messages import DatasetDescription
 
 FIRST_DATASET = 1000
 FIRST_ITERATION = 2000
 FIRST_TASK = 4000
 DEPARTED_KEPT = 10_000
 """Maximum number of departed clients that are remembered."""
+BINDINGS_KEPT = 10_000
+"""Number of bindings beyond which the oldest of a collected incarnation is
+forgotten.
+"""
 
 
 class DispatcherState:
@@ -46,6 +51,8 @@ class DispatcherState:
     Attributes:
         departed: the clients that closed last, and the iteration that each read. A late
             request of such a client does not open it again.
+        jobs: the incarnations of each job name, oldest first.
+        bindings: what each run reads, by job name and key of the run.
     """
 
     def __init__(self, seed: int = 0, base: int = 0) -> None:
@@ -56,12 +63,14 @@ class DispatcherState:
         self.departed: dict[str, int | None] = {}
         self.datasets: dict[str, DatasetDescription] = {}
         self.kept: set[str] = set()
-        self.jobs: dict[str, JobParameters] = {}
+        self.incarnations: dict[int, Incarnation] = {}
+        self.jobs: dict[str, dict[int, Incarnation]] = {}
+        self.bindings: dict[tuple[str, str], Binding] = {}
         self.iterations: dict[int, Iteration] = {}
-        self.passes: dict[str, dict[int, Iteration]] = {}
         self.tasks: dict[int, Task] = {}
         self.client_iteration: dict[str, int] = {}
         self.next_dataset = FIRST_DATASET + base
+        self.next_incarnation = 1
         self.next_iteration = FIRST_ITERATION
         self.next_task = FIRST_TASK + base
 
@@ -75,6 +84,7 @@ class DispatcherState:
         self.life, self.seed = update.life, update.seed
         self.next_dataset, self.next_iteration = update.next_dataset, update.next_iteration
         self.next_task = update.next_task
+        self.next_incarnation = update.next_incarnation
 
     def _add_worker(self, update: u.AddWorkerUpdate) -> None:
         self.workers[update.worker] = update
@@ -96,30 +106,78 @@ class DispatcherState:
         del self.datasets[update.dataset_id]
         self.kept.discard(update.dataset_id)
 
-    def _create_job(self, update: u.CreateJobUpdate) -> None:
-        self.jobs[update.job.name] = update.job
-        self.passes[update.job.name] = {}
+    def _begin_incarnation(self, update: u.BeginIncarnationUpdate) -> None:
+        known = self.incarnations.get(update.incarnation)
+        if known is None:
+            incarnation = Incarnation(update.incarnation, update.job)
+            self.incarnations[update.incarnation] = incarnation
+            self.jobs.setdefault(update.job.name, {})[update.incarnation] = incarnation
+            self.next_incarnation = max(self.next_incarnation, update.incarnation + 1)
+        else:
+            known.job = update.job
+
+    def _bind_run(self, update: u.BindRunUpdate) -> None:
+        self._unbind(update.job, update.run)
+        binding = Binding(update.incarnation, update.base, update.on_existing)
+        self.bindings[update.job, update.run] = binding
+        self.incarnations[update.incarnation].runs.add(update.run)
+        if len(self.bindings) > BINDINGS_KEPT:
+            for key, known in self.bindings.items():
+                if self.incarnations[known.incarnation].is_collected:
+                    self._unbind(*key)
+                    break
+
+    def _unbind(self, job: str, run: str) -> None:
+        binding = self.bindings.pop((job, run), None)
+        if binding is not None:
+            incarnation = self.incarnations[binding.incarnation]
+            incarnation.runs.discard(run)
+            self._forget_unbound(incarnation)
+
+    def _run_member(self, update: u.RunMemberUpdate) -> None:
+        members = self.bindings[update.job, update.run].members
+        known = members.get(update.member)
+        passes = known.passes if known is not None and known.process == update.process else []
+        members[update.member] = RunMember(
+            update.process, update.base, update.used, passes, update.loaded
+        )
+
+    def _pass(self, update: u.PassUpdate) -> None:
+        passes = self.bindings[update.job, update.run].members[update.member].passes
+        passes[:] = [one for one in passes if one.number != update.number][1 - PASSES_KEPT :]
+        passes.append(update)
+
+    def _restore_incarnation(self, update: u.RestoreIncarnationUpdate) -> None:
+        known = self.incarnations[update.incarnation]
+        known.begun, known.finished = RangeSet(update.begun), RangeSet(update.finished)
+        known.shards = set(update.shards)
 
     def _create_iteration(self, update: u.CreateIterationUpdate) -> None:
-        job = self.jobs[update.job]
+        incarnation = self.incarnations[update.incarnation]
+        job = incarnation.job
         sources = self.datasets[job.dataset_id].sources or ()
         cursors = (
             [SplitCursor(source) for source in sources] if job.processing_mode == "DYNAMIC" else []
         )
         iteration = Iteration(update.iteration, job, update.repetition, update.seed, cursors)
+        iteration.incarnation = update.incarnation
         iteration.num_shards = update.num_shards
         iteration.spent = [SpentSplits() for _ in cursors]
         iteration.saving = None if job.save is None else Saving()
         if job.num_consumers is not None:
             iteration.rounds = Rounds(job.num_consumers)
         self.iterations[update.iteration] = iteration
-        self.passes[update.job][update.repetition] = iteration
+        incarnation.iterations[update.repetition] = iteration
+        incarnation.begun.add(update.repetition, update.repetition + 1)
         self.next_iteration = update.iteration + 1
 
     def _open_client(self, update: u.OpenClientUpdate) -> None:
         iteration = self.iterations[update.iteration]
         iteration.clients.add(update.client)
-        iteration.local_workers[update.client] = update.local_workers
+        iteration.openings[update.client] = update
+        self.incarnations[iteration.incarnation].shards.update(update.shards)
+        for shard in update.shards:
+            iteration.shard_readers.setdefault(shard, set()).add(update.client)
         self.client_iteration[update.client] = update.iteration
         if update.consumer is not None:
             iteration.consumers[update.consumer] = update.client
@@ -130,7 +188,11 @@ class DispatcherState:
         iteration = None if number is None else self.iterations.get(number)
         if iteration is not None:
             iteration.clients.discard(update.client)
-            iteration.local_workers.pop(update.client, None)
+            opening = iteration.openings.pop(update.client, None)
+            for shard in () if opening is None else opening.shards:
+                iteration.shard_readers[shard].discard(update.client)
+                if not iteration.shard_readers[shard]:
+                    del iteration.shard_readers[shard]
             for task in iteration.tasks.values():
                 task.held.pop(update.client, None)
             for consumer in [
@@ -347,15 +409,45 @@ class DispatcherState:
     def _poison(self, update: u.PoisonUpdate) -> None:
         self.tasks[update.task].poisoned[update.node, update.number] = update.text
 
-    def _remove_job(self, update: u.RemoveJobUpdate) -> None:
-        del self.jobs[update.job]
-        for iteration in self.passes.pop(update.job).values():
+    def _collect_incarnation(self, update: u.CollectIncarnationUpdate) -> None:
+        incarnation = self.incarnations[update.incarnation]
+        for repetition, iteration in incarnation.iterations.items():
+            if iteration.finished:
+                incarnation.finished.add(repetition, repetition + 1)
             del self.iterations[iteration.iteration]
             for task in iteration.tasks:
                 del self.tasks[task]
             for client in sorted(iteration.clients):
                 del self.client_iteration[client]
                 self._depart(client, iteration.iteration)
+        incarnation.iterations.clear()
+        # An invented name is known to its own run alone, which may begin anew.
+        for run in sorted(incarnation.runs) if incarnation.job.anonymous else ():
+            self._unbind(incarnation.job.name, run)
+        self._forget_unbound(incarnation)
+
+    def _forget_unbound(self, incarnation: Incarnation) -> None:
+        """Forget a collected incarnation that no run is bound to."""
+        name = incarnation.job.name
+        is_known = incarnation.number in self.incarnations
+        if incarnation.runs or not incarnation.is_collected or not is_known:
+            return
+        del self.incarnations[incarnation.number]
+        del self.jobs[name][incarnation.number]
+        if not self.jobs[name]:
+            del self.jobs[name]
+
+    def newest_of(self, job: str) -> Incarnation | None:
+        """Return the newest incarnation of a job name; None if it is collected or none
+        has begun.
+        """
+        newest = next(reversed(self.jobs.get(job, {}).values()), None)
+        return None if newest is None or newest.is_collected else newest
+
+    @property
+    def living(self) -> list[Incarnation]:
+        """The incarnations that are not collected."""
+        return [one for one in self.incarnations.values() if not one.is_collected]
 
 
 _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
@@ -365,7 +457,11 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.PlaceWorkerUpdate: DispatcherState._place_worker,
     u.RegisterDatasetUpdate: DispatcherState._register_dataset,
     u.RemoveDatasetUpdate: DispatcherState._remove_dataset,
-    u.CreateJobUpdate: DispatcherState._create_job,
+    u.BeginIncarnationUpdate: DispatcherState._begin_incarnation,
+    u.BindRunUpdate: DispatcherState._bind_run,
+    u.RunMemberUpdate: DispatcherState._run_member,
+    u.PassUpdate: DispatcherState._pass,
+    u.RestoreIncarnationUpdate: DispatcherState._restore_incarnation,
     u.CreateIterationUpdate: DispatcherState._create_iteration,
     u.OpenClientUpdate: DispatcherState._open_client,
     u.CloseClientUpdate: DispatcherState._close_client,
@@ -396,5 +492,5 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.EndSaveUpdate: DispatcherState._end_save,
     u.CountDeathUpdate: DispatcherState._count_death,
     u.PoisonUpdate: DispatcherState._poison,
-    u.RemoveJobUpdate: DispatcherState._remove_job,
+    u.CollectIncarnationUpdate: DispatcherState._collect_incarnation,
 }

@@ -165,8 +165,12 @@ class Iteration:
     """All tasks by number, including removed ones."""
     clients: set[str] = field(default_factory=set)
     """Names of the clients that read it now."""
-    local_workers: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Addresses of the workers in each client's process."""
+    openings: dict[str, u.OpenClientUpdate] = field(default_factory=dict)
+    """How each client came: its run, and the workers in its process."""
+    shard_readers: dict[int, set[str]] = field(default_factory=dict)
+    """Clients beside the workers of each static shard, if only these may read it."""
+    incarnation: int = 0
+    """Number of the incarnation of its job."""
     num_shards: int = 0
     """Number of shards; 0 if its tasks have none."""
     closed: bool = False
@@ -193,6 +197,22 @@ class Iteration:
     """The hosts of the live tasks."""
     next_index: int = 0
     """Index of the next task."""
+
+    def local_workers(self, client: str) -> tuple[str, ...]:
+        """Return the addresses of the workers in a client's process."""
+        opening = self.openings.get(client)
+        return () if opening is None else opening.local_workers
+
+    def readers_of(self, task: Task) -> set[str]:
+        """Return the clients beside the workers of a task's shard."""
+        return set() if task.shard is None else self.shard_readers.get(task.shard, set())
+
+    def shares(self, client: str) -> bool:
+        """Return True if another client may receive the elements of a client."""
+        opening = self.openings.get(client)
+        if opening is None or not opening.shards:
+            return len(self.clients) > 1
+        return any(len(self.shard_readers[shard]) > 1 for shard in opening.shards)
 
     @property
     def live_tasks(self) -> list[Task]:

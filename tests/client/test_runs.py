@@ -1,0 +1,234 @@
+"""Test how a process finds out to which run it belongs."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from zmqdata import messages as m
+from zmqdata.client import runs
+from zmqdata.client.runs import RUN_ID, DatasetRun, run_of_process, this_process
+from zmqdata.errors import FailedPreconditionError
+
+OF_LAUNCHERS = ("TORCHELASTIC_", "SLURM_", "OMPI_", "PMI", "MASTER_", "GROUP_", "LOCAL_")
+NAMES = {*runs.RANKS, *runs.SIZES, RUN_ID}
+SHOW_KEY = "from zmqdata.client.runs import run_of_process as run; print(run(True).key)"
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away what a launcher has set, and frameworks that are imported."""
+    for name in [*os.environ]:
+        if name in NAMES or name.startswith(OF_LAUNCHERS):
+            monkeypatch.delenv(name)
+    for name in ("torch.distributed", "torch.utils.data", "IPython", "ray"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def launched(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return run_of_process(True).key
+
+
+def key_of_child(queue: Any) -> None:
+    queue.put((run_of_process(True).key, this_process()))
+
+
+# --- keys
+
+
+def test_a_process_is_a_run_with_its_children() -> None:
+    """Children by ``fork`` and ``spawn`` have the key of their parent and a name of
+    their own.
+    """
+    for method in ("fork", "spawn"):
+        context = multiprocessing.get_context(method)
+        queue = context.SimpleQueue()
+        child = context.Process(target=key_of_child, args=(queue,))
+        child.start()
+        key, process = queue.get()
+        child.join()
+        assert key == run_of_process(True).key
+        assert process != this_process()
+
+
+def test_a_program_that_is_started_is_a_run_of_its_own() -> None:
+    """A program that this process starts has another key, although it has the same
+    environment.
+    """
+    shown = subprocess.run(
+        [sys.executable, "-c", SHOW_KEY], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.strip().startswith("process:")
+    assert shown.stdout.strip() != run_of_process(True).key
+
+
+def test_a_user_may_name_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``ZMQDATA_RUN_ID`` comes before everything else."""
+    key = launched(monkeypatch, ZMQDATA_RUN_ID="mine", WORLD_SIZE="2", TORCHELASTIC_RUN_ID="id")
+    assert key == "id:mine"
+
+
+@pytest.mark.parametrize(
+    ("environment", "key"),
+    [
+        ({"TORCHELASTIC_RUN_ID": "id"}, "torchrun:id"),
+        ({"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, "master:a:1"),
+        ({"MASTER_ADDR": "a", "MASTER_PORT": "1"}, "master:a:1"),
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "2", "SLURM_PROCID": "1"}, "slurm:7.2.0"),
+        ({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_RESTART_COUNT": "3"}, "slurm:7.batch.3"),
+        ({"PMIX_NAMESPACE": "job@1"}, "mpi:job@1"),
+    ],
+)
+def test_a_launcher_names_the_run_of_its_ranks(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], key: str
+) -> None:
+    """The key of one of several ranks follows from its launcher; that of a single rank
+    is its own.
+    """
+    assert launched(monkeypatch, WORLD_SIZE="2", **environment) == key
+    assert launched(monkeypatch, WORLD_SIZE="1").startswith("process:")
+
+
+def test_torchrun_on_one_node_is_told_by_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a run id, ranks on one node have the process of the launcher in common,
+    and when that was started.
+    """
+    key = launched(monkeypatch, WORLD_SIZE="2", TORCHELASTIC_RUN_ID="none", GROUP_WORLD_SIZE="1")
+    assert f":{os.getppid()}:" in key
+    assert key.rpartition(":")[2].isdigit()
+
+
+def test_ranks_that_nothing_connects_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of several ranks without a known launcher is told to set the variable, if its
+    job has a name that others may share.
+    """
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    with pytest.raises(FailedPreconditionError, match=r"one of 8 ranks.*ZMQDATA_RUN_ID"):
+        run_of_process(True)
+    assert run_of_process(False).key.startswith("process:")
+
+
+class Store:
+    """A store of a torch process group, as far as it is used here."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+
+    def compare_set(self, name: str, expected: str, desired: str) -> bytes:
+        return self.values.setdefault(name, desired.encode())
+
+
+def group(store: Store | None, rank: int = 0) -> SimpleNamespace:
+    return SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        get_rank=lambda: rank,
+        distributed_c10d=SimpleNamespace(_get_default_store=lambda: store),
+    )
+
+
+def test_a_torch_group_agrees_on_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first rank that asks the store of its process group decides on the key."""
+    store = Store()
+    monkeypatch.setitem(sys.modules, "torch.distributed", group(store))  # type: ignore[arg-type]
+    first = run_of_process(True).key
+    monkeypatch.setattr(runs, "family", lambda: "another machine")
+    assert run_of_process(True).key == first
+    assert runs.rank() == "0"
+
+
+def test_a_torch_group_without_a_store_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process group whose store cannot be asked leaves the key to the launcher."""
+    monkeypatch.setitem(sys.modules, "torch.distributed", group(None))  # type: ignore[arg-type]
+    assert launched(monkeypatch, WORLD_SIZE="2", MASTER_ADDR="a", MASTER_PORT="1") == "master:a:1"
+
+
+def test_a_cell_of_a_notebook_is_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell that is run again has another key."""
+    shell = SimpleNamespace(execution_count=3)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
+    first = run_of_process(True).key
+    shell.execution_count = 4
+    assert [key[-2:] for key in (first, run_of_process(True).key)] == ["#3", "#4"]
+
+
+# --- what an iterator says
+
+
+def test_an_iterator_says_its_run_and_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An iterator tells the run, the rank, the process and what it was asked for."""
+    monkeypatch.setenv("RANK", "3")
+    told = run_of_process(True).affiliation(0, "new")
+    assert told == m.Affiliation(run_of_process(True).key, "3", this_process(), None, "new")
+
+
+def test_a_worker_of_a_data_loader_names_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker of a data loader tells its pass, and the process that owns the data
+    loader in the place of its own.
+    """
+    worker = SimpleNamespace(id=2, seed=702)
+    monkeypatch.setitem(
+        sys.modules,
+        "torch.utils.data",
+        SimpleNamespace(get_worker_info=lambda: worker),  # type: ignore[arg-type]
+    )
+    part = m.ReadingPass(seed=700, turn=4, worker=2, process=this_process())
+    forked = DatasetRun("key", "family", holder="the owner")
+    assert forked.affiliation(4, "share") == m.Affiliation("key", "", "the owner", part)
+    spawned = DatasetRun("key", "family", holder=this_process(), origin="the owner")
+    assert spawned.affiliation(4, "share") == m.Affiliation("key", "", "the owner", part)
+
+
+# --- copies of dataset objects
+
+
+def test_a_copy_in_this_process_has_its_own_job(dataset: Any) -> None:
+    """A dataset that is copied or pickled within a process has a job of its own."""
+    dataset.repetitions.begin()
+    for other in (copy.deepcopy(dataset), pickle.loads(pickle.dumps(dataset))):
+        assert other.anonymous != dataset.anonymous
+        assert other.repetitions.begun == 0
+        assert not other.run.is_copy
+
+
+def test_a_copy_in_a_child_reads_the_same_job(
+    dataset: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dataset that a child unpickles has the job of its parent, and counts on."""
+    dataset.repetitions.begin()
+    content, parent = pickle.dumps(dataset), this_process()
+    monkeypatch.setattr(runs, "_process", (os.getpid(), "child"))
+    other = pickle.loads(content)
+    assert (other.anonymous, other.repetitions.begun) == (dataset.anonymous, 1)
+    assert (other.run.is_copy, other.run.origin, other.run.holder) == (True, parent, "child")
+
+
+def test_a_copy_in_another_program_has_its_own_job(
+    dataset: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dataset that another program unpickles has a job and a run of its own."""
+    content = pickle.dumps(dataset)
+    monkeypatch.setattr("zmqdata.client.distribute.family", lambda: "another program")
+    monkeypatch.setattr(runs, "_process", (os.getpid(), "another"))
+    other = pickle.loads(content)
+    assert other.anonymous != dataset.anonymous
+    assert not other.run.is_copy
+
+
+@pytest.fixture
+def dataset() -> Any:
+    """Return the node of a distributed dataset."""
+    import zmqdata
+
+    read = zmqdata.distribute("distributed_epoch", "tcp://localhost:1")
+    return zmqdata.Dataset.range(3).apply(read).node

@@ -1,0 +1,206 @@
+"""Runs: which processes belong to one start of a training program.
+
+All processes of a run have the same key, and another start of the program has another.
+The dispatcher lets the processes of a run read a job together, and lets another run
+begin it anew (``core.dispatcher.runs``).
+
+Frameworks are never imported here: a process belongs to them only if it has imported
+them itself. Decision 0033.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import multiprocessing
+import os
+import platform
+import secrets
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from zmqdata import messages as m
+from zmqdata.errors import FailedPreconditionError
+
+RUN_ID = "ZMQDATA_RUN_ID"
+"""Environment variable with the key of the run, set by the user."""
+IN_STORE = "zmqdata_run"
+"""Name under which the ranks of a torch process group agree on a key."""
+RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+"""Environment variables of launchers that number processes."""
+SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+"""Environment variables of launchers that say how many processes there are."""
+
+_process = (0, "")
+
+
+def this_process() -> str:
+    """Return the name of this process, which no other process has, not even a forked
+    child.
+    """
+    global _process
+    if _process[0] != os.getpid():
+        _process = (os.getpid(), f"{platform.node()}:{os.getpid()}:{secrets.token_hex(4)}")
+    return _process[1]
+
+
+def family() -> str:
+    """Return what this process shares with its children by ``fork`` and by
+    ``multiprocessing``, and with no other process.
+    """
+    secret = bytes(multiprocessing.current_process().authkey)
+    return hashlib.sha256(b"zmqdata run " + secret).hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class DatasetRun:
+    """The run to which a dataset object belongs."""
+
+    key: str
+    """Key of the run."""
+    family: str
+    """Family of the process that created the object."""
+    holder: str
+    """The process that created the object, or unpickled it."""
+    origin: str = ""
+    """The process that pickled the object; empty if none did."""
+
+    def affiliation(self, turn: int, on_existing: str) -> m.Affiliation:
+        """Return what an iterator in this process tells the dispatcher.
+
+        Args:
+            turn: number of iterators that this process has made of the object before.
+            on_existing: what happens if the name of the job is in use.
+        """
+        process, part = this_process(), None
+        loader = _loader_worker()
+        if loader is not None:
+            worker, seed = loader
+            part = m.ReadingPass(seed=seed, turn=turn, worker=worker, process=process)
+            process = self.holder if self.holder != process else self.origin or process
+        return m.Affiliation(self.key, rank(), process, part, on_existing)
+
+    @property
+    def is_copy(self) -> bool:
+        """True if the object was created in another process, which may read it too."""
+        return bool(self.origin) or self.holder != this_process()
+
+
+def run_of_process(is_named: bool) -> DatasetRun:
+    """Return the run of this process.
+
+    Args:
+        is_named: True if the job has a name, so that other processes may share it.
+
+    Raises:
+        FailedPreconditionError: this process is one of several ranks, and nothing says
+            which run they belong to.
+    """
+    key = os.environ.get(RUN_ID, "")
+    key = f"id:{key}" if key else _agreed_key(is_named)
+    return DatasetRun(key, family(), this_process())
+
+
+def rank() -> str:
+    """Return the rank of this process among those of its run; "" if it has none."""
+    group = _torch_group()
+    if group is not None:
+        return str(group.get_rank())
+    return next((os.environ[name] for name in RANKS if os.environ.get(name)), "")
+
+
+def _agreed_key(is_named: bool) -> str:
+    own = _launched_key() or _notebook_key() or f"process:{family()}"
+    group = _torch_group()
+    if group is not None:
+        with contextlib.suppress(Exception):  # a group without a store, such as MPI's
+            store = group.distributed_c10d._get_default_store()
+            agreed = store.compare_set(IN_STORE, "", own)
+            return agreed.decode() if isinstance(agreed, bytes) else str(agreed)
+    if is_named and own.startswith("process:") and _num_ranks() > 1:
+        raise FailedPreconditionError(
+            f"This process is one of {_num_ranks()} ranks, and nothing says which run they "
+            f"belong to: no {RUN_ID}, no torch process group, and no launcher that zmqdata "
+            "knows (torchrun, Slurm, MPI, MASTER_ADDR). Ranks that share a job_name must agree "
+            f"on a run. Set the environment variable {RUN_ID} to a text that is equal in all "
+            "ranks and different in each start of the program."
+        )
+    return own
+
+
+def _num_ranks() -> int:
+    sizes = [os.environ.get(name, "") for name in SIZES]
+    return max([int(size) for size in sizes if size.isdigit()], default=1)
+
+
+def _launched_key() -> str:
+    """Return the key that follows from the launcher, if this is one of several ranks;
+    "" otherwise.
+    """
+    if _num_ranks() <= 1:
+        return ""
+    known = os.environ.get
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        named = known("TORCHELASTIC_RUN_ID")
+        if named and named != "none":
+            return f"torchrun:{named}"
+        if known("GROUP_WORLD_SIZE") == "1":
+            return f"torchrun:{platform.node()}:{os.getppid()}:{_started(os.getppid())}"
+    if "SLURM_JOB_ID" in os.environ and "SLURM_PROCID" in os.environ:
+        restarts = known("SLURM_RESTART_COUNT", "0")
+        return f"slurm:{known('SLURM_JOB_ID')}.{known('SLURM_STEP_ID', 'batch')}.{restarts}"
+    if known("PMIX_NAMESPACE"):
+        return f"mpi:{known('PMIX_NAMESPACE')}"
+    if _ray_key() or not known("MASTER_ADDR"):
+        return _ray_key()
+    return f"master:{known('MASTER_ADDR')}:{known('MASTER_PORT', '')}"
+
+
+def _ray_key() -> str:
+    ray = sys.modules.get("ray")
+    if ray is None:
+        return ""
+    with contextlib.suppress(Exception):  # outside of a cluster, or in another version
+        job = ray.get_runtime_context().get_job_id()
+        trial = ray.train.get_context().get_trial_id()
+        return f"ray:{job}.{trial}"
+    return ""
+
+
+def _notebook_key() -> str:
+    """Return the key of a cell of a notebook; "" outside of IPython.
+
+    A cell that is run again is another run.
+    """
+    shell = sys.modules.get("IPython")
+    notebook = None if shell is None else shell.get_ipython()
+    count = getattr(notebook, "execution_count", None)
+    return "" if count is None else f"process:{family()}#{count}"
+
+
+def _torch_group() -> Any:
+    """Return ``torch.distributed`` if this process belongs to a process group."""
+    group = sys.modules.get("torch.distributed")
+    with contextlib.suppress(Exception):  # torch without it, or half imported
+        if group is not None and group.is_available() and group.is_initialized():
+            return group
+    return None
+
+
+def _loader_worker() -> tuple[int, int] | None:
+    """Return the number of this worker of a torch DataLoader and the seed of its epoch;
+    None in any other process.
+    """
+    loading = sys.modules.get("torch.utils.data")
+    worker = None if loading is None else loading.get_worker_info()
+    return None if worker is None else (int(worker.id), int(worker.seed) - int(worker.id))
+
+
+def _started(process: int) -> str:
+    """Return when a process was started; "" where the system does not say."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[19].decode()
+    except (OSError, IndexError):
+        return ""
