@@ -59,10 +59,10 @@ def test_a_folder_is_prepared_once(tmp_path: Path) -> None:
     path = begun(tmp_path)
     found = read_save(path)
     assert found is not None
-    assert (found.run, found.compression, found.cardinality) == ("run", "lz4", 8)
+    assert (found.save_id, found.compression, found.cardinality) == ("run", "lz4", 8)
     assert found.element_spec == TensorSpec((), np.int64)
     refused = prepare_save(e.PrepareSave(path, "other", None, None, -2))
-    assert (refused.run, refused.error) == ("other", "AlreadyExistsError")
+    assert (refused.save_id, refused.error) == ("other", "AlreadyExistsError")
 
 
 def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_save_is_ended_with_a_manifest(tmp_path: Path) -> None:
     ) == e.SaveFinished(2000)
     found = read_manifest(path)
     assert [chunk.name for chunk in found.chunks] == ["chunks/chunk_0_0_5", "chunks/chunk_0_1_3"]
-    assert (found.elements, found.run, found.compression, found.splittable) == (
+    assert (found.elements, found.save_id, found.compression, found.splittable) == (
         8,
         "run",
         "lz4",

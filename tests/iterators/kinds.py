@@ -164,7 +164,7 @@ def save_in_chunks(folder: str) -> None:
 
 def growing(folder: str) -> Dataset:
     """Make the dataset that ``load(wait=True)`` makes of a save still in progress."""
-    return Dataset(LoadGrowing(path=folder, run="run", elements_spec=TensorSpec((), np.int64)))
+    return Dataset(LoadGrowing(path=folder, save_id="run", elements_spec=TensorSpec((), np.int64)))
 
 
 def paths(kind: str) -> list[str]:

@@ -55,14 +55,14 @@ def publish(folder: Path, stream: int, number: int, *values: int) -> Chunk:
 
 def begin(folder: Path) -> nodes.LoadGrowing:
     begin_save(str(folder), SaveDescription("run", None, None, -2))
-    return nodes.LoadGrowing(path=str(folder), run="run", elements_spec=None)
+    return nodes.LoadGrowing(path=str(folder), save_id="run", elements_spec=None)
 
 
 def finish(folder: Path, *made: Chunk) -> nodes.Load:
     manifest = Manifest("run", None, None, made, splittable=True)
     finish_save(str(folder), manifest)
     return nodes.Load(
-        path=str(folder), run="run", count=manifest.elements, elements_spec=None, chunks=len(made)
+        path=str(folder), save_id="run", count=manifest.elements, elements_spec=None, chunks=len(made)
     )
 
 
@@ -105,11 +105,11 @@ def test_what_was_saved_since_is_refused(tmp_path: Path) -> None:
     """A loaded dataset does not silently change after another save."""
     growing_node = begin(tmp_path)
     finish(tmp_path, *nine(tmp_path))
-    other = nodes.Load(path=str(tmp_path), run="other", count=9, elements_spec=None, chunks=3)
+    other = nodes.Load(path=str(tmp_path), save_id="other", count=9, elements_spec=None, chunks=3)
     for context in (Context(), provided([[(0, 1)]])()):
         with pytest.raises(FailedPreconditionError, match="something else was saved there since"):
             next(make_iterator(other, context))
-    stale = nodes.LoadGrowing(path=growing_node.path, run="other", elements_spec=None)
+    stale = nodes.LoadGrowing(path=growing_node.path, save_id="other", elements_spec=None)
     with pytest.raises(FailedPreconditionError, match="something else was saved there since"):
         next(growing(stale))
 

@@ -44,7 +44,7 @@ def test_what_was_saved_describes_itself() -> None:
     """Count and spec of a saved dataset are known without reading it, and it cannot be
     split.
     """
-    node = nodes.Load(path="/a", run="r", count=5, elements_spec=INT)
+    node = nodes.Load(path="/a", save_id="r", count=5, elements_spec=INT)
     assert (node.label, node.cardinality, infer(node)) == ("load('/a')", 5, INT)
     with pytest.raises(
         UnimplementedError, match="Cannot create split providers for dataset of type LoadDataset"
@@ -56,9 +56,9 @@ def test_what_was_saved_in_chunks_is_split_by_chunk() -> None:
     """Tasks share the chunks of a finished save, while the chunks of a growing save
     cannot be counted.
     """
-    node = nodes.Load(path="/a", run="r", count=5, elements_spec=INT, chunks=3)
+    node = nodes.Load(path="/a", save_id="r", count=5, elements_spec=INT, chunks=3)
     assert node.split_source == IndexSplits(3)
-    growing = nodes.LoadGrowing(path="/a", run="r", elements_spec=INT)
+    growing = nodes.LoadGrowing(path="/a", save_id="r", elements_spec=INT)
     assert (growing.label, growing.cardinality, infer(growing)) == (
         "load('/a', wait=True)",
         -2,

@@ -97,11 +97,11 @@ def distributed_save(
         dataset.node, data_service_address, codec, dispatcher_timeout, ship
     )
     dataset_id = registration.resolve()
-    run = secrets.token_hex(16)
+    save_id = secrets.token_hex(16)
 
     def ask(request: str) -> m.StartSave:
         return m.StartSave(
-            request, dataset_id, whole_path(path), run, codec, on_poison, task_timeout
+            request, dataset_id, whole_path(path), save_id, codec, on_poison, task_timeout
         )
 
     ask_dispatcher(data_service_address, ask, m.SaveStarted, dispatcher_timeout)

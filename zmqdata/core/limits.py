@@ -47,6 +47,7 @@ REPEATED = (
     "compression",
     "on_poison",
     "run",
+    "save_id",
 )
 """Fields of requests that answers may repeat."""
 

@@ -230,13 +230,13 @@ def _present(folder: str, wait: bool) -> nodes.Load | nodes.LoadGrowing:
                 "wait=True) reads it while it is written"
             )
         return nodes.LoadGrowing(
-            path=folder, run=description.run, elements_spec=description.element_spec
+            path=folder, save_id=description.save_id, elements_spec=description.element_spec
         )
     manifest = read_manifest(folder)
     known = None if description is None else description.element_spec
     return nodes.Load(
         path=folder,
-        run=manifest.run,
+        save_id=manifest.save_id,
         count=manifest.elements,
         elements_spec=manifest.element_spec if known is None else known,
         chunks=len(manifest.chunks) if manifest.splittable else None,

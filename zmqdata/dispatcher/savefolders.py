@@ -88,19 +88,19 @@ def prepare_save(command: e.PrepareSave) -> e.SavePrepared:
     """Create the folder of a save, unless a save exists there."""
     objection = _objection(command.path)
     if objection:
-        return e.SavePrepared(command.path, command.run, InvalidArgumentError.__name__, objection)
+        return e.SavePrepared(command.path, command.save_id, InvalidArgumentError.__name__, objection)
     spec = None if command.spec is None else b64encode(command.spec).decode()
     try:
         begin_save(
             command.path,
-            SaveDescription(command.run, command.compression, spec, command.cardinality),
+            SaveDescription(command.save_id, command.compression, spec, command.cardinality),
         )
     except DataServiceError as error:
-        return e.SavePrepared(command.path, command.run, type(error).__name__, str(error))
+        return e.SavePrepared(command.path, command.save_id, type(error).__name__, str(error))
     except Exception as error:  # file systems raise errors of any class, and the user must see them
         text = f"The dispatcher cannot create the folder {command.path}: {error}"
-        return e.SavePrepared(command.path, command.run, NotFoundError.__name__, text)
-    return e.SavePrepared(command.path, command.run)
+        return e.SavePrepared(command.path, command.save_id, NotFoundError.__name__, text)
+    return e.SavePrepared(command.path, command.save_id)
 
 
 def _objection(path: str) -> str:
@@ -160,7 +160,7 @@ def write_marker(command: e.FinishSave) -> e.SaveFinished:
     """
     try:
         failed = _failure_of(command)
-        if _is_anothers(command.path, command.run):
+        if _is_anothers(command.path, command.save_id):
             log.error(
                 "%s gets no marker of the save that ended: another save has taken the folder",
                 command.path,
@@ -174,12 +174,12 @@ def write_marker(command: e.FinishSave) -> e.SaveFinished:
     return e.SaveFinished(command.iteration)
 
 
-def _is_anothers(path: str, run: str) -> bool:
+def _is_anothers(path: str, save_id: str) -> bool:
     try:
         there = read_save(path)
     except DataServiceError:  # damaged: another save cannot read it either
         return False
-    return there is not None and there.run != run
+    return there is not None and there.save_id != save_id
 
 
 def _failure_of(command: e.FinishSave) -> SaveError | None:
@@ -212,7 +212,7 @@ def _manifest(command: e.FinishSave) -> Manifest:
         Chunk(f"{CHUNKS}/{name_of(one)}", one.stop - one.first, one.size) for one in command.chunks
     ]
     specs = tuple(b64encode(spec).decode() for spec in command.specs)
-    return Manifest(command.run, command.compression, None, tuple(chunks), specs, splittable=True)
+    return Manifest(command.save_id, command.compression, None, tuple(chunks), specs, splittable=True)
 
 
 def check_save(command: e.CheckSave) -> e.SaveChecked:
@@ -235,7 +235,7 @@ def _check(command: e.CheckSave) -> int:
     """
     files = files_of(command.path)
     description = read_save(command.path)
-    if description is None or description.run != command.run:
+    if description is None or description.save_id != command.save_id:
         there = "nothing" if description is None else "another save"
         raise DataLossError(
             f"Found conflict: there is {there} in {command.path}, where a save is running"

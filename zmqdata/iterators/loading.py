@@ -38,7 +38,7 @@ SAY_SO_AFTER = 10.0
 
 def _manifest_of(node: nodes.Load) -> Manifest:
     manifest = read_manifest(node.path)
-    if manifest.run != node.run:
+    if manifest.save_id != node.save_id:
         raise FailedPreconditionError(
             f"{node.label}: something else was saved there since load() was called. Call it again"
         )
@@ -187,7 +187,7 @@ class LoadGrowingIterator(ElementIterator):
 
     def _check_run(self) -> None:
         description = read_save(self._node.path)
-        if description is None or description.run != self._node.run:
+        if description is None or description.save_id != self._node.save_id:
             raise FailedPreconditionError(
                 f"{self._node.label}: something else was saved there since load() was called. "
                 "Call it again"

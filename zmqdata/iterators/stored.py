@@ -152,7 +152,7 @@ class FileCacheIterator(ElementIterator):
             manifest = read_manifest(self._folder)
         except NotFoundError:
             return None
-        self._ids = [int(part, 16) for part in manifest.run.split("-")]
+        self._ids = [int(part, 16) for part in manifest.save_id.split("-")]
         return manifest
 
     def _begin_input(self, state: Any) -> None:
@@ -226,7 +226,7 @@ class FileCacheIterator(ElementIterator):
         self._ids = ids
         if self._ended:
             return
-        if manifest is not None and manifest.run == self._run:
+        if manifest is not None and manifest.save_id == self._run:
             self._reader = ChunkReader(self._folder, manifest.chunks)
             if kind == "read":
                 self._reader.restore(place)

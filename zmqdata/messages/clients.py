@@ -195,7 +195,7 @@ class StartSave(Message, frozen=True):
     """Id of the dataset."""
     path: str
     """Path of the saved dataset."""
-    run: str
+    save_id: str
     """Id of this save. Repeating the request with the same id starts no second save."""
     compression: str | None = "AUTO"
     """Compression of the files."""

@@ -97,7 +97,7 @@ class SaveParameters(Discreet, frozen=True):
 
     path: str
     """Path of the saved dataset."""
-    run: str
+    save_id: str
     """Id that tells this save from every other save."""
 
 

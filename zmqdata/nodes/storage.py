@@ -80,7 +80,7 @@ class Load(Node):
 
     path: str
     """Folder of the save."""
-    run: str
+    save_id: str
     """Identifies the save, to detect that it was replaced."""
     count: int
     """Number of elements."""
@@ -120,7 +120,7 @@ class LoadGrowing(Node):
 
     path: str
     """Folder of the save."""
-    run: str
+    save_id: str
     """Identifies the save, to detect that it was replaced."""
     elements_spec: Any
     """Spec of the elements; None if it is unknown."""

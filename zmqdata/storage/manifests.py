@@ -76,7 +76,7 @@ class Chunk(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """Description of the content of a folder."""
 
-    run: str
+    save_id: str
     """Id of the save that wrote the folder."""
     compression: str | None
     """Compression of the blocks, as for ``distribute``."""
@@ -114,7 +114,7 @@ class Manifest(msgspec.Struct, frozen=True):
 class SaveDescription(msgspec.Struct, frozen=True):
     """Description of a distributed save, from its beginning on."""
 
-    run: str
+    save_id: str
     """Id of this save."""
     compression: str | None
     """Compression of the blocks, as for ``distribute``."""
@@ -344,7 +344,7 @@ def begin_save(path: str, description: SaveDescription) -> None:
     """
     files = files_of(path)
     there = read_save(path)
-    if there is not None and there.run == description.run:
+    if there is not None and there.save_id == description.save_id:
         return
     # If the folder was removed during a save, the marker of its failure is all that
     # remains.

@@ -44,12 +44,12 @@ class SavedFolder:
 
     def prepare(self, command: dispatcher_events.PrepareSave) -> dispatcher_events.SavePrepared:
         """Make the folder, once."""
-        if self.run not in ("", command.run):
+        if self.run not in ("", command.save_id):
             return dispatcher_events.SavePrepared(
-                command.path, command.run, "AlreadyExistsError", "already started or completed"
+                command.path, command.save_id, "AlreadyExistsError", "already started or completed"
             )
-        self.run = command.run
-        return dispatcher_events.SavePrepared(command.path, command.run)
+        self.run = command.save_id
+        return dispatcher_events.SavePrepared(command.path, command.save_id)
 
     def publish(self, chunk: dispatcher_events.SaveChunk) -> None:
         """Move a chunk to its final name. Idempotent."""

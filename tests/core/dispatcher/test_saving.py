@@ -62,7 +62,7 @@ class Office:
 
     def start(self, ask: m.StartSave = ASK) -> list[Any]:
         self.hear(ask)
-        return self.feed(e.SavePrepared(ask.path, ask.run))
+        return self.feed(e.SavePrepared(ask.path, ask.save_id))
 
     @property
     def iteration(self) -> Iteration:
@@ -120,7 +120,7 @@ def test_a_repeated_ask_does_not_begin_a_second_save() -> None:
     office.hear(ASK)
     again = structs.replace(ASK, request="again")
     assert office.hear(again) == []
-    other = structs.replace(ASK, request="other", run="other")
+    other = structs.replace(ASK, request="other", save_id="other")
     refused = only(m.RequestRefused, office.hear(other))
     assert refused.error == "AlreadyExistsError"
     found = office.feed(e.SavePrepared("/a", "run"))
@@ -287,7 +287,7 @@ def test_a_worker_writes_a_limited_number_of_streams() -> None:
     office.hear(m.WorkerStopped(lost.worker), lost.worker)
     office.tick(1.0)
     assert lost.worker == ""
-    other = structs.replace(ASK, path="/b", run="b")
+    other = structs.replace(ASK, path="/b", save_id="b")
     assert of(m.HostTask, office.start(other)) == []
     office.add_worker("late")
     assert lost.worker == "late"
@@ -480,11 +480,11 @@ def test_a_conflict_ends_one_save_and_nothing_else(found: dict[str, Any], text: 
     assert text in failed.text
     assert "Save again to another path" in failed.text
     finish = only(e.FinishSave, later.tick())
-    assert (finish.run, finish.error, finish.text) == ("run", "DataLossError", failed.text)
+    assert (finish.save_id, finish.error, finish.text) == ("run", "DataLossError", failed.text)
     later.feed(e.SaveFinished(number))
     assert later.updates[-1] == u.EndSaveUpdate(number)
     assert later.feed(e.SaveChecked(number)) == [], "a late answer changes nothing"
-    assert of(m.SaveStarted, later.start(structs.replace(ASK, path="/b", run="b")))
+    assert of(m.SaveStarted, later.start(structs.replace(ASK, path="/b", save_id="b")))
 
 
 def test_a_folder_that_is_out_of_reach_is_checked_again() -> None:

@@ -125,7 +125,7 @@ class PrepareSave:
 
     path: str
     """Path of the save."""
-    run: str
+    save_id: str
     """Id of the save."""
     compression: str | None
     """Compression of its chunks."""
@@ -141,7 +141,7 @@ class SavePrepared:
 
     path: str
     """Path of the save."""
-    run: str
+    save_id: str
     """Id of the save."""
     error: str = ""
     """Class name of the error; empty if the folder was created."""
@@ -206,7 +206,7 @@ class CheckSave:
     """Number of the iteration."""
     path: str
     """Path of the save."""
-    run: str
+    save_id: str
     """Id of the save."""
     chunks: tuple[SaveChunk, ...]
     """The committed chunks."""
@@ -236,7 +236,7 @@ class FinishSave:
     """Number of the iteration."""
     path: str
     """Path of the save."""
-    run: str
+    save_id: str
     """Id of the save."""
     compression: str | None
     """Compression of its chunks."""

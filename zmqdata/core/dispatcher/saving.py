@@ -91,12 +91,12 @@ class Saves:
         """Request the folder of a save, unless the save must be refused."""
         incarnation = self.out.state.newest_of(job_of(ask.path))
         existing = None if incarnation is None else incarnation.job
-        if existing is not None and existing.save is not None and existing.save.run == ask.run:
+        if existing is not None and existing.save is not None and existing.save.save_id == ask.save_id:
             self.out.send(peer, m.SaveStarted(ask.request))
             return
         objection = self._objection(ask)
         preparing = self._preparing.get(ask.path)
-        if preparing is not None and preparing[1].run == ask.run:
+        if preparing is not None and preparing[1].save_id == ask.save_id:
             self._preparing[ask.path] = (peer, ask)
         elif objection is not None or existing is not None or preparing is not None:
             error, text = objection or (AlreadyExistsError, _already(ask.path))
@@ -105,7 +105,7 @@ class Saves:
             self._preparing[ask.path] = (peer, ask)
             dataset = self.out.state.datasets[ask.dataset_id]
             command = e.PrepareSave(
-                ask.path, ask.run, ask.compression, dataset.element_spec, dataset.cardinality
+                ask.path, ask.save_id, ask.compression, dataset.element_spec, dataset.cardinality
             )
             self.out.commands.append(command)
 
@@ -148,7 +148,7 @@ class Saves:
         if error:
             self.out.refuse(peer, ask.request, BY_NAME.get(error, DataServiceError), text)
             return
-        save = m.SaveParameters(ask.path, ask.run)
+        save = m.SaveParameters(ask.path, ask.save_id)
         job = m.JobParameters(
             job_of(ask.path),
             ask.dataset_id,
@@ -292,7 +292,7 @@ class Saves:
         job, saving = iteration.job, iteration.saving
         assert job.save is not None
         assert saving is not None
-        finish = e.FinishSave(iteration.iteration, job.save.path, job.save.run, job.compression)
+        finish = e.FinishSave(iteration.iteration, job.save.path, job.save.save_id, job.compression)
         if iteration.failure is not None:
             error, text = iteration.failure.error, iteration.failure.text
             return replace(finish, error=error, text=text, failure=saving.failure)
@@ -332,7 +332,7 @@ class Saves:
     def _check(self, iteration: Iteration) -> e.CheckSave:
         save = iteration.job.save
         assert save is not None
-        return e.CheckSave(iteration.iteration, save.path, save.run, tuple(_chunks(iteration)))
+        return e.CheckSave(iteration.iteration, save.path, save.save_id, tuple(_chunks(iteration)))
 
     def checked(self, event: e.SaveChecked, now: float) -> None:
         """Continue a save whose folder is unchanged. Fail it if the folder has been
