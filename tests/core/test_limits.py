@@ -96,7 +96,7 @@ def test_a_save_counts_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     other = m.StartSave("request", "dataset", "/b", "other")
     office.hear(ASK)
     assert only(m.RequestRefused, office.hear(other)).error == "ResourceExhaustedError"
-    office.feed(SavePrepared(ASK.path, ASK.run))
+    office.feed(SavePrepared(ASK.path, ASK.save_id))
     assert only(m.RequestRefused, office.hear(other)).error == "ResourceExhaustedError"
     assert only(m.SaveStarted, office.hear(ASK))
     assert len(office.core.state.living) == 1
