@@ -62,7 +62,11 @@ def finish(folder: Path, *made: Chunk) -> nodes.Load:
     manifest = Manifest("run", None, None, made, splittable=True)
     finish_save(str(folder), manifest)
     return nodes.Load(
-        path=str(folder), save_id="run", count=manifest.elements, elements_spec=None, chunks=len(made)
+        path=str(folder),
+        save_id="run",
+        count=manifest.elements,
+        elements_spec=None,
+        chunks=len(made),
     )
 
 

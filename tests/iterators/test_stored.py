@@ -52,7 +52,10 @@ def saved(folder: Path, source: nodes.Node | None = None, run_name: str = "one")
     save_elements(make_iterator(source or nine(), Context()), str(folder), run_name, None, None)
     manifest = read_manifest(str(folder))
     return nodes.Load(
-        path=str(folder), save_id=run_name, count=manifest.elements, elements_spec=manifest.element_spec
+        path=str(folder),
+        save_id=run_name,
+        count=manifest.elements,
+        elements_spec=manifest.element_spec,
     )
 
 

@@ -1,0 +1,213 @@
+"""Facts about training scripts that are started again, as real processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from zmqdata import Dataset, LocalCluster, distribute
+from zmqdata.client.calls import status
+from zmqdata.testing.cluster import await_condition
+
+pytestmark = pytest.mark.realprocess
+
+COUNT = 600
+SCRIPT = textwrap.dedent(
+    """
+    import os, sys, time
+    from zmqdata import Dataset, distribute
+
+    service, stop, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+    rule = sys.argv[4] if len(sys.argv) > 4 else "share"
+    read = distribute(
+        "distributed_epoch", service, "train", max_outstanding_requests=2, on_existing=rule
+    )
+    rows = Dataset.range(600).batch(5).apply(read)
+    for number in range(2):
+        for batch in rows:
+            print(*batch, flush=True)
+            time.sleep(pause)
+            stop -= 1
+            if not stop:
+                os._exit(3)
+        print("end", flush=True)
+    """
+)
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    """A cluster of one worker process."""
+    with LocalCluster(num_workers=1) as made:
+        yield made
+
+
+class Program:
+    """A training script that reads two epochs of the job."""
+
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        stop: int = 0,
+        pause: float = 0.0,
+        rule: str = "share",
+        **environment: str,
+    ) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, cluster.target, str(stop), str(pause), rule],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
+
+    def first(self) -> str:
+        """Wait for the first batch, and return it."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def rows(self, before: str = "") -> list[list[int]]:
+        """Wait for the end, and return the rows of each epoch."""
+        told, self.errors = self.process.communicate(timeout=60)
+        parts = (before + told).split("end")
+        return [sorted(map(int, part.split())) for part in parts]
+
+
+ALL = list(range(COUNT))
+
+
+def test_a_finished_script_that_runs_again_reads_everything(cluster: LocalCluster) -> None:
+    """A script that has ended reads both epochs again when it is run again."""
+    for _ in range(2):
+        assert Program(cluster).rows() == [ALL, ALL, []]
+
+
+def test_a_crashed_script_that_runs_again_reads_everything(cluster: LocalCluster) -> None:
+    """A script that follows one that died in the middle of an epoch reads everything,
+    as soon as that one is known to be gone.
+    """
+    crashed = Program(cluster, stop=40)
+    assert len(crashed.rows()[0]) == 200
+    began = time.monotonic()
+    again = Program(cluster)
+    assert again.rows() == [ALL, ALL, []]
+    assert time.monotonic() - began < 30.0
+
+
+def test_a_script_may_continue_what_another_has_left(cluster: LocalCluster) -> None:
+    """With ``on_existing="continue"`` a script reads the rest of the epoch of one that
+    died, and then whole epochs.
+    """
+    crashed = Program(cluster, stop=40, pause=0.05)  # long enough to report some rows
+    had = crashed.rows()[0]
+    first, second, _ = Program(cluster, rule="continue").rows()
+    # What the dead script had not reported comes again.
+    assert set(had) | set(first) == set(ALL)
+    assert len(first) < COUNT
+    assert second == ALL
+
+
+def test_scripts_that_overlap_share_and_say_so(cluster: LocalCluster) -> None:
+    """A script that starts while another reads shares its epoch, and warns; each row
+    reaches one of them.
+    """
+    one = Program(cluster, pause=0.02)
+    begun = one.first()
+    other = Program(cluster, pause=0.02)
+    second = other.rows()
+    first = one.rows(begun)
+    for epoch in range(2):
+        assert sorted(first[epoch] + second[epoch]) == ALL
+    assert "reads with another run" in other.errors
+
+
+def test_a_script_may_refuse_to_share(cluster: LocalCluster) -> None:
+    """With ``on_existing="error"`` a script ends with an error that names the remedy,
+    and the other one reads on.
+    """
+    one = Program(cluster, pause=0.01)
+    begun = one.first()
+    other = Program(cluster, rule="error")
+    other.rows()
+    assert other.process.returncode == 1
+    assert "AlreadyExistsError: Job train exists, and on_existing='error'" in other.errors
+    assert one.rows(begun)[0] == ALL
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2"},
+        {"ZMQDATA_RUN_ID": "mine", "WORLD_SIZE": "2"},
+    ],
+    ids=["slurm", "named"],
+)
+def test_ranks_of_a_launch_share_each_pass(cluster: LocalCluster, launcher: dict[str, str]) -> None:
+    """Ranks of one launch read each row once in each epoch; a launch that is requeued
+    reads everything again.
+    """
+    rank = "SLURM_PROCID" if "SLURM_JOB_ID" in launcher else "RANK"
+    for restart in range(2):
+        told = launcher | {"SLURM_RESTART_COUNT": str(restart)}
+        if "ZMQDATA_RUN_ID" in told:
+            told["ZMQDATA_RUN_ID"] += str(restart)
+        ranks = [
+            Program(cluster, pause=0.005, **told, **{rank: str(number)}) for number in range(2)
+        ]
+        first, second = (program.rows() for program in ranks)
+        for number in range(2):
+            assert sorted(first[number] + second[number]) == ALL
+
+
+def read_rows(dataset: Dataset, rows: Any) -> None:
+    rows.put([int(row) for batch in dataset for row in batch])
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("job_name", [None, "train"], ids=["anonymous", "named"])
+def test_children_share_the_dataset_of_their_parent(
+    cluster: LocalCluster, method: str, job_name: str | None
+) -> None:
+    """Child processes that are given a dataset read each row once together."""
+    context: Any = multiprocessing.get_context(method)
+    read = distribute("distributed_epoch", cluster.target, job_name, max_outstanding_requests=2)
+    dataset = Dataset.range(COUNT).batch(5).apply(read)
+    rows = context.SimpleQueue()
+    children = [context.Process(target=read_rows, args=(dataset, rows)) for _ in range(2)]
+    for child in children:
+        child.start()
+    found = rows.get() + rows.get()
+    for child in children:
+        child.join()
+    assert sorted(found) == ALL
+
+
+def test_the_status_shows_runs_and_how_readers_came(cluster: LocalCluster) -> None:
+    """The status of a dispatcher shows the incarnation of a job, and the run, the
+    process and the way of each reader.
+    """
+    for incarnation in (1, 2):
+        program = Program(cluster, pause=0.05)
+        program.first()
+
+        def readers(number: int = incarnation) -> list[dict[str, Any]]:
+            jobs = status(cluster.target)["jobs"]
+            return [
+                reader for job in jobs if job["incarnation"] == number for reader in job["readers"]
+            ]
+
+        await_condition(lambda: len(readers()) == 1, what="the reader")
+        [reader] = readers()
+        assert reader["how"] == "begun"
+        assert reader["run"].startswith("process:")
+        assert f":{program.process.pid}:" in reader["process"]
+        program.process.kill()
+        program.process.communicate()
