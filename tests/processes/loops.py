@@ -57,6 +57,8 @@ class TrainingLoop:
         arguments = [target, kind, str(count), str(consumer), str(path), str(pace)]
         environment = {
             **os.environ,
+            # A loop that is started again goes on where the others of its run are.
+            "ZMQDATA_RUN_ID": "the loops of a test",
             "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
         }
         with self.log.open("wb") as log:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.realprocess
 COUNT = 600
 SCRIPT = textwrap.dedent(
     """
-    import os, sys, time
+    import os, sys, threading
     from zmqdata import Dataset, distribute
 
     service, stop, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
@@ -34,7 +34,7 @@ SCRIPT = textwrap.dedent(
     for number in range(2):
         for batch in rows:
             print(*batch, flush=True)
-            time.sleep(pause)
+            threading.Event().wait(pause)  # a step of training
             stop -= 1
             if not stop:
                 os._exit(3)
@@ -124,8 +124,8 @@ def test_scripts_that_overlap_share_and_say_so(cluster: LocalCluster) -> None:
     other = Program(cluster, pause=0.02)
     second = other.rows()
     first = one.rows(begun)
-    for epoch in range(2):
-        assert sorted(first[epoch] + second[epoch]) == ALL
+    for number in range(2):
+        assert sorted(first[number] + second[number]) == ALL
     assert "reads with another run" in other.errors
 
 
