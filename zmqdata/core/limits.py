@@ -32,6 +32,8 @@ MOST_WAITING_BYTES = 1 << 30
 """Bytes of all states that wait for the other states of their job."""
 MOST_CHECKPOINT_BYTES = 12 << 20
 """Bytes of the state from which a job resumes."""
+MOST_LOADER_WORKERS = 4_096
+"""Workers of one data loader."""
 MOST_UPLOADS = 10_000
 """Parts of pipelines that clients are sending."""
 MOST_CHARACTERS = 1_000

@@ -88,7 +88,9 @@ def prepare_save(command: e.PrepareSave) -> e.SavePrepared:
     """Create the folder of a save, unless a save exists there."""
     objection = _objection(command.path)
     if objection:
-        return e.SavePrepared(command.path, command.save_id, InvalidArgumentError.__name__, objection)
+        return e.SavePrepared(
+            command.path, command.save_id, InvalidArgumentError.__name__, objection
+        )
     spec = None if command.spec is None else b64encode(command.spec).decode()
     try:
         begin_save(
@@ -212,7 +214,9 @@ def _manifest(command: e.FinishSave) -> Manifest:
         Chunk(f"{CHUNKS}/{name_of(one)}", one.stop - one.first, one.size) for one in command.chunks
     ]
     specs = tuple(b64encode(spec).decode() for spec in command.specs)
-    return Manifest(command.save_id, command.compression, None, tuple(chunks), specs, splittable=True)
+    return Manifest(
+        command.save_id, command.compression, None, tuple(chunks), specs, splittable=True
+    )
 
 
 def check_save(command: e.CheckSave) -> e.SaveChecked:

@@ -14,6 +14,7 @@ from zmqdata.testing.iterators import NotResumable, check_iterator
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
 from zmqdata.testing.resuming import ResumingScenario
 from zmqdata.testing.runner import SimulatedPipeline, SimulatedRunner
+from zmqdata.testing.runs import RunsScenario
 from zmqdata.testing.scenario import PoisonScenario, Scenario
 from zmqdata.testing.service import SimulatedService
 from zmqdata.testing.transcript import Transcript
@@ -31,6 +32,7 @@ __all__ = [
     "NotResumable",
     "PoisonScenario",
     "ResumingScenario",
+    "RunsScenario",
     "Scenario",
     "SimulatedNetwork",
     "SimulatedPipeline",

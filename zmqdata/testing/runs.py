@@ -251,7 +251,7 @@ class RunsScenario(Scenario):
         world.clock.advance(5.0)
         for incarnation in world.laws.state.living:
             self._note_outcomes(incarnation.number)
-        self._check_elements()
+        self.check_elements()
         world.dispatcher.core.jobs.gc_timeout = 1.0
         world.clock.advance(2 * self.times.client_timeout + 40.0)
         world.laws.check_empty(
@@ -276,7 +276,12 @@ class RunsScenario(Scenario):
             expected = laws.without_slips(tasks, names) if tasks else Counter()
             self.outcomes[where] = Outcome(iteration.finished, found, expected)
 
-    def _check_elements(self) -> None:
+    def check_elements(self) -> None:
+        """Check what came of each repetition, and what each run had.
+
+        Raises:
+            LawBroken: an element came twice, or a run was silently short of one.
+        """
         for where, outcome in self.outcomes.items():
             surplus = outcome.found - Counter(self.world.pipeline.names())
             if surplus:
@@ -286,9 +291,9 @@ class RunsScenario(Scenario):
                 self.world.laws.fail(f"{where} ended without {missing[:9]}")
         for run in self.runs:
             if not run.has_lost:
-                self._check_run(run)
+                self.check_run(run)
 
-    def _check_run(self, run: SimulatedRun) -> None:
+    def check_run(self, run: SimulatedRun) -> None:
         """Check that a run of which no process died had whole repetitions, unless its
         clients were told otherwise.
         """
@@ -298,7 +303,7 @@ class RunsScenario(Scenario):
             if client.opened is not None:
                 read.setdefault(_where(client.opened), set()).add(client.opened.how)
         for where, hows in read.items():
-            if hows & TOLD or self._is_shared(where, run):
+            if hows & TOLD or self.is_shared(where, run):
                 continue
             outcome = self.outcomes.get(where)
             if outcome is None or not outcome.finished or outcome.expected - outcome.found:
@@ -307,7 +312,7 @@ class RunsScenario(Scenario):
         if len(read) != run.repetitions:
             laws.fail(f"{run.key} read {sorted(read)} in {run.repetitions} repetitions")
 
-    def _is_shared(self, where: Where, run: SimulatedRun) -> bool:
+    def is_shared(self, where: Where, run: SimulatedRun) -> bool:
         """Return True if another run has read a repetition, too."""
         return any(
             client.opened is not None and _where(client.opened) == where

@@ -16,6 +16,7 @@ from zmqdata.core.limits import (
     MOST_CLIENTS,
     MOST_CONSUMERS,
     MOST_JOBS,
+    MOST_LOADER_WORKERS,
     MOST_TASKS,
     MOST_TASKS_TOGETHER,
     too_long,
@@ -70,7 +71,11 @@ class Admission:
             or self._of_dataset(job, dataset)
         )
         return (
-            of_poison(job.on_poison) or found or self._of_repetition(ask) or self._of_workers(ask)
+            of_poison(job.on_poison)
+            or found
+            or self._of_repetition(ask)
+            or self._of_workers(ask)
+            or self._of_loader(ask)
         )
 
     def _bound(self, ask: m.OpenIteration) -> Incarnation | None:
@@ -252,6 +257,15 @@ class Admission:
                 "round is handled."
             )
         return None
+
+    def _of_loader(self, ask: m.OpenIteration) -> Objection | None:
+        part = ask.affiliation.reading_pass
+        if part is None or part.worker < MOST_LOADER_WORKERS:
+            return None
+        return (
+            ResourceExhaustedError,
+            f"A data loader has at most {MOST_LOADER_WORKERS} workers; got worker {part.worker}.",
+        )
 
     def _of_workers(self, ask: m.OpenIteration) -> Objection | None:
         job, placement = ask.job, self.placement

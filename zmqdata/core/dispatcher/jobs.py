@@ -105,7 +105,7 @@ class Jobs:
         for client in self.out.state.client_iteration:
             self.clients.expect(client, now, client_timeout)
         for incarnation in self.out.state.living:
-            if not incarnation.clients:
+            if not incarnation.is_read:
                 self.unused_since[incarnation.number] = now
 
     # --- iterations
@@ -401,7 +401,7 @@ class Jobs:
         self.hosting.forget_client(client, iteration)
         self.hosting.lists.tell(iteration)
         incarnation = self.out.state.incarnations[iteration.incarnation]
-        if not incarnation.clients:
+        if not incarnation.is_read:
             self.unused_since[incarnation.number] = last_sign
             if iteration.job.anonymous:
                 self._collect(incarnation)

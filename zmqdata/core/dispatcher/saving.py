@@ -91,7 +91,11 @@ class Saves:
         """Request the folder of a save, unless the save must be refused."""
         incarnation = self.out.state.newest_of(job_of(ask.path))
         existing = None if incarnation is None else incarnation.job
-        if existing is not None and existing.save is not None and existing.save.save_id == ask.save_id:
+        if (
+            existing is not None
+            and existing.save is not None
+            and existing.save.save_id == ask.save_id
+        ):
             self.out.send(peer, m.SaveStarted(ask.request))
             return
         objection = self._objection(ask)

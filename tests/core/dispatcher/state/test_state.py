@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.state.state import _APPLY, DEPARTED_KEPT, DispatcherState
 from zmqdata.core.dispatcher.state.tasks import Tally
@@ -397,3 +399,20 @@ def test_deaths_and_poison_belong_to_their_task() -> None:
     death = u.CountDeathUpdate(4000, 1, "was killed")
     task = state(death, death, u.PoisonUpdate(4000, "/0", 7, "kills")).tasks[4000]
     assert (task.deaths, task.poisoned) == ({1: death}, {("/0", 7): "kills"})
+
+
+def test_bindings_that_nobody_reads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond a number of bindings, the dispatcher forgets the oldest run that no client
+    reads, and the oldest members of a run.
+    """
+    monkeypatch.setattr("zmqdata.core.dispatcher.state.state.BINDINGS_KEPT", 2)
+    made = state(
+        *[u.BindRunUpdate("job", run, 1) for run in "ab"],
+        u.OpenClientUpdate("client", 2000, run="a"),
+        u.BindRunUpdate("job", "c", 1),
+        *[u.RunMemberUpdate("job", "c", name, "process", 0, 0) for name in "xyz"],
+    )
+    assert [run for _, run in made.bindings] == ["a", "c"]
+    assert [*made.bindings["job", "c"].members] == ["y", "z"]
+    made.apply(u.BindRunUpdate("job", "d", 1))
+    assert [run for _, run in made.bindings] == ["a", "d"]

@@ -45,6 +45,11 @@ class Incarnation:
         return not self.iterations
 
     @property
+    def is_read(self) -> bool:
+        """True if a client reads it now."""
+        return any(one.clients for one in self.iterations.values())
+
+    @property
     def clients(self) -> list[str]:
         """The clients that read it now, in the order of their names."""
         return sorted(name for one in self.iterations.values() for name in one.clients)

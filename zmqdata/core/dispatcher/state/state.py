@@ -10,6 +10,7 @@ Decision 0013; protocol 1.5.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -35,7 +36,7 @@ FIRST_TASK = 4000
 DEPARTED_KEPT = 10_000
 """Maximum number of departed clients that are remembered."""
 BINDINGS_KEPT = 10_000
-"""Number of bindings beyond which the oldest of a collected incarnation is
+"""Number of bindings, and of members of each, beyond which the oldest is
 forgotten.
 """
 
@@ -122,10 +123,19 @@ class DispatcherState:
         self.bindings[update.job, update.run] = binding
         self.incarnations[update.incarnation].runs.add(update.run)
         if len(self.bindings) > BINDINGS_KEPT:
-            for key, known in self.bindings.items():
-                if self.incarnations[known.incarnation].is_collected:
-                    self._unbind(*key)
-                    break
+            own = (update.job, update.run)
+            unread = (key for key in self.bindings if key != own and not self._is_read(*key))
+            for key in itertools.islice(unread, 1):
+                self._unbind(*key)
+
+    def _is_read(self, job: str, run: str) -> bool:
+        """Return True if a client of a run reads a job."""
+        incarnation = self.incarnations[self.bindings[job, run].incarnation]
+        return any(
+            opening.run == run
+            for iteration in incarnation.iterations.values()
+            for opening in iteration.openings.values()
+        )
 
     def _unbind(self, job: str, run: str) -> None:
         binding = self.bindings.pop((job, run), None)
@@ -136,6 +146,8 @@ class DispatcherState:
 
     def _run_member(self, update: u.RunMemberUpdate) -> None:
         members = self.bindings[update.job, update.run].members
+        if len(members) >= BINDINGS_KEPT and update.member not in members:
+            del members[next(iter(members))]
         known = members.get(update.member)
         passes = known.passes if known is not None and known.process == update.process else []
         members[update.member] = RunMember(
