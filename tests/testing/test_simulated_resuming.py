@@ -63,3 +63,10 @@ def test_states_of_several_attempts_keep_what_each_of_them_needs() -> None:
     dispatcher forgets none before it has all states.
     """
     ResumingScenario(719).run()
+
+
+def test_a_consumer_that_is_ahead_may_have_forgotten_an_empty_task() -> None:
+    """A task without elements that the consumer ahead passed and forgot counts as
+    ended, although the others do not know its end.
+    """
+    ResumingScenario(3007362).run()

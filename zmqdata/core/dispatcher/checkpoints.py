@@ -14,11 +14,14 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from zmqdata import messages as m
 from zmqdata.core.job_rules import UNSPLIT
 from zmqdata.core.limits import MOST_CHECKPOINT_BYTES
 from zmqdata.core.lineage import MOST_STATE_BYTES
 from zmqdata.core.ranges import RangeSet
+from zmqdata.core.rounds import rounds_before
 from zmqdata.decisions import Decisions
 from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
 from zmqdata.messages.parts import MOST_NUMBER
@@ -129,9 +132,26 @@ def joined(checkpoints: Sequence[m.Checkpoint], sources: Sequence[SplitSource]) 
         _add(past, one, len(sources))
     past.views = {first: _indexed(view, past.job) for first, view in past.views.items()}
     _check(past, sources)
+    _end_empty_tasks(past, checkpoints)
     if past.steps and min(past.steps.values()) < max(past.steps.values()):
         _check_between(past, sorted(checkpoints, key=lambda one: one.step))
     return past
+
+
+def _end_empty_tasks(past: Past, checkpoints: Sequence[m.Checkpoint]) -> None:
+    """Record as empty the tasks of which a consumer has passed a round without knowing
+    them.
+
+    A task that ends without an element leaves the list at once, so a consumer that is
+    ahead may have forgotten it while the others do not know its end yet. A task with
+    elements stays known until all consumers have passed them.
+    """
+    views = [past.views[first] for first in sorted(past.views)]
+    for one in checkpoints:
+        known = {part.index for part in one.tasks}
+        for index, part in past.tasks.items():
+            if part.total is None and index not in known and rounds_before(views, index, one.step):
+                past.tasks[index] = structs.replace(part, total=0)
 
 
 def _add(past: Past, one: m.Checkpoint, num_sources: int) -> None:
