@@ -507,6 +507,25 @@ def test_runs_of_local_shards_look_at_their_own_shard(reader: str) -> None:
         assert desk.place("l0", "three", job=static, local=("tcp://w0:1",)) == ("joined", 1, 0)
 
 
+def test_a_reader_of_a_local_shard_is_told_of_its_own_shard() -> None:
+    """What others have read of their shards is not told to the reader of another
+    shard.
+    """
+    desk = Desk("w0", "w1", colocated=True)
+    static = replace(JOB, processing_mode="DATA")
+    for number in (0, 1):
+        worker = f"w{number}"
+        desk.hear(worker, m.RegisterWorker(worker, f"tcp://{worker}:1", (), "3.11", "0", ()))
+    desk.open("k0", "one", job=static, local=("tcp://w0:1",))
+    task = desk.core.state.incarnations[1].iterations[0].live_tasks[0]
+    desk.core.out.commit(u.DeliverUpdate(task.task, ((0, 5),)))
+    desk.core.out.commit(u.EndTaskUpdate(task.task, 5))
+    other = desk.opened("k1", "two", job=static, local=("tcp://w1:1",))
+    assert (other.delivered, other.finished) == (0, False)
+    late = desk.opened("k2", "one", job=static, local=("tcp://w0:1",))
+    assert (late.delivered, late.finished) == (5, True)
+
+
 # --- durable
 
 

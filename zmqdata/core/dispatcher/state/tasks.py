@@ -236,10 +236,28 @@ class Iteration:
     @property
     def finished(self) -> bool:
         """True if no element is owed to any client, now or later."""
+        return self.finished_for("")
+
+    def _tasks_of(self, client: str) -> list[Task]:
+        """Return the tasks that a client may read: the shards beside it, if it has
+        any.
+        """
+        opening = self.openings.get(client)
+        own = () if opening is None else opening.shards
+        return [task for task in self.tasks.values() if not own or task.shard in own]
+
+    def delivered_of(self, client: str) -> int:
+        """Return the number of delivered elements of the tasks that a client may
+        read.
+        """
+        return sum(len(task.delivered) for task in self._tasks_of(client))
+
+    def finished_for(self, client: str) -> bool:
+        """Return True if no element is owed to a client, now or later."""
         return (
             self.failure is None
             and self.closed
-            and all(task.settled for task in self.tasks.values())
+            and all(task.settled for task in self._tasks_of(client))
         )
 
     def cursor(self, task: Task, source: int) -> SplitCursor:
