@@ -19,7 +19,7 @@ from zmqdata.client.runs import RUN_ID, DatasetRun, run_of_process, this_process
 from zmqdata.errors import FailedPreconditionError
 
 OF_LAUNCHERS = ("TORCHELASTIC_", "SLURM_", "OMPI_", "PMI", "MASTER_", "GROUP_", "LOCAL_")
-NAMES = {*runs.RANKS, *runs.SIZES, RUN_ID}
+NAMES = {*runs.RANKS, *runs.RANKS.values(), RUN_ID}
 SHOW_KEY = "from zmqdata.client.runs import run_of_process as run; print(run(True).key)"
 
 
@@ -95,7 +95,7 @@ def test_a_launcher_names_the_run_of_its_ranks(
     """The key of one of several ranks follows from its launcher; that of a single rank
     is its own.
     """
-    assert launched(monkeypatch, WORLD_SIZE="2", **environment) == key
+    assert launched(monkeypatch, RANK="0", WORLD_SIZE="2", **environment) == key
     assert launched(monkeypatch, WORLD_SIZE="1").startswith("process:")
 
 
@@ -103,7 +103,8 @@ def test_torchrun_on_one_node_is_told_by_its_process(monkeypatch: pytest.MonkeyP
     """Without a run id, ranks on one node have the process of the launcher in common,
     and when that was started.
     """
-    key = launched(monkeypatch, WORLD_SIZE="2", TORCHELASTIC_RUN_ID="none", GROUP_WORLD_SIZE="1")
+    launcher = {"TORCHELASTIC_RUN_ID": "none", "GROUP_WORLD_SIZE": "1"}
+    key = launched(monkeypatch, RANK="1", WORLD_SIZE="2", **launcher)
     assert f":{os.getppid()}:" in key
     assert key.rpartition(":")[2].isdigit()
 
@@ -113,6 +114,8 @@ def test_ranks_that_nothing_connects_are_an_error(monkeypatch: pytest.MonkeyPatc
     job has a name that others may share.
     """
     monkeypatch.setenv("WORLD_SIZE", "8")
+    assert run_of_process(True).key.startswith("process:"), "the shell of an allocation has it"
+    monkeypatch.setenv("RANK", "3")
     with pytest.raises(FailedPreconditionError, match=r"one of 8 ranks.*ZMQDATA_RUN_ID"):
         run_of_process(True)
     assert run_of_process(False).key.startswith("process:")
@@ -150,7 +153,8 @@ def test_a_torch_group_agrees_on_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_torch_group_without_a_store_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process group whose store cannot be asked leaves the key to the launcher."""
     monkeypatch.setitem(sys.modules, "torch.distributed", group(None))  # type: ignore[arg-type]
-    assert launched(monkeypatch, WORLD_SIZE="2", MASTER_ADDR="a", MASTER_PORT="1") == "master:a:1"
+    launcher = {"MASTER_ADDR": "a", "MASTER_PORT": "1"}
+    assert launched(monkeypatch, RANK="0", WORLD_SIZE="2", **launcher) == "master:a:1"
 
 
 def test_a_cell_of_a_notebook_is_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

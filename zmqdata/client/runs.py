@@ -27,10 +27,15 @@ RUN_ID = "ZMQDATA_RUN_ID"
 """Environment variable with the key of the run, set by the user."""
 IN_STORE = "zmqdata_run"
 """Name under which the ranks of a torch process group agree on a key."""
-RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-"""Environment variables of launchers that number processes."""
-SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-"""Environment variables of launchers that say how many processes there are."""
+RANKS = {
+    "RANK": "WORLD_SIZE",
+    "SLURM_PROCID": "SLURM_NTASKS",
+    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
+    "PMI_RANK": "PMI_SIZE",
+}
+"""Environment variables in which launchers number processes and, for each, the one with
+their count. The count alone says nothing: it is set in the shell of ``salloc``, too.
+"""
 
 _process = (0, "")
 
@@ -130,7 +135,7 @@ def _agreed_key(is_named: bool) -> str:
 
 
 def _num_ranks() -> int:
-    sizes = [os.environ.get(name, "") for name in SIZES]
+    sizes = [os.environ.get(size, "") for rank, size in RANKS.items() if rank in os.environ]
     return max([int(size) for size in sizes if size.isdigit()], default=1)
 
 
