@@ -461,8 +461,8 @@ class Laws:
             "clients": dispatcher.clients.members,
             "unused jobs": dispatcher.jobs.unused_since,
             "absent clients": dispatcher.jobs.absent,
-            "asks that wait": dispatcher.taking_back.waiting,
-            "what tasks have started": dispatcher.taking_back.started,
+            "asks that wait": dispatcher.splits.taking_back.waiting,
+            "what tasks have started": dispatcher.splits.taking_back.started,
         }
         for name, core in workers.items():
             left |= {f"{name} tasks": core.tasks, f"{name} links": core.links.by_client}

@@ -1,21 +1,19 @@
-"""Test the dispatcher's decider: routing, leases of splits, lost workers and file
-listings.
+"""Test the dispatcher's decider: routing, pipelines, and workers that join, leave or
+are lost.
 """
 
 from __future__ import annotations
 
 from zmqdata import messages as m
-from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.dispatcher.state.snapshots import snapshot
-from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
+from zmqdata.splits import IndexSplits, Split, SplitSource
 from zmqdata.testing import Transcript
 
 TIMES = DispatcherTimes()
 DIGEST = "d" * 64
 ROWS = IndexSplits(100)
-FILES = FileSplits(("*.txt",), False, None)
 
 
 class Cluster(Transcript):
@@ -340,103 +338,6 @@ def test_a_pipeline_leaves_when_nobody_has_read_it_for_long() -> None:
     assert set(cluster.core.state.datasets) == {"dataset"}
 
 
-# --- splits
-
-
-def test_a_repeated_ask_gets_the_same_splits() -> None:
-    """The ledger grows once a worker has all of it. The dispatcher commits an entry
-    before it sends it, and resends it on request.
-    """
-    cluster = Cluster()
-    cluster.want(0)
-    assert isinstance(cluster.commands[0], e.Commit)
-    first = cluster.splits()
-    assert first == (Split(0, 0, 1),)
-    cluster.want(0)
-    assert (cluster.splits(), cluster.all_of(e.Commit)) == (first, [])
-    cluster.want(1)
-    assert cluster.splits() == (Split(0, 1, 9),)
-    cluster.want(0)
-    assert cluster.splits() == (Split(0, 0, 1), Split(0, 1, 9))
-
-
-def test_the_end_of_a_repetition_is_marked() -> None:
-    """When all splits are handed out the ledger gets an end mark."""
-    cluster = Cluster(IndexSplits(1))
-    cluster.want(0)
-    cluster.want(1)
-    assert [split.is_end for split in cluster.splits()] == [True]
-
-
-def test_asks_that_make_no_sense_are_ignored() -> None:
-    """The dispatcher does not answer a request for a missing source or ledger
-    position.
-    """
-    cluster = Cluster()
-    cluster.want(5)
-    assert cluster.commands == []
-    cluster.want(0, source=3)
-    assert cluster.commands == []
-
-
-def test_who_does_not_host_a_task_gets_no_splits() -> None:
-    """The dispatcher makes other workers, older attempts and hosts of settled tasks
-    drop the task.
-    """
-    cluster = Cluster()
-    cluster.want(0, worker="v")
-    assert cluster.sent(m.DropTask) == m.DropTask(cluster.task, 1)
-    cluster.want(0, attempt=0)
-    assert cluster.sent(m.DropTask) == m.DropTask(cluster.task, 0)
-    cluster.beat("w", m.TaskReport(cluster.task, 1, 0, 0))
-    cluster.want(0)
-    assert cluster.sent(m.DropTask) == m.DropTask(cluster.task, 1)
-
-
-# --- files
-
-
-def test_files_are_listed_once_for_all_who_ask() -> None:
-    """The first request lists the files, later requests wait, and all get the names."""
-    cluster = Cluster(FILES)
-    cluster.want(0)
-    assert cluster.commands == [e.FindFiles(2000, 0, 0, FILES)]
-    cluster.want(0)
-    assert cluster.commands == []
-    cluster.feed(e.FilesListed(2000, 0, 0, ("b.txt", "a.txt")))
-    assert cluster.all_of(e.Commit)[0].update == u.ListFilesUpdate(2000, 0, 0, ("a.txt", "b.txt"))
-    assert cluster.splits() == (Split(0, 0, 1, ("a.txt",)),)
-
-
-def test_missing_files_are_an_error_at_the_client() -> None:
-    """A listing without match or with an error ends the job with NotFoundError for its
-    present and later clients.
-    """
-    for error, text in (("", "no file matches"), ("disk is gone", "disk is gone")):
-        cluster = Cluster(FILES)
-        cluster.want(0)
-        cluster.feed(e.FilesListed(2000, 0, 0, (), error))
-        refused = cluster.sent(m.RequestRefused)
-        assert (refused.request, refused.error) == ("k", "NotFoundError")
-        assert text in refused.text
-        cluster.all_of(object)
-        cluster.hear(
-            "late", m.OpenIteration("late", m.JobParameters("job", "dataset", "DYNAMIC"), 0)
-        )
-        assert cluster.sent(m.RequestRefused) == m.RequestRefused(
-            "late", "NotFoundError", refused.text
-        )
-        cluster.feed(e.FilesListed(2000, 0, 0, ()))
-        assert cluster.all_of(m.RequestRefused) == []
-
-
-def test_files_of_a_job_that_was_collected_are_nobodys() -> None:
-    """A listing that completes after its job was collected changes nothing."""
-    cluster = Cluster(FILES)
-    cluster.feed(e.FilesListed(9999, 0, 0, ("a",)))
-    assert cluster.commands == []
-
-
 # --- leaving workers
 
 
@@ -476,44 +377,6 @@ def test_what_a_leaving_worker_has_goes_to_the_next_one_that_comes() -> None:
     assert cluster.sent(m.DropTask).task == cluster.task
     cluster.hear("k", m.HoldingsReported("k", cluster.task, 2, ()))
     assert cluster.core.state.tasks[cluster.task].worker == "v"
-
-
-def test_an_ask_that_knows_of_another_cut_gets_no_splits() -> None:
-    """A request with a later cut makes the dispatcher ask for the lost return again,
-    and an outdated request gets no answer.
-    """
-    cluster = Cluster()
-    cluster.hear("w", m.RequestSplits("w", cluster.task, 1, 0, 0, 0, 1))
-    assert cluster.sent(m.TakeBackSplits) == m.TakeBackSplits(cluster.task, 1, 0, 1)
-    assert cluster.all_of(m.SplitsAssigned) == []
-    cluster.hear("w", m.RequestSplits("w", cluster.task, 1, 0, 0, 0, -1))
-    assert cluster.commands == []
-
-
-def test_nothing_is_given_behind_an_end() -> None:
-    """Splits returned after a source got the end of a repetition are not assigned to
-    it, as it would never read them.
-    """
-    cluster = Cluster()
-    for split in (Split(0, 0, 100), Split(0, 100, 100)):
-        cluster.core.out.commit(u.AssignSplitsUpdate(cluster.task, 0, split))
-    cluster.core.state.iterations[2000].cursors[0].take_back([Split(0, 5, 6)])
-    cluster.core.out.drain()
-    cluster.want(2)
-    assert cluster.all_of(m.SplitsAssigned) == []
-
-
-def test_who_comes_to_the_end_waits_for_what_others_have_not_started() -> None:
-    """Before the dispatcher tells the end, it asks the holders of unstarted splits to
-    return them.
-    """
-    cluster = Cluster()
-    cluster.core.out.commit(u.AssignSplitsUpdate(cluster.task, 0, Split(0, 0, 100)))
-    cluster.core.out.drain()
-    cluster.join("v")
-    cluster.hear("v", m.RequestSplits("v", cluster.task + 1, 1, 0, 0, 0))
-    assert cluster.sent(m.TakeBackSplits).task == cluster.task
-    assert cluster.all_of(m.SplitsAssigned) == []
 
 
 def test_a_core_goes_on_with_what_another_has_left() -> None:

@@ -1,11 +1,11 @@
-"""The dispatcher's decider: what to answer, which worker gets which tasks and splits,
-and which peers are given up. It uses no socket and no clock.
+"""The dispatcher's decider: what to answer, which worker gets which tasks, and
+which peers are given up. It uses no socket and no clock.
 
 ``core.dispatcher.hosting`` deals with workers, ``core.dispatcher.jobs`` with clients
-and jobs, ``core.dispatcher.datasets`` with datasets. This module routes events, leases
-splits and advances time.
+and jobs, ``core.dispatcher.datasets`` with datasets, ``core.dispatcher.splits`` with
+splits. This module routes events and advances time.
 
-Protocol 4.1, 4.4, 4.6, 4.8, 4.9 and 5.1 to 5.6.
+Protocol 4.1, 4.4, 4.6, 4.8 and 4.9.
 """
 
 from __future__ import annotations
@@ -21,26 +21,21 @@ from zmqdata.core.dispatcher.datasets import Datasets
 from zmqdata.core.dispatcher.heartbeats import Beats
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.jobs import Jobs
-from zmqdata.core.dispatcher.ledger import TakingBack
 from zmqdata.core.dispatcher.lineage import StateKeeping
 from zmqdata.core.dispatcher.liveness import Roster
 from zmqdata.core.dispatcher.placement import MOST_STREAMS, Placement, WorkerFacts
 from zmqdata.core.dispatcher.poison import Deaths
-from zmqdata.core.dispatcher.resuming import changed_files
 from zmqdata.core.dispatcher.saving import Saves
+from zmqdata.core.dispatcher.splits import SplitAssigner
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.state import DispatcherState
-from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses, names_of
-from zmqdata.core.ledger import lease_seconds, lease_size, own_lease_size
 from zmqdata.core.limits import MOST_CHARACTERS, MOST_WORKERS, too_long, too_many
 from zmqdata.errors import (
-    DataLossError,
     FailedPreconditionError,
     NotFoundError,
     ResourceExhaustedError,
 )
-from zmqdata.splits import FileSplits, turn_of
 
 PROBE_AFTER = 0.6
 """Seconds of silence after which a worker is probed."""
@@ -151,11 +146,8 @@ class DispatcherCore:
         self.saves = Saves(self.out, self.hosting, durable)
         self.keeping = StateKeeping(self.out)
         self.deaths = Deaths(self.out, self.hosting)
-        self.taking_back = TakingBack(
-            self.out, self.workers, self.hosting.facts, self._request_splits
-        )
-        self.hosting.hosted = self.taking_back.hosted
-        self._listing: dict[tuple[int, int, int], list[tuple[e.Peer, m.RequestSplits]]] = {}
+        self.splits = SplitAssigner(self.out, self.workers, self.hosting)
+        self.hosting.hosted = self.splits.taking_back.hosted
         self._applied: dict[str, float] = {}
         self._ticked: float | None = None
         self._asked = self._collected = 0.0
@@ -177,8 +169,8 @@ class DispatcherCore:
         on(m.WorkerHeartbeat, self._worker_heartbeat)
         on(m.WorkerStopped, self._worker_stopped)
         on(m.DrainWorker, self._drain_worker)
-        on(m.RequestSplits, self._request_splits)
-        on(m.SplitsReturned, self.taking_back.take)
+        on(m.RequestSplits, self.splits.request)
+        on(m.SplitsReturned, self.splits.taking_back.take)
         on(m.StateTaken, self.keeping.take)
         on(m.ElementsDecided, self.keeping.decide)
         on(m.RequestPipeline, self._request_pipeline)
@@ -192,7 +184,7 @@ class DispatcherCore:
         on(e.Received, self._received)
         on(e.Tick, lambda event, now: self._tick(now))
         on(e.Unreachable, self._unreachable)
-        on(e.FilesListed, self._files_listed)
+        on(e.FilesListed, self.splits.listed)
         on(e.PieceKept, self.datasets.parts.kept)
         on(e.PartLost, lambda event, now: self.datasets.parts.lost(event.digest))
         on(e.SavePrepared, self.saves.prepared)
@@ -279,7 +271,7 @@ class DispatcherCore:
             self._lose_worker(member.name)
         self.jobs.expire(now, self.times.client_timeout)
         self.saves.tick(now)
-        self.taking_back.tick(now)
+        self.splits.taking_back.tick(now)
         if now - self._collected >= self.times.gc_interval:
             self._collected = now
             self.jobs.collect_unused(now)
@@ -429,100 +421,3 @@ class DispatcherCore:
             self.out.commands.append(
                 e.SendPipeline(peer, ask.dataset_id, description.digest, description.parts)
             )
-
-    # --- splits
-
-    def _request_splits(self, peer: e.Peer, ask: m.RequestSplits, now: float) -> None:
-        task = self.state.tasks.get(ask.task)
-        if task is None or task.worker != ask.worker or task.attempt != ask.attempt or task.settled:
-            self.out.send(peer, m.DropTask(ask.task, ask.attempt))
-            return
-        if ask.worker not in self.workers:
-            return  # a worker of a former life; it asks again once it has registered
-        if not 0 <= ask.source < len(task.ledger):
-            return
-        ledger = task.ledger[ask.source]
-        if not ledger.base <= ask.have <= ledger.length:
-            return
-        cut = task.cuts.get(ask.source, 0)
-        if ask.cut != cut:
-            if ask.cut > cut:  # the worker returned splits, and its report is missing
-                self.taking_back.ask(peer, task, ask.source)
-            return
-        if ask.have == ledger.length and not self._extend(peer, ask, task, now):
-            return
-        self.taking_back.served(ask)
-        self.out.send(
-            peer,
-            m.SplitsAssigned(
-                task=ask.task,
-                attempt=ask.attempt,
-                source=ask.source,
-                first=ask.have,
-                splits=ledger.since(ask.have),
-                cut=cut,
-            ),
-        )
-
-    def _extend(self, peer: e.Peer, ask: m.RequestSplits, task: Task, now: float) -> bool:
-        """Add an entry to the ledger. Return False if files must be listed first,
-        splits may come back, or the ledger has ended.
-        """
-        if task.ledger[ask.source].ends(ask.repetition):
-            return False  # a source ignores splits behind its end
-        iteration = self.state.iterations[task.iteration]
-        cursor = iteration.cursor(task, ask.source)
-        if cursor.needs_listing(ask.repetition):
-            self._list_files(peer, ask, iteration)
-            return False
-        if cursor.peek(ask.repetition, 1).is_end and self.taking_back.awaits(peer, ask, now):
-            return False
-        leases = self.hosting.facts[task.worker].leases.setdefault(task.task, {})
-        size, since = leases.get(ask.source, (0, now))
-        seconds = lease_seconds(size, ask.pace, now - since)
-        if iteration.job.num_tasks is None:
-            size = lease_size(size, seconds, cursor.remaining(ask.repetition), iteration.running)
-        else:
-            size = own_lease_size(size, seconds)
-        split = cursor.peek(ask.repetition, size)
-        leases[ask.source] = (size, now)
-        self.out.commit(u.AssignSplitsUpdate(task.task, ask.source, split))
-        self.taking_back.assigned(task, ask.source, now)
-        self.hosting.close_if_ended(iteration)
-        return True
-
-    def _list_files(self, peer: e.Peer, ask: m.RequestSplits, iteration: Iteration) -> None:
-        key = (iteration.iteration, ask.source, ask.repetition)
-        waiting = self._listing.setdefault(key, [])
-        if not waiting:
-            source = iteration.cursors[ask.source].source
-            assert isinstance(source, FileSplits)
-            self.out.commands.append(e.FindFiles(*key, source))
-        if all(one.worker != ask.worker for _, one in waiting):
-            waiting.append((peer, ask))
-
-    def _files_listed(self, event: e.FilesListed, now: float) -> None:
-        key = (event.iteration, event.source, event.repetition)
-        waiting = self._listing.pop(key, [])
-        iteration = self.state.iterations.get(event.iteration)
-        if iteration is None or iteration.failure is not None:
-            return
-        source = iteration.cursors[event.source].source
-        if event.error or not event.names or not isinstance(source, FileSplits):
-            self._tell_no_files(iteration, event)
-            return
-        names = source.ordered(
-            event.names, iteration.seed, turn_of(iteration.repetition, event.repetition)
-        )
-        changed = changed_files(iteration, event.source, event.repetition, names)
-        if changed:
-            self.hosting.fail(iteration, DataLossError.__name__, changed)
-            return
-        self.out.commit(u.ListFilesUpdate(*key, names))
-        for peer, ask in waiting:
-            self._request_splits(peer, ask, now)
-
-    def _tell_no_files(self, iteration: Iteration, event: e.FilesListed) -> None:
-        text = event.error or "no file matches its pattern on the dispatcher's host"
-        text = f"list_files of job {iteration.job.name}: {text}"
-        self.hosting.fail(iteration, NotFoundError.__name__, text)

@@ -1,12 +1,12 @@
-"""Taking back splits that no source has started, for tasks that have run out of splits:
-the dispatcher's side.
+"""Splits: which worker gets which split, and from which worker unstarted splits are
+taken back for tasks that have run out of splits.
 
-Nothing kept here is durable: waiting workers repeat their requests. A ledger that was
-cut is a durable fact, ``CutLedgerUpdate``. Towards the end of a repetition thousands of
-tasks may wait for the splits of thousands of others. No code here may therefore scan
-all tasks for each waiting task.
+Nothing kept here is durable: waiting workers repeat their requests. Assigned splits,
+listed files and cut ledgers are durable facts of ``core.dispatcher.state``. Towards the
+end of a repetition thousands of tasks may wait for the splits of thousands of others.
+No code here may therefore scan all tasks for each waiting task.
 
-Decision 0012; protocol 5.7 to 5.9.
+Decisions 0004 and 0012; protocol 5.1 to 5.9.
 """
 
 from __future__ import annotations
@@ -18,10 +18,15 @@ from dataclasses import dataclass
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
+from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.liveness import Roster
 from zmqdata.core.dispatcher.placement import WorkerFacts
+from zmqdata.core.dispatcher.resuming import changed_files
 from zmqdata.core.dispatcher.state.outbox import Outbox
-from zmqdata.core.dispatcher.state.tasks import Task
+from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.core.ledger import lease_seconds, lease_size, own_lease_size
+from zmqdata.errors import DataLossError, NotFoundError
+from zmqdata.splits import FileSplits, turn_of
 
 PATIENCE = 1.0
 """Seconds for which a task waits for splits of other tasks."""
@@ -44,6 +49,123 @@ class WaitingAsk:
     """The request."""
     since: float
     """When the task began to wait."""
+
+
+class SplitAssigner:
+    """Assigns splits to the tasks that request them, and takes back unstarted splits
+    once no others are left.
+
+    Args:
+        out: state and commands.
+        workers: the living workers.
+        hosting: what is known of workers, and how an iteration ends.
+    """
+
+    def __init__(self, out: Outbox, workers: Roster, hosting: Hosting) -> None:
+        self.out = out
+        self.workers = workers
+        self.hosting = hosting
+        self.taking_back = TakingBack(out, workers, hosting.facts, self.request)
+        self._listing: dict[Place, list[tuple[e.Peer, m.RequestSplits]]] = {}
+
+    def request(self, peer: e.Peer, ask: m.RequestSplits, now: float) -> None:
+        """Answer a request with the splits that follow those which the worker has."""
+        task = self.out.state.tasks.get(ask.task)
+        if task is None or task.worker != ask.worker or task.attempt != ask.attempt or task.settled:
+            self.out.send(peer, m.DropTask(ask.task, ask.attempt))
+            return
+        if ask.worker not in self.workers:
+            return  # a worker of a former life; it asks again once it has registered
+        if not 0 <= ask.source < len(task.ledger):
+            return
+        ledger = task.ledger[ask.source]
+        if not ledger.base <= ask.have <= ledger.length:
+            return
+        cut = task.cuts.get(ask.source, 0)
+        if ask.cut != cut:
+            if ask.cut > cut:  # the worker returned splits, and its report is missing
+                self.taking_back.ask(peer, task, ask.source)
+            return
+        if ask.have == ledger.length and not self._extend(peer, ask, task, now):
+            return
+        self.taking_back.served(ask)
+        self.out.send(
+            peer,
+            m.SplitsAssigned(
+                task=ask.task,
+                attempt=ask.attempt,
+                source=ask.source,
+                first=ask.have,
+                splits=ledger.since(ask.have),
+                cut=cut,
+            ),
+        )
+
+    def _extend(self, peer: e.Peer, ask: m.RequestSplits, task: Task, now: float) -> bool:
+        """Add an entry to the ledger. Return False if files must be listed first,
+        splits may come back, or the ledger has ended.
+        """
+        if task.ledger[ask.source].ends(ask.repetition):
+            return False  # a source ignores splits behind its end
+        iteration = self.out.state.iterations[task.iteration]
+        cursor = iteration.cursor(task, ask.source)
+        if cursor.needs_listing(ask.repetition):
+            self._list_files(peer, ask, iteration)
+            return False
+        if cursor.peek(ask.repetition, 1).is_end and self.taking_back.awaits(peer, ask, now):
+            return False
+        leases = self.hosting.facts[task.worker].leases.setdefault(task.task, {})
+        size, since = leases.get(ask.source, (0, now))
+        seconds = lease_seconds(size, ask.pace, now - since)
+        if iteration.job.num_tasks is None:
+            size = lease_size(size, seconds, cursor.remaining(ask.repetition), iteration.running)
+        else:
+            size = own_lease_size(size, seconds)
+        split = cursor.peek(ask.repetition, size)
+        leases[ask.source] = (size, now)
+        self.out.commit(u.AssignSplitsUpdate(task.task, ask.source, split))
+        self.taking_back.assigned(task, ask.source, now)
+        self.hosting.close_if_ended(iteration)
+        return True
+
+    def _list_files(self, peer: e.Peer, ask: m.RequestSplits, iteration: Iteration) -> None:
+        key = (iteration.iteration, ask.source, ask.repetition)
+        waiting = self._listing.setdefault(key, [])
+        if not waiting:
+            source = iteration.cursors[ask.source].source
+            assert isinstance(source, FileSplits)
+            self.out.commands.append(e.FindFiles(*key, source))
+        if all(one.worker != ask.worker for _, one in waiting):
+            waiting.append((peer, ask))
+
+    def listed(self, event: e.FilesListed, now: float) -> None:
+        """Keep the order of listed files, and answer the requests that wait for it. The
+        iteration fails if no file was found, or a file has another place than before.
+        """
+        key = (event.iteration, event.source, event.repetition)
+        waiting = self._listing.pop(key, [])
+        iteration = self.out.state.iterations.get(event.iteration)
+        if iteration is None or iteration.failure is not None:
+            return
+        source = iteration.cursors[event.source].source
+        if event.error or not event.names or not isinstance(source, FileSplits):
+            self._tell_no_files(iteration, event)
+            return
+        names = source.ordered(
+            event.names, iteration.seed, turn_of(iteration.repetition, event.repetition)
+        )
+        changed = changed_files(iteration, event.source, event.repetition, names)
+        if changed:
+            self.hosting.fail(iteration, DataLossError.__name__, changed)
+            return
+        self.out.commit(u.ListFilesUpdate(*key, names))
+        for peer, ask in waiting:
+            self.request(peer, ask, now)
+
+    def _tell_no_files(self, iteration: Iteration, event: e.FilesListed) -> None:
+        text = event.error or "no file matches its pattern on the dispatcher's host"
+        text = f"list_files of job {iteration.job.name}: {text}"
+        self.hosting.fail(iteration, NotFoundError.__name__, text)
 
 
 class TakingBack:
