@@ -516,14 +516,59 @@ def test_the_design_names_every_module() -> None:
     assert named == found - {"testing"}
 
 
+def shell_of(path: Path) -> Iterator[str]:
+    """Yield the lines of a script, or a page's lines of code and spans of code."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".md":
+        yield from text.splitlines()
+        return
+    for number, part in enumerate(re.split(r"(?m)^\s*```.*$", text)):
+        if number % 2:
+            yield from part.splitlines()
+        else:
+            yield from (" ".join(span.split()) for span in re.findall(r"`([^`]+)`", part))
+
+
+def made_targets(line: str) -> set[str]:
+    """Return the targets of all make commands in a line of shell."""
+    plain = re.sub(r"\"[^\"]*\"|'[^']*'|\d?[<>]+&?\s*[^\s;&|]+", "", line)
+    begins = r"(?:^|[;&|!({]|\b(?:if|then|do|sudo|nice|time)\b|\$)\s*(?:\w+=\S*\s+)*"
+    asked = re.findall(rf"{begins}make\s+([^;&|#(){{}}]*)", plain)
+    words = " ".join(asked).split()
+    return {word for word in words if "=" not in word and not word.startswith("-")}
+
+
+@pytest.mark.parametrize(
+    ("line", "targets"),
+    [
+        ("make test lint types layers docs", {"test", "lint", "types", "layers", "docs"}),
+        ('make test ARGS="--full -k lint" lock  # make nothing', {"test", "lock"}),
+        ("make build >/dev/null && make -j2 docs | tee log", {"build", "docs"}),
+        ("if ! make locked >log 2>&1; then", {"locked"}),
+        ("$ sudo PYTHON=python3.12 make audit", {"audit"}),
+        ("# to make a release", set()),
+        ("make_iterator(node, 1)", set()),
+    ],
+)
+def test_targets_are_read_from_a_line(line: str, targets: set[str]) -> None:
+    """All targets of a line of shell are found, but no options, values or comments."""
+    assert made_targets(line) == targets
+
+
 def test_the_documented_commands_exist() -> None:
-    """Each ``make x`` in README, CONTRIBUTING and CI is a Makefile target. README
+    """Each target of a ``make a b`` in the pages and in CI is in the Makefile. README
     begins with demo and test.
     """
     targets = set(re.findall(r"^([a-z-]+):(?!=)", read("Makefile"), re.MULTILINE))
-    for name in ("README.md", "CONTRIBUTING.md", ".ci/run"):
-        asked = re.findall(r"^\s*make ([a-z-]+)|`make ([a-z-]+)", read(name), re.MULTILINE)
-        assert {"".join(pair) for pair in asked} <= targets, name
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").rglob("*.md")]
+    commands = {path: set[str]() for path in (*pages, ROOT / ".ci" / "run")}
+    for path, asked in commands.items():
+        asked.update(*map(made_targets, shell_of(path)))
+    assert {
+        place(path): asked - targets for path, asked in commands.items() if asked - targets
+    } == {}
+    assert {"locked", "test-pythons", "demo"} <= commands[ROOT / ".ci" / "run"]
+    assert {"test", "lint", "types", "layers", "docs"} <= commands[ROOT / "CONTRIBUTING.md"]
     opening = [line.split("#")[0].strip() for line in read("README.md").splitlines()[:12]]
     assert [line for line in opening if line.startswith("make ")] == ["make demo", "make test"]
 
