@@ -13,11 +13,30 @@ from zmqdata import messages as m
 from zmqdata.client.shell import ReaderShell
 from zmqdata.core.client import events as client_events
 from zmqdata.core.client.decider import ClientCore, ClientProfile
+from zmqdata.core.client.events import NoteLeftOut
 from zmqdata.core.dispatcher import events as dispatcher_events
 from zmqdata.core.dispatcher.decider import DispatcherCore
-from zmqdata.core.events import Carriers, Handlers, LogLine, PeerHandlers, Tick
+from zmqdata.core.dispatcher.events import Commit, DropPipeline, SendPiece
+from zmqdata.core.events import (
+    Carriers,
+    Finish,
+    Handlers,
+    KeepPiece,
+    LogLine,
+    PeerHandlers,
+    Send,
+    Tick,
+)
 from zmqdata.core.worker import events as worker_events
 from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
+from zmqdata.core.worker.events import (
+    ClaimPart,
+    CloseChunk,
+    ReleaseParts,
+    ShareMemory,
+    WriteBlock,
+)
+from zmqdata.testing import SimulatedService, World
 
 
 def profile(service: str = "tcp://d:1") -> ClientProfile:
@@ -65,6 +84,44 @@ def test_the_client_carries_out_every_command(dispatcher: DispatchServer) -> Non
     """The client's shell carries out each command of the decider, and no other."""
     table = ReaderShell._carrier_table(ReaderShell.__new__(ReaderShell))
     assert set(table) == set(get_args(client_events.ClientCommand))
+
+
+SENT = {Send}
+"""Commands that each simulated node carries out, whatever its table."""
+AT_ONCE = {Commit, DropPipeline, SendPiece}
+"""Commands of a dispatcher without effect on a simulated one, which keeps pipelines as
+a whole and for ever; the gate keeps the facts.
+"""
+REAL_ONLY = {Finish, KeepPiece, ShareMemory}
+"""Commands of a worker that do not occur without shared memory, parts and refusals."""
+OF_PIPELINES = {ClaimPart, CloseChunk, LogLine, ReleaseParts, WriteBlock}
+"""Commands of a worker that have no effect on simulated tasks."""
+
+
+def test_simulated_services_know_every_command() -> None:
+    """The tables of the nodes that run real pipelines have each command of their
+    decider, except what a simulation has not.
+    """
+    with SimulatedService(workers=1) as service:
+        tables = (service.dispatcher._carriers, service.workers[0]._carriers)
+    for table, union, absent in (
+        (tables[0], dispatcher_events.DispatcherCommand, SENT | AT_ONCE),
+        (tables[1], worker_events.WorkerCommand, SENT | REAL_ONLY),
+    ):
+        assert set(table) ^ absent == set(get_args(union))
+
+
+def test_simulated_worlds_know_every_command() -> None:
+    """The tables of the nodes that run simulated tasks have each command of their
+    decider, except what a simulation has not.
+    """
+    world = World(1)
+    worker, client = world.add_worker(), world.add_client()
+    for table, union, absent in (
+        (worker._carriers, worker_events.WorkerCommand, SENT | REAL_ONLY | OF_PIPELINES),
+        (client._carriers, client_events.ClientCommand, SENT | {LogLine, NoteLeftOut}),
+    ):
+        assert set(table) ^ absent == set(get_args(union))
 
 
 def test_events_and_commands_are_apart() -> None:

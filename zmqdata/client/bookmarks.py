@@ -14,11 +14,11 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from zmqdata.core.limits import MOST_CHECKPOINT_BYTES
 from zmqdata.errors import FailedPreconditionError, UnavailableError
 from zmqdata.iterators import Bookmark
+from zmqdata.messages import JobParameters
 from zmqdata.transport.loop import Loop
 
 ANSWER = 30.0
@@ -89,7 +89,7 @@ class Bookmarks:
         return None
 
 
-def check_has_places(job: Any) -> None:
+def check_has_places(job: JobParameters) -> None:
     """Raise an error if the readers of a job cannot go back to a place.
 
     Raises:

@@ -99,7 +99,7 @@ def check_name(name: str, text: str) -> None:
         )
 
 
-def _say_nothing(message: object) -> Sequence[m.Message]:
+def _say_nothing(message: m.Message) -> Sequence[m.Message]:
     return ()
 
 
@@ -109,7 +109,7 @@ def call(
     answer: type[AnswerT],
     request: str,
     timeout: float,
-    reply: Callable[[object], Sequence[m.Message]] = _say_nothing,
+    reply: Callable[[m.Message], Sequence[m.Message]] = _say_nothing,
     role: str = "dispatcher",
 ) -> AnswerT:
     """Send an ask until it is answered.
@@ -145,7 +145,7 @@ def _converse(
     answer: type[AnswerT],
     request: str,
     timeout: float,
-    reply: Callable[[object], Sequence[m.Message]],
+    reply: Callable[[m.Message], Sequence[m.Message]],
 ) -> AnswerT:
     began = time.monotonic()
     patience = FIRST_PATIENCE
@@ -213,9 +213,9 @@ def likely_cause(endpoint: str) -> str:
     return "Check that it is running and that this machine can reach it."
 
 
-def _answer(frames: list[bytes], request: str, endpoint: str) -> object:
+def _answer(frames: list[bytes], request: str, endpoint: str) -> m.Message | None:
     try:
-        message: Any = wire.to_client.control(frames)
+        message: m.Message = wire.to_client.control(frames)
     except VersionMismatchError as error:
         raise VersionMismatchError(f"{error}. The peer is the server at {endpoint}.") from None
     except ProtocolError as error:

@@ -294,7 +294,7 @@ class Upload:
         self._broken = 0
         self._piece_bytes = m.PIECE_BYTES
 
-    def answer(self, message: object) -> Sequence[m.Message]:
+    def answer(self, message: m.Message) -> Sequence[m.Message]:
         """Return the messages to send after this message from the dispatcher.
 
         Raises:

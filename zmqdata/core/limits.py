@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from itertools import chain, islice
 
+from zmqdata.messages import Message
+
 MOST_DATASETS = 10_000
 MOST_JOBS = 10_000
 MOST_CLIENTS = 100_000
@@ -84,7 +86,7 @@ def too_long(texts: Mapping[str, str]) -> str:
     return ""
 
 
-def repeats_too_long(ask: object) -> str:
+def repeats_too_long(ask: Message) -> str:
     """Return the reason why a request repeats a text that is too long; "" if none is.
     Answers repeat these texts and would pile up in the queue of a peer that reads none.
     """

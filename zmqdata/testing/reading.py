@@ -74,7 +74,7 @@ class ReadWorld(Protocol):
         self,
         ask: m.Message,
         answer: type[AnswerT],
-        reply: Callable[[object], Sequence[m.Message]] = ...,
+        reply: Callable[[m.Message], Sequence[m.Message]] = ...,
     ) -> AnswerT:
         """Send a request to the dispatcher, and advance time until it answers."""
 

@@ -15,7 +15,6 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -28,6 +27,7 @@ from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.dispatcher import events as dispatcher_events
 from zmqdata.core.dispatcher.decider import DispatcherCore
+from zmqdata.core.events import Carriers
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.dataset import Dataset
@@ -92,30 +92,29 @@ class PlainDispatcher(SimulatedDispatcher):
 
     world: SimulatedService
 
-    def carry_out(self, command: Any) -> None:
-        kept = self.world.packs
-        answers: dict[type[Any], Callable[[Any], dispatcher_events.DispatcherEvent]] = {
-            dispatcher_events.PrepareSave: prepare_save,
-            dispatcher_events.PublishChunk: publish_chunk,
-            dispatcher_events.CheckSave: check_save,
-            dispatcher_events.FinishSave: write_marker,
-            dispatcher_events.FindFiles: _listed,
-            dispatcher_events.KeepPiece: partial(_kept, kept),
-        }
-        answer = answers.get(type(command))
-        if answer is not None:
-            self.soon(answer(command))
-        elif isinstance(command, dispatcher_events.StorePipeline):
-            kept[command.digest] = command.pipeline
-        elif isinstance(command, dispatcher_events.SendPipeline):
-            parts = {part.digest for part in command.parts}
-            content = b"" if command.digest in parts else kept[command.digest]
-            sent = m.PipelineSent(command.dataset_id, command.digest, content, "", command.parts)
-            self.world.network.send(self.name, command.peer, sent)
-        elif isinstance(command, dispatcher_events.LogLine):
-            _log(command)
-        else:
-            super().carry_out(command)
+    def __init__(self, world: SimulatedService, name: str, core: DispatcherCore) -> None:
+        self._carriers = Carriers()
+        on, kept = self._carriers.on, world.packs
+        on(dispatcher_events.PrepareSave, lambda x: self.soon(prepare_save(x)))
+        on(dispatcher_events.PublishChunk, lambda x: self.soon(publish_chunk(x)))
+        on(dispatcher_events.CheckSave, lambda x: self.soon(check_save(x)))
+        on(dispatcher_events.FinishSave, lambda x: self.soon(write_marker(x)))
+        on(dispatcher_events.FindFiles, lambda x: self.soon(_listed(x)))
+        on(dispatcher_events.KeepPiece, lambda x: self.soon(_kept(kept, x)))
+        on(dispatcher_events.StorePipeline, lambda x: kept.update({x.digest: x.pipeline}))
+        on(dispatcher_events.SendPipeline, self._send_pipeline)
+        on(dispatcher_events.LogLine, _log)
+        super().__init__(world, name, core)
+
+    def carry_out(self, command: dispatcher_events.DispatcherCommand) -> None:
+        carrier = self._carriers.get(type(command), super().carry_out)
+        carrier(command)
+
+    def _send_pipeline(self, command: dispatcher_events.SendPipeline) -> None:
+        parts = {part.digest for part in command.parts}
+        content = b"" if command.digest in parts else self.world.packs[command.digest]
+        sent = m.PipelineSent(command.dataset_id, command.digest, content, "", command.parts)
+        self.world.network.send(self.name, command.peer, sent)
 
 
 def _kept(
@@ -133,7 +132,7 @@ def _listed(command: dispatcher_events.FindFiles) -> dispatcher_events.FilesList
     )
 
 
-def _log(command: Any) -> None:
+def _log(command: e.LogLine) -> None:
     log.log(logging.getLevelName(command.level.upper()), "%s", command.text)
 
 
@@ -164,22 +163,25 @@ class PlainWorker(SimulatedNode):
         self.turns: dict[tuple[int, int], TaskTurns] = {}
         self.pace = pace
         self._chunks = InlineChunks(self.soon)
-        self._carriers: dict[type[Any], Callable[[Any], object]] = {
-            e.StartTask: self._start_task,
-            e.StopTask: self._stop_task,
-            e.FeedSplits: self._feed_splits,
-            e.ReturnSplits: lambda x: self._give_back((x.task, x.attempt), x.source),
-            e.AllowProduction: lambda x: self._runner(x).allow(x.size, x.elements, x.few_bytes),
-            e.FlushTask: lambda x: self._runner(x).flush(),
-            e.BindLink: self._bind,
-            e.UnbindLink: lambda x: world.network.unbind(x.link),
-            e.Push: lambda x: world.network.push(x.link, x),
-            e.ClaimPart: lambda x: self.soon(e.PartClaimed(x.digest, x.size, True)),
-            e.ReleaseParts: lambda x: None,
-            e.WriteBlock: self._chunks.write,
-            e.CloseChunk: self._chunks.close_chunk,
-            e.LogLine: _log,
-        }
+        self._carriers = Carriers()
+        on = self._carriers.on
+        on(e.StartTask, self._start_task)
+        on(e.StopTask, self._stop_task)
+        on(e.FeedSplits, self._feed_splits)
+        on(e.ReturnSplits, lambda x: self._give_back((x.task, x.attempt), x.source))
+        on(
+            e.AllowProduction,
+            lambda x: self._runner(x).allow(x.size, x.elements, x.few_bytes),
+        )
+        on(e.FlushTask, lambda x: self._runner(x).flush())
+        on(e.BindLink, self._bind)
+        on(e.UnbindLink, lambda x: world.network.unbind(x.link))
+        on(e.Push, lambda x: world.network.push(x.link, x))
+        on(e.ClaimPart, lambda x: self.soon(e.PartClaimed(x.digest, x.size, True)))
+        on(e.ReleaseParts, lambda x: None)
+        on(e.WriteBlock, self._chunks.write)
+        on(e.CloseChunk, self._chunks.close_chunk)
+        on(e.LogLine, _log)
 
     def num_tasks(self) -> int:
         """Return the number of tasks that the worker hosts."""
@@ -220,11 +222,11 @@ class PlainWorker(SimulatedNode):
 
     # --- commands
 
-    def carry_out(self, command: Any) -> None:
+    def carry_out(self, command: e.WorkerCommand) -> None:
         carrier = self._carriers.get(type(command), super().carry_out)
         carrier(command)
 
-    def _runner(self, command: Any) -> TaskRunner:
+    def _runner(self, command: e.OfTask) -> TaskRunner:
         return self.runners[command.task, command.attempt]
 
     def _start_task(self, command: e.StartTask) -> None:
@@ -507,7 +509,7 @@ class SimulatedService:
         self,
         ask: m.Message,
         answer: type[AnswerT],
-        reply: Callable[[object], Sequence[m.Message]] = lambda message: (),
+        reply: Callable[[m.Message], Sequence[m.Message]] = lambda message: (),
         timeout: float = PATIENCE,
     ) -> AnswerT:
         """Send a request to the dispatcher, and advance time until it answers.

@@ -10,7 +10,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -318,7 +317,7 @@ class WorkerShell:
         entries, stop, changed = runner.providers[source].give_back()
         self._handle(e.LedgerCut(*runner.key, source, entries, stop, changed))
 
-    def _runner(self, command: Any, act: Callable[[TaskRunner], None]) -> None:
+    def _runner(self, command: e.OfTask, act: Callable[[TaskRunner], None]) -> None:
         runner = self.runners.get((command.task, command.attempt))
         if runner is not None:
             act(runner)

@@ -21,6 +21,10 @@ be stuck.
 """
 
 
+class TurnToken:
+    """A token with which a call leaves the turn."""
+
+
 class Turn:
     """The right of a task of this process to process a suspect element. Only one task
     has it at a time, so that a death identifies the suspect.
@@ -30,27 +34,27 @@ class Turn:
     """
 
     def __init__(self) -> None:
-        self.owner: object = None
-        self._call: object = None
+        self.owner: TaskWatch | None = None
+        self._call: TurnToken | None = None
         self._free = threading.Condition()
 
-    def take(self, owner: object) -> object:
+    def take(self, owner: TaskWatch) -> TurnToken:
         """Wait for the turn, up to ``PATIENCE`` seconds. Return the token with which to
         leave it.
         """
         with self._free:
             self._free.wait_for(lambda: self.owner is None, PATIENCE)
-            self.owner, self._call = owner, object()
-            return self._call
+            self.owner, self._call = owner, (call := TurnToken())
+            return call
 
-    def leave(self, call: object) -> None:
+    def leave(self, call: TurnToken) -> None:
         """End a call. Do nothing if the turn was passed on meanwhile."""
         with self._free:
             if self._call is call:
                 self.owner = self._call = None
                 self._free.notify()
 
-    def take_from(self, owner: object) -> None:
+    def take_from(self, owner: TaskWatch) -> None:
         """Free the turn of a task that is no longer wanted. Its call may never end."""
         with self._free:
             if self.owner is owner:
