@@ -466,26 +466,48 @@ def test_pipelines_are_opened_by_workers_only() -> None:
     }
 
 
-def unpacked_tuples(tree: ast.AST, parameters: frozenset[str] = frozenset()) -> Iterator[ast.Call]:
-    """Return calls that unpack a tuple other than a parameter or a task's key."""
+# Functions of the language that take any number of alike arguments.
+VARIADIC = {"zip", "union"}
+
+
+def unpacked_tuples(tree: ast.AST, own: frozenset[str] = frozenset()) -> Iterator[ast.Call]:
+    """Return calls that unpack anything but the extra arguments of the calling function
+    or the key of a task.
+    """
     for node in ast.iter_child_nodes(tree):
-        known = parameters
+        known = own
         if isinstance(node, (*FUNCTIONS, ast.Lambda)):
-            own = {arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)}
-            known = frozenset(own | parameters if isinstance(node, ast.Lambda) else own)
-        if isinstance(node, ast.Call):
-            for argument in node.args:
-                value = argument.value if isinstance(argument, ast.Starred) else None
-                name = getattr(value, "id", None) or getattr(value, "attr", None)
-                if name is not None and name not in known and name not in {"key", "_key"}:
-                    yield node
+            extra = frozenset({node.args.vararg.arg} if node.args.vararg else ())
+            known = extra | own if isinstance(node, ast.Lambda) else extra
+        if isinstance(node, ast.Call) and called_name(node) not in VARIADIC:
+            starred = [one.value for one in node.args if isinstance(one, ast.Starred)]
+            keys = [one for one in starred if getattr(one, "attr", "") in {"key", "_key"}]
+            names = [one for one in starred if getattr(one, "id", None) in known]
+            if len(keys) + len(names) < len(starred):
+                yield node
         yield from unpacked_tuples(node, known)
 
 
 def test_arguments_are_named_at_the_call() -> None:
-    """Deciders and shells unpack only a parameter or a task's key into a call."""
+    """Deciders and shells unpack only their extra arguments or a task's key into a
+    call.
+    """
     roles = [path for path in PACKAGE if {"core", "worker", "client", "dispatcher"} & {*path.parts}]
     assert [place(path, call) for path in roles for call in unpacked_tuples(tree_of(path))] == []
+
+
+def test_unpacked_tuples() -> None:
+    """A call that unpacks a result, a subscript, a local name or a parameter is found,
+    and so is one in a function whose extra arguments have another name.
+    """
+    bad = ("f(*g())", "f(*a[0])", "f(*key)", "f(1, *rest)", "f(*one, *more)")
+    for call in bad:
+        tree = ast.parse(f"def h(key, rest, *more):\n    {call}")
+        assert [ast.unparse(one) for one in unpacked_tuples(tree)] == [call]
+    good = ("f(*more)", "f(*task.key, 1)", "g(lambda: f(*more))", "zip(*rest)", "f(*self._key)")
+    for call in good:
+        tree = ast.parse(f"def h(key, rest, *more):\n    {call}")
+        assert list(unpacked_tuples(tree)) == []
 
 
 # Doors through which something passes that has no type, each with the reason. A key is

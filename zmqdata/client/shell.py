@@ -369,7 +369,9 @@ class ReaderShell:
             return
         self._handovers[name] = handover
         handover.attach(
-            lambda message: self.loop.post(lambda: self._handle(referred(name, *message))),
+            lambda message: self.loop.post(
+                lambda: self._handle(referred(name, message[0], message[1]))
+            ),
             lambda: self.loop.post(lambda: self._handle(broken)),
         )
 

@@ -47,17 +47,20 @@ class Listings:
         self._threads.submit(self._listed, command)
 
     def _listed(self, command: FindFiles) -> None:
-        key = (command.iteration, command.source, command.repetition)
+        names: tuple[str, ...] = ()
+        fault = ""
         try:
             names = self._found(command)
             "".join(
                 names
             ).encode()  # a name that is not text can be neither sent nor written to the journal
-            self._report(FilesListed(*key, names))
         except (
             Exception
         ) as error:  # file systems raise errors of any class, and the client must see them
-            self._report(FilesListed(*key, (), str(error)))
+            names, fault = (), str(error)
+        self._report(
+            FilesListed(command.iteration, command.source, command.repetition, names, fault)
+        )
 
     def _found(self, command: FindFiles) -> tuple[str, ...]:
         deadline = time.monotonic() + PATIENCE

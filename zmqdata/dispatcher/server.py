@@ -140,7 +140,8 @@ class DispatcherShell:
             policy_of(config),
             durable=bool(config.fault_tolerant_mode),
         )
-        self.core.datasets.parts.found(*self.store.found())
+        stored, begun = self.store.found()
+        self.core.datasets.parts.found(stored, begun)
         self.core.datasets.parts.piece_bytes = min(m.PIECE_BYTES, config.max_message_bytes // 2)
         self._saves = SaveFolders(self._report_soon)
         closing(self._saves.close)

@@ -175,7 +175,10 @@ class ChunkThread:
             if isinstance(error, InvalidArgumentError):
                 text = str(error)  # the elements are at fault, not the file
             event = e.WriteFailed(
-                *key, name if name in BY_NAME else UnavailableError.__name__, text
+                command.task,
+                command.attempt,
+                error=name if name in BY_NAME else UnavailableError.__name__,
+                text=text,
             )
         self._report(event)
 
@@ -189,14 +192,19 @@ class ChunkThread:
             chunk = self._open[key] = OpenChunk(where, files, files.open(where, "wb"))
         chunk.size += write_block(chunk.file, command.meta, command.frames)
         chunk.specs.add(command.meta, command.frames)
-        return e.BlockWritten(*key, command.size)
+        return e.BlockWritten(command.task, command.attempt, command.size)
 
     def _close(self, command: e.CloseChunk) -> e.ChunkClosed:
         key = (command.task, command.attempt)
         chunk = self._open.pop(key)
         chunk.files.finish(chunk.file)
         return e.ChunkClosed(
-            *key, command.chunk, command.stop, chunk.size, encode_spec(chunk.specs.spec)
+            command.task,
+            command.attempt,
+            chunk=command.chunk,
+            stop=command.stop,
+            size=chunk.size,
+            spec=encode_spec(chunk.specs.spec),
         )
 
     def _forget(self, key: Key) -> None:

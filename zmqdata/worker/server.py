@@ -232,10 +232,11 @@ class WorkerShell:
         for note, seconds in self._stillness.look(time.monotonic(), notes):
             if seconds >= BUSY_AFTER and seconds > longest.get(note.key, (0.0, note))[0]:
                 longest[note.key] = (seconds, note)
-        for key in self._busy - longest.keys():
-            self._handle(e.Busy(*key, 0.0))
-        for key, (seconds, note) in longest.items():
-            self._handle(e.Busy(*key, seconds, msgspec.convert(crumb_of(note, notes), m.Crumb)))
+        for task, attempt in self._busy - longest.keys():
+            self._handle(e.Busy(task, attempt, 0.0))
+        for seconds, note in longest.values():
+            crumb = msgspec.convert(crumb_of(note, notes), m.Crumb)
+            self._handle(e.Busy(*note.key, seconds, crumb))
         self._busy = set(longest)
 
     def _fault(self, error: Exception) -> None:

@@ -181,7 +181,8 @@ class Deaths:
             )
         elif crumb.skippable:
             self.out.note("error", f"job {iteration.job.name}: {text}; it is left out from now on")
-            self.out.commit(u.PoisonUpdate(task.task, *place, text))
+            node, number = place
+            self.out.commit(u.PoisonUpdate(task.task, node, number, text))
             self.hosting.lists.tell(iteration)
         else:
             why = (

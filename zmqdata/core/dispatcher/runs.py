@@ -108,7 +108,7 @@ class Runs:
                 u.BindRunUpdate(name, who.run, incarnation, place.base, who.on_existing)
             )
         members = state.bindings[name, who.run].members
-        member, key = _member_of(who), (name, who.run)
+        member = _member_of(who)
         known = members.get(member)
         part = _pass_of(None if place.how == "restarted" else known, ask)
         loaded, used = (0, -1) if known is None else (known.loaded, known.used)
@@ -116,14 +116,15 @@ class Runs:
             loaded, used = 0, -1
         is_new = part is not None and part.number > used
         told = u.RunMemberUpdate(
-            *key,
+            name,
+            who.run,
             member,
             who.process,
             base=place.base,
             used=max(used, place.number),
             loaded=loaded + is_new,
         )
-        if known is None or told != _told(*key, member, known):
+        if known is None or told != _told(name, who.run, member, known):
             self.out.commit(told)
         if part is not None:
             self.out.commit(part)

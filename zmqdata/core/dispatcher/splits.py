@@ -134,7 +134,14 @@ class SplitAssigner:
         if not waiting:
             source = iteration.cursors[ask.source].source
             assert isinstance(source, FileSplits)
-            self.out.commands.append(e.FindFiles(*key, source))
+            self.out.commands.append(
+                e.FindFiles(
+                    iteration=iteration.iteration,
+                    source=ask.source,
+                    repetition=ask.repetition,
+                    files=source,
+                )
+            )
         if all(one.worker != ask.worker for _, one in waiting):
             waiting.append((peer, ask))
 
@@ -158,7 +165,7 @@ class SplitAssigner:
         if changed:
             self.hosting.fail(iteration, DataLossError.__name__, changed)
             return
-        self.out.commit(u.ListFilesUpdate(*key, names))
+        self.out.commit(u.ListFilesUpdate(event.iteration, event.source, event.repetition, names))
         for peer, ask in waiting:
             self.request(peer, ask, now)
 

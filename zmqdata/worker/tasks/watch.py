@@ -94,9 +94,9 @@ class TaskWatch:
 
     def open(self, place: str, label: str, skippable: bool) -> WatchSlot:
         """Return a slot for a thread at a node."""
-        return WatchSlot(
-            *self._file.cell(self._file.open(self._key, place, label, skippable=skippable))
-        )
+        base = self._file.open(self._key, place, label, skippable=skippable)
+        cells, at = self._file.cell(base)
+        return WatchSlot(cells, at)
 
     def close(self, slot: WatchSlot) -> None:
         """Release a slot."""

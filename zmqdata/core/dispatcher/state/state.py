@@ -124,9 +124,13 @@ class DispatcherState:
         self.incarnations[update.incarnation].runs.add(update.run)
         if len(self.bindings) > BINDINGS_KEPT:
             own = (update.job, update.run)
-            unread = (key for key in self.bindings if key != own and not self._is_read(*key))
-            for key in itertools.islice(unread, 1):
-                self._unbind(*key)
+            unread = (
+                (job, run)
+                for job, run in self.bindings
+                if (job, run) != own and not self._is_read(job, run)
+            )
+            for job, run in itertools.islice(unread, 1):
+                self._unbind(job, run)
 
     def _is_read(self, job: str, run: str) -> bool:
         """Return True if a client of a run reads a job."""
