@@ -317,18 +317,60 @@ def test_docstrings_name_their_actors() -> None:
     assert len(pale) / len(re.findall(r"[A-Za-z']+", texts)) < 0.004
 
 
-def test_each_module_of_a_decider_names_its_decision_or_clauses() -> None:
-    """The docstring of each module of ``core`` ends with its decision, the clauses of
-    the protocol that it implements, or the page of the design.
+def named_sources(text: str) -> tuple[set[str], set[str]]:
+    """Return the decisions and the clauses of the protocol in the last paragraph of a
+    docstring. A range of clauses counts as all clauses in it.
     """
-    ending = re.compile(r"(Decision[s]? \d{4}|protocol \d+|docs/design\.md)[^\n]*$", re.IGNORECASE)
+    last = " ".join(text.strip().split("\n\n")[-1].split())
+    told = re.search(r"\bdecisions?((?:,? (?:and )?\d{4})+)", last, re.IGNORECASE)
+    decisions = set(re.findall(r"\d{4}", told[1])) if told else set()
+    clauses = set()
+    if told := re.search(r"\bprotocol (.*)", last, re.IGNORECASE):
+        for first, end in re.findall(r"(\d+(?:\.\d+[a-z]?)?)(?: to (\d+\.\d+))?", told[1]):
+            chapter, _, number = first.partition(".")
+            if not end:
+                clauses.add(first)
+                continue
+            until = int(end.removeprefix(f"{chapter}."))
+            clauses |= {f"{chapter}.{at}" for at in range(int(number), until + 1)}
+    return decisions, clauses
+
+
+def clauses_of(page: str) -> set[str]:
+    """Return the numbers of the chapters and clauses of the protocol."""
+    return set(re.findall(r"(?m)^(?:#+ )?(\d+(?:\.\d+[a-z]?)?)\. ", page))
+
+
+def test_each_module_of_a_decider_names_its_decision_or_clauses() -> None:
+    """The docstring of each module of ``core`` ends with its decisions and the clauses
+    of the protocol that it implements, all of which exist, or the page of the design.
+    """
+    pages = {path.name[:4] for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md")}
+    known = clauses_of(read("docs/protocol.md"))
     silent = []
     for path in (ROOT / "zmqdata" / "core").rglob("*.py"):
+        if path.name in {"__init__.py", "events.py"}:
+            continue
         text = ast.get_docstring(tree_of(path)) or ""
-        last = " ".join(text.strip().split("\n\n")[-1].split())
-        if path.name not in {"__init__.py", "events.py"} and not ending.search(last):
-            silent.append(f"{place(path)} {last[-60:]}")
+        decisions, clauses = named_sources(text)
+        absent = (decisions - pages) | (clauses - known)
+        if absent or not (decisions or clauses or "docs/design.md" in text[-60:]):
+            silent.append(f"{place(path)} {sorted(absent)} {text[-60:]}")
     assert silent == []
+
+
+def test_named_decisions_and_clauses() -> None:
+    """Numbers of decisions and clauses are read from the last paragraph only, and
+    ranges of clauses are complete.
+    """
+    text = "Decision 1111.\n\nDecisions 0004, 0012 and 0013; protocol 4.6a, 5.9 to 5.11 and 9."
+    assert named_sources(text) == (
+        {"0004", "0012", "0013"},
+        {"4.6a", "5.9", "5.10", "5.11", "9"},
+    )
+    assert named_sources("See protocol 3.1.\n\nNothing.") == (set(), set())
+    page = "## 5. Splits\n\n5.1. A task has a ledger,\n12 entries long.\n\n5.1a. And\n\n5.10. It ends.\n"
+    assert clauses_of(page) == {"5", "5.1", "5.1a", "5.10"}
 
 
 def test_names_keep_to_the_vocabulary() -> None:
