@@ -6,7 +6,7 @@ import ast
 import gc
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -82,11 +82,38 @@ NO_CODE = {
 }
 
 
+IRREGULAR = {
+    "began": "begin",
+    "begun": "begin",
+    "broke": "break",
+    "broken": "break",
+    "chose": "choose",
+    "chosen": "choose",
+    "dealt": "deal",
+    "given": "give",
+    "held": "hold",
+    "kept": "keep",
+    "known": "know",
+    "left": "leave",
+    "lent": "lend",
+    "lost": "lose",
+    "made": "make",
+    "said": "say",
+    "sent": "send",
+    "taken": "take",
+    "told": "tell",
+    "took": "take",
+    "written": "write",
+    "wrote": "write",
+}
+
+
 def word_stem(word: str) -> str:
     """Return the part of a module name's word that is independent of number and tense.
     The rules are for English words.
     """
-    stem = {"written": "write", "wrote": "write", "left": "leave", "held": "hold"}.get(word, word)
+    stem = IRREGULAR.get(word, word)
+    stem = re.sub(r"(?<=\w{2})(ies|ied)$", "y", stem)
     stem = re.sub(r"(?<=\w{2})(ings|ing|ed|es|s|e)$", "", stem)
     return re.sub(r"([b-df-hj-np-tv-z])\1$", r"\1", stem)
 
@@ -252,17 +279,22 @@ def test_each_class_has_a_name_of_its_own() -> None:
     assert {name: places for name, places in found.items() if len(places) > 1} == {}
 
 
+def alike_names(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the pairs of names with the same stem."""
+    stems: dict[str, str] = {}
+    pairs = ((stems.setdefault(word_stem(name), name), name) for name in sorted(names))
+    return [(other, name) for other, name in pairs if other != name]
+
+
 def test_no_module_name_needs_its_neighbour() -> None:
-    """No two modules of a folder differ only in number or tense, as `ending` and
-    `endings`.
+    """No two modules or folders within a folder differ only in number or tense, as
+    `ending` and `endings`.
     """
     alike = []
     for folder in {path.parent for path in PACKAGE}:
-        stems: dict[str, str] = {}
-        for name in sorted({path.stem for path in folder.glob("*.py")} - ALIKE):
-            other = stems.setdefault(word_stem(name), name)
-            if other != name:
-                alike.append(f"{folder.relative_to(ROOT)}: {other}, {name}")
+        beside = {path.stem for path in folder.glob("*.py")}
+        beside |= {path.parent.name for path in folder.glob("*/__init__.py")}
+        alike += [f"{folder.relative_to(ROOT)}: {pair}" for pair in alike_names(beside - ALIKE)]
     assert alike == []
 
 
@@ -274,6 +306,12 @@ def test_word_stems() -> None:
     assert word_stem("splits") == word_stem("splitting") == word_stem("split")
     assert word_stem("lease") == word_stem("leases")
     assert word_stem("links") != word_stem("lineage")
+    assert word_stem("entries") == word_stem("entry")
+    assert word_stem("series") != word_stem("serving")
+    for word, form in IRREGULAR.items():
+        assert word_stem(word) == word_stem(form) == word_stem(f"{form.removesuffix('e')}ing")
+    assert alike_names(["chosen", "keys", "choosing", "held"]) == [("choosing", "chosen")]
+    assert alike_names(["tasks", "task", "tasklists"]) == [("task", "tasks")]
 
 
 def test_a_small_module_has_several_importers() -> None:
