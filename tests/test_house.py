@@ -8,6 +8,7 @@ import re
 import tokenize
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -341,15 +342,45 @@ def docstrings(paths: list[Path]) -> Iterator[tuple[str, str]]:
             yield place(path, node), text
 
 
+def field_docstrings(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """Yield each string that follows an assignment, with its text."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", ())
+        for field, told in pairwise(body if isinstance(body, list) else ()):
+            text = told.value if isinstance(told, ast.Expr) else None
+            is_field = isinstance(field, (ast.Assign, ast.AnnAssign))
+            if is_field and isinstance(text, ast.Constant) and isinstance(text.value, str):
+                yield told, text.value
+
+
+BEGINS = re.compile(r"(Where|Who|Which|What|How|Of|By|With|In place of)\b")
+
+
 def test_a_docstring_is_understood_without_the_name() -> None:
-    """No docstring begins with a relative clause or a preposition."""
-    begins = re.compile(r"(Where|Who|Which|What|How|Of|By|In place of)\b")
-    told = docstrings(PACKAGE)
-    assert [f"{where} {text[:60]}" for where, text in told if begins.match(text)] == []
+    """No docstring of a module, class, function or field begins with a relative clause
+    or a preposition.
+    """
+    everywhere = [ROOT / "tools", ROOT / "docs"]
+    paths = PACKAGE + TESTS + EXAMPLES + BENCHMARKS
+    paths += [path for folder in everywhere for path in sorted(folder.rglob("*.py"))]
+    told = list(docstrings(paths))
+    told += [
+        (place(path, node), text)
+        for path in paths
+        for node, text in field_docstrings(tree_of(path))
+    ]
+    assert [f"{where} {text[:60]}" for where, text in told if BEGINS.match(text)] == []
+
+
+def test_fields_have_docstrings() -> None:
+    """The string under a field of a class or module is found, and no other string."""
+    code = 'one: int = 1\n"""With it."""\nprint()\n\'text\'\nclass A:\n    b = 2\n    \'Its b.\'\n'
+    assert [text for _, text in field_docstrings(ast.parse(code))] == ["With it.", "Its b."]
+    assert [bool(BEGINS.match(text)) for text in ("With it.", "Without it.")] == [True, False]
 
 
 def test_docstrings_name_their_actors() -> None:
-    """Of 1,000 words of docstrings, less than 4 are pronouns that hide who acts."""
+    """Less than 4 of 1,000 words of docstrings are pronouns that hide who acts."""
     texts = " ".join(text for _, text in docstrings(PACKAGE))
     pale = re.findall(r"\b(one|those|nobody|somebody|whoever)\b", texts, re.IGNORECASE)
     assert len(pale) / len(re.findall(r"[A-Za-z']+", texts)) < 0.004

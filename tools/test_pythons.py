@@ -60,7 +60,7 @@ REMEDIES = {
     "needs root": "tools/bring_python.py has brought it, and only root can start it: use sudo",
     "cannot be started": "tools/bring_python.py has brought it, but root may not mount here",
 }
-"""What to do about a version without an interpreter, by the reason."""
+"""Remedy for a version without an interpreter, by the reason."""
 
 
 @dataclass(frozen=True)

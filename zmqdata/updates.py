@@ -112,7 +112,7 @@ class BindRunUpdate(Update, frozen=True):
     base: int = 0
     """The repetition that the first pass of a member reads."""
     on_existing: str = "share"
-    """What the run asked for if the name was in use."""
+    """Requested reaction if the name was in use."""
 
 
 class RunMemberUpdate(Update, frozen=True):
@@ -160,7 +160,7 @@ class RestoreIncarnationUpdate(Update, frozen=True):
     begun: Ranges
     """Ranges of numbers of the repetitions that have ever begun."""
     finished: Ranges
-    """Of these, the collected repetitions of which every element was delivered."""
+    """The collected repetitions among these of which every element was delivered."""
     shards: tuple[int, ...] = ()
     """Static shards that a client beside their workers has read."""
 
@@ -194,7 +194,7 @@ class OpenClientUpdate(Update, frozen=True):
     process: str = ""
     """The training process."""
     how: str = "begun"
-    """How the client came to this iteration, as in ``IterationOpened``."""
+    """Reason why the client reads this iteration, as in ``IterationOpened``."""
     shards: tuple[int, ...] = ()
     """Static shards of the workers beside it, if only it may read those."""
 

@@ -103,7 +103,7 @@ def test_a_crashed_script_that_runs_again_reads_everything(cluster: LocalCluster
 
 
 def test_a_script_may_continue_what_another_has_left(cluster: LocalCluster) -> None:
-    """With ``on_existing="continue"`` a script reads the rest of the epoch of one that
+    """A script with ``on_existing="continue"`` reads the rest of the epoch of one that
     died, and then whole epochs.
     """
     crashed = Program(cluster, stop=40, pause=0.05)  # long enough to report some rows
@@ -130,7 +130,7 @@ def test_scripts_that_overlap_share_and_say_so(cluster: LocalCluster) -> None:
 
 
 def test_a_script_may_refuse_to_share(cluster: LocalCluster) -> None:
-    """With ``on_existing="error"`` a script ends with an error that names the remedy,
+    """A script with ``on_existing="error"`` ends with an error that names the remedy,
     and the other one reads on.
     """
     one = Program(cluster, pause=0.01)

@@ -66,7 +66,7 @@ class DataServiceDataset(Node):
     registration: Registration
     """The dataset as it is registered at the dispatcher."""
     options: ReadOptions
-    """How it is read."""
+    """Options of the job that reads it."""
     original: Node | None = None
     """The pipeline, or None if only its id is known."""
     element_spec: Any = None

@@ -101,7 +101,7 @@ class ReadOptions:
     num_consumers: int | None
     """Number of consumers of a coordinated job, or None."""
     finite: str | None
-    """What happens to a last round that is not full: ``"drop"``, ``"pad"`` or None."""
+    """Fate of a last round that is not full: ``"drop"``, ``"pad"`` or None."""
     consumer_timeout: float
     """Seconds for which consumers wait for a missing consumer."""
     num_tasks: int | None
@@ -109,7 +109,7 @@ class ReadOptions:
     seed: int
     """Seed of a job that promises an order."""
     on_poison: str
-    """What happens to elements that end a worker's process: ``"fail"`` or
+    """Fate of elements that end a worker's process: ``"fail"`` or
     ``"skip"``.
     """
     task_timeout: float | None
@@ -119,7 +119,7 @@ class ReadOptions:
     allow_objects: bool = True
     """True if leaves of elements may be unpickled."""
     on_existing: str = "share"
-    """What happens if a new run finds the job in use."""
+    """Reaction to a new run that finds the job in use."""
 
     @property
     def is_local(self) -> bool:

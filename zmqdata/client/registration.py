@@ -49,7 +49,7 @@ class Registration:
     timeout: float
     """Seconds to wait for the dispatcher."""
     description: m.DatasetDescription
-    """What the dispatcher is told about the dataset."""
+    """Description of the dataset for the dispatcher."""
     packed: PackedPipeline | None = None
     """The packed pipeline, or None once it is registered."""
     dataset_id: str | None = None

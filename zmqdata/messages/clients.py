@@ -369,9 +369,9 @@ class IterationOpened(Message, frozen=True):
     incarnation: Number = 0
     """Number of the incarnation of the job."""
     how: str = "begun"
-    """How the client came to this iteration: it has "begun" the incarnation, "follows"
-    its run, has "joined" another run, takes the place of a "restarted" member,
-    "continued" what a former run has left, or "loaded" a state.
+    """Reason why the client reads this iteration: it has "begun" the incarnation,
+    "follows" its run, has "joined" another run, takes the place of a "restarted"
+    member, "continued" what a former run has left, or "loaded" a state.
     """
     age: float = 0.0
     """Seconds since the iteration began, as far as this dispatcher knows."""

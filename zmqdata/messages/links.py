@@ -280,6 +280,6 @@ class Lineage(Message, frozen=True):
     asks: int = 0
     """The ``asks`` of the last ``Grant``."""
     upto: int = 0
-    """With this message the client has all that elements below this number depend on,
+    """After this message the client has all that elements below this number depend on,
     whichever client holds them.
     """

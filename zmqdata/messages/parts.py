@@ -199,7 +199,7 @@ class Affiliation(Discreet, frozen=True):
     reading_pass: ReadingPass | None = None
     """The pass of a data loader's workers, or None outside of them."""
     on_existing: str = "share"
-    """What happens if the run is new and the name of the job is in use: "share", "new",
+    """Reaction if the run is new and the name of the job is in use: "share", "new",
     "continue" or "error".
     """
 

@@ -61,7 +61,7 @@ class Node:
     ``state_bytes`` is more precise.
     """
     state_growth: ClassVar[str] = ""
-    """What the state grows with beyond ``state_bytes``, such as "16 bytes for each
+    """Cause of growth of the state beyond ``state_bytes``, such as "16 bytes for each
     distinct element".
     """
 

@@ -54,7 +54,7 @@ class SimulatedRun:
     repetitions: int
     """Number of repetitions that each member reads."""
     on_existing: str
-    """What it asks for if the name is in use."""
+    """Requested reaction if the name is in use."""
     members: list[SimulatedMember] = field(default_factory=list)
     """Its processes."""
     clients: list[SimulatedClient] = field(default_factory=list)

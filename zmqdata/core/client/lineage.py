@@ -33,7 +33,7 @@ class KeptTask:
     total: int | None = None
     """Number of its elements, or None if unknown."""
     decisions: Decisions = field(default_factory=Decisions)
-    """Which elements its operations have skipped, and which not."""
+    """Decisions of its operations to skip elements or not."""
 
 
 class LineageKept:

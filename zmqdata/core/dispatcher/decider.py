@@ -90,7 +90,7 @@ class DispatcherPolicy:
     collects_dynamic: bool = True
     """True if jobs of DYNAMIC mode are collected, too."""
     deployment_mode: str = "REMOTE"
-    """Where workers run: COLOCATED, REMOTE or HYBRID."""
+    """Place of the workers: COLOCATED, REMOTE or HYBRID."""
     snapshots_per_worker: int = 3
     """Maximum number of streams of a distributed save that a worker writes at a
     time.

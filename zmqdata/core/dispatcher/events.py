@@ -221,7 +221,7 @@ class SaveChecked:
     streams: int = 0
     """Number of streams that the folder has."""
     conflict: str = ""
-    """How the folder differs from what is known; empty if it does not."""
+    """Difference of the folder from what is known; empty if it does not."""
     error: str = ""
     """Why the folder could not be checked; empty if it was."""
 

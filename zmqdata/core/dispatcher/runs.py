@@ -37,7 +37,7 @@ class ReadingPlace:
     """The incarnation and the repetition that a client reads."""
 
     how: str
-    """How it came there, as in ``IterationOpened``."""
+    """Reason for this place, as in ``IterationOpened``."""
     incarnation: Incarnation | None
     """The incarnation, or None if it is to begin."""
     base: int

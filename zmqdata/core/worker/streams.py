@@ -98,7 +98,7 @@ class Stream:
     has_gap: bool = False
     """True if the client needs elements that the worker no longer has."""
     told: KnownLineage | None = None
-    """What the client knows of the task's lineage; None if nothing."""
+    """Lineage of the task as the client knows it; None if it knows nothing."""
     asks: int = 0
     """Number of times that the client has seen others leave."""
     out: deque[tuple[int, int]] = field(default_factory=deque)

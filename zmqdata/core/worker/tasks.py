@@ -76,7 +76,7 @@ class HostedTask:
     busy: float = 0.0
     """Seconds that the runner has been working on ``crumb``."""
     crumb: m.Crumb | None = None
-    """What the runner is working on; None if unknown."""
+    """Note of what the runner is working on; None if unknown."""
     compressed: str = ""
     """Description of the compression of the task's blocks; "" for none."""
     agreement: Agreement = field(default_factory=lambda: Agreement(Decisions(), 0))

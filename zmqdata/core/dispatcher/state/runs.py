@@ -96,6 +96,6 @@ class Binding:
     base: int
     """The repetition that the first pass of a member reads."""
     on_existing: str
-    """What the run asked for if the name was in use."""
+    """Requested reaction if the name was in use."""
     members: dict[str, RunMember] = field(default_factory=dict)
     """Its members by rank, or by process if the rank is unknown."""

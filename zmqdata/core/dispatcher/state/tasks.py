@@ -122,7 +122,7 @@ class Task:
     decisions: Decisions = field(default_factory=Decisions)
     """Decisions of its operations about which elements to leave out."""
     deaths: dict[int, u.CountDeathUpdate] = field(default_factory=dict)
-    """How the processes of its hosts died, by attempt."""
+    """Deaths of the processes of its hosts, by attempt."""
     poisoned: dict[Place, str] = field(default_factory=dict)
     """Elements that its nodes leave out because they kill their process, with the
     reason.
@@ -166,7 +166,7 @@ class Iteration:
     clients: set[str] = field(default_factory=set)
     """Names of the clients that read it now."""
     openings: dict[str, u.OpenClientUpdate] = field(default_factory=dict)
-    """How each client came: its run, and the workers in its process."""
+    """Origin of each client: its run, and the workers in its process."""
     shard_readers: dict[int, set[str]] = field(default_factory=dict)
     """Clients beside the workers of each static shard, if only these may read it."""
     incarnation: int = 0
