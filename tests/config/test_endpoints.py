@@ -10,10 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata.config.endpoints import (
+    DATA_PORT_MARK,
+    PORT_MARK,
     advertised,
+    check_host,
+    check_protocol,
     endpoint_host,
     join_address,
     parse_service,
+    port_in,
     split_address,
 )
 from zmqdata.errors import NotFoundError
@@ -109,3 +114,36 @@ def test_what_nobody_can_connect_to_is_not_announced(address: str) -> None:
     """An address for binding only is rejected as an announced address."""
     with pytest.raises(ValueError, match="which cannot connect to the host"):
         advertised(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "host_and_port"),
+    [
+        ("gateway", ("gateway", None)),
+        ("[::1]", ("::1", None)),
+        (f"gateway:{PORT_MARK}", ("gateway", None)),
+        ("10.0.0.1:7000", ("10.0.0.1", 7000)),
+    ],
+)
+def test_an_announced_address_may_leave_the_port_open(address: str, host_and_port: Any) -> None:
+    """An address without a port, or with the mark, stands for the bound port."""
+    assert advertised(address) == host_and_port
+
+
+def test_the_port_of_an_address_is_a_text() -> None:
+    """A port is found behind brackets, and neither in a bare IPv6 address nor in a
+    mark.
+    """
+    ports = [port_in(one, PORT_MARK) for one in ("a:7", "[::1]:7", "::1", "a", f"a:{PORT_MARK}")]
+    assert ports == ["7", "7", "", "", ""]
+    assert port_in(f"a:{PORT_MARK}", DATA_PORT_MARK) == PORT_MARK
+
+
+def test_servers_listen_on_tcp() -> None:
+    """Another protocol or a path as the host is refused, with what to give instead."""
+    check_protocol("tcp")
+    check_host("0.0.0.0")
+    with pytest.raises(NotFoundError, match="registered for protocol grpc"):
+        check_protocol("grpc")
+    with pytest.raises(ValueError, match="never on a path"):
+        check_host("/run/socket")
