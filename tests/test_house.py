@@ -6,6 +6,7 @@ import ast
 import gc
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import pairwise
@@ -58,7 +59,6 @@ SMALLEST = 80
 # Small modules with a single importer, each with the reason why it stands alone.
 SMALL = {
     "zmqdata.blocks.raggeds": "a kind of element, as each module beside it",
-    "zmqdata.client.repetitions": "repeat() behind distribute() is a feature of its own",
     "zmqdata.core.dispatcher.detours": "a feature, under its name in every wing",
     "zmqdata.core.dispatcher.heartbeats": "a feature, under its name in every wing",
     "zmqdata.iterators.draws": "draws that choices and tests share",
@@ -315,23 +315,51 @@ def test_word_stems() -> None:
     assert alike_names(["tasks", "task", "tasklists"]) == [("task", "tasks")]
 
 
+def imported_names(found: Iterable[ast.AST]) -> set[str]:
+    """Return the dotted names in import statements, as modules or from modules."""
+    names = set()
+    for node in found:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def lonely_modules(lengths: dict[str, int], imports: dict[str, set[str]]) -> set[str]:
+    """Return the names of the small modules that at most one other imports.
+
+    Args:
+        lengths: number of lines of each module.
+        imports: the names that each module imports.
+    """
+    counts = Counter(name for names in imports.values() for name in names)
+    return {name for name in lengths if lengths[name] < SMALLEST and counts[name] < 2}
+
+
 def test_a_small_module_has_several_importers() -> None:
     """A module of less than 80 lines with a single importer belongs into it. ``SMALL``
-    lists the exceptions with their reasons.
+    lists exactly the exceptions, with their reasons.
     """
-    importers: dict[str, set[Path]] = {}
-    for path, node in nodes(PACKAGE, ast.ImportFrom):
-        assert isinstance(node, ast.ImportFrom)
-        for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
-            importers.setdefault(str(name), set()).add(path)
-    alone = []
-    for path in PACKAGE:
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        length = len(path.read_text(encoding="utf-8").splitlines())
-        is_small = not path.name.startswith("__") and length < SMALLEST
-        if is_small and len(importers.get(name, ())) < 2 and name not in SMALL:
-            alone.append(f"{name}: {length} lines")
-    assert alone == []
+    paths = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in PACKAGE}
+    lonely = lonely_modules(
+        {
+            name: len(path.read_text(encoding="utf-8").splitlines())
+            for name, path in paths.items()
+            if not path.name.startswith("__")
+        },
+        {name: imported_names(walked(path)) for name, path in paths.items()},
+    )
+    assert lonely - SMALL.keys() == set(), "belongs into its importer"
+    assert SMALL.keys() - lonely == set(), "has grown, or has several importers"
+
+
+def test_lonely_modules() -> None:
+    """Small modules with fewer than two importers are found, in any form of import."""
+    code = {"a.one": "import a.both", "a.two": "from a import both, lone, large"}
+    imports = {name: imported_names(ast.walk(ast.parse(text))) for name, text in code.items()}
+    lengths = {"a.one": 1, "a.both": 1, "a.lone": 79, "a.large": 80}
+    assert lonely_modules(lengths, imports) == {"a.one", "a.lone"}
 
 
 def docstrings(paths: list[Path]) -> Iterator[tuple[str, str]]:
@@ -342,9 +370,9 @@ def docstrings(paths: list[Path]) -> Iterator[tuple[str, str]]:
             yield place(path, node), text
 
 
-def field_docstrings(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+def field_docstrings(found: Iterable[ast.AST]) -> Iterator[tuple[ast.AST, str]]:
     """Yield each string that follows an assignment, with its text."""
-    for node in ast.walk(tree):
+    for node in found:
         body = getattr(node, "body", ())
         for field, told in pairwise(body if isinstance(body, list) else ()):
             text = told.value if isinstance(told, ast.Expr) else None
@@ -365,9 +393,7 @@ def test_a_docstring_is_understood_without_the_name() -> None:
     paths += [path for folder in everywhere for path in sorted(folder.rglob("*.py"))]
     told = list(docstrings(paths))
     told += [
-        (place(path, node), text)
-        for path in paths
-        for node, text in field_docstrings(tree_of(path))
+        (place(path, node), text) for path in paths for node, text in field_docstrings(walked(path))
     ]
     assert [f"{where} {text[:60]}" for where, text in told if BEGINS.match(text)] == []
 
@@ -375,7 +401,10 @@ def test_a_docstring_is_understood_without_the_name() -> None:
 def test_fields_have_docstrings() -> None:
     """The string under a field of a class or module is found, and no other string."""
     code = 'one: int = 1\n"""With it."""\nprint()\n\'text\'\nclass A:\n    b = 2\n    \'Its b.\'\n'
-    assert [text for _, text in field_docstrings(ast.parse(code))] == ["With it.", "Its b."]
+    assert [text for _, text in field_docstrings(ast.walk(ast.parse(code)))] == [
+        "With it.",
+        "Its b.",
+    ]
     assert [bool(BEGINS.match(text)) for text in ("With it.", "Without it.")] == [True, False]
 
 
