@@ -70,6 +70,23 @@ def test_who_does_not_host_a_task_gets_no_splits() -> None:
     assert cluster.sent(m.DropTask) == m.DropTask(cluster.task, 1)
 
 
+def test_no_task_gets_the_splits_of_another_in_a_promised_order() -> None:
+    """A task of a job with a fixed number of tasks gets its own splits in order, and
+    then the end, without a question to any other task.
+    """
+    cluster = Cluster(IndexSplits(4), busy=False)
+    cluster.join("w")
+    job = m.JobParameters("job", "dataset", "DYNAMIC", num_tasks=2)
+    cluster.hear("k", m.OpenIteration("k", job, 0))
+    got: list[Split] = []
+    while not got or not got[-1].is_end:
+        cluster.hear("w", m.RequestSplits("w", cluster.task, 1, 0, 0, len(got), 0, True))
+        got += cluster.splits()
+    taken = [index for split in got for index in range(split.start, split.stop, split.step)]
+    assert taken == [0, 2]
+    assert cluster.all_of(m.TakeBackSplits) == []
+
+
 # --- files
 
 
