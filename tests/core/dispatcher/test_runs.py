@@ -508,8 +508,8 @@ def test_runs_of_local_shards_look_at_their_own_shard(reader: str) -> None:
 
 
 def test_a_reader_of_a_local_shard_is_told_of_its_own_shard() -> None:
-    """What others have read of their shards is not told to the reader of another
-    shard.
+    """The dispatcher tells the reader of a local shard what is gone of that shard, and
+    not what others have read of theirs.
     """
     desk = Desk("w0", "w1", colocated=True)
     static = replace(JOB, processing_mode="DATA")
