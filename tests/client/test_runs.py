@@ -229,6 +229,30 @@ def test_a_copy_in_another_program_has_its_own_job(
     assert not other.run.is_copy
 
 
+@pytest.mark.parametrize("job_name", [None, "inner"])
+def test_a_dataset_in_a_pipeline_reads_for_the_run_that_ships_it(
+    monkeypatch: pytest.MonkeyPatch, job_name: str | None
+) -> None:
+    """A worker that opens a pipeline reads its named jobs for the run that shipped it,
+    and its anonymous jobs for itself. The pipeline is the same bytes each time.
+    """
+    import zmqdata
+
+    read = zmqdata.distribute("distributed_epoch", "tcp://localhost:1", job_name)
+    node: Any = zmqdata.Dataset.range(3).apply(read).node
+    with runs.shipping():
+        content = pickle.dumps(node)
+        node.repetitions.begin()
+        assert pickle.dumps(node) == content
+    monkeypatch.setattr("zmqdata.client.distribute.family", lambda: "a worker")
+    monkeypatch.setattr(runs, "family", lambda: "a worker")
+    monkeypatch.setattr(runs, "_process", (os.getpid(), "a worker"))
+    found = pickle.loads(content)
+    assert (found.run.key == node.run.key) == (job_name is not None)
+    assert found.anonymous != node.anonymous
+    assert not found.run.is_copy
+
+
 @pytest.fixture
 def dataset() -> Any:
     """Return the node of a distributed dataset."""

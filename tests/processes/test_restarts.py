@@ -22,7 +22,7 @@ from zmqdata import Dataset, LocalCluster, distribute, from_dataset_id, register
 from zmqdata.client.calls import status
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.cluster.starting import ServerStartError
-from zmqdata.errors import InvalidArgumentError, UnavailableError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
 from zmqdata.testing.cluster import await_condition, no_leaks
 
 pytestmark = pytest.mark.realprocess
@@ -207,12 +207,13 @@ def test_a_job_is_what_it_was(cluster: LocalCluster) -> None:
 
 @pytest.mark.full
 def test_a_finished_job_stays_finished(cluster: LocalCluster) -> None:
-    """A client that joins a finished job gets nothing, also after a restart of the
-    dispatcher.
+    """A dataset that is made after the end of its job finds it finished, also after a
+    restart of the dispatcher.
     """
     assert not_once(list(numbers(cluster, count=500)), count=500) == {}
     crash(cluster)
-    assert list(numbers(cluster, count=500)) == []
+    with pytest.raises(FailedPreconditionError, match="was read to its end"):
+        list(numbers(cluster, count=500))
 
 
 def test_a_temporary_folder_goes_with_its_cluster() -> None:

@@ -83,19 +83,29 @@ class DataServiceDataset(Node):
     """When this object was made, counted in this process."""
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {name: value for name, value in self.__dict__.items() if name != "placing"}
-        own["run"] = replace(self.run, origin=this_process())
-        return own | {"repetitions": self.repetitions.begun}
+        own = dict(self.__dict__)
+        for name in ("placing", "made"):
+            del own[name]
+        own |= {"run": self.run.pickled(), "repetitions": self.repetitions.begun}
+        if own["run"].is_shipped:
+            # Equal in each run of the program, so that workers know the pipeline again.
+            own |= {"anonymous": "", "repetitions": 0}
+        return own
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         run: DatasetRun = state["run"]
-        if run.family == family() and run.origin != this_process():
+        is_named = state["options"].job_name is not None
+        made, counted = next(moments), Repetitions(state["repetitions"])
+        if run.is_shipped and is_named:
+            # Tasks come and go, and read what is left, so an empty repetition is right.
+            run, made = replace(run, holder=this_process()), -1
+        elif run.family == family() and run.origin != this_process() and not run.is_shipped:
             # A child of the process that pickled this object reads the same job.
-            run, counted = replace(run, holder=this_process()), Repetitions(state["repetitions"])
+            run = replace(run, holder=this_process())
         else:
-            run, counted = run_of_process(state["options"].job_name is not None), Repetitions()
+            run, counted = run_of_process(is_named), Repetitions()
             state = state | {"anonymous": f"anonymous_{secrets.token_hex(8)}"}
-        self.__dict__.update(state, run=run, repetitions=counted, made=next(moments))
+        self.__dict__.update(state, run=run, repetitions=counted, made=made)
         self.__dict__.update(placing=placing_of(self.options, self.original))
 
     @property

@@ -17,6 +17,7 @@ import msgspec
 
 from zmqdata import messages as m
 from zmqdata.client.calls import ask_dispatcher, call, new_request
+from zmqdata.client.runs import shipping
 from zmqdata.config.endpoints import parse_service
 from zmqdata.core.job_rules import changed_content
 from zmqdata.dataset import Dataset
@@ -118,7 +119,8 @@ class Registration:
         return found.fingerprint == self.description.fingerprint
 
     def _repack(self, node: Node) -> None:
-        self.packed = pack_pipeline(node, sources=self.sources)
+        with shipping():
+            self.packed = pack_pipeline(node, sources=self.sources)
         self.description = msgspec.structs.replace(
             self.description, digest=self.packed.digest, parts=_parts_of(self.packed)
         )
@@ -224,7 +226,8 @@ def registration_of(
             process.
     """
     sources = pack_sources(ship)
-    packed = pack_pipeline(node, sources=sources)
+    with shipping():
+        packed = pack_pipeline(node, sources=sources)
     description = _describe(node, packed, compression)
     return Registration(service, timeout, description, packed, node=node, sources=sources)
 

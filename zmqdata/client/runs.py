@@ -17,7 +17,9 @@ import os
 import platform
 import secrets
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zmqdata import messages as m
@@ -38,6 +40,20 @@ their count. The count alone says nothing: it is set in the shell of ``salloc``,
 """
 
 _process = (0, "")
+_ships: ContextVar[bool] = ContextVar("ships", default=False)
+
+
+@contextlib.contextmanager
+def shipping() -> Iterator[None]:
+    """Mark the datasets that are pickled within as parts of a pipeline for workers.
+
+    All tasks of the pipeline read a named job for the run that ships it.
+    """
+    token = _ships.set(True)
+    try:
+        yield
+    finally:
+        _ships.reset(token)
 
 
 def this_process() -> str:
@@ -70,6 +86,14 @@ class DatasetRun:
     """The process that created the object, or unpickled it."""
     origin: str = ""
     """The process that pickled the object; empty if none did."""
+    is_shipped: bool = False
+    """True if the object is part of a pipeline that workers run."""
+
+    def pickled(self) -> DatasetRun:
+        """Return the run of a copy that is pickled now."""
+        if _ships.get():
+            return DatasetRun(self.key, self.family, "", is_shipped=True)
+        return replace(self, origin=this_process())
 
     def affiliation(self, turn: int, on_existing: str) -> m.Affiliation:
         """Return what an iterator in this process tells the dispatcher.
