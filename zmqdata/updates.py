@@ -115,6 +115,14 @@ class BindRunUpdate(Update, frozen=True):
     """Requested reaction if the name was in use."""
 
 
+class UnbindRunUpdate(Update, frozen=True):
+    """The binding of a run is forgotten, because too many are known."""
+
+    job: str
+    run: str
+    """Key of the run."""
+
+
 class RunMemberUpdate(Update, frozen=True):
     """A process of a run reads a repetition of a job."""
 
@@ -150,7 +158,7 @@ class PassUpdate(Update, frozen=True):
     turn: int
     """Number of this pass among those of a worker."""
     workers: dict[int, str]
-    """The process of each worker that has begun the pass."""
+    """The process of each worker that has begun the pass since the last update."""
 
 
 class RestoreIncarnationUpdate(Update, frozen=True):
@@ -549,6 +557,7 @@ AnyUpdate = (
     | RemoveDatasetUpdate
     | BeginIncarnationUpdate
     | BindRunUpdate
+    | UnbindRunUpdate
     | RunMemberUpdate
     | PassUpdate
     | RestoreIncarnationUpdate

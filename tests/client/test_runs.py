@@ -172,8 +172,11 @@ def test_a_cell_of_a_notebook_is_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_iterator_says_its_run_and_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     """An iterator tells the run, the rank, the process and what it was asked for."""
     monkeypatch.setenv("RANK", "3")
+    key = run_of_process(True).key
     told = run_of_process(True).affiliation(0, "new")
-    assert told == m.Affiliation(run_of_process(True).key, "3", this_process(), None, "new")
+    assert told == m.Affiliation(key, "3", this_process(), None, "new", is_fresh=True)
+    copied = DatasetRun(key, "family", this_process(), origin="parent").affiliation(0, "new")
+    assert copied == m.Affiliation(key, "3", this_process(), None, "new")
 
 
 def test_a_worker_of_a_data_loader_names_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:

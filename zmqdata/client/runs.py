@@ -107,8 +107,18 @@ class DatasetRun:
         if loader is not None:
             worker, seed = loader
             part = m.ReadingPass(seed=seed, turn=turn, worker=worker, process=process)
-            process = self.holder if self.holder != process else self.origin or process
-        return m.Affiliation(self.key, rank(), process, part, on_existing)
+            if self.is_copy:
+                process = self.holder if self.holder != process else self.origin
+            else:  # made in the worker: the data loader belongs to its parent
+                process = f"{platform.node()}:{os.getppid()}"
+        return m.Affiliation(
+            run=self.key,
+            member=rank(),
+            process=process,
+            reading_pass=part,
+            is_fresh=self.key.startswith("process:") and not self.is_copy,
+            on_existing=on_existing,
+        )
 
     @property
     def is_copy(self) -> bool:

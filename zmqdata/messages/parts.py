@@ -202,6 +202,11 @@ class Affiliation(Discreet, frozen=True):
     """Reaction if the run is new and the name of the job is in use: "share", "new",
     "continue" or "error".
     """
+    is_fresh: bool = False
+    """True if the client's dataset was made in its own process, and nothing but its
+    family says to which run that belongs. If all others of the run have ended, such a
+    process begins a training of its own.
+    """
 
 
 class TaskPlace(Discreet, frozen=True):

@@ -30,6 +30,7 @@ class Desk(Transcript):
         times = DispatcherTimes(client_timeout=CLIENT_TIMEOUT, gc_timeout=GC)
         policy = DispatcherPolicy(deployment_mode="COLOCATED" if colocated else "REMOTE")
         super().__init__(DispatcherCore(1, times, addresses, policy=policy))
+        self.lost: set[str] = set()
         description = m.DatasetDescription(
             "d" * 64, "print", (IndexSplits(100),), "", None, -2, None, "3.11", "0"
         )
@@ -61,7 +62,14 @@ class Desk(Transcript):
         return found[-1] if found else None
 
     def opened(self, *args: Any, **options: Any) -> m.IterationOpened:
+        """Open, after all clients with a connection have given a sign if that is
+        awaited.
+        """
         found = self.open(*args, **options)
+        if found is None and self.all_of(m.OpenAwaited):
+            for client in sorted(self.core.state.client_iteration.keys() - self.lost):
+                self.speak(client)
+            found = self.open(*args, **options)
         assert found is not None
         return found
 
@@ -80,6 +88,7 @@ class Desk(Transcript):
 
     def lose(self, *clients: str) -> None:
         """Let clients be without a connection."""
+        self.lost |= {*clients}
         for client in clients:
             self.feed(e.Unreachable(client))
 
@@ -250,7 +259,7 @@ def test_a_restarted_group_begins_anew() -> None:
     """
     desk = Desk()
     for rank in "01":
-        desk.open(f"old {rank}", "one", member=rank, process=f"old {rank}")
+        desk.opened(f"old {rank}", "one", member=rank, process=f"old {rank}")
     assert desk.open("new 0", "one", member="0", process="new 0") is None
     desk.lose("old 0", "old 1")
     desk.wait(2.0)
@@ -262,14 +271,82 @@ def test_a_restarted_rank_joins_the_others() -> None:
     """A rank that is restarted alone reads the repetition that the others are at."""
     desk = Desk()
     for rank in "01":
-        desk.open(f"old {rank}", "one", member=rank, process=f"old {rank}")
+        desk.opened(f"old {rank}", "one", member=rank, process=f"old {rank}")
     desk.finish(1, 0, "old 0", "old 1")
     for rank in "01":
-        desk.open(f"next {rank}", "one", 1, member=rank, process=f"old {rank}")
-    desk.open("new 0", "one", member="0", process="new 0")
-    desk.speak("next 1")
+        desk.opened(f"next {rank}", "one", 1, member=rank, process=f"old {rank}")
+    desk.lose("next 0")
+    desk.wait(2.0, "next 1")
     assert desk.place("new 0", "one", member="0", process="new 0") == ("restarted", 1, 1)
     assert desk.place("after", "one", 1, member="0", process="new 0") == ("follows", 1, 2)
+
+
+def test_a_rank_that_opens_first_after_a_crash_does_not_follow_the_dead() -> None:
+    """A rank that its run does not know yet begins anew if only dead processes have
+    read for the run, and the others follow it.
+    """
+    desk = Desk()
+    desk.open("old 0", "one", member="0", process="old 0")
+    desk.lose("old 0")
+    desk.wait(2.0)
+    assert desk.place("new 1", "one", member="1", process="new 1") == ("begun", 2, 0)
+    assert desk.place("new 0", "one", member="0", process="new 0") == ("follows", 2, 0)
+
+
+def test_children_with_the_rank_of_their_parent_are_members_of_their_own() -> None:
+    """Two living processes with one rank read the same repetitions, and neither takes
+    the place of the other.
+    """
+    desk = Desk()
+    found = []
+    for number in range(3):
+        for child in "ab":
+            client = f"{number} {child}"
+            found.append(desk.place(client, "one", number, member="0", process=child))
+    assert [(how, repetition) for how, _, repetition in found[1:]] == [
+        ("follows", number) for number in (0, 1, 1, 2, 2)
+    ]
+
+
+def test_a_program_that_is_started_again_under_its_key_may_ask_for_something_else() -> None:
+    """A rank in a new process whose predecessors are gone may change what it asks for,
+    and its parameters, as any new run.
+    """
+    desk = Desk()
+    desk.open("old", "one", member="0", process="old")
+    desk.close("old")
+    changed = replace(JOB, processing_mode="OFF")
+    new = {"member": "0", "process": "new", "on_existing": "new"}
+    assert desk.place("new", "one", job=changed, **new) == ("begun", 2, 0)
+
+
+def test_a_child_that_trains_after_the_others_begins_anew() -> None:
+    """A process that makes its own dataset after all others of its family have ended
+    their training begins anew; a copy finds the repetition finished.
+    """
+    desk = Desk()
+    desk.open("k", "one", process="first", is_fresh=True)
+    desk.finish(1, 0, "k")
+    assert desk.place("copy", "one", process="copy") == ("follows", 1, 0)
+    desk.close("copy")
+    assert desk.place("l", "one", process="second", is_fresh=True) == ("begun", 2, 0)
+
+
+def test_the_oldest_run_that_reads_nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond a number of runs, the dispatcher forgets the oldest that no client reads
+    for, by an update that its journal has; the newest stays.
+    """
+    monkeypatch.setattr("zmqdata.core.dispatcher.runs.BINDINGS_KEPT", 2)
+    desk = Desk()
+    for run in ("one", "two", "three"):
+        desk.open(run, run, on_existing="new")
+        if run != "one":
+            desk.close(run)
+    assert [run for _, run in desk.core.state.bindings] == ["one", "three"]
+    copy = DispatcherState()
+    for update in snapshot(desk.core.state):
+        copy.apply(update)
+    assert vars(copy) == vars(desk.core.state)
 
 
 def test_a_process_without_a_rank_is_believed() -> None:

@@ -122,7 +122,8 @@ class Notices:
         # What other members of the run take at the same time is not missing here.
         with_its_run = opened.how == "follows" and opened.shared and not opened.finished
         is_less = is_gone and opened.how != "continued" and not with_its_run
-        if is_less or (opened.how == "joined" and not is_apart):
+        takes_over = consumer is not None and opened.step > 0
+        if is_less or (opened.how == "joined" and (not is_apart or takes_over)):
             self._say_to_reader("warning", how)
         elif opened.how not in ("begun", "follows") or (consumer is not None and opened.step):
             self._say_to_reader("info", how)

@@ -82,7 +82,11 @@ class Admission:
         """Return the incarnation that the client's run is bound to; None if there is
         none, or nothing is left of it.
         """
-        binding = self.state.bindings.get((ask.job.name, ask.affiliation.run))
+        who = ask.affiliation
+        binding = self.state.bindings.get((ask.job.name, who.run))
+        known = None if binding is None else binding.members.get(who.member)
+        if known is not None and who.member and known.process != who.process:
+            return None  # the program may have been started again, and changed
         incarnation = None if binding is None else self.state.incarnations[binding.incarnation]
         return None if incarnation is None or incarnation.is_collected else incarnation
 
@@ -103,6 +107,7 @@ class Admission:
         """Refuse names that are too long. This comes first, because every other text
         repeats some of them.
         """
+        part = ask.affiliation.reading_pass
         given = {
             "job": ask.job.name,
             "client": ask.client,
@@ -110,6 +115,7 @@ class Admission:
             "run": ask.affiliation.run,
             "member": ask.affiliation.member,
             "process": ask.affiliation.process,
+            "worker": "" if part is None else part.process,
         } | structs.asdict(ask.job)
         return too_long(
             {f"name of a {key}": text for key, text in given.items() if isinstance(text, str)}

@@ -266,7 +266,10 @@ class Jobs:
             binds = (name, offer.ask.affiliation.run) not in state.bindings or (
                 state.bindings[name, offer.ask.affiliation.run].incarnation != iteration.incarnation
             )
-            place = ReadingPlace("loaded", None, base, offer.ask.repetition, binds)
+            who = offer.ask.affiliation
+            place = ReadingPlace(
+                "loaded", None, base, offer.ask.repetition, who.member or who.process, binds
+            )
             self.runs.bind(offer.ask, place, iteration.incarnation)
             self.runs.open(offer.ask, iteration, "loaded")
         self._seat(iteration, now)

@@ -28,6 +28,10 @@ from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, InvalidA
 
 GRACE = 1.5
 """Seconds without a connection after which a reader counts as gone."""
+BINDINGS_KEPT = 10_000
+"""Number of bindings beyond which the oldest of a run that reads nothing is
+forgotten.
+"""
 ASKED_KEPT = 60.0
 """Seconds for which the time of a client's first request is remembered."""
 
@@ -44,6 +48,8 @@ class ReadingPlace:
     """The repetition that the first pass of its member reads."""
     number: int
     """Number of its pass among those of its member."""
+    member: str
+    """Name of its member: a rank, or a process."""
     binds: bool = False
     """True if its run is not bound to the incarnation yet."""
 
@@ -107,10 +113,11 @@ class Runs:
             self.out.commit(
                 u.BindRunUpdate(name, who.run, incarnation, place.base, who.on_existing)
             )
+            self._forget_old((name, who.run))
         members = state.bindings[name, who.run].members
-        member = _member_of(who)
+        member = place.member
         known = members.get(member)
-        part = _pass_of(None if place.how == "restarted" else known, ask)
+        part = _pass_of(None if place.how == "restarted" else known, ask, member)
         loaded, used = (0, -1) if known is None else (known.loaded, known.used)
         if place.how == "restarted":
             loaded, used = 0, -1
@@ -128,6 +135,31 @@ class Runs:
             self.out.commit(told)
         if part is not None:
             self.out.commit(part)
+
+    def _forget_old(self, own: tuple[str, str]) -> None:
+        """Forget the oldest run that reads nothing, if too many are known."""
+        state = self.out.state
+        if len(state.bindings) <= BINDINGS_KEPT:
+            return
+        for job, run in state.bindings:
+            incarnation = state.incarnations[state.bindings[job, run].incarnation]
+            if (job, run) != own and not self._clients_of(incarnation, run):
+                self.out.commit(u.UnbindRunUpdate(job, run))
+                return
+
+    def _clients_of(self, incarnation: Incarnation, run: str) -> dict[str, str]:
+        """Return the clients of a run at an incarnation, with their processes."""
+        return {
+            client: opening.process
+            for one in incarnation.iterations.values()
+            for client, opening in one.openings.items()
+            if opening.run == run
+        }
+
+    def _others(self, incarnation: Incarnation, ask: m.OpenIteration) -> dict[str, str]:
+        """Return the clients of other processes of a run, with their processes."""
+        found = self._clients_of(incarnation, ask.affiliation.run)
+        return {name: one for name, one in found.items() if one != ask.affiliation.process}
 
     def begin(self, ask: m.OpenIteration, place: ReadingPlace, now: float) -> Iteration:
         """Return the iteration at a place, which begins if nobody has read it. Bind the
@@ -194,30 +226,45 @@ class Runs:
 
     def _bound(self, binding: Binding, ask: m.OpenIteration, now: float) -> ReadingPlace | str:
         who, state = ask.affiliation, self.out.state
+        incarnation = state.incarnations[binding.incarnation]
+        name, known = who.member or who.process, binding.members.get(who.member or who.process)
+        number = _number(None, ask)
+        if who.member and (known is None or known.process != who.process):
+            others = self._others(incarnation, ask)
+            former = (
+                []
+                if known is None
+                else [client for client, process in others.items() if process == known.process]
+            )
+            if former and self.is_any_alive(former, ask.client, now):
+                # A child of the process that has this rank, and not its successor.
+                name = f"{who.member} {who.process}"
+                known = binding.members.get(name)
+            elif known is not None or others:
+                lives = self.is_any_alive(others, ask.client, now)
+                if lives is None:
+                    return _awaited(ask.job.name)
+                if not lives:
+                    return self._first(ask, now)
+                if known is not None:
+                    base = incarnation.newest - number
+                    return ReadingPlace("restarted", incarnation, base, number, name)
         if who.on_existing != binding.on_existing:
             raise InvalidArgumentError(
                 f"Processes of one run disagree about job {ask.job.name}: the first passed "
                 f"on_existing={binding.on_existing!r}, this one {who.on_existing!r}. Pass the "
                 "same value in every process."
             )
-        incarnation = state.incarnations[binding.incarnation]
-        known = binding.members.get(_member_of(who))
-        if who.member and known is not None and known.process != who.process:
-            others = [
-                client
-                for one in incarnation.iterations.values()
-                for client, opening in one.openings.items()
-                if opening.run == who.run and opening.process != who.process
-            ]
-            lives = self.is_any_alive(others, ask.client, now)
-            if lives is None:
-                return _awaited(ask.job.name)
-            number = _number(None, ask)
-            if lives:
-                return ReadingPlace("restarted", incarnation, incarnation.newest - number, number)
-            return ReadingPlace("begun", None, 0, number, binds=True)
         base = binding.base if known is None else known.base
-        place = ReadingPlace("follows", incarnation, base, _number(known, ask))
+        place = ReadingPlace("follows", incarnation, base, _number(known, ask), name)
+        if (
+            who.is_fresh
+            and known is None
+            and incarnation.has_finished(place.repetition)
+            and not self._others(incarnation, ask)
+        ):
+            # A child that begins its own training after all others have ended theirs.
+            return self._first(ask, now)
         is_lost = (
             place.repetition in incarnation.begun
             and place.repetition not in incarnation.iterations
@@ -231,11 +278,13 @@ class Runs:
     def _first(self, ask: m.OpenIteration, now: float) -> ReadingPlace | str:
         job, rule = ask.job, ask.affiliation.on_existing
         number = _number(None, ask)
-        begins = ReadingPlace("begun", None, 0, number, binds=True)
+        member = ask.affiliation.member or ask.affiliation.process
+        begins = ReadingPlace("begun", None, 0, number, member, binds=True)
         newest = self.out.state.newest_of(job.name)
         if newest is None or (rule == "new" and newest.job.save is None):
             return begins
-        joins = ReadingPlace("joined", newest, newest.newest - number, number, binds=True)
+        base = newest.newest - number
+        joins = ReadingPlace("joined", newest, base, number, member, binds=True)
         if newest.job.save is not None or newest.job.cache:
             # A save refuses a reader by its parameters. Trainers that share a cache
             # always read the same pass.
@@ -291,10 +340,6 @@ class Runs:
         return verdict
 
 
-def _member_of(who: m.Affiliation) -> str:
-    return who.member or who.process
-
-
 def _told(job: str, run: str, name: str, member: RunMember) -> u.RunMemberUpdate:
     return u.RunMemberUpdate(
         job, run, name, member.process, member.base, member.used, member.loaded
@@ -309,7 +354,9 @@ def _number(known: RunMember | None, ask: m.OpenIteration) -> int:
     return ask.repetition + (0 if known is None else known.loaded)
 
 
-def _pass_of(known: RunMember | None, ask: m.OpenIteration) -> u.PassUpdate | None:
+def _pass_of(
+    known: RunMember | None, ask: m.OpenIteration, member: str = ""
+) -> u.PassUpdate | None:
     """Return the pass of a data loader that a client belongs to, with this client; None
     outside of data loaders.
 
@@ -321,20 +368,19 @@ def _pass_of(known: RunMember | None, ask: m.OpenIteration) -> u.PassUpdate | No
     if part is None:
         return None
     number = 0 if known is None else known.used + 1
-    workers: dict[int, str] = {}
     for one in reversed([] if known is None else known.passes):
         if (one.seed, one.turn) == (part.seed, part.turn):
             if one.workers.get(part.worker, part.process) == part.process:
-                number, workers = one.number, one.workers
+                number = one.number
             break
     return u.PassUpdate(
         ask.job.name,
         who.run,
-        _member_of(who),
+        member,
         number=number,
         seed=part.seed,
         turn=part.turn,
-        workers={**workers, part.worker: part.process},
+        workers={part.worker: part.process},
     )
 
 

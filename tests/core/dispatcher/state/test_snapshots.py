@@ -55,6 +55,7 @@ class History:
             self.remove_job,
             *[self.bind_run, self.run_member, self.read_pass] * 2,
             self.restore_incarnation,
+            self.unbind_run,
             *[self.create_task, self.host_task, self.assign_splits, self.deliver, self.hold] * 4,
             self.end_task,
             self.remove_task,
@@ -152,6 +153,11 @@ class History:
         return u.BindRunUpdate(
             name, f"run {self.draw.randrange(3)}", number, self.draw.randrange(3)
         )
+
+    def unbind_run(self) -> u.AnyUpdate | None:
+        if not self.state.bindings or self.draw.random() < 0.7:
+            return None
+        return u.UnbindRunUpdate(*self.draw.choice([*self.state.bindings]))
 
     def run_member(self) -> u.AnyUpdate | None:
         if not self.state.bindings:

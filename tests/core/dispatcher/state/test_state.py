@@ -401,18 +401,11 @@ def test_deaths_and_poison_belong_to_their_task() -> None:
     assert (task.deaths, task.poisoned) == ({1: death}, {("/0", 7): "kills"})
 
 
-def test_bindings_that_nobody_reads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond a number of bindings, the dispatcher forgets the oldest run that no client
-    reads, and the oldest members of a run.
-    """
-    monkeypatch.setattr("zmqdata.core.dispatcher.state.state.BINDINGS_KEPT", 2)
+def test_members_of_a_run_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond a number of members of a run, the oldest is forgotten."""
+    monkeypatch.setattr("zmqdata.core.dispatcher.state.state.MEMBERS_KEPT", 2)
     made = state(
-        *[u.BindRunUpdate("job", run, 1) for run in "ab"],
-        u.OpenClientUpdate("client", 2000, run="a"),
-        u.BindRunUpdate("job", "c", 1),
-        *[u.RunMemberUpdate("job", "c", name, "process", 0, 0) for name in "xyz"],
+        u.BindRunUpdate("job", "run", 1),
+        *[u.RunMemberUpdate("job", "run", name, "process", 0, 0) for name in "xyz"],
     )
-    assert [run for _, run in made.bindings] == ["a", "c"]
-    assert [*made.bindings["job", "c"].members] == ["y", "z"]
-    made.apply(u.BindRunUpdate("job", "d", 1))
-    assert [run for _, run in made.bindings] == ["a", "d"]
+    assert [*made.bindings["job", "run"].members] == ["y", "z"]

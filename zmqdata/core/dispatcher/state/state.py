@@ -10,9 +10,10 @@ Decision 0013; protocol 1.5.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
+
+from msgspec import structs
 
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.state.runs import PASSES_KEPT, Binding, Incarnation, RunMember
@@ -35,10 +36,8 @@ FIRST_ITERATION = 2000
 FIRST_TASK = 4000
 DEPARTED_KEPT = 10_000
 """Maximum number of departed clients that are remembered."""
-BINDINGS_KEPT = 10_000
-"""Number of bindings, and of members of each, beyond which the oldest is
-forgotten.
-"""
+MEMBERS_KEPT = 10_000
+"""Number of members of a run beyond which the oldest is forgotten."""
 
 
 class DispatcherState:
@@ -122,24 +121,9 @@ class DispatcherState:
         binding = Binding(update.incarnation, update.base, update.on_existing)
         self.bindings[update.job, update.run] = binding
         self.incarnations[update.incarnation].runs.add(update.run)
-        if len(self.bindings) > BINDINGS_KEPT:
-            own = (update.job, update.run)
-            unread = (
-                (job, run)
-                for job, run in self.bindings
-                if (job, run) != own and not self._is_read(job, run)
-            )
-            for job, run in itertools.islice(unread, 1):
-                self._unbind(job, run)
 
-    def _is_read(self, job: str, run: str) -> bool:
-        """Return True if a client of a run reads a job."""
-        incarnation = self.incarnations[self.bindings[job, run].incarnation]
-        return any(
-            opening.run == run
-            for iteration in incarnation.iterations.values()
-            for opening in iteration.openings.values()
-        )
+    def _unbind_run(self, update: u.UnbindRunUpdate) -> None:
+        self._unbind(update.job, update.run)
 
     def _unbind(self, job: str, run: str) -> None:
         binding = self.bindings.pop((job, run), None)
@@ -150,7 +134,7 @@ class DispatcherState:
 
     def _run_member(self, update: u.RunMemberUpdate) -> None:
         members = self.bindings[update.job, update.run].members
-        if len(members) >= BINDINGS_KEPT and update.member not in members:
+        if len(members) >= MEMBERS_KEPT and update.member not in members:
             del members[next(iter(members))]
         known = members.get(update.member)
         passes = known.passes if known is not None and known.process == update.process else []
@@ -160,8 +144,14 @@ class DispatcherState:
 
     def _pass(self, update: u.PassUpdate) -> None:
         passes = self.bindings[update.job, update.run].members[update.member].passes
+        known = {
+            worker: process
+            for one in passes
+            if one.number == update.number
+            for worker, process in one.workers.items()
+        }
         passes[:] = [one for one in passes if one.number != update.number][1 - PASSES_KEPT :]
-        passes.append(update)
+        passes.append(structs.replace(update, workers=known | update.workers))
 
     def _restore_incarnation(self, update: u.RestoreIncarnationUpdate) -> None:
         known = self.incarnations[update.incarnation]
@@ -475,6 +465,7 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.RemoveDatasetUpdate: DispatcherState._remove_dataset,
     u.BeginIncarnationUpdate: DispatcherState._begin_incarnation,
     u.BindRunUpdate: DispatcherState._bind_run,
+    u.UnbindRunUpdate: DispatcherState._unbind_run,
     u.RunMemberUpdate: DispatcherState._run_member,
     u.PassUpdate: DispatcherState._pass,
     u.RestoreIncarnationUpdate: DispatcherState._restore_incarnation,
