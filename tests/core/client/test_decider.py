@@ -167,7 +167,7 @@ def test_a_late_reader_is_told_what_is_gone() -> None:
     (text,) = joined(5, True, True)
     assert "job 'job', repetition 0, incarnation 0: this client reads on with its run" in text
     assert "this repetition has ended before" in text
-    assert "pass on_existing='new' or another job_name" in text
+    assert "start the program again or use another job_name" in text
     (text,) = joined(5, False, False)
     assert "5 elements were delivered before, and this client receives only of the rest" in text
 

@@ -78,7 +78,8 @@ def test_a_late_reader_is_told_what_others_have_read() -> None:
     assert "job 'job', repetition 2, incarnation 3: this client reads on with its run" in alone
     assert "5 of 8 elements were delivered before, and this client receives only" in alone
     assert "reads with another run, which began 12 s ago; 5 of 8 elements" in shared
-    assert "others read, too" in shared
+    assert "others read, too. To read the dataset from its beginning, pass on_existing" in shared
+    assert "start the program again or use another job_name" in late
     assert "this repetition has ended before, and none of its elements is left" in late
 
 
@@ -111,6 +112,16 @@ def test_sharing_with_another_run_is_a_warning() -> None:
         listener.notices.joined(opened(how="joined"))
         levels += [level for level, text in listener.said if "reads with another run" in text]
     assert levels == ["warning", "info", "info"]
+
+
+def test_a_consumer_of_another_run_that_takes_over_is_a_warning() -> None:
+    """The client warns that it continues in the middle of what another run reads."""
+    listener = Listener(consumer_index=1)
+    listener.notices.wanted()
+    listener.notices.joined(opened(step=30, how="joined"))
+    [(level, text)] = listener.said
+    assert level == "warning"
+    assert text.endswith("reads with another run; consumer 1 continues at step 30")
 
 
 def test_what_was_asked_for_is_no_warning() -> None:

@@ -147,17 +147,19 @@ class Notices:
 
     def _share(self, opened: m.IterationOpened) -> str:
         of = f" of {self.cardinality}" if self.cardinality >= opened.delivered else ""
+        # A run that is bound to an incarnation stays there, whatever it asks for.
+        is_bound = opened.how in ("follows", "restarted")
+        remedy = (
+            "To read the dataset from its beginning, "
+            + ("start the program again" if is_bound else "pass on_existing='new'")
+            + " or use another job_name"
+        )
         if opened.finished:
-            return (
-                "this repetition has ended before, and none of its elements is left. To read "
-                "the dataset from its beginning, iterate over the same dataset object again, or "
-                "pass on_existing='new' or another job_name"
-            )
+            return f"this repetition has ended before, and none of its elements is left. {remedy}"
         others = "; others read, too" if opened.shared else ""
         return (
             f"{opened.delivered}{of} elements were delivered before, and this client receives "
-            f"only of the rest{others}. To read the dataset from its beginning, pass "
-            "on_existing='new' or another job_name"
+            f"only of the rest{others}. {remedy}"
         )
 
     def was_read(self) -> str:
