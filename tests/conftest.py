@@ -41,9 +41,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Remember the terminal before output is captured, and give all tests a private
     key. The key is not the user's.
     """
-    # Collecting garbage at every 700 new objects, as Python does, takes a twentieth of
-    # the processor time of the tests.
-    gc.set_threshold(20_000, 20, 20)
     begin_elsewhere(config)
     global _terminal
     _terminal = os.dup(2)
