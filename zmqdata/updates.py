@@ -113,6 +113,8 @@ class BindRunUpdate(Update, frozen=True):
     """The repetition that the first pass of a member reads."""
     on_existing: str = "share"
     """Requested reaction if the name was in use."""
+    again: bool = False
+    """True if the run was bound before, so that members of it may have read on."""
 
 
 class UnbindRunUpdate(Update, frozen=True):
@@ -130,15 +132,19 @@ class RunMemberUpdate(Update, frozen=True):
     run: str
     """Key of the run."""
     member: str
-    """Rank of the process, or the process if its rank is unknown."""
+    """Rank of the process, or the process if its rank is unknown, or a copy of a
+    dataset in another process.
+    """
     process: str
-    """The operating system's process."""
+    """The process that made the dataset object."""
     base: int
     """The repetition that its first pass reads."""
     used: int
     """The highest number of its passes so far, counted from ``base``."""
     loaded: int = 0
     """Number of passes of its data loaders so far."""
+    copied: int = -1
+    """The highest number of a pass that its copies in other processes have made."""
 
 
 class PassUpdate(Update, frozen=True):

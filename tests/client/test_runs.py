@@ -6,8 +6,10 @@ import copy
 import multiprocessing
 import os
 import pickle
+import secrets
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -173,10 +175,38 @@ def test_an_iterator_says_its_run_and_rank(monkeypatch: pytest.MonkeyPatch) -> N
     """An iterator tells the run, the rank, the process and what it was asked for."""
     monkeypatch.setenv("RANK", "3")
     key = run_of_process(True).key
-    told = run_of_process(True).affiliation(0, "new")
+    told = run_of_process(True).affiliation("job", 0, "new")
     assert told == m.Affiliation(key, "3", this_process(), None, "new", is_fresh=True)
-    copied = DatasetRun(key, "family", this_process(), origin="parent").affiliation(0, "new")
-    assert copied == m.Affiliation(key, "3", this_process(), None, "new")
+
+
+def test_a_copy_says_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy in another process tells the process that made the dataset, and each copy
+    on its way with its age.
+    """
+    made = run_of_process(True)
+    monkeypatch.setattr(runs, "_process", (os.getpid(), "parent"))
+    monkeypatch.setattr(runs, "_forked_at", time.time() - 10.0)
+    monkeypatch.setattr(runs, "this_process", lambda: "child")
+    content = made.pickled()
+    monkeypatch.setattr(runs, "this_process", lambda: "grandchild")
+    told = content.unpickled().affiliation("job", 0, "share")
+    assert (told.process, told.is_fresh) == (made.maker, False)
+    forked, pickled = told.copies
+    assert (forked.name[:6], pickled.name[:11]) == ("child:", "grandchild:")
+    assert 10.0 <= forked.age < 20.0 > pickled.age >= 0.0
+
+
+def test_a_dataset_that_comes_back_is_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dataset that a child process sends back to the process that made it is read as
+    if it had never left.
+    """
+    made = run_of_process(True)
+    content = made.pickled()
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "this_process", lambda: "child")
+        content = content.unpickled().pickled()
+    assert not content.unpickled().is_copy
+    assert content.unpickled().affiliation("job", 0, "share").copies == ()
 
 
 def test_a_worker_of_a_data_loader_names_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,10 +220,33 @@ def test_a_worker_of_a_data_loader_names_its_owner(monkeypatch: pytest.MonkeyPat
         SimpleNamespace(get_worker_info=lambda: worker),  # type: ignore[arg-type]
     )
     part = m.ReadingPass(seed=700, turn=4, worker=2, process=this_process())
-    forked = DatasetRun("key", "family", holder="the owner")
-    assert forked.affiliation(4, "share") == m.Affiliation("key", "", "the owner", part)
-    spawned = DatasetRun("key", "family", holder=this_process(), origin="the owner")
-    assert spawned.affiliation(4, "share") == m.Affiliation("key", "", "the owner", part)
+    forked = DatasetRun("key", "family", "the owner")
+    told = m.Affiliation("key", "", "the owner", part)
+    assert forked.affiliation("job", 4, "share") == told
+    spawned = DatasetRun("key", "family", "the owner", pickled_at=1.0).unpickled()
+    assert spawned.affiliation("job", 4, "share") == told
+
+
+def test_a_worker_of_a_data_loader_counts_the_datasets_that_it_makes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker of a data loader that makes its dataset anew for each epoch begins
+    another pass with each of the same job.
+    """
+    monkeypatch.setitem(
+        sys.modules,
+        "torch.utils.data",
+        SimpleNamespace(get_worker_info=lambda: SimpleNamespace(id=0, seed=7)),  # type: ignore[arg-type]
+    )
+    key = secrets.token_hex(8)
+    turns = [
+        part.turn
+        for job in ("a", "a", "b", "a")
+        for part in [DatasetRun(key, "family", this_process()).affiliation(job, 0, "share")]
+        for part in [part.reading_pass]
+        if part is not None
+    ]
+    assert turns == [0, 1, 0, 2]
 
 
 # --- copies of dataset objects
@@ -217,7 +270,7 @@ def test_a_copy_in_a_child_reads_the_same_job(
     monkeypatch.setattr(runs, "_process", (os.getpid(), "child"))
     other = pickle.loads(content)
     assert (other.anonymous, other.repetitions.begun) == (dataset.anonymous, 1)
-    assert (other.run.is_copy, other.run.origin, other.run.holder) == (True, parent, "child")
+    assert (other.run.is_copy, other.run.maker, other.run.holder) == (True, parent, "child")
 
 
 def test_a_copy_in_another_program_has_its_own_job(

@@ -98,10 +98,10 @@ class DataServiceDataset(Node):
         made, counted = next(moments), Repetitions(state["repetitions"])
         if run.is_shipped and is_named:
             # Tasks come and go, and read what is left, so an empty repetition is right.
-            run, made = replace(run, holder=this_process()), -1
-        elif run.family == family() and run.origin != this_process() and not run.is_shipped:
+            run, made = run.unpickled(), -1
+        elif run.family == family() and run.holder != this_process() and not run.is_shipped:
             # A child of the process that pickled this object reads the same job.
-            run = replace(run, holder=this_process())
+            run, made = run.unpickled(), -1
         else:
             run, counted = run_of_process(is_named), Repetitions()
             state = state | {"anonymous": f"anonymous_{secrets.token_hex(8)}"}
@@ -165,8 +165,8 @@ class DataServiceDataset(Node):
         """Return the profile with which to read the next repetition."""
         options, cache = self.options, self.options.cross_trainer_cache
         number, turn = self.repetitions.begin()
-        affiliation = self.run.affiliation(turn, options.on_existing)
         name = options.job_name or self.anonymous
+        affiliation = self.run.affiliation(name, turn, options.on_existing)
         service = parse_service(options.service)
         job = m.JobParameters(
             name=name,

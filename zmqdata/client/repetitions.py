@@ -52,9 +52,9 @@ class Repetitions:
         Returns:
             Number of the iterator, and its number among those of this process alone.
         """
+        if self._process != os.getpid():  # a fork may have copied the lock while it was held
+            self._lock, self._process, self._turns = threading.Lock(), os.getpid(), 0
         with self._lock:
-            if self._process != os.getpid():
-                self._process, self._turns = os.getpid(), 0
             self.begun += 1
             self._turns += 1
             return self.begun - 1, self._turns - 1

@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import multiprocessing
 import os
 import platform
 import secrets
 import sys
+import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zmqdata import messages as m
@@ -40,6 +43,8 @@ their count. The count alone says nothing: it is set in the shell of ``salloc``,
 """
 
 _process = (0, "")
+_forked_at = 0.0
+_turns: defaultdict[tuple[str, str], Iterator[int]] = defaultdict(itertools.count)
 _ships: ContextVar[bool] = ContextVar("ships", default=False)
 
 
@@ -54,6 +59,16 @@ def shipping() -> Iterator[None]:
         yield
     finally:
         _ships.reset(token)
+
+
+def _note_fork() -> None:
+    global _forked_at
+    _forked_at = time.time()
+    _turns.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 def this_process() -> str:
@@ -75,55 +90,101 @@ def family() -> str:
 
 
 @dataclass(frozen=True)
+class HeldCopy:
+    """A copy of a dataset object in another process than the one that made it."""
+
+    process: str
+    """The process that holds the copy."""
+    name: str
+    """Name of the copy, which no other copy has."""
+    made: float
+    """When the object was pickled, or the process was forked: seconds since 1970."""
+
+
+@dataclass(frozen=True)
 class DatasetRun:
-    """The run to which a dataset object belongs."""
+    """The run to which a dataset object belongs, and where the object comes from."""
 
     key: str
     """Key of the run."""
     family: str
     """Family of the process that created the object."""
-    holder: str
-    """The process that created the object, or unpickled it."""
-    origin: str = ""
-    """The process that pickled the object; empty if none did."""
+    maker: str
+    """The process that created the object."""
+    copies: tuple[HeldCopy, ...] = ()
+    """The copies through which the object came here, the oldest first."""
+    pickled_at: float = 0.0
+    """When the object was pickled, if it was not unpickled yet: seconds since 1970."""
     is_shipped: bool = False
     """True if the object is part of a pipeline that workers run."""
+    token: str = field(default_factory=lambda: secrets.token_hex(4))
+    """Tells this object from others in the process."""
 
     def pickled(self) -> DatasetRun:
         """Return the run of a copy that is pickled now."""
+        here = self._here()
         if _ships.get():
-            return DatasetRun(self.key, self.family, "", is_shipped=True)
-        return replace(self, origin=this_process())
+            # Equal in each run of the program, so that workers know the pipeline again.
+            return DatasetRun(here.key, here.family, "", is_shipped=True, token="")
+        return replace(here, pickled_at=time.time())
 
-    def affiliation(self, turn: int, on_existing: str) -> m.Affiliation:
+    def unpickled(self) -> DatasetRun:
+        """Return the run of a copy that was unpickled in this process."""
+        if self.is_shipped:
+            return replace(self, maker=this_process())
+        return replace(self, token=secrets.token_hex(4))._copied(self.pickled_at)
+
+    def _here(self) -> DatasetRun:
+        """Return the run of this object in this process, which may be a forked child of
+        the one that held it.
+        """
+        return self if self.holder == this_process() else self._copied(_forked_at)
+
+    def _copied(self, made: float) -> DatasetRun:
+        process = this_process()
+        if process == self.maker:  # it has come back
+            return replace(self, copies=(), pickled_at=0.0)
+        before = itertools.takewhile(lambda one: one.process != process, self.copies)
+        copy = HeldCopy(process, f"{process}:{self.token}", made)
+        return replace(self, copies=(*before, copy), pickled_at=0.0)
+
+    def affiliation(self, job: str, turn: int, on_existing: str) -> m.Affiliation:
         """Return what an iterator in this process tells the dispatcher.
 
         Args:
+            job: name of the job.
             turn: number of iterators that this process has made of the object before.
             on_existing: what happens if the name of the job is in use.
         """
-        process, part = this_process(), None
+        process, copies, part = self.maker, self._here().copies, None
         loader = _loader_worker()
         if loader is not None:
             worker, seed = loader
-            part = m.ReadingPass(seed=seed, turn=turn, worker=worker, process=process)
-            if self.is_copy:
-                process = self.holder if self.holder != process else self.origin
-            else:  # made in the worker: the data loader belongs to its parent
-                process = f"{platform.node()}:{os.getppid()}"
+            if copies:  # the data loader belongs to the process that gave it the object
+                copies = copies[:-1]
+            else:
+                process, turn = f"{platform.node()}:{os.getppid()}", next(_turns[self.key, job])
+            part = m.ReadingPass(seed=seed, turn=turn, worker=worker, process=this_process())
+        now = time.time()
         return m.Affiliation(
             run=self.key,
             member=rank(),
             process=process,
+            copies=tuple(m.DatasetCopy(one.name, max(0.0, now - one.made)) for one in copies),
             reading_pass=part,
             is_fresh=self.key.startswith("process:") and not self.is_copy,
             on_existing=on_existing,
         )
 
     @property
+    def holder(self) -> str:
+        """The process that holds the object, or a forked parent of it."""
+        return self.copies[-1].process if self.copies else self.maker
+
+    @property
     def is_copy(self) -> bool:
         """True if the object was created in another process, which may read it too."""
-        return bool(self.origin) or self.holder != this_process()
+        return bool(self._here().copies)
 
 
 def run_of_process(is_named: bool) -> DatasetRun:

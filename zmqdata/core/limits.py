@@ -36,6 +36,8 @@ MOST_CHECKPOINT_BYTES = 12 << 20
 """Bytes of the state from which a job resumes."""
 MOST_LOADER_WORKERS = 4_096
 """Workers of one data loader."""
+MOST_COPIES = 16
+"""Processes through which a copy of a dataset has come to its reader."""
 MOST_UPLOADS = 10_000
 """Parts of pipelines that clients are sending."""
 MOST_CHARACTERS = 1_000

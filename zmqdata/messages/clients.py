@@ -182,6 +182,8 @@ class CloseIteration(Message, frozen=True):
     """The steps that a numbered consumer has taken."""
     repeats: Number = 0
     """Number of elements that came again and were dropped."""
+    at_end: bool = False
+    """True if the client has read its iteration to the end."""
 
 
 class StartSave(Message, frozen=True):

@@ -185,6 +185,17 @@ class ReadingPass(Discreet, frozen=True):
     """The worker's process."""
 
 
+class DatasetCopy(Discreet, frozen=True):
+    """A copy of a dataset object in another process, such as a child process or a task
+    of a pool.
+    """
+
+    name: str
+    """Name of the copy, which no other copy has."""
+    age: float
+    """Seconds since the copy was made."""
+
+
 class Affiliation(Discreet, frozen=True):
     """The run to which a client belongs, and its place there."""
 
@@ -195,7 +206,7 @@ class Affiliation(Discreet, frozen=True):
     member: str = ""
     """Rank of the training process, or empty if it is unknown."""
     process: str = ""
-    """The training process. Workers of a data loader name the process that owns it."""
+    """The process that made the dataset object."""
     reading_pass: ReadingPass | None = None
     """The pass of a data loader's workers, or None outside of them."""
     on_existing: str = "share"
@@ -206,6 +217,11 @@ class Affiliation(Discreet, frozen=True):
     """True if the client's dataset was made in its own process, and nothing but its
     family says to which run that belongs. If all others of the run have ended, such a
     process begins a training of its own.
+    """
+    copies: tuple[DatasetCopy, ...] = ()
+    """The copy of that object that the client reads. If that is a copy of another copy,
+    the first copy comes first. Workers of a data loader name the copy that the data
+    loader has.
     """
 
 

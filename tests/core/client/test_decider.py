@@ -599,7 +599,7 @@ def test_the_end_comes_when_everything_was_taken() -> None:
     reader.take(0, 2, size=20)
     assert reader.sent(e.Finish) == e.Finish()
     assert reader.sent(m.CloseLink) == m.CloseLink("me-1")
-    assert reader.sent(m.CloseIteration) == m.CloseIteration("me", 1, {1: ((0, 2),)})
+    assert reader.sent(m.CloseIteration) == m.CloseIteration("me", 1, {1: ((0, 2),)}, at_end=True)
 
 
 def test_no_end_before_the_list_is_closed() -> None:

@@ -39,7 +39,7 @@ def test_it_is_repeated_until_it_is_heard() -> None:
     leaving = Leaving()
     leaving.hand_out()
     leaving.goodbye.heard(m.IterationClosed("me"))
-    leaving.goodbye.begin(1.0)
+    leaving.goodbye.begin(1.0, at_end=False)
     leaving.goodbye.tick(1.0 + REPEAT / 2)
     leaving.goodbye.heard(m.IterationClosed("somebody else"))
     leaving.goodbye.tick(1.0 + REPEAT)
@@ -78,7 +78,7 @@ def test_a_report_that_others_depend_on_has_more_time() -> None:
         leaving = Leaving(counts, patience)
         if reports:
             leaving.hand_out()
-        leaving.goodbye.begin(0.0)
+        leaving.goodbye.begin(0.0, at_end=False)
         leaving.goodbye.close(1.0)
         leaving.goodbye.tick(longest + 0.9)
         assert not leaving.goodbye.is_over

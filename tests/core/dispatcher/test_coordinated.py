@@ -263,7 +263,25 @@ def test_a_consumer_that_was_silent_for_too_long_gives_way() -> None:
         desk.wait(1.0)
         desk.hear("w0", m.WorkerHeartbeat("w0", (), ()))
     desk.open("m", 0)
+    desk.wait(1.5)
+    desk.open("m", 0)
     assert desk.sent(m.IterationOpened).client == "m"
+
+
+def test_a_consumer_that_comes_back_with_the_dispatcher_keeps_its_place() -> None:
+    """A consumer without a connection keeps its place if it speaks within 1.5 s of the
+    request of another client.
+    """
+    desk = started()
+    desk.feed(e.Unreachable("l"))
+    desk.now += 5.0
+    desk.open("m", 1)
+    desk.now += 1.0
+    desk.beat("l")
+    desk.now += 1.0
+    desk.open("m", 1)
+    assert desk.all_of(m.IterationOpened) == []
+    assert desk.sent(m.RequestRefused).error == "FailedPreconditionError"
 
 
 def test_an_only_consumer_that_workers_hear_keeps_its_place() -> None:
@@ -284,7 +302,7 @@ def test_an_only_consumer_that_workers_hear_keeps_its_place() -> None:
     for _ in range(4):
         desk.wait(1.0)
         desk.hear("w0", m.WorkerHeartbeat("w0", (), ()))
-    desk.open("m", 0)
+        desk.open("m", 0)
     assert desk.sent(m.IterationOpened).client == "m"
 
 

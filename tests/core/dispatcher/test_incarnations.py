@@ -202,10 +202,13 @@ def test_a_job_whose_readers_are_gone_makes_way() -> None:
     desk.hear("k", m.OpenIteration("k", JOB, 0))
     desk.bring("new")
     desk.feed(e.Unreachable("k"))
+    desk.bring("new")
     desk.wait(2.0)
     desk.bring("new")
     assert desk.sent(m.IterationOpened).iteration == 2001
     desk.hear("new", m.CloseIteration("new", 0, {}))
+    desk.bring("third")
+    desk.wait(2.0)
     desk.bring("third")
     assert desk.sent(m.IterationOpened).iteration == 2002
     desk.hear("third", m.CloseIteration("third", 0, {}))

@@ -11,6 +11,7 @@ from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherPolicy, DispatcherTimes
+from zmqdata.core.dispatcher.lease import GRACE
 from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.splits import IndexSplits
@@ -69,6 +70,9 @@ class Desk(Transcript):
         if found is None and self.all_of(m.OpenAwaited):
             for client in sorted(self.core.state.client_iteration.keys() - self.lost):
                 self.speak(client)
+            found = self.open(*args, **options)
+        if found is None:
+            self.now += GRACE
             found = self.open(*args, **options)
         assert found is not None
         return found

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.checkpoint import Standing
@@ -178,6 +180,7 @@ class ClientCore:
         self._began: float | None = None
         self._asked: float | None = None
         self._given_up: tuple[float, str] | None = None
+        self._has_ended = False
         self.ending = ReadingEnd(client, self._speak, self.reading, self.notices)
         counts = not profile.job.anonymous
         self.goodbye = Goodbye(client, self.reading, profile.dispatcher_timeout, counts, self._do)
@@ -287,6 +290,7 @@ class ClientCore:
         if self._began is None:
             self._began = now
         if not self.opened or self.standing.is_behind:
+            affiliation = _aged(who.affiliation, now - self._began)
             # A client that rejoins continues in the iteration that its checkpoint has
             # begun.
             resume = who.resume if self._iteration is None else b""
@@ -301,7 +305,7 @@ class ClientCore:
                     resume=resume,
                     step=self._step,
                     former=self._former,
-                    affiliation=who.affiliation,
+                    affiliation=affiliation,
                 )
             )
         if not self.opened:
@@ -518,6 +522,7 @@ class ClientCore:
         )
         if not is_owed or self.ending.has_come(now, self.lease):
             self.notices.tell_left_out()
+            self._has_ended = True
             self._finish("", "", now)
 
     def _finish(self, error: str, text: str, now: float, failure: bytes = b"") -> None:
@@ -551,7 +556,13 @@ class ClientCore:
         if self._asked is None:
             self.goodbye.omit()
         else:
-            self.goodbye.begin(now)
+            self.goodbye.begin(now, at_end=self._has_ended and not self.reading.waiting)
+
+
+def _aged(affiliation: m.Affiliation, seconds: float) -> m.Affiliation:
+    """Return the affiliation of a client so many seconds later."""
+    copies = [structs.replace(copy, age=copy.age + seconds) for copy in affiliation.copies]
+    return structs.replace(affiliation, copies=tuple(copies)) if copies else affiliation
 
 
 def _taking_more(address: str, breach: str) -> str:

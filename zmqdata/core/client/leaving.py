@@ -59,6 +59,7 @@ class Goodbye:
         self._longest = max(PATIENCE, min(LAST_REPORT, patience)) if counts else PATIENCE
         self._do = do
         self._said = 0.0
+        self._is_at_end = False
 
     def close(self, now: float) -> None:
         """Record that the user has closed the iterator."""
@@ -66,9 +67,14 @@ class Goodbye:
         if self.is_over:
             self._do(e.Closed())
 
-    def begin(self, now: float) -> None:
-        """Leave with a goodbye."""
-        self.has_begun = True
+    def begin(self, now: float, at_end: bool) -> None:
+        """Leave with a goodbye.
+
+        Args:
+            now: present time.
+            at_end: True if the training loop has read everything.
+        """
+        self.has_begun, self._is_at_end = True, at_end
         self._say(now)
 
     def omit(self) -> None:
@@ -106,7 +112,8 @@ class Goodbye:
     def _say(self, now: float) -> None:
         self._said = now
         report, delivered, steps = self._reading.next_report()
-        goodbye = m.CloseIteration(self._client, report, delivered, steps, self._reading.repeats)
+        repeats = self._reading.repeats
+        goodbye = m.CloseIteration(self._client, report, delivered, steps, repeats, self._is_at_end)
         self._do(e.Send(e.DISPATCHER, goodbye))
 
 

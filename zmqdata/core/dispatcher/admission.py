@@ -15,6 +15,7 @@ from zmqdata.core.job_rules import ON_POISON, changed_content, effective_target,
 from zmqdata.core.limits import (
     MOST_CLIENTS,
     MOST_CONSUMERS,
+    MOST_COPIES,
     MOST_JOBS,
     MOST_LOADER_WORKERS,
     MOST_TASKS,
@@ -75,7 +76,7 @@ class Admission:
             or found
             or self._of_repetition(ask)
             or self._of_workers(ask)
-            or self._of_loader(ask)
+            or self._of_copies(ask)
         )
 
     def _bound(self, ask: m.OpenIteration) -> Incarnation | None:
@@ -116,6 +117,7 @@ class Admission:
             "member": ask.affiliation.member,
             "process": ask.affiliation.process,
             "worker": "" if part is None else part.process,
+            "copy": max((one.name for one in ask.affiliation.copies), key=len, default=""),
         } | structs.asdict(ask.job)
         return too_long(
             {f"name of a {key}": text for key, text in given.items() if isinstance(text, str)}
@@ -264,8 +266,14 @@ class Admission:
             )
         return None
 
-    def _of_loader(self, ask: m.OpenIteration) -> Objection | None:
-        part = ask.affiliation.reading_pass
+    def _of_copies(self, ask: m.OpenIteration) -> Objection | None:
+        part, copies = ask.affiliation.reading_pass, len(ask.affiliation.copies)
+        if copies > MOST_COPIES:
+            return (
+                ResourceExhaustedError,
+                f"A dataset may be copied from process to process {MOST_COPIES} times; this is "
+                f"copy {copies}. Make the dataset again in the process that reads.",
+            )
         if part is None or part.worker < MOST_LOADER_WORKERS:
             return None
         return (

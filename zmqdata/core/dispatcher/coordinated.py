@@ -17,7 +17,7 @@ from zmqdata import updates as u
 from zmqdata.core.dispatcher.admission import Objection
 from zmqdata.core.dispatcher.events import Peer
 from zmqdata.core.dispatcher.hosting import Hosting
-from zmqdata.core.dispatcher.lease import Leases
+from zmqdata.core.dispatcher.lease import Presence
 from zmqdata.core.dispatcher.liveness import Roster
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration
@@ -40,9 +40,7 @@ class Coordination:
         hosting: tells clients what has changed.
         clients: the living clients.
         absent: the clients that have been silent for too long.
-        leases: knows which clients read on without the dispatcher.
-        grace: seconds without a connection after which a consumer gives way to its
-            successor.
+        presence: finds out which consumers are alive.
     """
 
     def __init__(
@@ -51,18 +49,15 @@ class Coordination:
         hosting: Hosting,
         clients: Roster,
         absent: Collection[str],
-        leases: Leases,
-        grace: float = 1.5,
+        presence: Presence,
     ) -> None:
         self.out = out
         self.hosting = hosting
         self.clients = clients
         self.absent = absent
-        self.leases = leases
-        self.grace = grace
+        self.presence = presence
         self._moved: dict[int, tuple[int, float]] = {}
         self._missing_since: dict[int, float] = {}
-        self._successors: dict[str, float] = {}
 
     # --- who is which consumer
 
@@ -83,21 +78,10 @@ class Coordination:
         answered when the result is known. The only consumer may be unreachable for the
         dispatcher and still read on, because workers hear it.
         """
-        member = self.clients.members.get(holder)
-        unreachable = None if member is None else member.unreachable
-        lost = holder in self.absent or (
-            unreachable is not None and now - unreachable >= self.grace
-        )
-        if member is None or (lost and not self.leases.is_vouched_for(member, now)):
-            self._successors.pop(ask.client, None)
-            return True
-        since = self._successors.setdefault(ask.client, now)
-        if self.leases.has_given_sign(member, since, now):
-            del self._successors[ask.client]
+        lives = self.presence.is_any_alive([holder], ask.client, now)
+        if lives:
             self.out.refuse(peer, ask.client, FailedPreconditionError, _taken(ask, iteration))
-        else:
-            self.out.send(member.peer, m.Probe())
-        return False
+        return lives is False
 
     def objection(self, ask: m.OpenIteration, iteration: Iteration) -> Objection | None:
         """Return the reason why a consumer that was given up may not continue: another

@@ -18,11 +18,10 @@ from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.datasets import Datasets
-from zmqdata.core.dispatcher.heartbeats import Beats
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.jobs import Jobs
 from zmqdata.core.dispatcher.lineage import StateKeeping
-from zmqdata.core.dispatcher.liveness import Roster
+from zmqdata.core.dispatcher.liveness import Beats, Roster
 from zmqdata.core.dispatcher.placement import MOST_STREAMS, Placement, WorkerFacts
 from zmqdata.core.dispatcher.poison import Deaths
 from zmqdata.core.dispatcher.saving import Saves

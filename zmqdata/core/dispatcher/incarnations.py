@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.checkpoints import joined, read_checkpoint
 from zmqdata.core.dispatcher.events import Peer
-from zmqdata.core.dispatcher.runs import Runs
+from zmqdata.core.dispatcher.lease import Presence
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.limits import MOST_WAITING_BYTES
 from zmqdata.errors import (
@@ -126,16 +126,16 @@ class Incarnations:
 
     Args:
         out: state and commands.
-        runs: knows which readers are alive.
+        presence: finds out which readers are alive.
 
     Attributes:
         gatherings: the parts of each job that have arrived, by job name and key of the
             run.
     """
 
-    def __init__(self, out: Outbox, runs: Runs) -> None:
+    def __init__(self, out: Outbox, presence: Presence) -> None:
         self.out = out
-        self.runs = runs
+        self.presence = presence
         self.gatherings: dict[tuple[str, str], Gathering] = {}
         self._refused: dict[
             str, tuple[float, type[DataServiceError], str]
@@ -166,7 +166,7 @@ class Incarnations:
         key = _key_of(ask)
         gathering = self.gatherings[key]
         readers = self._readers(gathering, key)
-        lives = self.runs.is_any_alive(readers, ask.client, now)
+        lives = self.presence.is_any_alive(readers, ask.client, now)
         if lives and self._has_waited(gathering, now):
             self._refuse_all(key, FailedPreconditionError(_occupied(ask.job.name)), now)
             return None

@@ -19,7 +19,7 @@ from zmqdata.core.dispatcher.detours import Detours
 from zmqdata.core.dispatcher.events import Peer
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.incarnations import Gathering, Incarnations
-from zmqdata.core.dispatcher.lease import Leases
+from zmqdata.core.dispatcher.lease import Leases, Presence
 from zmqdata.core.dispatcher.leaving import Departures
 from zmqdata.core.dispatcher.liveness import Member, Roster
 from zmqdata.core.dispatcher.resuming import Beginning, incarnation_of
@@ -89,12 +89,13 @@ class Jobs:
         self.leases = Leases(client_timeout)
         self.collected: deque[CollectedIteration] = deque(maxlen=COLLECTED_KEPT)
         self.absent: set[str] = set()
-        self.coordination = Coordination(out, hosting, clients, self.absent, self.leases)
+        presence = Presence(out, clients, self.absent, self.leases)
+        self.coordination = Coordination(out, hosting, clients, self.absent, presence)
         hosting.lists.plan = self.coordination.plan
         self.detours = Detours(out, hosting)
         self.departures = Departures(out, clients)
-        self.runs = Runs(out, clients, self.absent, self.leases, hosting.placement)
-        self.incarnations = Incarnations(out, self.runs)
+        self.runs = Runs(out, presence, hosting.placement)
+        self.incarnations = Incarnations(out, presence)
         self.unused_since: dict[int, float] = {}
 
     def resume(self, now: float, client_timeout: float) -> None:
@@ -239,7 +240,7 @@ class Jobs:
         """Begin an incarnation for all readers at once that have brought a state, and
         bind their runs.
         """
-        state, name = self.out.state, gathering.job.name
+        state = self.out.state
         number = state.next_iteration
         checkpoints = [offer.checkpoint for offer in gathering.offers.values()]
         try:
@@ -262,15 +263,7 @@ class Jobs:
         iteration = state.iterations[number]
         for offer in gathering.present:
             self.clients.heard(offer.ask.client, offer.peer, now)
-            base = iteration.repetition - offer.ask.repetition
-            binds = (name, offer.ask.affiliation.run) not in state.bindings or (
-                state.bindings[name, offer.ask.affiliation.run].incarnation != iteration.incarnation
-            )
-            who = offer.ask.affiliation
-            place = ReadingPlace(
-                "loaded", None, base, offer.ask.repetition, who.member or who.process, binds
-            )
-            self.runs.bind(offer.ask, place, iteration.incarnation)
+            self.runs.bind_loaded(offer.ask, iteration)
             self.runs.open(offer.ask, iteration, "loaded")
         self._seat(iteration, now)
         for offer in gathering.present:
@@ -391,6 +384,7 @@ class Jobs:
         if iteration is not None:
             self.count(iteration, goodbye.client, goodbye.delivered, goodbye.repeats)
             self.coordination.take(iteration, goodbye.client, goodbye.steps, 0, now)
+            self.runs.copies.left(goodbye.client, goodbye.at_end, now)
             self._forget(goodbye.client, iteration, now)
         else:
             self.incarnations.leave(goodbye.client)
@@ -400,13 +394,14 @@ class Jobs:
         self.absent.discard(client)
         self.leases.forget(client)
         self.clients.remove(client)
+        self.runs.copies.gone(client)
         self.departures.forget(client, iteration)
         self.hosting.forget_client(client, iteration)
         self.hosting.lists.tell(iteration)
         incarnation = self.out.state.incarnations[iteration.incarnation]
         if not incarnation.is_read:
             self.unused_since[incarnation.number] = last_sign
-            if iteration.job.anonymous:
+            if iteration.job.anonymous and not self.runs.has_copies(incarnation):
                 self._collect(incarnation)
 
     # --- time

@@ -1,5 +1,5 @@
-"""The dispatcher's side of clients' leases: the lease that a client is granted, and
-when it is over. ``core.client.lease`` has the clients' side.
+"""The dispatcher's side of clients' leases: the lease that a client is granted, when it
+is over, and which clients are alive. ``core.client.lease`` has the clients' side.
 
 Nothing here is durable: a restarted dispatcher gives no client up before one time-out
 has passed.
@@ -9,9 +9,12 @@ Decision 0017; protocol 3.6 to 3.8.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Collection, Iterable
 
+from zmqdata import messages as m
 from zmqdata.core.dispatcher.liveness import Hearing, Member, Roster
+from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.core.job_rules import outlives_host
 from zmqdata.messages import ClientHeartbeat, Lease, WorkerHeartbeat
@@ -27,6 +30,10 @@ LONGEST_PAUSE = 60.0
 knowledge of clients that a worker hears is at most this old, or twice as old if a
 heartbeat is lost.
 """
+GRACE = 1.5
+"""Seconds without a connection after which a client counts as gone."""
+ASKED_KEPT = 60.0
+"""Seconds for which the time of a client's first request is remembered."""
 UNDER_WAY = 2.0
 """Seconds for which a worker's heartbeat may be in flight. The clients it has heard
 seem to be heard that much later.
@@ -153,3 +160,55 @@ class Leases:
     def forget_iteration(self, iteration: int) -> None:
         """Forget an iteration that no client reads any more."""
         self._hearing.pop(iteration, None)
+
+
+class Presence:
+    """Finds out which readers are alive, on behalf of a client that would read in their
+    place or with them.
+
+    Args:
+        out: sends the probes.
+        clients: the living clients.
+        absent: the clients that have been silent for too long.
+        leases: knows which clients read on without the dispatcher.
+    """
+
+    def __init__(
+        self, out: Outbox, clients: Roster, absent: Collection[str], leases: Leases
+    ) -> None:
+        self.out = out
+        self.clients = clients
+        self.absent = absent
+        self.leases = leases
+        self._asked: dict[str, float] = {}
+
+    def is_any_alive(self, readers: Iterable[str], asker: str, now: float) -> bool | None:
+        """Return True if any of these clients has given a sign since another asked,
+        False if all are gone, and None while neither is known. Silent clients are
+        probed.
+
+        A client is gone if it has had no connection for a while, or was silent for the
+        client time-out, and no worker vouches for it. The while begins when the other
+        asks: it may be the first that comes back after the dispatcher was cut off.
+        """
+        since = self._asked.setdefault(asker, now)
+        verdict: bool | None = False
+        for name in readers:
+            member = self.clients.members.get(name)
+            if member is None:
+                continue
+            lost = -math.inf if name in self.absent else member.unreachable
+            is_lost = lost is not None and now - max(since, lost) >= GRACE
+            if is_lost and not self.leases.is_vouched_for(member, now):
+                continue
+            if self.leases.has_given_sign(member, since, now):
+                return True
+            verdict = None
+            self.out.send(member.peer, m.Probe())
+        return verdict
+
+    def tick(self, now: float) -> None:
+        """Forget clients that no longer ask."""
+        self._asked = {
+            client: since for client, since in self._asked.items() if now - since < ASKED_KEPT
+        }

@@ -12,28 +12,24 @@ Decision 0033; protocol 3.13 to 3.16.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core.dispatcher.lease import Leases
-from zmqdata.core.dispatcher.liveness import Roster
+from zmqdata.core.dispatcher.copies import Copies, CopiesPass
+from zmqdata.core.dispatcher.lease import Presence
 from zmqdata.core.dispatcher.placement import Placement
 from zmqdata.core.dispatcher.state.outbox import Outbox, derived
-from zmqdata.core.dispatcher.state.runs import Binding, Incarnation, RunMember
+from zmqdata.core.dispatcher.state.runs import Binding, Incarnation, RunMember, told
 from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.core.job_rules import ON_EXISTING, is_static
 from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
 
-GRACE = 1.5
-"""Seconds without a connection after which a reader counts as gone."""
 BINDINGS_KEPT = 10_000
 """Number of bindings beyond which the oldest of a run that reads nothing is
 forgotten.
 """
-ASKED_KEPT = 60.0
-"""Seconds for which the time of a client's first request is remembered."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +42,14 @@ class ReadingPlace:
     """The incarnation, or None if it is to begin."""
     base: int
     """The repetition that the first pass of its member reads."""
-    number: int
-    """Number of its pass among those of its member."""
-    member: str
-    """Name of its member: a rank, or a process."""
+    repetition: int
+    """The repetition that the client reads."""
+    members: dict[str, RunMember]
+    """What is known of its member from now on, and of the copies that it reads."""
+    reading_pass: u.PassUpdate | None = None
+    """The pass of a data loader to which the client belongs."""
     binds: bool = False
     """True if its run is not bound to the incarnation yet."""
-
-    @property
-    def repetition(self) -> int:
-        """The repetition that the client reads."""
-        return max(0, self.base + self.number)
 
 
 class Runs:
@@ -64,26 +57,15 @@ class Runs:
 
     Args:
         out: state and commands.
-        clients: the living clients.
-        absent: the clients that have been silent for too long.
-        leases: knows which clients read on without the dispatcher.
+        presence: finds out which readers are alive.
         placement: the workers, whose configured order numbers the static shards.
     """
 
-    def __init__(
-        self,
-        out: Outbox,
-        clients: Roster,
-        absent: Collection[str],
-        leases: Leases,
-        placement: Placement,
-    ) -> None:
+    def __init__(self, out: Outbox, presence: Presence, placement: Placement) -> None:
         self.out = out
-        self.clients = clients
-        self.absent = absent
-        self.leases = leases
+        self.presence = presence
         self.placement = placement
-        self._asked: dict[str, float] = {}
+        self.copies = Copies()
         self._begun: dict[int, float] = {}
 
     def find(self, ask: m.OpenIteration, now: float) -> ReadingPlace | str:
@@ -100,41 +82,34 @@ class Runs:
                 f"on_existing must be one of {', '.join(ON_EXISTING)}, got {who.on_existing!r}."
             )
         binding = self.out.state.bindings.get((ask.job.name, who.run))
-        found = self._first(ask, now) if binding is None else self._bound(binding, ask, now)
-        if not isinstance(found, str):
-            self._asked.pop(ask.client, None)
-        return found
+        return self._first(ask, now) if binding is None else self._bound(binding, ask, now)
 
     def bind(self, ask: m.OpenIteration, place: ReadingPlace, incarnation: int) -> None:
         """Record that a client reads at this place."""
-        who, name = ask.affiliation, ask.job.name
+        name, run, rule = ask.job.name, ask.affiliation.run, ask.affiliation.on_existing
         state = self.out.state
         if place.binds:
-            self.out.commit(
-                u.BindRunUpdate(name, who.run, incarnation, place.base, who.on_existing)
-            )
-            self._forget_old((name, who.run))
-        members = state.bindings[name, who.run].members
-        member = place.member
-        known = members.get(member)
-        part = _pass_of(None if place.how == "restarted" else known, ask, member)
-        loaded, used = (0, -1) if known is None else (known.loaded, known.used)
-        if place.how == "restarted":
-            loaded, used = 0, -1
-        is_new = part is not None and part.number > used
-        told = u.RunMemberUpdate(
-            name,
-            who.run,
-            member,
-            who.process,
-            base=place.base,
-            used=max(used, place.number),
-            loaded=loaded + is_new,
-        )
-        if known is None or told != _told(name, who.run, member, known):
-            self.out.commit(told)
-        if part is not None:
-            self.out.commit(part)
+            again = (name, run) in state.bindings
+            self.out.commit(u.BindRunUpdate(name, run, incarnation, place.base, rule, again))
+            self._forget_old((name, run))
+        known = state.bindings[name, run].members
+        for member, found in place.members.items():
+            before = known.get(member)
+            update = told(name, run, member, found)
+            if before is None or update != told(name, run, member, before):
+                self.out.commit(update)
+        if place.reading_pass is not None:
+            self.out.commit(place.reading_pass)
+
+    def bind_loaded(self, ask: m.OpenIteration, iteration: Iteration) -> None:
+        """Record that a client reads an iteration that began from states."""
+        name, run = ask.job.name, ask.affiliation.run
+        binding = self.out.state.bindings.get((name, run))
+        is_bound = binding is not None and binding.incarnation == iteration.incarnation
+        known = binding.members if binding is not None and is_bound else {}
+        base = iteration.repetition - _number(ask)
+        place = self._place("loaded", ask, known, _member_of(ask), None, base, 0.0)
+        self.bind(ask, replace(place, binds=not is_bound), iteration.incarnation)
 
     def _forget_old(self, own: tuple[str, str]) -> None:
         """Forget the oldest run that reads nothing, if too many are known."""
@@ -143,23 +118,9 @@ class Runs:
             return
         for job, run in state.bindings:
             incarnation = state.incarnations[state.bindings[job, run].incarnation]
-            if (job, run) != own and not self._clients_of(incarnation, run):
+            if (job, run) != own and not _clients_of(incarnation, run):
                 self.out.commit(u.UnbindRunUpdate(job, run))
                 return
-
-    def _clients_of(self, incarnation: Incarnation, run: str) -> dict[str, str]:
-        """Return the clients of a run at an incarnation, with their processes."""
-        return {
-            client: opening.process
-            for one in incarnation.iterations.values()
-            for client, opening in one.openings.items()
-            if opening.run == run
-        }
-
-    def _others(self, incarnation: Incarnation, ask: m.OpenIteration) -> dict[str, str]:
-        """Return the clients of other processes of a run, with their processes."""
-        found = self._clients_of(incarnation, ask.affiliation.run)
-        return {name: one for name, one in found.items() if one != ask.affiliation.process}
 
     def begin(self, ask: m.OpenIteration, place: ReadingPlace, now: float) -> Iteration:
         """Return the iteration at a place, which begins if nobody has read it. Bind the
@@ -207,6 +168,20 @@ class Runs:
                 shards=beside,
             )
         )
+        where = iteration.incarnation, who.run
+        passes = [CopiesPass(*where, one, iteration.repetition) for one in _owners(ask)]
+        self.copies.opened(ask.client, passes)
+
+    def has_copies(self, incarnation: Incarnation) -> bool:
+        """Return True if copies of the dataset in other processes have read an
+        incarnation, so that others of them may still come.
+        """
+        job, bindings = incarnation.job.name, self.out.state.bindings
+        return any(
+            member.copied >= 0
+            for run in incarnation.runs
+            for member in bindings[job, run].members.values()
+        )
 
     def age(self, iteration: Iteration, now: float) -> float:
         """Return the seconds since an iteration began, as far as this dispatcher
@@ -216,59 +191,57 @@ class Runs:
 
     def tick(self, now: float) -> None:
         """Forget clients that no longer ask, and iterations that were collected."""
-        self._asked = {
-            client: since for client, since in self._asked.items() if now - since < ASKED_KEPT
-        }
+        self.presence.tick(now)
         for number in self._begun.keys() - self.out.state.iterations.keys():
             del self._begun[number]
 
     # --- a run that is bound
 
     def _bound(self, binding: Binding, ask: m.OpenIteration, now: float) -> ReadingPlace | str:
-        who, state = ask.affiliation, self.out.state
-        incarnation = state.incarnations[binding.incarnation]
-        name, known = who.member or who.process, binding.members.get(who.member or who.process)
-        number = _number(None, ask)
+        who, members = ask.affiliation, binding.members
+        incarnation = self.out.state.incarnations[binding.incarnation]
+        name = _member_of(ask)
+        known, others = members.get(name), _others(incarnation, ask)
+        is_restarted = False
         if who.member and (known is None or known.process != who.process):
-            others = self._others(incarnation, ask)
             former = (
                 []
                 if known is None
                 else [client for client, process in others.items() if process == known.process]
             )
-            if former and self.is_any_alive(former, ask.client, now):
+            if former and self.presence.is_any_alive(former, ask.client, now):
                 # A child of the process that has this rank, and not its successor.
                 name = f"{who.member} {who.process}"
-                known = binding.members.get(name)
+                known = members.get(name)
             elif known is not None or others:
-                lives = self.is_any_alive(others, ask.client, now)
+                lives = self.presence.is_any_alive(others, ask.client, now)
                 if lives is None:
                     return _awaited(ask.job.name)
                 if not lives:
                     return self._first(ask, now)
-                if known is not None:
-                    base = incarnation.newest - number
-                    return ReadingPlace("restarted", incarnation, base, number, name)
+                is_restarted = known is not None
         if who.on_existing != binding.on_existing:
             raise InvalidArgumentError(
                 f"Processes of one run disagree about job {ask.job.name}: the first passed "
                 f"on_existing={binding.on_existing!r}, this one {who.on_existing!r}. Pass the "
                 "same value in every process."
             )
-        base = binding.base if known is None else known.base
-        place = ReadingPlace("follows", incarnation, base, _number(known, ask), name)
-        if (
-            who.is_fresh
-            and known is None
-            and incarnation.has_finished(place.repetition)
-            and not self._others(incarnation, ask)
-        ):
+        base = incarnation.newest - _number(ask)
+        if is_restarted:
+            rest = {one: member for one, member in members.items() if one != name}
+            return self._place("restarted", ask, rest, name, incarnation, base, now)
+        has_read_on = binding.is_repeated and known is None and _number(ask) > 0
+        if not has_read_on:  # otherwise its run was bound anew while it was between passes
+            base = binding.base
+        place = self._place("follows", ask, members, name, incarnation, base, now)
+        repetition = place.repetition
+        if who.is_fresh and known is None and incarnation.has_finished(repetition) and not others:
             # A child that begins its own training after all others have ended theirs.
             return self._first(ask, now)
         is_lost = (
-            place.repetition in incarnation.begun
-            and place.repetition not in incarnation.iterations
-            and place.repetition not in incarnation.finished
+            repetition in incarnation.begun
+            and repetition not in incarnation.iterations
+            and repetition not in incarnation.finished
         )
         # Nothing is left of a repetition that was collected while it was read.
         return replace(place, how="begun", incarnation=None, binds=True) if is_lost else place
@@ -277,86 +250,165 @@ class Runs:
 
     def _first(self, ask: m.OpenIteration, now: float) -> ReadingPlace | str:
         job, rule = ask.job, ask.affiliation.on_existing
-        number = _number(None, ask)
-        member = ask.affiliation.member or ask.affiliation.process
-        begins = ReadingPlace("begun", None, 0, number, member, binds=True)
+        number, name = _number(ask), _member_of(ask)
+
+        def place(how: str, incarnation: Incarnation | None, base: int) -> ReadingPlace:
+            found = self._place(how, ask, {}, name, incarnation, base, now)
+            return replace(found, binds=True)
+
         newest = self.out.state.newest_of(job.name)
         if newest is None or (rule == "new" and newest.job.save is None):
-            return begins
-        base = newest.newest - number
-        joins = ReadingPlace("joined", newest, base, number, member, binds=True)
+            return place("begun", None, 0)
         if newest.job.save is not None or newest.job.cache:
             # A save refuses a reader by its parameters. Trainers that share a cache
             # always read the same pass.
-            return replace(joins, base=0)
+            return place("joined", newest, 0)
         if rule == "error":
             raise AlreadyExistsError(_exists(job.name))
         if rule == "share" and job.num_tasks is not None and job.num_consumers == 1:
-            return begins  # a promised order has a single reader
+            return place("begun", None, 0)  # a promised order has a single reader
         readers: Iterable[str] = newest.clients
         num_shards = max(one.num_shards for one in newest.iterations.values())
         shards = self.placement.shards_beside(job, ask.local_workers, num_shards)
         if shards and rule == "share":
             if not newest.shards.intersection(shards):
-                first = newest.begun.ranges[0][0]
-                return replace(joins, how="begun", base=first - number)
+                return place("begun", newest, newest.begun.ranges[0][0] - number)
             readers = [
                 client
                 for one in newest.iterations.values()
                 for client, opening in one.openings.items()
                 if set(opening.shards).intersection(shards)
             ]
-        lives = self.is_any_alive(readers, ask.client, now)
+        lives = self.presence.is_any_alive(readers, ask.client, now)
         if lives is None:
             return _awaited(job.name)
         if rule == "continue":
             if lives:
                 raise FailedPreconditionError(_is_read(job.name))
-            return replace(joins, how="continued")
-        return joins if lives else begins
+            return place("continued", newest, newest.newest - number)
+        if lives:
+            return place("joined", newest, newest.newest - number)
+        return place("begun", None, 0)
 
-    def is_any_alive(self, readers: Iterable[str], asker: str, now: float) -> bool | None:
-        """Return True if any of these clients has given a sign since another asked,
-        False if all are gone, and None while neither is known.
+    # --- which pass it is
 
-        A client is gone if it had no connection for a while, or was silent for the
-        client time-out, and no worker vouches for it.
+    def _place(
+        self,
+        how: str,
+        ask: m.OpenIteration,
+        known: dict[str, RunMember],
+        name: str,
+        incarnation: Incarnation | None,
+        base: int,
+        now: float,
+    ) -> ReadingPlace:
+        """Return the place of a client in an incarnation.
+
+        Args:
+            how: as in ``ReadingPlace``.
+            ask: the client's request.
+            known: the members of its run that are known.
+            name: its member.
+            incarnation: the incarnation, or None if it is to begin.
+            base: the repetition that the first pass of the member reads, if the member
+                is not known.
+            now: the time.
         """
-        since = self._asked.setdefault(asker, now)
-        verdict: bool | None = False
-        for name in readers:
-            member = self.clients.members.get(name)
-            if member is None:
-                continue
-            is_lost = name in self.absent or (
-                member.unreachable is not None and now - member.unreachable >= GRACE
+        who = ask.affiliation
+        line = {name: known.get(name) or RunMember(who.process, base)}
+        for copy in who.copies:
+            owner = line[name]
+            found = known.get(copy.name)
+            if found is None:
+                made = now - max(0.0, copy.age)
+                first = self._pass_after(incarnation, ask, name, owner, made)
+                # Passes of a data loader are counted from 0, iterators from those that
+                # were made before the object was copied.
+                is_loaders = who.reading_pass is not None and copy is who.copies[-1]
+                base = owner.base + first - (0 if is_loaders else ask.repetition)
+                found = RunMember(who.process, base)
+            name, line[copy.name] = copy.name, found
+        reader, part = line[name], _pass_of(line[name], ask, name)
+        if part is None:
+            number = self._pass_after(incarnation, ask, name, reader, now)
+        else:
+            number = part.number
+        repetition = max(0, reader.base + number)
+        owners = _owners(ask, line)
+        is_new = part is not None and number > reader.used
+        members = {
+            one: replace(
+                member,
+                used=max(member.used, repetition - member.base),
+                loaded=member.loaded + (is_new and one == name),
+                copied=max(member.copied, repetition - member.base if one in owners else -1),
             )
-            if is_lost and not self.leases.is_vouched_for(member, now):
-                continue
-            if self.leases.has_given_sign(member, since, now):
-                return True
-            verdict = None
-            self.out.send(member.peer, m.Probe())
-        return verdict
+            for one, member in line.items()
+        }
+        first_base = next(iter(line.values())).base
+        return ReadingPlace(how, incarnation, first_base, repetition, members, part)
+
+    def _pass_after(
+        self,
+        incarnation: Incarnation | None,
+        ask: m.OpenIteration,
+        owner: str,
+        member: RunMember,
+        made: float,
+    ) -> int:
+        """Return the number of the first pass of a member's iterator or copy that its
+        copies had not ended when it was made.
+        """
+        number = ask.repetition + member.loaded
+        while incarnation is not None and number <= member.copied:
+            repetition = member.base + number
+            where = CopiesPass(incarnation.number, ask.affiliation.run, owner, repetition)
+            since = self.copies.over_since(where)
+            if since is None and not incarnation.has_finished(repetition):
+                break  # a former dispatcher let the copies in, which have not ended it
+            if since is not None and since > made:
+                break
+            number += 1
+        return number
 
 
-def _told(job: str, run: str, name: str, member: RunMember) -> u.RunMemberUpdate:
-    return u.RunMemberUpdate(
-        job, run, name, member.process, member.base, member.used, member.loaded
-    )
+def _member_of(ask: m.OpenIteration) -> str:
+    """Return the member that made the dataset object: its rank, or its process."""
+    return ask.affiliation.member or ask.affiliation.process
 
 
-def _number(known: RunMember | None, ask: m.OpenIteration) -> int:
-    """Return the number of a client's pass among those of its member."""
-    part = _pass_of(known, ask)
-    if part is not None:
-        return part.number
-    return ask.repetition + (0 if known is None else known.loaded)
+def _owners(ask: m.OpenIteration, line: Iterable[str] = ()) -> list[str]:
+    """Return the members of which a client reads a copy, or whose data loader it
+    serves.
+    """
+    who = ask.affiliation
+    line = list(line) or [_member_of(ask), *(copy.name for copy in who.copies)]
+    return line if who.reading_pass is not None else line[:-1]
 
 
-def _pass_of(
-    known: RunMember | None, ask: m.OpenIteration, member: str = ""
-) -> u.PassUpdate | None:
+def _clients_of(incarnation: Incarnation, run: str) -> dict[str, str]:
+    """Return the clients of a run at an incarnation, with their processes."""
+    return {
+        client: opening.process
+        for one in incarnation.iterations.values()
+        for client, opening in one.openings.items()
+        if opening.run == run
+    }
+
+
+def _others(incarnation: Incarnation, ask: m.OpenIteration) -> dict[str, str]:
+    """Return the clients of other processes of a run, with their processes."""
+    found = _clients_of(incarnation, ask.affiliation.run)
+    return {name: one for name, one in found.items() if one != ask.affiliation.process}
+
+
+def _number(ask: m.OpenIteration) -> int:
+    """Return the number of a client's pass if its member was not known before."""
+    is_loaded = ask.affiliation.reading_pass is not None and not ask.affiliation.copies
+    return 0 if is_loaded else ask.repetition
+
+
+def _pass_of(known: RunMember, ask: m.OpenIteration, member: str) -> u.PassUpdate | None:
     """Return the pass of a data loader that a client belongs to, with this client; None
     outside of data loaders.
 
@@ -367,8 +419,8 @@ def _pass_of(
     who, part = ask.affiliation, ask.affiliation.reading_pass
     if part is None:
         return None
-    number = 0 if known is None else known.used + 1
-    for one in reversed([] if known is None else known.passes):
+    number = known.used + 1
+    for one in reversed(known.passes):
         if (one.seed, one.turn) == (part.seed, part.turn):
             if one.workers.get(part.worker, part.process) == part.process:
                 number = one.number

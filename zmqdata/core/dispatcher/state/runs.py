@@ -73,10 +73,10 @@ class Incarnation:
 
 @dataclass
 class RunMember:
-    """A process of a run that iterates over datasets."""
+    """A process of a run, or a copy of a dataset there, that is iterated over."""
 
     process: str
-    """The operating system's process."""
+    """The process that made the dataset object."""
     base: int
     """The repetition that its first pass reads."""
     used: int = -1
@@ -85,6 +85,8 @@ class RunMember:
     """The newest passes of its data loaders' workers, oldest first."""
     loaded: int = 0
     """Number of passes of data loaders so far."""
+    copied: int = -1
+    """The highest number of a pass that its copies in other processes have made."""
 
 
 @dataclass
@@ -97,5 +99,16 @@ class Binding:
     """The repetition that the first pass of a member reads."""
     on_existing: str
     """Requested reaction if the name was in use."""
+    is_repeated: bool = False
+    """True if the run was bound before, so that members of it may have read on."""
     members: dict[str, RunMember] = field(default_factory=dict)
-    """Its members by rank, or by process if the rank is unknown."""
+    """Its members by rank, or by process if the rank is unknown, and the copies of
+    their datasets by name.
+    """
+
+
+def told(job: str, run: str, name: str, member: RunMember) -> u.RunMemberUpdate:
+    """Return the update that says all of a member but its passes."""
+    return u.RunMemberUpdate(
+        job, run, name, member.process, member.base, member.used, member.loaded, member.copied
+    )

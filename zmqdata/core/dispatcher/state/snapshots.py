@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zmqdata import updates as u
-from zmqdata.core.dispatcher.state.runs import Binding, Incarnation
+from zmqdata.core.dispatcher.state.runs import Binding, Incarnation, told
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.dispatcher.state.tasks import Iteration, Tally, Task
 
@@ -62,11 +62,11 @@ def _of_incarnation(one: Incarnation) -> Iterator[u.AnyUpdate]:
 
 
 def _of_binding(job: str, run: str, binding: Binding) -> Iterator[u.AnyUpdate]:
-    yield u.BindRunUpdate(job, run, binding.incarnation, binding.base, binding.on_existing)
+    yield u.BindRunUpdate(
+        job, run, binding.incarnation, binding.base, binding.on_existing, binding.is_repeated
+    )
     for name, member in binding.members.items():
-        yield u.RunMemberUpdate(
-            job, run, name, member.process, member.base, member.used, member.loaded
-        )
+        yield told(job, run, name, member)
         yield from member.passes
 
 

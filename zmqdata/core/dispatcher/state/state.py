@@ -118,7 +118,7 @@ class DispatcherState:
 
     def _bind_run(self, update: u.BindRunUpdate) -> None:
         self._unbind(update.job, update.run)
-        binding = Binding(update.incarnation, update.base, update.on_existing)
+        binding = Binding(update.incarnation, update.base, update.on_existing, update.again)
         self.bindings[update.job, update.run] = binding
         self.incarnations[update.incarnation].runs.add(update.run)
 
@@ -134,12 +134,12 @@ class DispatcherState:
 
     def _run_member(self, update: u.RunMemberUpdate) -> None:
         members = self.bindings[update.job, update.run].members
-        if len(members) >= MEMBERS_KEPT and update.member not in members:
-            del members[next(iter(members))]
-        known = members.get(update.member)
+        known = members.pop(update.member, None)
+        if len(members) >= MEMBERS_KEPT:
+            del members[next(iter(members))]  # the one that has not read for longest
         passes = known.passes if known is not None and known.process == update.process else []
         members[update.member] = RunMember(
-            update.process, update.base, update.used, passes, update.loaded
+            update.process, update.base, update.used, passes, update.loaded, update.copied
         )
 
     def _pass(self, update: u.PassUpdate) -> None:

@@ -1,0 +1,103 @@
+"""Passes that copies of a dataset make in other processes: whether a pass was over when
+a copy was made.
+
+A program that gives its dataset to new child processes in each epoch says nothing of
+epochs. A child that was made before its siblings had ended belongs to their pass, even
+if it comes late; a child that was made afterwards begins the next.
+
+Times are not durable. ``Runs`` decides once for each copy, and that is durable.
+
+Decision 0033; protocol 3.15.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+PASSES_TIMED = 10_000
+"""Number of passes whose end is remembered."""
+
+
+@dataclass(frozen=True)
+class CopiesPass:
+    """A pass of the copies of one member."""
+
+    incarnation: int
+    """Number of the incarnation."""
+    run: str
+    """Key of the run."""
+    owner: str
+    """The member of which these are copies."""
+    repetition: int
+    """The repetition that they read."""
+
+
+@dataclass
+class _Progress:
+    readers: set[str] = field(default_factory=set)
+    over: float = math.inf
+    is_read: bool = False
+
+
+class Copies:
+    """Remembers when the passes of copies were over: when a copy had read the
+    repetition to its end, or when all copies had left it.
+
+    Example:
+        >>> copies, epoch = Copies(), CopiesPass(1, "run", "process", 0)
+        >>> copies.opened("client", [epoch])
+        >>> copies.left("client", at_end=True, now=7.0)
+        >>> copies.over_since(epoch)
+        7.0
+    """
+
+    def __init__(self) -> None:
+        self._passes: OrderedDict[CopiesPass, _Progress] = OrderedDict()
+        self._read_by: dict[str, list[CopiesPass]] = {}
+
+    def opened(self, client: str, passes: list[CopiesPass]) -> None:
+        """Note that the client of a copy reads."""
+        if not passes:
+            return
+        self._read_by[client] = passes
+        for one in passes:
+            progress = self._passes.setdefault(one, _Progress())
+            progress.readers.add(client)
+            if not progress.is_read:
+                progress.over = math.inf
+        while len(self._passes) > PASSES_TIMED:
+            self._passes.popitem(last=False)
+
+    def left(self, client: str, at_end: bool, now: float) -> None:
+        """Note that a client has said goodbye.
+
+        Args:
+            client: the client.
+            at_end: True if it has read its repetition to the end.
+            now: the time.
+        """
+        for progress in self._forget(client):
+            if not progress.is_read and (at_end or not progress.readers):
+                progress.over, progress.is_read = now, at_end
+
+    def gone(self, client: str) -> None:
+        """Note that a client was given up. A copy that is made afterwards reads what it
+        has left.
+        """
+        self._forget(client)
+
+    def _forget(self, client: str) -> list[_Progress]:
+        passes = self._read_by.pop(client, [])
+        found = [self._passes[one] for one in passes if one in self._passes]
+        for progress in found:
+            progress.readers.discard(client)
+        return found
+
+    def over_since(self, one: CopiesPass) -> float | None:
+        """Return when a pass was over, infinity if it is not over, and None if this
+        dispatcher does not know the pass.
+        """
+        progress = self._passes.get(one)
+        return None if progress is None else progress.over
