@@ -142,7 +142,7 @@ class RunMemberUpdate(Update, frozen=True):
     used: int
     """The highest number of its passes so far, counted from ``base``."""
     loaded: int = 0
-    """Number of passes of its data loaders so far."""
+    """Number of passes, of its data loaders and copies, that its iterators skip."""
     copied: int = -1
     """The highest number of a pass that its copies in other processes have made."""
 

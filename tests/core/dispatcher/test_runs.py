@@ -2,124 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
 
+from tests.core.dispatcher.rundesk import CLIENT_TIMEOUT, GC, JOB, PAIR, Desk
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core.dispatcher import events as e
-from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherPolicy, DispatcherTimes
-from zmqdata.core.dispatcher.lease import GRACE
 from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.core.dispatcher.state.state import DispatcherState
-from zmqdata.splits import IndexSplits
-from zmqdata.testing import Transcript
-
-JOB = m.JobParameters("job", "dataset", "DYNAMIC")
-PAIR = replace(JOB, num_consumers=2, finite="drop", num_tasks=2)
-CLIENT_TIMEOUT, GC = 15.0, 300.0
-
-
-class Desk(Transcript):
-    """A dispatcher with a dataset and a worker."""
-
-    core: DispatcherCore
-
-    def __init__(self, *addresses: str, colocated: bool = False) -> None:
-        times = DispatcherTimes(client_timeout=CLIENT_TIMEOUT, gc_timeout=GC)
-        policy = DispatcherPolicy(deployment_mode="COLOCATED" if colocated else "REMOTE")
-        super().__init__(DispatcherCore(1, times, addresses, policy=policy))
-        self.lost: set[str] = set()
-        description = m.DatasetDescription(
-            "d" * 64, "print", (IndexSplits(100),), "", None, -2, None, "3.11", "0"
-        )
-        self.hear("k", m.RegisterDataset("request", "dataset", description, b"pipeline"))
-        self.hear("w", m.RegisterWorker("w", "tcp://w:1", (), "3.11", "0", ()))
-
-    def open(
-        self,
-        client: str,
-        run: str,
-        repetition: int = 0,
-        job: m.JobParameters = JOB,
-        consumer: int | None = None,
-        local: tuple[str, ...] = (),
-        **who: Any,
-    ) -> m.IterationOpened | None:
-        """Let a client of a run ask, and return the dispatcher's answer if it opens."""
-        who.setdefault("process", f"process of {run}")
-        ask = m.OpenIteration(
-            client,
-            job,
-            repetition,
-            m.Reader(consumer),
-            local_workers=local,
-            affiliation=m.Affiliation(run, **who),
-        )
-        self.hear(client, ask)
-        found = self.all_of(m.IterationOpened)
-        return found[-1] if found else None
-
-    def opened(self, *args: Any, **options: Any) -> m.IterationOpened:
-        """Open, after all clients with a connection have given a sign if that is
-        awaited.
-        """
-        found = self.open(*args, **options)
-        if found is None and self.all_of(m.OpenAwaited):
-            for client in sorted(self.core.state.client_iteration.keys() - self.lost):
-                self.speak(client)
-            found = self.open(*args, **options)
-        if found is None:
-            self.now += GRACE
-            found = self.open(*args, **options)
-        assert found is not None
-        return found
-
-    def place(self, *args: Any, **options: Any) -> tuple[str, int, int]:
-        """Open, and return how, the incarnation and the repetition."""
-        found = self.opened(*args, **options)
-        return found.how, found.incarnation, found.repetition
-
-    def close(self, *clients: str) -> None:
-        for client in clients:
-            self.hear(client, m.CloseIteration(client, 1, {}))
-
-    def speak(self, client: str) -> None:
-        self.now += 0.1
-        self.hear(client, m.ClientHeartbeat(client, 0, 0, {}))
-
-    def lose(self, *clients: str) -> None:
-        """Let clients be without a connection."""
-        self.lost |= {*clients}
-        for client in clients:
-            self.feed(e.Unreachable(client))
-
-    def wait(self, seconds: float, *alive: str) -> None:
-        """Let time pass, in which these clients send heartbeats."""
-        end = self.now + seconds
-        while self.now < end:
-            self.now += 0.5
-            for client in alive:
-                self.speak(client)
-            self.hear("w", m.WorkerHeartbeat("w", (), ()))
-            self.feed(e.Tick())
-
-    def finish(self, incarnation: int, repetition: int, *clients: str) -> None:
-        """Let a repetition come to its end, and its clients close."""
-        iteration = self.core.state.incarnations[incarnation].iterations[repetition]
-        for task in list(iteration.tasks.values()):
-            if not task.settled:
-                self.core.out.commit(u.EndTaskUpdate(task.task, 0))
-        if not iteration.closed:
-            self.core.out.commit(u.CloseTaskListUpdate(iteration.iteration))
-        self.close(*clients)
-        assert iteration.finished
-
-    def refusal(self) -> m.RequestRefused:
-        return self.all_of(m.RequestRefused)[-1]
-
 
 # --- another run
 
@@ -286,15 +176,58 @@ def test_a_restarted_rank_joins_the_others() -> None:
 
 
 def test_a_rank_that_opens_first_after_a_crash_does_not_follow_the_dead() -> None:
-    """A rank that its run does not know yet begins anew if only dead processes have
-    read for the run, and the others follow it.
+    """A rank that its run does not know yet begins anew if only readers that have been
+    silent for the time-out have read for the run, and the others follow it.
     """
     desk = Desk()
     desk.open("old 0", "one", member="0", process="old 0")
     desk.lose("old 0")
-    desk.wait(2.0)
+    desk.wait(CLIENT_TIMEOUT)
     assert desk.place("new 1", "one", member="1", process="new 1") == ("begun", 2, 0)
     assert desk.place("new 0", "one", member="0", process="new 0") == ("follows", 2, 0)
+
+
+def test_a_new_rank_waits_for_those_that_are_cut_off() -> None:
+    """A rank that its run does not know yet follows the others, although none of them
+    has had a connection for some seconds.
+    """
+    desk = Desk()
+    desk.open("k", "one", member="0", process="0")
+    desk.lose("k")
+    for _ in range(3):
+        desk.wait(2.0)
+        assert desk.open("l", "one", member="1", process="1") is None
+    desk.lost.clear()
+    assert desk.place("l", "one", member="1", process="1") == ("follows", 1, 0)
+
+
+def test_ranks_between_passes_meet_a_rank_that_is_restarted() -> None:
+    """Ranks whose run was bound anew while they were between two passes read on where
+    the restarted rank reads.
+    """
+    desk = Desk()
+    for rank in "01":
+        desk.opened(rank, "one", 4, member=rank, process=f"old {rank}")
+    desk.close("0", "1", at_end=True)
+    assert desk.place("new", "one", member="0", process="new 0") == ("begun", 2, 0)
+    assert desk.place("next", "one", 5, member="1", process="old 1") == ("follows", 2, 0)
+    desk.finish(2, 0, "new", "next")
+    assert desk.place("later", "one", 6, member="1", process="old 1") == ("follows", 2, 1)
+
+
+def test_a_restarted_rank_asks_for_what_its_run_asks_for() -> None:
+    """A restarted rank that asks for another ``on_existing`` than the living ranks is
+    refused.
+    """
+    desk = Desk()
+    for rank in "01":
+        desk.opened(rank, "one", member=rank, process=f"old {rank}")
+    desk.lose("0")
+    desk.wait(2.0, "1")
+    desk.open("new", "one", member="0", process="new 0", on_existing="new")
+    desk.wait(2.0, "1")
+    desk.open("new", "one", member="0", process="new 0", on_existing="new")
+    assert "disagree about job job" in desk.refusal().text
 
 
 def test_children_with_the_rank_of_their_parent_are_members_of_their_own() -> None:

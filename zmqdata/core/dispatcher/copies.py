@@ -13,11 +13,13 @@ Decision 0033; protocol 3.15.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 PASSES_TIMED = 10_000
 """Number of passes whose end is remembered."""
+COUNTS_KEPT = 64
+"""Number of earlier counts that are remembered for a member."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Copies:
     """
 
     def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, str], deque[tuple[float, int]]] = {}
         self._passes: OrderedDict[CopiesPass, _Progress] = OrderedDict()
         self._read_by: dict[str, list[CopiesPass]] = {}
 
@@ -101,3 +104,22 @@ class Copies:
         """
         progress = self._passes.get(one)
         return None if progress is None else progress.over
+
+    def counted(self, member: tuple[str, str, str], before: int, now: float) -> None:
+        """Note that the number of passes that a member's iterators skip was raised.
+
+        Args:
+            member: name of the job, key of the run and name of the member.
+            before: the number until now.
+            now: the time.
+        """
+        if member not in self._counts and len(self._counts) >= PASSES_TIMED:
+            del self._counts[next(iter(self._counts))]
+        self._counts.setdefault(member, deque(maxlen=COUNTS_KEPT)).append((now, before))
+
+    def count_at(self, member: tuple[str, str, str], made: float, present: int) -> int:
+        """Return the number of passes that a member's iterators skipped at a time, as
+        far as that is known; ``present`` otherwise.
+        """
+        later = (count for when, count in self._counts.get(member, ()) if when > made)
+        return next(later, present)

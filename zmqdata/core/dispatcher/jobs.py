@@ -263,7 +263,7 @@ class Jobs:
         iteration = state.iterations[number]
         for offer in gathering.present:
             self.clients.heard(offer.ask.client, offer.peer, now)
-            self.runs.bind_loaded(offer.ask, iteration)
+            self.runs.bind_loaded(offer.ask, iteration, now)
             self.runs.open(offer.ask, iteration, "loaded")
         self._seat(iteration, now)
         for offer in gathering.present:

@@ -9,7 +9,6 @@ Decision 0017; protocol 3.6 to 3.8.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable
 
 from zmqdata import messages as m
@@ -182,14 +181,17 @@ class Presence:
         self.leases = leases
         self._asked: dict[str, float] = {}
 
-    def is_any_alive(self, readers: Iterable[str], asker: str, now: float) -> bool | None:
+    def is_any_alive(
+        self, readers: Iterable[str], asker: str, now: float, patience: float = GRACE
+    ) -> bool | None:
         """Return True if any of these clients has given a sign since another asked,
         False if all are gone, and None while neither is known. Silent clients are
         probed.
 
-        A client is gone if it has had no connection for a while, or was silent for the
-        client time-out, and no worker vouches for it. The while begins when the other
-        asks: it may be the first that comes back after the dispatcher was cut off.
+        A client is gone if it has had no connection for ``patience`` seconds, or was
+        silent for the client time-out, and no worker vouches for it. The time begins
+        when the other asks: it may be the first that comes back after the dispatcher
+        was cut off.
         """
         since = self._asked.setdefault(asker, now)
         verdict: bool | None = False
@@ -197,8 +199,11 @@ class Presence:
             member = self.clients.members.get(name)
             if member is None:
                 continue
-            lost = -math.inf if name in self.absent else member.unreachable
-            is_lost = lost is not None and now - max(since, lost) >= GRACE
+            if name in self.absent:
+                is_lost = now - since >= GRACE
+            else:
+                lost = member.unreachable
+                is_lost = lost is not None and now - max(since, lost) >= patience
             if is_lost and not self.leases.is_vouched_for(member, now):
                 continue
             if self.leases.has_given_sign(member, since, now):

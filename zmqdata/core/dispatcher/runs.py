@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.copies import Copies, CopiesPass
-from zmqdata.core.dispatcher.lease import Presence
+from zmqdata.core.dispatcher.lease import GRACE, Presence
 from zmqdata.core.dispatcher.placement import Placement
 from zmqdata.core.dispatcher.state.outbox import Outbox, derived
 from zmqdata.core.dispatcher.state.runs import Binding, Incarnation, RunMember, told
@@ -84,7 +84,7 @@ class Runs:
         binding = self.out.state.bindings.get((ask.job.name, who.run))
         return self._first(ask, now) if binding is None else self._bound(binding, ask, now)
 
-    def bind(self, ask: m.OpenIteration, place: ReadingPlace, incarnation: int) -> None:
+    def bind(self, ask: m.OpenIteration, place: ReadingPlace, incarnation: int, now: float) -> None:
         """Record that a client reads at this place."""
         name, run, rule = ask.job.name, ask.affiliation.run, ask.affiliation.on_existing
         state = self.out.state
@@ -98,18 +98,20 @@ class Runs:
             update = told(name, run, member, found)
             if before is None or update != told(name, run, member, before):
                 self.out.commit(update)
+            if before is not None and before.loaded != found.loaded:
+                self.copies.counted((name, run, member), before.loaded, now)
         if place.reading_pass is not None:
             self.out.commit(place.reading_pass)
 
-    def bind_loaded(self, ask: m.OpenIteration, iteration: Iteration) -> None:
+    def bind_loaded(self, ask: m.OpenIteration, iteration: Iteration, now: float) -> None:
         """Record that a client reads an iteration that began from states."""
         name, run = ask.job.name, ask.affiliation.run
         binding = self.out.state.bindings.get((name, run))
         is_bound = binding is not None and binding.incarnation == iteration.incarnation
         known = binding.members if binding is not None and is_bound else {}
         base = iteration.repetition - _number(ask)
-        place = self._place("loaded", ask, known, _member_of(ask), None, base, 0.0)
-        self.bind(ask, replace(place, binds=not is_bound), iteration.incarnation)
+        place = self._place("loaded", ask, known, _member_of(ask), None, base, now)
+        self.bind(ask, replace(place, binds=not is_bound), iteration.incarnation, now)
 
     def _forget_old(self, own: tuple[str, str]) -> None:
         """Forget the oldest run that reads nothing, if too many are known."""
@@ -131,7 +133,7 @@ class Runs:
             number = state.next_incarnation if incarnation is None else incarnation.number
             self.out.commit(u.BeginIncarnationUpdate(number, ask.job))
             incarnation = state.incarnations[number]
-        self.bind(ask, place, incarnation.number)
+        self.bind(ask, place, incarnation.number, now)
         known = incarnation.iterations.get(place.repetition)
         if known is not None:
             return known
@@ -170,6 +172,8 @@ class Runs:
         )
         where = iteration.incarnation, who.run
         passes = [CopiesPass(*where, one, iteration.repetition) for one in _owners(ask)]
+        if iteration.finished:  # then nobody knows when, unless this dispatcher let copies in
+            passes = [one for one in passes if self.copies.over_since(one) is not None]
         self.copies.opened(ask.client, passes)
 
     def has_copies(self, incarnation: Incarnation) -> bool:
@@ -214,7 +218,9 @@ class Runs:
                 name = f"{who.member} {who.process}"
                 known = members.get(name)
             elif known is not None or others:
-                lives = self.presence.is_any_alive(others, ask.client, now)
+                # Only a known rank in a new process is a sign of a restart.
+                patience = GRACE if known is not None else self.presence.leases.timeout
+                lives = self.presence.is_any_alive(others, ask.client, now, patience)
                 if lives is None:
                     return _awaited(ask.job.name)
                 if not lives:
@@ -331,16 +337,17 @@ class Runs:
         reader, part = line[name], _pass_of(line[name], ask, name)
         if part is None:
             number = self._pass_after(incarnation, ask, name, reader, now)
+            added = number - ask.repetition - reader.loaded
         else:
             number = part.number
+            added = int(number > reader.used)
         repetition = max(0, reader.base + number)
         owners = _owners(ask, line)
-        is_new = part is not None and number > reader.used
         members = {
             one: replace(
                 member,
                 used=max(member.used, repetition - member.base),
-                loaded=member.loaded + (is_new and one == name),
+                loaded=member.loaded + (added if one == name else 0),
                 copied=max(member.copied, repetition - member.base if one in owners else -1),
             )
             for one, member in line.items()
@@ -359,10 +366,12 @@ class Runs:
         """Return the number of the first pass of a member's iterator or copy that its
         copies had not ended when it was made.
         """
-        number = ask.repetition + member.loaded
+        run = ask.affiliation.run
+        loaded = self.copies.count_at((ask.job.name, run, owner), made, member.loaded)
+        number = ask.repetition + loaded
         while incarnation is not None and number <= member.copied:
             repetition = member.base + number
-            where = CopiesPass(incarnation.number, ask.affiliation.run, owner, repetition)
+            where = CopiesPass(incarnation.number, run, owner, repetition)
             since = self.copies.over_since(where)
             if since is None and not incarnation.has_finished(repetition):
                 break  # a former dispatcher let the copies in, which have not ended it

@@ -84,7 +84,7 @@ class RunMember:
     passes: list[u.PassUpdate] = field(default_factory=list)
     """The newest passes of its data loaders' workers, oldest first."""
     loaded: int = 0
-    """Number of passes of data loaders so far."""
+    """Number of passes, of its data loaders and copies, that its iterators skip."""
     copied: int = -1
     """The highest number of a pass that its copies in other processes have made."""
 
