@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,25 +31,63 @@ def dataset(service: str, job_name: str | None) -> Dataset:
     return Dataset.range(COUNT).batch(5).apply(read)
 
 
+class OwnRows(IterableDataset[Any]):
+    """Rows of a distributed dataset that each worker makes anew for each epoch."""
+
+    def __init__(self, service: str) -> None:
+        self.service = service
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(dataset(self.service, "own"))
+
+
 def rows_of(loader: Any) -> list[int]:
     return [int(row) for batch in loader for row in batch]
 
 
-def loader_passes(service: str, method: str, keep: str, job_name: str, passes: str) -> None:
-    """Print the rows of each each of a ``DataLoader`` with two workers."""
-    name = job_name if job_name != "-" else None
-    loader = DataLoader(
-        Rows(dataset(service, name)),
+def loader_of(rows: IterableDataset[Any], method: str, keep: str) -> DataLoader[Any]:
+    return DataLoader(
+        rows,
         batch_size=None,
         num_workers=2,
         multiprocessing_context=method,
         persistent_workers=keep == "keep",
     )
+
+
+def loader_passes(service: str, method: str, keep: str, job_name: str, passes: str) -> None:
+    """Print the rows of each pass of a ``DataLoader`` with two workers."""
+    name = None if job_name == "-" else job_name
+    rows = OwnRows(service) if job_name == "own" else Rows(dataset(service, name))
+    loader = loader_of(rows, method, keep)
     print(json.dumps([rows_of(loader) for _ in range(int(passes))]))
 
 
+def rank_of_spawn(rank: int, rows: Dataset, address: str, found: Any) -> None:
+    """Read a pass as one of two ranks, by a ``DataLoader`` of its own."""
+    torch.distributed.init_process_group("gloo", address, rank=rank, world_size=2)
+    found.put(rows_of(loader_of(Rows(rows), "fork", "renew")))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def spawned(service: str, passes: str) -> None:
+    """Print the rows of each pass of two ranks that are spawned for it."""
+    rows, context = dataset(service, "train"), torch.multiprocessing.get_context("spawn")
+    found, each = context.SimpleQueue(), []
+    for _ in range(int(passes)):
+        with tempfile.NamedTemporaryFile() as file:
+            group = torch.multiprocessing.spawn(
+                rank_of_spawn, (rows, f"file://{file.name}", found), nprocs=2, join=False
+            )
+            each.append(found.get() + found.get())
+            while not group.join():
+                pass
+    print(json.dumps(each))
+
+
 def ddp(service: str, passes: str, group: str) -> None:
-    """Print the rows of each each that this rank of torchrun reads."""
+    """Print the rows of each pass that this rank of torchrun reads."""
     if group == "group":
         torch.distributed.init_process_group("gloo")
     rows = dataset(service, "train")
@@ -60,4 +99,4 @@ def ddp(service: str, passes: str, group: str) -> None:
 
 
 if __name__ == "__main__":
-    {"loader": loader_passes, "ddp": ddp}[sys.argv[1]](*sys.argv[2:])
+    {"loader": loader_passes, "ddp": ddp, "spawned": spawned}[sys.argv[1]](*sys.argv[2:])

@@ -37,14 +37,15 @@ def run(*command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("job_name", ["-", "train"], ids=["anonymous", "named"])
+@pytest.mark.parametrize("job_name", ["-", "train", "own"], ids=["anonymous", "named", "own"])
 @pytest.mark.parametrize("keep", ["keep", "renew"])
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_workers_of_a_data_loader_share_each_pass(
     cluster: LocalCluster, method: str, keep: str, job_name: str
 ) -> None:
     """The workers of a ``DataLoader`` read each row once in each epoch, by whichever
-    method they are started, and whether they live on or not.
+    method they are started, whether they live on or not, and also if each worker makes
+    its own dataset for each epoch.
     """
     passes = json.loads(run(LOOPS, "loader", cluster.target, method, keep, job_name, "3"))
     assert [sorted(one) for one in passes] == [ALL] * 3
@@ -67,3 +68,11 @@ def test_ranks_of_torchrun_share_each_pass(cluster: LocalCluster, group: str) ->
         assert len(ranks) == 2
         for number in range(2):
             assert sorted(ranks[0][number] + ranks[1][number]) == ALL
+
+
+def test_ranks_that_are_spawned_for_each_pass_share_it(cluster: LocalCluster) -> None:
+    """Two ranks that a program spawns for each epoch read each row once, by data
+    loaders of their own.
+    """
+    passes = json.loads(run(LOOPS, "spawned", cluster.target, "2"))
+    assert [sorted(one) for one in passes] == [ALL] * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import subprocess
@@ -102,13 +103,14 @@ def test_a_crashed_script_that_runs_again_reads_everything(cluster: LocalCluster
     assert time.monotonic() - began < 30.0
 
 
-def test_a_script_may_continue_what_another_has_left(cluster: LocalCluster) -> None:
+def test_a_script_may_continue_what_another_has_left() -> None:
     """A script with ``on_existing="continue"`` reads the rest of the epoch of one that
     died, and then whole epochs.
     """
-    crashed = Program(cluster, stop=40, pause=0.05)  # long enough to report some rows
-    had = crashed.rows()[0]
-    first, second, _ = Program(cluster, rule="continue").rows()
+    with LocalCluster(num_workers=1, client_timeout_ms=4_000) as cluster:
+        crashed = Program(cluster, stop=40, pause=0.05)  # long enough to report some rows
+        had = crashed.rows()[0]
+        first, second, _ = Program(cluster, rule="continue").rows()
     # What the dead script had not reported comes again.
     assert set(had) | set(first) == set(ALL)
     assert len(first) < COUNT
@@ -176,18 +178,58 @@ def read_rows(dataset: Dataset, rows: Any) -> None:
 def test_children_share_the_dataset_of_their_parent(
     cluster: LocalCluster, method: str, job_name: str | None
 ) -> None:
-    """Child processes that are given a dataset read each row once together."""
+    """Child processes that are given a dataset read each row once together, and so do
+    the children that are made for the next epoch, and the parent afterwards.
+    """
     context: Any = multiprocessing.get_context(method)
     read = distribute("distributed_epoch", cluster.target, job_name, max_outstanding_requests=2)
     dataset = Dataset.range(COUNT).batch(5).apply(read)
     rows = context.SimpleQueue()
-    children = [context.Process(target=read_rows, args=(dataset, rows)) for _ in range(2)]
-    for child in children:
+    for _ in range(2):
+        children = [context.Process(target=read_rows, args=(dataset, rows)) for _ in range(2)]
+        for child in children:
+            child.start()
+        found = rows.get() + rows.get()
+        for child in children:
+            child.join()
+        assert sorted(found) == ALL
+    assert [int(row) for batch in dataset for row in batch] == ALL
+
+
+def rows_of(dataset: Dataset) -> list[int]:
+    return [int(row) for batch in dataset for row in batch]
+
+
+def test_tasks_of_a_pool_share_the_dataset_of_their_parent(cluster: LocalCluster) -> None:
+    """The tasks of a call of a pool read each row once together, also if a process runs
+    several of them, and those of the next call read each row again.
+    """
+    read = distribute("distributed_epoch", cluster.target, max_outstanding_requests=2)
+    dataset = Dataset.range(COUNT).batch(5).apply(read)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        for _ in range(2):
+            parts = pool.map(rows_of, [dataset] * 4, chunksize=1)
+            assert sorted(row for part in parts for row in part) == ALL
+
+
+def read_some(dataset: Dataset, rows: Any) -> None:
+    rows.put([int(row) for batch in itertools.islice(dataset, 4) for row in batch])
+
+
+def test_a_child_that_stops_early_says_goodbye(cluster: LocalCluster) -> None:
+    """A child process that ends in the middle of an epoch closes its iterator, so that
+    nobody waits for it, and its successor reads everything.
+    """
+    context: Any = multiprocessing.get_context("fork")
+    read = distribute("distributed_epoch", cluster.target, "train")
+    dataset = Dataset.range(COUNT).batch(5).apply(read)
+    rows = context.SimpleQueue()
+    for target, expected in ((read_some, ALL[:20]), (read_rows, ALL)):
+        child = context.Process(target=target, args=(dataset, rows))
         child.start()
-    found = rows.get() + rows.get()
-    for child in children:
+        assert rows.get() == expected
         child.join()
-    assert sorted(found) == ALL
+        assert [job["readers"] for job in status(cluster.target)["jobs"]][-1] == []
 
 
 def test_the_status_shows_runs_and_how_readers_came(cluster: LocalCluster) -> None:

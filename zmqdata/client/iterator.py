@@ -88,7 +88,7 @@ class ServiceIterator(ElementIterator):
         self._shell.loop.start()
         self._finalizer = weakref.finalize(self, lifetime.abandon, self._shell, self._pid)
         self._finalizer.atexit = False  # close() at exit waits for the goodbye instead
-        lifetime.alive.add(self)
+        lifetime.begin(self)
 
     def _open_shell(self, profile: ClientProfile) -> ReaderShell:
         """Make the thread and the sockets of this iterator."""

@@ -5,6 +5,8 @@ program, or lost in a fork.
 from __future__ import annotations
 
 import atexit
+import multiprocessing
+import multiprocessing.util
 import os
 import weakref
 from typing import Protocol
@@ -41,6 +43,18 @@ class Closable(Protocol):
 
 alive: weakref.WeakSet[Closable] = weakref.WeakSet()
 abandoned: set[Loop] = set()
+_closes_at_exit = 0  # the child process of multiprocessing that runs _close_all at its end
+
+
+def begin(iterator: Closable) -> None:
+    """Close an iterator at the end of this process, if it still reads then."""
+    global _closes_at_exit
+    alive.add(iterator)
+    # A child process of multiprocessing does not run what atexit has. Without a goodbye
+    # other readers would wait for it until it counts as dead.
+    if multiprocessing.parent_process() is not None and _closes_at_exit != os.getpid():
+        _closes_at_exit = os.getpid()
+        multiprocessing.util.Finalize(None, _close_all, exitpriority=10)
 
 
 def abandon(shell: ThreadOwner, pid: int) -> None:

@@ -45,7 +45,7 @@ class ReadingPlace:
     repetition: int
     """The repetition that the client reads."""
     members: dict[str, RunMember]
-    """What is known of its member from now on, and of the copies that it reads."""
+    """Its member and the copies through which it reads, as known from now on."""
     reading_pass: u.PassUpdate | None = None
     """The pass of a data loader to which the client belongs."""
     binds: bool = False
@@ -170,8 +170,10 @@ class Runs:
                 shards=beside,
             )
         )
-        where = iteration.incarnation, who.run
-        passes = [CopiesPass(*where, one, iteration.repetition) for one in _owners(ask)]
+        passes = [
+            CopiesPass(iteration.incarnation, who.run, one, iteration.repetition)
+            for one in _owners(ask)
+        ]
         if iteration.finished:  # then nobody knows when, unless this dispatcher let copies in
             passes = [one for one in passes if self.copies.over_since(one) is not None]
         self.copies.opened(ask.client, passes)
