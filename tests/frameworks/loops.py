@@ -76,9 +76,9 @@ def spawned(service: str, passes: str) -> None:
     rows, context = dataset(service, "train"), torch.multiprocessing.get_context("spawn")
     found, each = context.SimpleQueue(), []
     for _ in range(int(passes)):
-        with tempfile.NamedTemporaryFile() as file:
+        with tempfile.TemporaryDirectory() as folder:
             group = torch.multiprocessing.spawn(
-                rank_of_spawn, (rows, f"file://{file.name}", found), nprocs=2, join=False
+                rank_of_spawn, (rows, f"file://{folder}/group", found), nprocs=2, join=False
             )
             each.append(found.get() + found.get())
             while not group.join():
