@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -119,15 +118,11 @@ def test_every_use_is_shown_before_and_after() -> None:
 def test_what_comes_after_runs(title: str, target: str, folder: Path) -> None:
     """The zmqdata program ends, and its training step gets the promised elements."""
     program = PROGRAMS[title][1]
-    if "distributed_save" in program and not hasattr(zmqdata, "distributed_save"):
-        pytest.skip("distributed_save is not there yet")
     CHECKS[title](run(program, target))
 
 
 def test_consumers_read_batches_of_one_bucket_in_each_step(target: str) -> None:
     """Two ranks read different batches of the same bucket in each step."""
-    if "num_consumers" not in inspect.signature(zmqdata.distribute).parameters:
-        pytest.skip("coordinated reads are not there yet")
     program = PROGRAMS[COORDINATED][1]
     steps: dict[int, Steps] = {}
     threads = [

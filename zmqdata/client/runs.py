@@ -30,6 +30,8 @@ from zmqdata.errors import FailedPreconditionError
 
 RUN_ID = "ZMQDATA_RUN_ID"
 """Environment variable with the key of the run, set by the user."""
+FAMILY = "process:"
+"""Beginning of a key that follows from the family of a process."""
 IN_STORE = "zmqdata_run"
 """Name under which the ranks of a torch process group agree on a key."""
 RANKS = {
@@ -172,7 +174,7 @@ class DatasetRun:
             process=process,
             copies=tuple(m.DatasetCopy(one.name, max(0.0, now - one.made)) for one in copies),
             reading_pass=part,
-            is_fresh=self.key.startswith("process:") and not self.is_copy,
+            is_fresh=_is_of_family(self.key) and not self.is_copy,
             on_existing=on_existing,
         )
 
@@ -211,14 +213,14 @@ def rank() -> str:
 
 
 def _agreed_key(is_named: bool) -> str:
-    own = _launched_key() or _notebook_key() or f"process:{family()}"
+    own = _launched_key() or _notebook_key() or _family_key()
     group = _torch_group()
     if group is not None:
         with contextlib.suppress(Exception):  # a group without a store, such as MPI's
             store = group.distributed_c10d._get_default_store()
             agreed = store.compare_set(IN_STORE, "", own)
             return agreed.decode() if isinstance(agreed, bytes) else str(agreed)
-    if is_named and own.startswith("process:") and _num_ranks() > 1:
+    if is_named and _is_of_family(own) and _num_ranks() > 1:
         raise FailedPreconditionError(
             f"This process is one of {_num_ranks()} ranks, and nothing says which run they "
             f"belong to: no {RUN_ID}, no torch process group, and no launcher that zmqdata "
@@ -227,6 +229,15 @@ def _agreed_key(is_named: bool) -> str:
             "ranks and different in each start of the program."
         )
     return own
+
+
+def _family_key() -> str:
+    return f"{FAMILY}{family()}"
+
+
+def _is_of_family(key: str) -> bool:
+    """Return True if nothing but the family of a process says which run it is."""
+    return key.startswith(FAMILY)
 
 
 def _num_ranks() -> int:
@@ -276,7 +287,7 @@ def _notebook_key() -> str:
     shell = sys.modules.get("IPython")
     notebook = None if shell is None else shell.get_ipython()
     count = getattr(notebook, "execution_count", None)
-    return "" if count is None else f"process:{family()}#{count}"
+    return "" if count is None else f"{_family_key()}#{count}"
 
 
 def _torch_group() -> Any:
