@@ -18,7 +18,8 @@ from tests.iterators.checks import check_restore, provided, run
 from zmqdata import nodes
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.iterators import Context, make_iterator
-from zmqdata.iterators.sequences import Permutation, owned
+from zmqdata.iterators.permutation import Permutation
+from zmqdata.iterators.sequences import owned
 
 Point = namedtuple("Point", "x y")
 

@@ -313,7 +313,8 @@ class Transformations(DatasetMethods[D]):
         """Draw elements at random from a buffer that is kept full.
 
         An element is yielded at the latest when four times the buffer size of elements
-        have passed it, which keeps iterator states small.
+        have passed it, which keeps iterator states small. If the buffer holds all of a
+        source whose rows workers share, these share one permutation of it instead.
 
         Args:
             buffer_size: number of elements in the buffer; UNKNOWN_CARDINALITY: all

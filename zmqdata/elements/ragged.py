@@ -7,7 +7,7 @@ ragged tensors belongs to ``iterators``, and encoding them belongs to ``blocks``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -186,7 +186,15 @@ class RaggedTensor:
             splits = self.row_splits[start : max(start, stop) + 1]
             first, last = int(splits[0]), int(splits[-1])
             return RaggedTensor.trusted(self.values[first:last], splits - splits[0])
-        rows = [self[number] for number in range(start, stop, step)]
+        return self.at(range(start, stop, step))
+
+    def at(self, numbers: Iterable[int]) -> RaggedTensor:
+        """Return the rows of these numbers, as a copy.
+
+        >>> RaggedTensor.from_rows([[1], [2, 3]]).at([1, 0]).to_list()
+        [[2, 3], [1]]
+        """
+        rows = [self[number] for number in numbers]
         if not rows:
             return self._rows(0, 0, 1)
         return RaggedTensor.trusted(

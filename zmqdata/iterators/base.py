@@ -23,6 +23,7 @@ from zmqdata.elements.specs import map_structure
 from zmqdata.errors import DataLossError, FailedPreconditionError, PipelineError
 from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators.deciding import Deciding, is_loss, loss
+from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.watching import Watch
 from zmqdata.nodes import Node, Options, source_nodes
 from zmqdata.splits import SplitProvider, turn_of
@@ -258,6 +259,10 @@ class Context:
     """Seed that replaces ``seed`` and ``fixed_seed`` where all tasks of an iteration
     must draw the same numbers, because they read parts of the same whole; None: the
     task reads alone.
+    """
+    order: Callable[[int], Permutation] | None = None
+    """Returns the permutation in which the source below yields its elements, for a
+    repetition; None: in order.
     """
     path: tuple[int, ...] = ()
     """Position of the node in the tree: input indices from the root."""

@@ -1,10 +1,9 @@
-"""Iterators over Python objects with a length, over iterables, and over random numbers;
-and a permutation.
+"""Iterators over Python objects with a length, over iterables, and over random
+numbers.
 """
 
 from __future__ import annotations
 
-from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,11 @@ from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.specs import map_structure
 from zmqdata.iterators.base import Context, as_element, failure, make_iterator, mixed_seed
 from zmqdata.iterators.callsites import call_site
+from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.sources import GeneratorIterator, IndexedIterator
 
 # Numbers made at a time; they depend only on the seed and the number of the group.
 _GROUP = 1024
-_ROUNDS = 8
 
 
 @make_iterator.register(nodes.Random)
@@ -81,23 +80,26 @@ class SequenceIterator(IndexedIterator):
         self._node, self._context = node, context
         self._sequence = node.sequence
         self._site = call_site(node, context)
-        self._permutation = (
-            self._permuted(context) if node.shuffle and context.providers is None else None
-        )
+        if node.shuffle:
+            self._shuffle(context)
 
-    def _permuted(self, context: Context) -> Permutation:
-        node = self._node
-        return Permutation(
-            len(self._sequence), shared_seed(node.seed, node.reshuffle_each_iteration, context)
-        )
+    def _shuffle(self, context: Context) -> None:
+        """Read in a permutation, which depends on that of a global shuffle behind the
+        source.
+        """
+        count, node, then = len(self._sequence), self._node, self._order_of
 
-    def _advance(self) -> None:
-        before = self._repetition
-        super()._advance()
-        if self._node.shuffle and (self._permutation is None or self._repetition != before):
-            # Use the split's repetition, not the context's: under zip and repeat, tasks
-            # may count their own differently.
-            self._permutation = self._permuted(self._context.repeated(self._repetition))
+        def order_of(repetition: int) -> Permutation:
+            seed = shared_seed(
+                node.seed, node.reshuffle_each_iteration, context.repeated(repetition)
+            )
+            return Permutation(
+                count, seed if then is None else mixed_seed(seed, then(repetition).seed)
+            )
+
+        self._order_of = order_of
+        if context.providers is None:
+            self._order = order_of(context.repetition)
 
     def __next__(self) -> Any:
         site = self._site
@@ -114,9 +116,7 @@ class SequenceIterator(IndexedIterator):
 
     def _item(self, index: int) -> Any:
         try:
-            return owned(
-                self._sequence[index if self._permutation is None else self._permutation[index]]
-            )
+            return owned(self._sequence[index if self._order is None else self._order[index]])
         except Exception as error:
             # Includes IndexError and StopIteration: the length promised an element.
             raise failure(self._node, error) from error
@@ -157,58 +157,3 @@ def _owned_leaf(leaf: Any) -> Any:
         return leaf
     # Any other type with ``__array__`` is a tensor of another library.
     return np.array(leaf) if isinstance(leaf, np.ndarray) else np.array(leaf)[()]
-
-
-class Permutation:
-    """Permutation of ``range(count)`` that follows from a seed, in constant memory.
-
-    A Feistel network permutes the smallest square that holds the range. A number that
-    falls outside of the range goes through the network again until it falls inside.
-
-    >>> order = Permutation(5, seed=1)
-    >>> sorted(order[place] for place in range(5))
-    [0, 1, 2, 3, 4]
-    """
-
-    def __init__(self, count: int, seed: int) -> None:
-        self._count = count
-        self._side = np.uint64(isqrt(max(count - 1, 0)) + 1)
-        keys = np.random.PCG64(seed).random_raw(_ROUNDS)
-        self._keys = [np.uint64(key) for key in keys.tolist()]
-        self._first = -1
-        self._group: list[int] = []
-
-    def __getitem__(self, place: int) -> int:
-        first = place - place % _GROUP
-        if first != self._first:
-            self._group = self._permuted(
-                np.arange(first, min(first + _GROUP, self._count), dtype=np.uint64)
-            ).tolist()
-            self._first = first
-        return self._group[place - first]
-
-    def _permuted(
-        self, places: np.ndarray[Any, np.dtype[np.uint64]]
-    ) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        found = self._through(places)
-        while True:
-            outside = np.flatnonzero(found >= self._count)
-            if not len(outside):
-                return found
-            found[outside] = self._through(found[outside])
-
-    def _through(
-        self, numbers: np.ndarray[Any, np.dtype[np.uint64]]
-    ) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        side, half = self._side, np.uint64(32)
-        left, right = numbers // side, numbers % side
-        for key in self._keys:
-            mixed = (right + key) * np.uint64(0x9E3779B97F4A7C15)
-            mixed ^= mixed >> half
-            mixed *= np.uint64(0xD6E8FEB86659FD93)
-            mixed >>= half
-            # the added number is below ``side``, because ``side`` < 2**32
-            left += mixed * side >> half
-            left -= side * (left >= side)
-            left, right = right, left
-        return left * side + right

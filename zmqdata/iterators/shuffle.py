@@ -1,9 +1,19 @@
-"""Iterator of shuffle."""
+"""Iterators of shuffle: by a buffer or, where tasks read parts of a whole source, in a
+permutation that all tasks share.
+
+A buffer that holds all of its input would take all splits for the task that fills it
+first, and the other workers would have nothing to do. A permutation needs no buffer:
+the dispatcher hands out places in it, as evenly as those of a source in order, the
+shuffle is one over all workers, and its state is a place.
+
+Decision 0034.
+"""
 
 from __future__ import annotations
 
 import sys
 from array import array
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +21,8 @@ import numpy as np
 from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, is_end, make_iterator, mixed_seed
 from zmqdata.iterators.inputs import input_iterator
+from zmqdata.iterators.permutation import Permutation
+from zmqdata.iterators.sequences import shared_seed
 from zmqdata.iterators.trail import Trail
 
 # Random numbers made at a time; they depend only on the seed and the number of the
@@ -21,12 +33,43 @@ _FEW = 200  # slots below which a buffer is small
 _MARK_EVERY = 32  # least number of pulls between two noted states of the input
 _PART = 4096  # numbers inspected together, to bound the memory for it
 _LARGEST = 2**32 - 1
+_SOURCES = (nodes.Range, nodes.TensorSlices, nodes.FromSource)
+"""Sources with random access, whose elements are their splits."""
 
 _Numbers = np.ndarray[Any, np.dtype[np.uint32]]
 _Places = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 @make_iterator.register(nodes.Shuffle)
+def _shuffled(node: nodes.Shuffle, context: Context) -> ElementIterator:
+    if _is_global(node, context):
+        return make_iterator(node.input, _permuting(node, context))
+    return ShuffleIterator(node, context)
+
+
+def _is_global(node: nodes.Shuffle, context: Context) -> bool:
+    """Return True if a shuffle permutes a whole source that several tasks share."""
+    source, size = node.input, node.buffer_size
+    return (
+        context.providers is not None
+        and isinstance(source, _SOURCES)
+        and (size is None or size >= source.cardinality)
+    )
+
+
+def _permuting(node: nodes.Shuffle, context: Context) -> Context:
+    """Return the context in which the source below a global shuffle yields its elements
+    in the order of the shuffle.
+    """
+    count = node.input.cardinality
+
+    def order_of(repetition: int) -> Permutation:
+        turn = context.repeated(repetition)
+        return Permutation(count, shared_seed(node.seed, node.reshuffle_each_iteration, turn))
+
+    return replace(context.into(node), order=order_of)
+
+
 class ShuffleIterator(ElementIterator):
     """Keeps a buffer full and draws from it.
 

@@ -22,6 +22,7 @@ from zmqdata.iterators.base import (
     make_iterator,
 )
 from zmqdata.iterators.callsites import call_site
+from zmqdata.iterators.permutation import Permutation
 
 
 def place(state: Any) -> int:
@@ -47,7 +48,8 @@ class IndexedIterator(ElementIterator):
     provider assigns.
 
     A subclass reads ``_next`` while it is below ``_stop``, and otherwise calls
-    ``_advance``. Consecutive indices differ by ``_stride``.
+    ``_advance``. Consecutive indices differ by ``_stride``. With ``_order``, an index
+    is the place of an element in that order.
     """
 
     _is_within = False  # True if ``_next`` is being read, False if it comes next
@@ -61,6 +63,8 @@ class IndexedIterator(ElementIterator):
         self._stride = 1
         self._names: tuple[str, ...] = ()
         self._repetition = context.repetition
+        self._order: Permutation | None = None
+        self._order_of = context.order
 
     def _advance(self) -> None:
         """Go to the next range of indices, or raise StopIteration. Only a provider has
@@ -72,6 +76,12 @@ class IndexedIterator(ElementIterator):
         split = self._provider.next_split()
         if split is None:
             raise StopIteration
+        if self._order_of is not None and (
+            self._order is None or split.repetition != self._repetition
+        ):
+            # Of the split's repetition, not the context's: under zip and repeat, tasks
+            # may count their own differently.
+            self._order = self._order_of(split.repetition)
         self._ledger, self._names, self._repetition = ledger, split.names, split.repetition
         self._first = self._next = split.start
         self._stop, self._stride = split.stop, split.step
@@ -181,6 +191,9 @@ class RangeIterator(IndexedIterator, Stackable):
     def next_stacked(self, count: int) -> tuple[int, Any]:
         indices = self._next_range(count)
         start, step = self._start, self._step
+        if self._order is not None:
+            numbers = start + step * self._order.many(indices)
+            return len(indices), numbers.astype(self._kind, copy=False)
         limits = start + indices.start * step, start + indices.stop * step, indices.step * step
         return len(indices), np.arange(*limits, dtype=np.int64).astype(self._kind, copy=False)
 
@@ -219,12 +232,23 @@ class TensorSlicesIterator(IndexedIterator, Stackable):
             self._advance()
             index = self._next
         self._next = index + self._stride
-        return self._row(index)
+        return self._row(index if self._order is None else self._order[index])
 
     def next_stacked(self, count: int) -> tuple[int, Any]:
-        indices = self._next_range(count)
+        indices = self._next_range(count if self._order_of is None else min(count, AHEAD))
+        if self._order is not None:
+            return len(indices), _rows_at(self._order.many(indices).tolist(), self._tensors)
         part = slice(indices.start, indices.stop, indices.step)
         return len(indices), map_structure(lambda array: array[part].copy(), self._tensors)
+
+
+def _rows_at(numbers: list[int], tensors: Any) -> Any:
+    """Return copies of rows of a structure of arrays, stacked."""
+
+    def rows(array: Any) -> Any:
+        return array.at(numbers) if isinstance(array, RaggedTensor) else array[numbers]
+
+    return map_structure(rows, tensors)
 
 
 def _row_getter(tensors: Any) -> Callable[[int], Any]:
