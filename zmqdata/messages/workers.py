@@ -100,6 +100,8 @@ class RequestSplits(Message, frozen=True):
     """
     pace: float = 0.0
     """Seconds that the source takes for a split; 0 if unknown."""
+    produced: Number = 0
+    """Number of elements that the task has produced so far."""
 
 
 class SplitsReturned(Message, frozen=True):

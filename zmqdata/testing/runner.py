@@ -471,7 +471,9 @@ class SimulatedRunner:
             self._asking, self._waiting = True, not ahead
             key = (self.definition.task, self.definition.attempt)
             pace = self.random.choice([0.0, self.pace])
-            self._emit(e.SplitsWanted(*key, 0, self._repetition, self._length, not ahead, pace))
+            self._emit(
+                e.SplitsWanted(*key, 0, self._repetition, self._length, not ahead, pace, self._next)
+            )
 
     def give_back(self, source: int) -> e.LedgerCut:
         """Forget the splits that were not begun, but keep a split that the runner has

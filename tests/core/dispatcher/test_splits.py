@@ -9,7 +9,7 @@ from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
-from zmqdata.core.dispatcher.splits import PATIENCE
+from zmqdata.core.dispatcher.splits import PATIENCE, Filling
 from zmqdata.splits import FileSplits, IndexSplits, Split
 from zmqdata.testing import Transcript
 
@@ -182,7 +182,7 @@ class Pair(Transcript):
 
     core: DispatcherCore
 
-    def __init__(self, *more: str, count: int = 21) -> None:
+    def __init__(self, *more: str, count: int = 21, leased: bool = True) -> None:
         super().__init__(DispatcherCore(1, DispatcherTimes()))
         description = m.DatasetDescription(
             "d" * 64, "print", (IndexSplits(count),), "", None, -2, None, "3.11", "0"
@@ -191,8 +191,9 @@ class Pair(Transcript):
         for name in (A, B, *more):
             self.hear(name, m.RegisterWorker(name, f"tcp://{name}:1", (), "3.11", "0", ()))
         self.hear("k", m.OpenIteration("k", m.JobParameters("job", "dataset", "DYNAMIC"), 0))
-        self.give(B, Split(0, 0, 1))
-        self.give(A, Split(0, 1, count))
+        if leased:
+            self.give(B, Split(0, 0, 1))
+            self.give(A, Split(0, 1, count))
 
     def task(self, worker: str) -> int:
         return next(task.task for task in self.core.state.tasks.values() if task.worker == worker)
@@ -205,10 +206,19 @@ class Pair(Transcript):
         self.core.out.drain()
 
     def want(
-        self, worker: str, have: int | None = None, cut: int = 0, waiting: bool = True
+        self,
+        worker: str,
+        have: int | None = None,
+        cut: int = 0,
+        waiting: bool = True,
+        repetition: int = 0,
+        produced: int = 0,
     ) -> None:
         have = len(self.ledger(worker)) if have is None else have
-        self.hear(worker, m.RequestSplits(worker, self.task(worker), 1, 0, 0, have, cut, waiting))
+        ask = m.RequestSplits(
+            worker, self.task(worker), 1, 0, repetition, have, cut, waiting, produced=produced
+        )
+        self.hear(worker, ask)
 
     def keep(self, entries: int, stop: int, cut: int = 1, worker: str = A) -> None:
         self.hear(worker, m.SplitsReturned(worker, self.task(worker), 1, 0, cut, entries, stop))
@@ -245,8 +255,8 @@ def test_the_holder_gets_its_share_again() -> None:
     pair.want(B)
     pair.keep(0, 0)
     got = [split for _, splits in pair.given() for split in splits]
-    for _ in range(20):
-        pair.want(A, cut=1)
+    for produced in range(20):
+        pair.want(A, cut=1, produced=produced)
         got += [split for _, splits in pair.given() for split in splits]
         if got[-1].is_end:
             break
@@ -436,3 +446,50 @@ def test_nothing_is_remembered_of_tasks_that_are_gone() -> None:
     assert state.tasks == {}
     pair.wait(1.0)
     assert (pair.core.splits.taking_back.started, pair.core.splits.taking_back.waiting) == ({}, {})
+
+
+# --- buffers that fill
+
+
+def test_a_buffer_takes_no_more_than_its_share() -> None:
+    """A task that has produced nothing gets half of the splits of two tasks. It gets
+    more as soon as it produces, and after a second in any case.
+    """
+    for produces in (True, False):
+        pair = Pair(count=100, leased=False)
+        for _ in range(50):
+            pair.want(A)
+        assert taken(pair, A) == 50
+        if not produces:
+            pair.now += PATIENCE
+        pair.want(A, produced=int(produces))
+        assert taken(pair, A) > 50
+
+
+def test_a_buffer_takes_its_share_of_each_repetition() -> None:
+    """The share counts anew in each repetition, whatever was produced before."""
+    pair = Pair(count=100, leased=False)
+    for _ in range(50):
+        pair.want(B, produced=7)
+        pair.want(A, produced=7)
+    assert taken(pair, A) == taken(pair, B) == 50
+    for _ in range(50):
+        pair.want(A, repetition=1, produced=50)
+    assert taken(pair, A) == 100
+
+
+def test_a_single_task_may_take_everything() -> None:
+    """A task that shares with no other gets all splits, whatever it has produced."""
+    filling = Filling()
+    ask = m.RequestSplits("w", 1, 1, 0, 0, 0)
+    for count, tasks in ((100, 1), (None, 2)):
+        assert filling.most(ask, count, tasks, 0.0) > 100
+    assert filling.most(ask, 100, 2, 0.0) == 50
+    filling.leased(ask, 50)
+    assert filling.most(ask, 100, 2, 0.0) == 0
+    filling.forget({2})
+    assert filling.most(ask, 100, 2, 0.0) == 50
+
+
+def taken(pair: Pair, worker: str) -> int:
+    return sum(split.size for split in pair.ledger(worker))

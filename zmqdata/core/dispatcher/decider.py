@@ -270,7 +270,7 @@ class DispatcherCore:
             self._lose_worker(member.name)
         self.jobs.expire(now, self.times.client_timeout)
         self.saves.tick(now)
-        self.splits.taking_back.tick(now)
+        self.splits.tick(now)
         if now - self._collected >= self.times.gc_interval:
             self._collected = now
             self.jobs.collect_unused(now)

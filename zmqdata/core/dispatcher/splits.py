@@ -11,8 +11,9 @@ Decisions 0004 and 0012; protocol 5.1 to 5.9.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
 from zmqdata import messages as m
@@ -30,6 +31,8 @@ from zmqdata.splits import FileSplits, turn_of
 
 PATIENCE = 1.0
 """Seconds for which a task waits for splits of other tasks."""
+FORGETS_EVERY = 10.0
+"""Seconds between two looks for tasks that are over."""
 REPEAT = 0.4
 """Seconds between two requests to the same holder."""
 
@@ -66,6 +69,8 @@ class SplitAssigner:
         self.workers = workers
         self.hosting = hosting
         self.taking_back = TakingBack(out, workers, hosting.facts, self.request)
+        self.filling = Filling()
+        self._ticked = 0.0
         self._listing: dict[Place, list[tuple[e.Peer, m.RequestSplits]]] = {}
 
     def request(self, peer: e.Peer, ask: m.RequestSplits, now: float) -> None:
@@ -121,7 +126,13 @@ class SplitAssigner:
             size = lease_size(size, seconds, cursor.remaining(ask.repetition), iteration.running)
         else:
             size = own_lease_size(size, seconds)
+        if iteration.job.num_tasks is None and not cursor.peek(ask.repetition, 1).is_end:
+            most = self.filling.most(ask, cursor.count(ask.repetition), iteration.running, now)
+            if not most:
+                return False
+            size = min(size, most)
         split = cursor.peek(ask.repetition, size)
+        self.filling.leased(ask, split.size)
         leases[ask.source] = (size, now)
         self.out.commit(u.AssignSplitsUpdate(task.task, ask.source, split))
         self.taking_back.assigned(task, ask.source, now)
@@ -173,6 +184,72 @@ class SplitAssigner:
         text = event.error or "no file matches its pattern on the dispatcher's host"
         text = f"list_files of job {iteration.job.name}: {text}"
         self.hosting.fail(iteration, NotFoundError.__name__, text)
+
+    def tick(self, now: float) -> None:
+        """Let time pass, and forget what is over."""
+        self.taking_back.tick(now)
+        if now - self._ticked >= FORGETS_EVERY:
+            self._ticked = now
+            self.filling.forget(self.out.state.tasks)
+
+
+@dataclass
+class Fill:
+    """The leases of a task that has produced nothing of a repetition yet."""
+
+    repetition: int
+    """The repetition."""
+    produced: int
+    """Number of elements that the task had produced at its first lease."""
+    leased: int = 0
+    """Number of splits leased so far."""
+    full_since: float | None = None
+    """When it first asked for more than its share."""
+
+
+class Filling:
+    """Bounds the splits of tasks that have produced nothing of a repetition yet, such
+    as those that fill the buffer of a shuffle.
+
+    A buffer takes splits as fast as they come. Without a bound, the worker that begins
+    first would take those of the others, and have all the work that follows the buffer.
+    """
+
+    def __init__(self) -> None:
+        self._fills: dict[tuple[int, int, int], Fill] = {}
+
+    def most(self, ask: m.RequestSplits, count: int | None, tasks: int, now: float) -> int:
+        """Return how many splits a task may be leased now; 0 if it has to wait.
+
+        Args:
+            ask: the request.
+            count: number of splits in the repetition; None if it is endless.
+            tasks: number of tasks that share them.
+            now: the time.
+        """
+        key = (ask.task, ask.attempt, ask.source)
+        fill = self._fills.get(key)
+        if fill is None or fill.repetition != ask.repetition:
+            fill = self._fills[key] = Fill(ask.repetition, ask.produced)
+        if count is None or tasks < 2 or ask.produced > fill.produced:
+            return sys.maxsize
+        left = -(-count // tasks) - fill.leased
+        if left > 0:
+            return left
+        if fill.full_since is None:
+            fill.full_since = now
+        # The others may be slow to begin, or gone.
+        return 0 if now - fill.full_since < PATIENCE else sys.maxsize
+
+    def leased(self, ask: m.RequestSplits, size: int) -> None:
+        """Note that a task was leased splits."""
+        fill = self._fills.get((ask.task, ask.attempt, ask.source))
+        if fill is not None:
+            fill.leased += size
+
+    def forget(self, tasks: Container[int]) -> None:
+        """Forget all tasks but these."""
+        self._fills = {key: fill for key, fill in self._fills.items() if key[0] in tasks}
 
 
 class TakingBack:

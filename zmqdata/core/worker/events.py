@@ -180,6 +180,8 @@ class SplitsWanted:
     """True if the splits are used up and the source waits."""
     pace: float = 0.0
     """Seconds that the source takes for a split; 0 if unknown."""
+    produced: int = 0
+    """Number of elements that the pipeline has produced so far."""
 
 
 @dataclass(frozen=True, slots=True)

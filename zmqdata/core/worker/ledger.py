@@ -73,7 +73,8 @@ class SplitFeed:
         is still unanswered is not sent again.
         """
         before = self.ask
-        if before is not None and msgspec.structs.replace(ask, pace=before.pace) == before:
+        same = {} if before is None else {"pace": before.pace, "produced": before.produced}
+        if msgspec.structs.replace(ask, **same) == before:
             return False
         self.ask, self.asked = ask, now
         return True

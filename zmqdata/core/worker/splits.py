@@ -59,6 +59,7 @@ class Feeding:
             cut=feed.cut,
             waiting=event.waiting,
             pace=event.pace,
+            produced=event.produced,
         )
         if feed.want(ask, now):
             self._send(ask)

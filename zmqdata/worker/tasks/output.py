@@ -124,6 +124,14 @@ class Output:
             return self._settled + len(self.fresh)
 
     @property
+    def roughly(self) -> int:
+        """Number of the next element, perhaps some elements ago.
+
+        Does not need the lock, which a thread may hold that waits for the ledger.
+        """
+        return self._settled + len(self.fresh)
+
+    @property
     def takes_runs(self) -> bool:
         """True if elements may be appended to ``fresh``."""
         return len(self._lanes) == 1

@@ -143,7 +143,8 @@ class TaskRunner:
 
     def _provider(self, source: int, entries: Sequence[Split]) -> LedgerProvider:
         def want(repetition: int, have: int, waiting: bool, pace: float) -> None:
-            self._post(e.SplitsWanted(*self.key, source, repetition, have, waiting, pace))
+            made = self._output.roughly
+            self._post(e.SplitsWanted(*self.key, source, repetition, have, waiting, pace, made))
 
         base = self.definition.bases[source] if self.definition.bases else 0
         return LedgerProvider(entries, want, self._clock, source, base, self._away)
