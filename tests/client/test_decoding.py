@@ -51,6 +51,18 @@ def test_a_block() -> None:
     assert [int(row[0]) for row in content.elements(header.skip)] == [0, 1, 2, 3]
 
 
+def test_a_block_for_several_clients() -> None:
+    """A view of a block has the elements between ``skip`` and ``cut``, which must lie
+    within the block.
+    """
+    header, _ = decode_message(message(skip=1, cut=3))
+    assert isinstance(header, messages.Block)
+    assert (header.skip, header.stop) == (1, 3)
+    for skip, cut in ((2, 2), (0, 5)):
+        with pytest.raises(ProtocolError, match="impossible numbers"):
+            decode_message(message(skip=skip, cut=cut))
+
+
 def test_objects_must_be_allowed() -> None:
     """A block with object leaves raises ProtocolError at a client that does not allow
     objects.

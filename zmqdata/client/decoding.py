@@ -144,10 +144,10 @@ def _content(
     lent: tuple[int, ...],
     room: Room | None,
 ) -> Content:
-    if header.first < 0 or not 0 <= header.skip < header.count:
+    if header.first < 0 or not 0 <= header.skip < header.stop <= header.count:
         raise ProtocolError(
             f"impossible numbers: a block of {header.count} elements from "
-            f"{header.first} on skips {header.skip}"
+            f"{header.first} on skips {header.skip} and is cut at {header.cut}"
         )
     arrived = sum(memoryview(frame).nbytes for frame in frames)
     if arrived > header.size:

@@ -38,7 +38,7 @@ class BlockPart:
         self.header = header
         self.told = header.first + skip
         self.stop = header.first + stop
-        self.size = header.size if stop == header.count else 0
+        self.size = header.size if stop == header.stop else 0
 
     def report(self, through: int, size: int, oldest: int | None) -> TakenElements:
         """Return the event for the core that the training loop has taken everything

@@ -447,11 +447,13 @@ class ReaderShell:
         header, stop = command.header, command.stop
         if stop == header.count and header.task not in self._begun:
             return command.content.elements(command.skip)  # type: ignore[no-any-return]  # of a block
+        if stop == header.stop and header.task not in self._begun:
+            return itertools.islice(command.content.elements(command.skip), stop - command.skip)
         begun = self._begun.get(header.task)
         if begun is None or begun[0] is not command.content:
             begun = (command.content, command.content.elements(command.skip))
         self._begun[header.task] = begun
-        if stop == header.count:
+        if stop == header.stop:
             del self._begun[header.task]
         return itertools.islice(begun[1], stop - command.skip)
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FIRST_ELEMENTS = 8
+FIRST_SHARED = 2
+"""Initial window, in elements, of a stream whose elements could go to other clients."""
 FIRST_BYTES = 1 << 20
 MOST_ELEMENTS = 1 << 20
 MOST_BYTES = 64 << 20
@@ -89,6 +91,8 @@ class CreditWindow:
     """Number of handed-out elements that the dispatcher has acknowledged."""
     told_elements: int = 0
     """Highest element count granted to the worker so far."""
+    told_before: int = 0
+    """Highest element count before the last grant that raised it."""
     told_bytes: int = 0
     """Highest byte count granted to the worker so far."""
     told_handed_out: int = 0
@@ -125,6 +129,17 @@ class CreditWindow:
         self.elements = min(2 * max(self.elements, self.largest), MOST_ELEMENTS)
         self.bytes = min(2 * max(self.bytes, self.largest_bytes), most)
 
+    def share(self) -> None:
+        """Begin with a small window again, because other clients read, too."""
+        self.elements = min(self.elements, FIRST_SHARED)
+
+    @property
+    def is_used_up(self) -> bool:
+        """True if the worker has sent everything that was granted, but for the last
+        grant, which may be on its way.
+        """
+        return self.received >= self.told_before
+
     @property
     def grant(self) -> tuple[int, int]:
         """The element and byte counts up to which the worker may send now."""
@@ -154,6 +169,8 @@ class CreditWindow:
         """
         self.told_handed_out = self.handed_out
         elements, size = self.grant
+        if elements > self.told_elements:
+            self.told_before = self.told_elements or elements
         self.told_elements, self.told_bytes = (
             max(self.told_elements, elements),
             max(self.told_bytes, size),

@@ -206,6 +206,15 @@ class Block(Message, frozen=True):
     """Failure that replaces a single element that could not be made."""
     slot: Slot | None = None
     """Place of frames in shared memory; those do not follow in the message."""
+    cut: Number = 0
+    """Number of leading elements after which those for other clients begin; 0 if the
+    block has none.
+    """
+
+    @property
+    def stop(self) -> int:
+        """Number of leading elements up to which they are for this client."""
+        return self.cut or self.count
 
 
 class EndOfTask(Message, frozen=True):

@@ -350,7 +350,7 @@ class Laws:
         sent = self.sent.setdefault(key, [0, 0])
         elements, size, handed_out = self.grants.get(key, (0, 0, 0))
         idle = handed_out >= sent[0] and elements > sent[0]
-        sent[0] += header.count - header.skip
+        sent[0] += header.stop - header.skip
         sent[1] += header.size
         if not idle and (sent[0] > elements or sent[1] > size):
             self.fail(

@@ -329,7 +329,7 @@ class SimulatedClient(SimulatedNode):
             self.world.steps.handed_out(
                 self.core.client, self.consumer, step, header, taking.names[first:stop], first
             )
-        size = header.size if stop == header.count else 0
+        size = header.size if stop == header.stop else 0
         if (
             self._had_as != self.core.client
         ):  # it was given up: former elements are not part of its position

@@ -9,6 +9,7 @@ import pytest
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import LINK_PATIENCE, SETTLE, ClientCore, ClientProfile
+from zmqdata.core.credit import FIRST_ELEMENTS, FIRST_SHARED
 from zmqdata.testing import Transcript
 
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
@@ -54,6 +55,27 @@ class Reader(Transcript):
 
     def streams(self) -> list[m.StreamGrant]:
         return [stream for grant in self.all_of(m.Grant) for stream in grant.streams]
+
+
+# --- sharing
+
+
+def test_a_client_that_shares_takes_what_its_loop_needs() -> None:
+    """A client asks for two elements of each task at first if other clients read, too,
+    and for more only once its loop waits although all of these have come.
+    """
+    reader = Reader(place())
+    assert reader.streams()[-1].elements == FIRST_ELEMENTS
+    shared = m.TaskList(2, (place(), place(2)), False, readers=("me", "other"))
+    reader.hear(D, m.TasksChanged("me", shared))
+    reader.all_of(m.Grant)
+    assert reader.core.reading.tasks[2].window.grant[0] == FIRST_SHARED
+    reader.wait(1.0)
+    assert {one.task: one.elements for one in reader.streams()} == {1: FIRST_ELEMENTS, 2: 2}
+    for first, elements in ((0, 3), (1, 6)):
+        reader.block(first, count=1, task=2)
+        reader.take(first, first + 1, task=2)
+        assert reader.core.reading.tasks[2].window.grant[0] == elements
 
 
 # --- opening

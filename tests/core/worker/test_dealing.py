@@ -41,6 +41,60 @@ def test_blocks_go_to_whoever_has_least_in_flight() -> None:
     assert (dealing.ahead, dealt(dealing)) == (0, [])
 
 
+def views(dealing: FirstCome) -> list[tuple[str, int, int]]:
+    """Return client, first element and end of what is sent now."""
+    return [
+        (stream.client, one.first + one.skip, one.first + one.stop)
+        for stream, one in dealing.deal(lambda stream: stream.open)
+    ]
+
+
+def test_clients_that_share_get_what_they_have_room_for() -> None:
+    """A block is cut into views if several clients read. A client that reads alone gets
+    all of it.
+    """
+    dealing = FirstCome()
+    one = opened(dealing, "a", elements=2)
+    opened(dealing, "b", elements=3)
+    dealing.add(portion(0, count=10))
+    assert views(dealing) == [("a", 0, 2), ("b", 2, 5)]
+    assert (dealing.ahead, dealing.has_all(one)) == (10, False)
+    one.grant(m.StreamGrant(1, 1, 99, 1 << 20, 2))
+    assert views(dealing) == [("a", 5, 10)]
+    assert (dealing.ahead, dealing.has_all(one)) == (0, True)
+    alone = FirstCome()
+    opened(alone, "a", elements=2)
+    alone.add(portion(0, count=10))
+    assert views(alone) == [("a", 0, 10)]
+
+
+def test_a_large_block_is_cut_into_few_views() -> None:
+    """Each view has all bytes of its block, so the views of a large block have at least
+    a quarter of its elements. Only a client with nothing in flight gets more than it
+    has room for.
+    """
+    dealing = FirstCome()
+    busy = opened(dealing, "a", elements=3)
+    dealing.add(portion(0, count=1))
+    opened(dealing, "b", elements=1)
+    dealing.add(portion(1, count=100, size=2 << 20))
+    assert views(dealing) == [("a", 0, 1), ("b", 1, 26)]
+    busy.grant(m.StreamGrant(1, 1, 3, 8 << 20, 1))
+    assert views(dealing) == [("a", 26, 51)]
+
+
+def test_views_of_a_released_client_go_to_others() -> None:
+    """The others get exactly those elements of a block that a released client had."""
+    dealing = FirstCome()
+    for client in "ab":
+        opened(dealing, client, elements=3)
+    dealing.add(portion(0, count=6))
+    assert views(dealing) == [("a", 0, 3), ("b", 3, 6)]
+    assert dealing.release("a", RangeSet([(0, 1)]))
+    dealing.streams["b"].grant(m.StreamGrant(1, 1, 9, 1 << 20, 3))
+    assert views(dealing) == [("b", 1, 3)]
+
+
 def test_nothing_goes_without_credit_or_to_a_closed_stream() -> None:
     """A block waits for a stream that is open and has credit."""
     dealing = FirstCome()

@@ -442,6 +442,8 @@ class ClientCore:
         self.task_list = task_list
         self.notices.tell_poison(task_list)
         self.standing.list(task_list)
+        is_free = self.is_numbered or self.profile.job.cache
+        self.reading.share(len(task_list.readers) > 1 and not is_free)
         self.reading.list(task_list)
         self.links.asks = self.standing.asks
         self.links.tend(self.reading.addresses, now, task_list.ticket)

@@ -47,7 +47,7 @@ class HeldBlock:
 
     @property
     def stop(self) -> int:
-        return self.header.first + self.header.count
+        return self.header.first + self.header.stop
 
 
 DuePart = tuple[Block, object, int, int]
@@ -111,7 +111,7 @@ class Ordering:
             (block for held in self._held.values() for block in held), key=lambda block: block.turn
         )
         self._held.clear()
-        yield from [(block.header, block.content, block.skip, block.header.count) for block in rest]
+        yield from [(block.header, block.content, block.skip, block.header.stop) for block in rest]
 
     def _take(self, held: deque[HeldBlock], stop: int) -> DuePart:
         """Return the elements of the first block before number ``stop``."""

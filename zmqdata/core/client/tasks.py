@@ -76,6 +76,7 @@ class Reading:
         unended: numbers of the listed tasks that have not announced their end.
         passed: what was handed out, and in which order.
         views: order in which a numbered consumer reads tasks.
+        shared: True if other clients read, too.
         ordering: blocks that wait while elements have to arrive in the order of a
             state, or None.
     """
@@ -87,6 +88,7 @@ class Reading:
     def __init__(self, max_outstanding: int | None, do: Callable[[e.ClientCommand], None]) -> None:
         self.tasks: dict[int, ReadTask] = {}
         self.waiting = 0
+        self.shared = False
         self.report = 0
         self.repeats = 0
         self.unended: set[int] = set()
@@ -104,9 +106,10 @@ class Reading:
         task = self.tasks.get(number)
         if task is None:
             place = m.TaskPlace(number, 0, "", "")
-            task = self.tasks[number] = ReadTask(
-                place, CreditWindow(self._max_outstanding, self._first_elements)
-            )
+            window = CreditWindow(self._max_outstanding, self._first_elements)
+            task = self.tasks[number] = ReadTask(place, window)
+            if self.shared:
+                window.share()
         return task
 
     @property
@@ -131,6 +134,15 @@ class Reading:
             task.listed = True
             if not task.ended:
                 self.unended.add(place.task)
+
+    def share(self, is_shared: bool) -> None:
+        """Have no more in flight than the training loop needs, if elements could go to
+        other clients.
+        """
+        if is_shared and not self.shared:
+            for task in self.tasks.values():
+                task.window.share()
+        self.shared = is_shared
 
     def _unlist(self, task: ReadTask) -> None:
         task.listed = False
@@ -171,7 +183,7 @@ class Reading:
         task = self.tasks.get(header.task)
         if task is not None and header.attempt < task.place.attempt and isinstance(header, m.Block):
             self.repeats += (
-                header.count - header.skip
+                header.stop - header.skip
             )  # the present attempt sends them again, or already has
         return (
             task
@@ -196,7 +208,7 @@ class Reading:
             What is wrong with a block that should not have been sent, otherwise an
             empty text.
         """
-        first, stop = header.first + header.skip, header.first + header.count
+        first, stop = header.first + header.skip, header.first + header.stop
         task.ended = False
         self.unended.add(header.task)
         # A block goes to a single client as a whole, so a block that arrived before,
@@ -215,7 +227,7 @@ class Reading:
     def _arrived(self, header: m.Block, content: object) -> None:
         """Deliver a block at once, unless an order has to be kept."""
         if self.ordering is None:
-            self._deliver(header, content, header.skip, header.count)
+            self._deliver(header, content, header.skip, header.stop)
         else:
             self.ordering.add(header.task, header, content)
             self._deliver_in_order(self.ordering)
@@ -238,7 +250,7 @@ class Reading:
         window = task.window
         window.breaches += 1
         return (
-            f"task {header.task} has sent {header.count - header.skip} elements "
+            f"task {header.task} has sent {header.stop - header.skip} elements "
             f"({header.size} bytes) after {window.received} ({window.received_bytes} "
             f"bytes), although only {window.told_elements} ({window.told_bytes} "
             "bytes) were granted"
@@ -260,7 +272,9 @@ class Reading:
         task.window.hand_out(count, event.size)
         starved = self._starved(task)
         for one in starved:
-            if not one.ended:
+            # A larger window is of no use if the workers are slower than it allows; it
+            # would only take more from other clients once they are faster.
+            if not one.ended and (not self.shared or one.window.is_used_up):
                 one.window.widen(len(self.unended), self._most_bytes)
         grants: Grants = {}
         for one in starved or [task] * task.window.worth_telling:

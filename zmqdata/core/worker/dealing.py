@@ -19,6 +19,11 @@ from zmqdata.core.worker.cross_trainer import Windowed
 from zmqdata.core.worker.streams import Portion, Stream
 from zmqdata.messages import Reader, TaskDefinition
 
+FEW_VIEWS = 4
+"""Number of views into which a block may always be cut."""
+VIEWS_BYTES = 4 << 20
+"""Bytes that all views of a small block may have together."""
+
 
 class Dealing(Protocol):
     """Holds the blocks of a task until its clients have handed them out."""
@@ -61,6 +66,9 @@ class Dealing(Protocol):
 class FirstCome:
     """Gives each block to a single client: of the clients with credit for it, the
     client with the least in flight.
+
+    Clients that share get no more than they have room for: a larger block is cut into
+    views, each of which is for one of them.
     """
 
     def __init__(self) -> None:
@@ -83,16 +91,18 @@ class FirstCome:
     def deal(self, usable: Callable[[Stream], bool]) -> Iterator[tuple[Stream, Portion]]:
         streams = [stream for stream in self.streams.values() if usable(stream)]
         while self.pending:
-            ready = [stream for stream in streams if stream.has_credit(self.pending[0])]
+            portion = self.pending[0]
+            least = portion.owed if len(streams) < 2 else _least_of(portion)
+            ready = [stream for stream in streams if stream.has_credit(portion, least)]
             if not ready:
                 return
-            stream, portion = (
-                min(ready, key=lambda one: one.sent - one.handed_out),
-                self.pending.popleft(),
-            )
-            self._pending_bytes -= portion.size
-            stream.give(portion)
-            yield stream, portion
+            stream = min(ready, key=lambda one: one.sent - one.handed_out)
+            view = portion.view(max(least, stream.room))
+            if not portion.owed:
+                self.pending.popleft()
+                self._pending_bytes -= portion.size
+            stream.give(view)
+            yield stream, view
 
     def has_all(self, stream: Stream) -> bool:
         return not self.pending
@@ -106,6 +116,14 @@ class FirstCome:
             self.pending.appendleft(portion)
             self._pending_bytes += portion.size
         return complete
+
+
+def _least_of(portion: Portion) -> int:
+    """Return the least number of elements in a view of a block. Each view has all
+    frames, so a large block is cut into few of them.
+    """
+    views = max(FEW_VIEWS, VIEWS_BYTES // max(1, portion.size))
+    return min(portion.owed, -(-portion.count // views))
 
 
 def dealing_for(definition: TaskDefinition, cache_bytes: int) -> Dealing:

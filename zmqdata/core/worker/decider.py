@@ -403,6 +403,7 @@ class WorkerCore:
                 portion.size,
                 portion.meta,
                 portion.failure,
+                cut=portion.cut,
             )
             self._push(task, stream, header, portion.frames)
         self._commands += self.writing.drain(task.dealing)

@@ -11,7 +11,7 @@ Decision 0002; protocol 6.4, 6.5 and 6.8.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zmqdata import messages as m
@@ -46,10 +46,26 @@ class Portion:
     """Number of elements at the start that are not needed."""
     lane: int = 0
     """Index of the consumer that the block is for, in coordinated jobs."""
+    cut: int = 0
+    """Number of elements after which those of other consumers begin; 0 if it is for one
+    consumer.
+    """
+
+    @property
+    def stop(self) -> int:
+        """Number of elements up to which they are needed."""
+        return self.cut or self.count
 
     @property
     def owed(self) -> int:
-        return self.count - self.skip
+        return self.stop - self.skip
+
+    def view(self, count: int) -> Portion:
+        """Take the next elements, at most ``count``, as a block of the same frames."""
+        stop = min(self.skip + count, self.stop)
+        view = replace(self, cut=stop % self.count)
+        self.skip = stop
+        return view
 
     def take(self, count: int) -> tuple[int, int]:
         """Skip the next elements, at most ``count``, and return their range."""
@@ -59,7 +75,7 @@ class Portion:
 
     def without(self, delivered: RangeSet) -> bool:
         """Skip the delivered elements at the start. Return False if nothing is left."""
-        gaps = delivered.missing(self.first + self.skip, self.first + self.count)
+        gaps = delivered.missing(self.first + self.skip, self.first + self.stop)
         if gaps:
             self.skip = gaps[0][0] - self.first
         return bool(gaps)
@@ -125,15 +141,24 @@ class Stream:
         """Number of bytes that the client allows in flight."""
         return self.granted_bytes - self.handed_bytes
 
-    def has_credit(self, portion: Portion) -> bool:
-        """Return True if this block may be sent now. With nothing in flight, one block
-        may be sent whatever its size.
+    @property
+    def room(self) -> int:
+        """Number of elements that may be sent now."""
+        return self.granted - self.sent
+
+    def has_credit(self, portion: Portion, least: int | None = None) -> bool:
+        """Return True if a block may be sent now. With nothing in flight, it may be
+        sent whatever its size.
+
+        Args:
+            portion: the block.
+            least: number of elements that suffice; None for all of them.
         """
-        if self.granted <= self.sent:
+        if self.room <= 0:
             return False
-        through = self.sent_bytes + portion.size
         granted = min(self.granted_bytes, self.handed_bytes + MOST_BYTES_OUT)
-        return (self.sent + portion.owed <= self.granted and through <= granted) or self.idle
+        least = portion.owed if least is None else least
+        return (least <= self.room and self.sent_bytes + portion.size <= granted) or self.idle
 
     def give(self, portion: Portion) -> None:
         """Count a block that is sent."""
