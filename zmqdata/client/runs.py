@@ -269,13 +269,22 @@ def _launched_key() -> str:
 
 
 def _ray_key() -> str:
+    """Return the key of a run of Ray Train; "" outside of it.
+
+    Its second version has no trials. There only the internal context has an id that
+    is new at each ``fit``.
+    """
     ray = sys.modules.get("ray")
     if ray is None:
         return ""
     with contextlib.suppress(Exception):  # outside of a cluster, or in another version
         job = ray.get_runtime_context().get_job_id()
+        contexts = sys.modules.get("ray.train.v2._internal.execution.context")
+        if contexts is not None:
+            with contextlib.suppress(Exception):  # not a process of the second version
+                return f"ray:{job}.{contexts.get_train_context().train_run_context.run_id}"
         trial = ray.train.get_context().get_trial_id()
-        return f"ray:{job}.{trial}"
+        return f"ray:{job}.{trial}" if trial else ""
     return ""
 
 
