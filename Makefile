@@ -6,6 +6,8 @@ VERSION ?=
 LOCK := requirements-dev.lock
 # Two processes more than there are cores, six at most: tests wait as long as they compute. `ARGS=-n0` runs them in one.
 PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(6, (os.cpu_count() or 1) + 2))')
+# Installs packages of Debian if a command of theirs is missing.
+bring = { command -v $(1) > /dev/null || { apt-get update && apt-get install --yes --no-install-recommends $(2); }; }
 SHARED = -n $(PROCESSES) --dist worksteal
 # Whatever the environment says: without stored bytecode each process of a test would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
@@ -14,7 +16,7 @@ test test-full durations coverage: export OPENBLAS_NUM_THREADS := 1
 test test-full durations coverage: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL:
-.PHONY: demo test test-full durations test-pythons test-tfdata test-frameworks simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build locked lock release audit clean bench-attacks
+.PHONY: demo test test-full durations test-pythons test-tfdata test-frameworks test-slurm test-mpi simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset build locked lock release audit clean bench-attacks
 demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 # The hundred slowest tests of `make test`, in a file that git ignores.
@@ -25,6 +27,9 @@ test-pythons: ; $(PYTHON) -m tools.test_pythons $(ARGS)
 test-tfdata: .venv-tfdata/.ready ; ZMQDATA_CHAINS=$${ZMQDATA_CHAINS:-5000} .venv-tfdata/bin/python -m pytest tests/tfdata $(ARGS)
 # Programs of torch, torchrun and a notebook, on real processes: never in .ci/run.
 test-frameworks: .venv-frameworks/.ready ; .venv-frameworks/bin/python -m pytest tests/frameworks $(ARGS)
+# As root, on Debian and Ubuntu: the daemons of Slurm run in a temporary folder while the tests do.
+test-slurm: .venv/.dev-ready ; $(call bring,srun,slurm-wlm munge) && $(BIN)/python -m pytest tests/frameworks/test_slurm.py $(ARGS)
+test-mpi: .venv/.dev-ready ; $(call bring,mpirun.openmpi,openmpi-bin) && $(BIN)/python -m pytest tests/frameworks/test_mpi.py $(ARGS)
 fuzz: .venv/.dev-ready ; $(BIN)/python tools/fuzz.py $(ARGS)
 simulate: .venv/.dev-ready ; $(BIN)/python tools/simulate.py $(ARGS)
 coverage: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) -m 'not realprocess' --cov --cov-context=test --cov-report= $(ARGS) $$($(BIN)/python tools/own_coverage.py --tests) && $(BIN)/python tools/own_coverage.py

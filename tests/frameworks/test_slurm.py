@@ -1,0 +1,119 @@
+"""Ranks of one step of Slurm are a run: ``make test-slurm``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.frameworks.launches import ALL, all_wait, epochs, program, ranks
+from tests.frameworks.slurm import Slurm, is_installed
+from zmqdata import LocalCluster
+from zmqdata.testing.cluster import await_condition
+
+pytestmark = [
+    pytest.mark.skipif(
+        not is_installed(), reason="slurm-wlm and munge are not installed, or this is not root"
+    ),
+    pytest.mark.realprocess,
+    pytest.mark.timeout(300),
+]
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    """A Slurm of one node."""
+    # munged refuses a folder into which others may write; a socket has a short path.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        with Slurm(Path(folder)) as made:
+            yield made
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    """A cluster of one worker process."""
+    with LocalCluster(num_workers=1) as made:
+        yield made
+
+
+def keys(folder: Path) -> set[str]:
+    return {told.split()[0] for told in ranks(folder)}
+
+
+def test_each_srun_is_a_run(slurm: Slurm, cluster: LocalCluster, tmp_path: Path) -> None:
+    """Two ranks of ``srun`` read each row once in each epoch; a second ``srun`` reads
+    everything again.
+    """
+    for start in ("first", "second"):
+        slurm.call("srun", "-n2", *program(cluster.target, tmp_path / start))
+        assert epochs(tmp_path / start) == [ALL, ALL]
+        assert [told.split()[1] for told in ranks(tmp_path / start)] == ["0", "1"]
+    assert len(keys(tmp_path / "first") | keys(tmp_path / "second")) == 2
+
+
+def test_each_step_of_a_job_is_a_run(slurm: Slurm, cluster: LocalCluster, tmp_path: Path) -> None:
+    """Two steps of one job, one after the other, read everything each."""
+    starts = [tmp_path / "first", tmp_path / "second"]
+    steps = [shlex.join(["srun", "-n2", *program(cluster.target, one)]) for one in starts]
+    slurm.submit("\n".join(steps), "--wait")
+    assert [epochs(one) for one in starts] == [[ALL, ALL]] * 2
+
+
+@pytest.mark.parametrize("how", ["sbatch", "salloc"])
+def test_a_script_without_srun_is_a_run_each_time(
+    slurm: Slurm, cluster: LocalCluster, tmp_path: Path, how: str
+) -> None:
+    """A script that the shell of an allocation starts without ``srun`` reads everything
+    each time.
+    """
+    starts = [tmp_path / "first", tmp_path / "second"]
+    script = "\n".join(shlex.join(program(cluster.target, one)) for one in starts)
+    if how == "sbatch":
+        slurm.submit(script, "--wait")
+    else:
+        slurm.call("salloc", "-n2", "bash", "-c", script)
+    assert [epochs(one) for one in starts] == [[ALL, ALL]] * 2
+
+
+def test_a_requeued_job_is_another_run(slurm: Slurm, cluster: LocalCluster, tmp_path: Path) -> None:
+    """A job that is requeued in the middle of an epoch reads everything again."""
+    folders = [tmp_path / "0", tmp_path / "1"]
+    commands = [
+        shlex.join(["srun", "-n2", *program(cluster.target, one, "150")]) for one in folders
+    ]
+    (folders[0] / "hold").touch()
+    script = f"if [ -z $SLURM_RESTART_COUNT ]; then {commands[0]}; else {commands[1]}; fi"
+    job = slurm.submit(script, "--requeue")
+    await_condition(lambda: all_wait(folders[0], 2), 60.0, "both ranks in their first epoch")
+    slurm.call("scontrol", "requeue", job)
+    await_condition(lambda: slurm.state(job) == "PENDING", 60.0, "the job in the queue")
+    slurm.call("scontrol", "update", f"jobid={job}", "starttime=now")
+    await_condition(lambda: slurm.state(job) == "", 90.0, "the end of the job")
+    assert epochs(folders[1]) == [ALL, ALL]
+    assert keys(folders[0]) == {f"slurm:{job}.0.0"}
+    assert keys(folders[1]) == {f"slurm:{job}.0.1"}
+
+
+def test_a_step_whose_ranks_were_all_killed_reads_everything(
+    slurm: Slurm, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """Ranks that a script starts again within their step, after all were killed, read
+    everything.
+    """
+    before, after = tmp_path / "before", tmp_path / "after"
+    first = shlex.join(program(cluster.target, before, "50"))
+    again = shlex.join(program(cluster.target, after))
+    (before / "hold").touch()
+    job = slurm.submit(f"srun -n2 bash -c {shlex.quote(f'{first}; {again}')}")
+    await_condition(lambda: all_wait(before, 2), 60.0, "both ranks in their first epoch")
+    for path in before.glob("*.held"):
+        os.kill(int(path.stem), signal.SIGKILL)
+    await_condition(lambda: slurm.state(job) == "", 90.0, "the end of the job")
+    assert epochs(after) == [ALL, ALL]
+    assert keys(before) == keys(after)
