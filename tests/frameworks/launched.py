@@ -25,7 +25,9 @@ STEP = 0.002
 """Seconds that a row takes to train on, so that each rank reads some."""
 
 
-def main(service: str, folder: str, stop: str = "", on_existing: str = "share") -> None:
+def main(
+    service: str, folder: str, stop: str = "", on_existing: str = "share", fail: str = ""
+) -> None:
     """Read two epochs.
 
     Args:
@@ -34,6 +36,7 @@ def main(service: str, folder: str, stop: str = "", on_existing: str = "share") 
         stop: number of rows after which the process awaits its death, if the folder
             has the file ``hold``.
         on_existing: what happens if the name of the job is in use.
+        fail: number of rows after which the process fails.
     """
     place = Path(folder)
     read = distribute(
@@ -54,6 +57,8 @@ def main(service: str, folder: str, stop: str = "", on_existing: str = "share") 
                 if str(had) == stop and (place / "hold").exists():
                     (place / f"{os.getpid()}.held").touch()
                     await_condition(lambda: False, 300.0, "the death of this process")
+                if str(had) == fail:
+                    raise RuntimeError(f"asked to fail after {had} rows")
                 threading.Event().wait(STEP)
 
 

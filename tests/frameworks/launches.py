@@ -39,7 +39,7 @@ def ranks(folder: Path) -> list[str]:
     return sorted(path.read_text() for path in folder.glob("*.key"))
 
 
-def epochs(folder: Path) -> list[Counter[int]]:
+def passes(folder: Path) -> list[Counter[int]]:
     """Return how often each row was read in each epoch, by all processes together."""
     found: list[Counter[int]] = [Counter(), Counter()]
     for path in folder.glob("*.rows"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.frameworks.launches import ALL, environment, epochs, launch, program, ranks
+from tests.frameworks.launches import ALL, environment, launch, passes, program, ranks
 from zmqdata import LocalCluster
 
 pytestmark = [
@@ -34,7 +34,7 @@ def test_each_mpirun_is_a_run(cluster: LocalCluster, tmp_path: Path) -> None:
     """
     for start in ("first", "second"):
         launch(*MPIRUN, *program(cluster.target, tmp_path / start))
-        assert epochs(tmp_path / start) == [ALL, ALL]
+        assert passes(tmp_path / start) == [ALL, ALL]
         keys = [told.split()[0] for told in ranks(tmp_path / start)]
         assert keys[0].startswith("mpi:")
         assert keys[0] == keys[1]
@@ -50,7 +50,7 @@ def test_mpirun_within_a_job_of_slurm_is_a_run(cluster: LocalCluster, tmp_path: 
     told = [line.split() for line in ranks(tmp_path / "start")]
     assert [rank for _, rank in told] == ["0", "1"]
     assert all(key.startswith("mpi:") for key, _ in told)
-    assert epochs(tmp_path / "start") == [ALL, ALL]
+    assert passes(tmp_path / "start") == [ALL, ALL]
 
 
 @pytest.mark.skipif(shutil.which("mpirun.mpich") is None, reason="MPICH is not installed")
@@ -59,4 +59,4 @@ def test_ranks_of_mpich_need_the_name_of_their_run(cluster: LocalCluster, tmp_pa
     command = ["mpirun.mpich", "-n", "2", *program(cluster.target, tmp_path / "start")]
     assert "ZMQDATA_RUN_ID" not in environment()
     launch(*command, ZMQDATA_RUN_ID="mine")
-    assert epochs(tmp_path / "start") == [ALL, ALL]
+    assert passes(tmp_path / "start") == [ALL, ALL]

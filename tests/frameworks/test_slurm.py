@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.frameworks.launches import ALL, all_wait, epochs, program, ranks
+from tests.frameworks.launches import ALL, all_wait, passes, program, ranks
 from tests.frameworks.slurm import Slurm, is_installed
 from zmqdata import LocalCluster
 from zmqdata.testing.cluster import await_condition
@@ -52,7 +52,7 @@ def test_each_srun_is_a_run(slurm: Slurm, cluster: LocalCluster, tmp_path: Path)
     """
     for start in ("first", "second"):
         slurm.call("srun", "-n2", *program(cluster.target, tmp_path / start))
-        assert epochs(tmp_path / start) == [ALL, ALL]
+        assert passes(tmp_path / start) == [ALL, ALL]
         assert [told.split()[1] for told in ranks(tmp_path / start)] == ["0", "1"]
     assert len(keys(tmp_path / "first") | keys(tmp_path / "second")) == 2
 
@@ -62,7 +62,7 @@ def test_each_step_of_a_job_is_a_run(slurm: Slurm, cluster: LocalCluster, tmp_pa
     starts = [tmp_path / "first", tmp_path / "second"]
     steps = [shlex.join(["srun", "-n2", *program(cluster.target, one)]) for one in starts]
     slurm.submit("\n".join(steps), "--wait")
-    assert [epochs(one) for one in starts] == [[ALL, ALL]] * 2
+    assert [passes(one) for one in starts] == [[ALL, ALL]] * 2
 
 
 @pytest.mark.parametrize("how", ["sbatch", "salloc"])
@@ -78,7 +78,7 @@ def test_a_script_without_srun_is_a_run_each_time(
         slurm.submit(script, "--wait")
     else:
         slurm.call("salloc", "-n2", "bash", "-c", script)
-    assert [epochs(one) for one in starts] == [[ALL, ALL]] * 2
+    assert [passes(one) for one in starts] == [[ALL, ALL]] * 2
 
 
 def test_a_requeued_job_is_another_run(slurm: Slurm, cluster: LocalCluster, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_requeued_job_is_another_run(slurm: Slurm, cluster: LocalCluster, tmp_
     await_condition(lambda: slurm.state(job) == "PENDING", 60.0, "the job in the queue")
     slurm.call("scontrol", "update", f"jobid={job}", "starttime=now")
     await_condition(lambda: slurm.state(job) == "", 90.0, "the end of the job")
-    assert epochs(folders[1]) == [ALL, ALL]
+    assert passes(folders[1]) == [ALL, ALL]
     assert keys(folders[0]) == {f"slurm:{job}.0.0"}
     assert keys(folders[1]) == {f"slurm:{job}.0.1"}
 
@@ -115,5 +115,5 @@ def test_a_step_whose_ranks_were_all_killed_reads_everything(
     for path in before.glob("*.held"):
         os.kill(int(path.stem), signal.SIGKILL)
     await_condition(lambda: slurm.state(job) == "", 90.0, "the end of the job")
-    assert epochs(after) == [ALL, ALL]
+    assert passes(after) == [ALL, ALL]
     assert keys(before) == keys(after)
