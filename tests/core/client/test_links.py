@@ -24,11 +24,10 @@ STREAM = m.StreamGrant(1, 1, 8, 1000, 0)
 class Ends:
     """Links and their last commands."""
 
-    def __init__(self) -> None:
+    def __init__(self, trainer_id: str = "", stream: m.StreamGrant = STREAM) -> None:
         self.commands: list[Any] = []
-        self.links = ReadLinks(
-            LinkProfile("me", "host", ("tcp",)), self.commands.append, lambda address: (STREAM,)
-        )
+        profile = LinkProfile("me", "host", ("tcp",), m.Reader(trainer_id=trainer_id))
+        self.links = ReadLinks(profile, self.commands.append, lambda address: (stream,))
 
     def done(self) -> list[Any]:
         done = [one.message if isinstance(one, e.Send) else one for one in self.commands]
@@ -164,6 +163,21 @@ def test_unwanted_links_are_closed() -> None:
     ends.open()
     ends.links.tend([], 0.0)
     assert ends.done() == [m.CloseLink("me-1"), e.DisconnectLink("me-1")]
+    ends.links.tend(["w"], 0.0)
+    ends.done()
+    ends.links.tend([], 0.0)
+    assert ends.done() == [m.CloseLink("me-2")]
+
+
+def test_the_last_grant_of_a_shared_cache_permits_nothing() -> None:
+    """A client of a shared cache tells the worker what was handed out before it closes
+    an open link, and lets it send no further block.
+    """
+    ends = Ends("first", m.StreamGrant(1, 1, 18, 1000, 10, 4))
+    ends.open()
+    ends.links.tend([], 0.0)
+    last = m.Grant("me-1", 0, (m.StreamGrant(1, 1, 0, 0, 10, 4),))
+    assert ends.done() == [last, m.CloseLink("me-1"), e.DisconnectLink("me-1")]
     ends.links.tend(["w"], 0.0)
     ends.done()
     ends.links.tend([], 0.0)

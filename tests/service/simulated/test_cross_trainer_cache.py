@@ -57,6 +57,16 @@ def test_equal_ids_share_one_copy(one: SimulatedService) -> None:
     assert len({int(x) for x in found}) == 600
 
 
+def test_the_next_client_begins_where_the_last_was_closed(one: SimulatedService) -> None:
+    """The next client of a training job begins with the first element that the closed
+    client did not hand out, also within a block.
+    """
+    first = reader(one, "same")
+    assert [int(x) for x in islice(first, 10)] == list(range(10))
+    first.close()
+    assert [int(x) for x in islice(reader(one, "same"), 10)] == list(range(10, 20))
+
+
 def test_each_client_reads_all_of_several_workers(service: SimulatedService) -> None:
     """Both copies of two workers reach each training job."""
     first, second = reader(service, "first"), reader(service, "second")

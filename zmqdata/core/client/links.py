@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.limits import Rotation
@@ -247,6 +249,12 @@ class ReadLinks:
 
     def _drop(self, link: ReadLink) -> None:
         self._reach.pop(link.address, None)
+        if link.opened and self.profile.reader.trainer_id:
+            # The next client with this id must not get what was handed out since
+            # the last grant. The dispatcher does not count elements per trainer.
+            told = self._streams(link.address)
+            streams = tuple(structs.replace(one, elements=0, bytes=0) for one in told)
+            self._do(e.Send(link.address, self._grant(link, streams)))
         self._do(e.Send(link.address, m.CloseLink(link.name)))
         self._forget(link)
 
