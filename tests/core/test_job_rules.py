@@ -54,6 +54,34 @@ def test_static_parts_are_local_in_pairs(
     )
 
 
+@pytest.mark.parametrize(
+    ("target", "consumers", "tasks", "effective"),
+    [
+        ("AUTO", 2, None, "ANY"),
+        ("AUTO", 1, None, "ANY"),
+        ("AUTO", 2, 4, "ANY"),
+        ("AUTO", 1, 4, "AUTO"),
+        ("LOCAL", 2, None, "LOCAL"),
+    ],
+)
+@pytest.mark.parametrize(("mode", "colocated"), [("OFF", False), ("DYNAMIC", True)])
+def test_consumers_in_step_leave_out_no_worker(
+    mode: str, colocated: bool, target: str, consumers: int, tasks: int | None, effective: str
+) -> None:
+    """AUTO leaves out no worker if clients read in step. The only reader of a promised
+    order leaves out colocated workers of others, as any reader alone does.
+    """
+    job = JobParameters(
+        "job",
+        "dataset",
+        mode,
+        target_workers=target,
+        num_consumers=consumers,
+        num_tasks=tasks,
+    )
+    assert effective_target(job, colocated) == effective
+
+
 @pytest.mark.parametrize("mode", ["FILE", "DATA", "FILE_OR_DATA", "HINT"])
 def test_four_modes_are_static(mode: str) -> None:
     """All modes except OFF and DYNAMIC give each worker a fixed part."""

@@ -63,6 +63,29 @@ def test_colocated_workers_of_others_are_left_out(make_service: Callable[..., Se
     assert sorted(numbers(service.read(ds))) == list(range(50))
 
 
+def test_consumers_in_step_read_colocated_workers_of_others(
+    make_service: Callable[..., Service],
+) -> None:
+    """All consumers of a coordinated job read the same workers in each step, so AUTO
+    leaves out none.
+    """
+    service = make_service(workers=2, worker_options={"worker_tags": ("COLOCATED",)})
+    withdraw_worker(service.workers[1].address)
+    ds = Dataset.range(100).repeat()
+    consumers = [
+        iter(
+            service.read(
+                ds, "parallel_epochs", job_name="steps", consumer_index=index, num_consumers=2
+            )
+        )
+        for index in range(2)
+    ]
+    rounds = [[int(next(one)) for one in consumers] for _ in range(4)]
+    assert rounds == [[0, 1], [0, 1], [2, 3], [2, 3]]
+    for one in consumers:
+        one.close()
+
+
 def test_other_tags_change_nothing(make_service: Callable[..., Service]) -> None:
     """A client reads a worker with any other tag as it reads a worker without tags."""
     service = make_service(workers=1)

@@ -50,11 +50,14 @@ def effective_target(job: JobParameters, colocated: bool) -> str:
     deployed in pairs.
 
     In a paired deployment, a worker's static shard is for the client beside it
-    (tf.data's rule).
+    (tf.data's rule). The consumers of a coordinated job read the same workers in each
+    step, so AUTO leaves out no worker.
     """
-    if colocated and job.target_workers == "AUTO" and is_static(job):
-        return "LOCAL"
-    return job.target_workers
+    if job.target_workers != "AUTO":
+        return job.target_workers
+    if job.num_consumers is not None and (job.num_consumers > 1 or job.num_tasks is None):
+        return "ANY"
+    return "LOCAL" if colocated and is_static(job) else "AUTO"
 
 
 def may_read(target: str, address: str, tags: Collection[str], local: Collection[str]) -> bool:
