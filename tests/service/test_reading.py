@@ -191,6 +191,21 @@ def test_register_and_read_by_id(service: Service) -> None:
     assert sorted(int(n) for batch in again for n in batch) == list(range(10))
 
 
+def test_each_dataset_id_has_its_own_jobs(service: Service) -> None:
+    """Readers share a job if they name it and the same dataset id. Under another id,
+    the same name is another job, even for an equal dataset.
+    """
+    for name in ("first", "second"):
+        register_dataset(service.target, Dataset.range(40), dataset_id=name)
+
+    def read(name: str) -> Any:
+        return from_dataset_id("distributed_epoch", service.target, name, job_name="job")
+
+    (one, late), other = (read("first") for _ in range(2)), read("second")
+    assert sorted(numbers(one)) == sorted(numbers(other)) == list(range(40))
+    assert numbers(late) == []
+
+
 def test_status_tells_what_is_there(service: Service) -> None:
     """status() lists workers, jobs and tasks while a job is read."""
     it = iter(service.read(Dataset.range(10**9), job_name="long"))
