@@ -145,6 +145,8 @@ class RunMemberUpdate(Update, frozen=True):
     """Number of passes, of its data loaders and copies, that its iterators skip."""
     copied: int = -1
     """The highest number of a pass that its copies in other processes have made."""
+    ended: int = -1
+    """The highest number of a pass that its copies have ended."""
 
 
 class PassUpdate(Update, frozen=True):

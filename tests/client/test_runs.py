@@ -185,9 +185,10 @@ def test_a_copy_says_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> Non
     """
     made = run_of_process(True)
     monkeypatch.setattr(runs, "_process", (os.getpid(), "parent"))
-    monkeypatch.setattr(runs, "_forked_at", time.time() - 10.0)
+    monkeypatch.setattr(runs, "_forks", [("child", time.monotonic() - 10.0)])
     monkeypatch.setattr(runs, "this_process", lambda: "child")
     content = made.pickled()
+    monkeypatch.setattr(runs, "_forks", [])
     monkeypatch.setattr(runs, "this_process", lambda: "grandchild")
     told = content.unpickled().affiliation("job", 0, "share")
     assert (told.process, told.is_fresh) == (made.maker, False)
@@ -220,6 +221,7 @@ def test_a_worker_of_a_data_loader_names_its_owner(monkeypatch: pytest.MonkeyPat
         SimpleNamespace(get_worker_info=lambda: worker),  # type: ignore[arg-type]
     )
     part = m.ReadingPass(seed=700, turn=4, worker=2, process=this_process())
+    monkeypatch.setattr(runs, "_forks", [(this_process(), 1.0)])
     forked = DatasetRun("key", "family", "the owner")
     told = m.Affiliation("key", "", "the owner", part)
     assert forked.affiliation("job", 4, "share") == told

@@ -45,7 +45,10 @@ their count. The count alone says nothing: it is set in the shell of ``salloc``,
 """
 
 _process = (0, "")
-_forked_at = 0.0
+_forks: list[tuple[str, float]] = []
+"""The forked processes from the one that was started down to this one, and when they
+were forked.
+"""
 _turns: defaultdict[tuple[str, str], Iterator[int]] = defaultdict(itertools.count)
 _ships: ContextVar[bool] = ContextVar("ships", default=False)
 
@@ -64,8 +67,7 @@ def shipping() -> Iterator[None]:
 
 
 def _note_fork() -> None:
-    global _forked_at
-    _forked_at = time.time()
+    _forks.append((this_process(), time.monotonic()))
     _turns.clear()
 
 
@@ -100,7 +102,7 @@ class HeldCopy:
     name: str
     """Name of the copy, which no other copy has."""
     made: float
-    """When the object was pickled, or the process was forked: seconds since 1970."""
+    """When the object was pickled, or the process was forked, by ``time.monotonic``."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class DatasetRun:
     copies: tuple[HeldCopy, ...] = ()
     """The copies through which the object came here, the oldest first."""
     pickled_at: float = 0.0
-    """When the object was pickled, if it was not unpickled yet: seconds since 1970."""
+    """When the object was pickled, by ``time.monotonic``; 0 once it is unpickled."""
     is_shipped: bool = False
     """True if the object is part of a pipeline that workers run."""
     token: str = field(default_factory=lambda: secrets.token_hex(4))
@@ -128,22 +130,27 @@ class DatasetRun:
         if _ships.get():
             # Equal in each run of the program, so that workers know the pipeline again.
             return DatasetRun(here.key, here.family, "", is_shipped=True, token="")
-        return replace(here, pickled_at=time.time())
+        return replace(here, pickled_at=time.monotonic())
 
     def unpickled(self) -> DatasetRun:
         """Return the run of a copy that was unpickled in this process."""
         if self.is_shipped:
             return replace(self, maker=this_process())
-        return replace(self, token=secrets.token_hex(4))._copied(self.pickled_at)
+        here = replace(self, token=secrets.token_hex(4))
+        return here._copied(this_process(), self.pickled_at)
 
     def _here(self) -> DatasetRun:
         """Return the run of this object in this process, which may be a forked child of
         the one that held it.
         """
-        return self if self.holder == this_process() else self._copied(_forked_at)
+        names = [process for process, _ in _forks]
+        known = names.index(self.holder) + 1 if self.holder in names else 0
+        here = self
+        for process, made in _forks[known:]:
+            here = here._copied(process, made)
+        return here
 
-    def _copied(self, made: float) -> DatasetRun:
-        process = this_process()
+    def _copied(self, process: str, made: float) -> DatasetRun:
         if process == self.maker:  # it has come back
             return replace(self, copies=(), pickled_at=0.0)
         before = itertools.takewhile(lambda one: one.process != process, self.copies)
@@ -167,7 +174,7 @@ class DatasetRun:
             else:
                 process, turn = f"{platform.node()}:{os.getppid()}", next(_turns[self.key, job])
             part = m.ReadingPass(seed=seed, turn=turn, worker=worker, process=this_process())
-        now = time.time()
+        now = time.monotonic()
         return m.Affiliation(
             run=self.key,
             member=rank(),

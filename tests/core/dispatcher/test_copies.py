@@ -60,12 +60,42 @@ def test_children_that_have_left_a_repetition_do_not_come_back_to_it() -> None:
 
 
 def test_a_child_takes_the_place_of_one_that_died() -> None:
-    """A child that is made after its only sibling has died reads what is left."""
+    """A child that is made after a sibling has died reads with the others, and the next
+    repetition if all of them have died.
+    """
+    desk = Desk()
+    for name in "ab":
+        desk.open(name, "one", copies=child(name))
+    desk.lose("a")
+    desk.wait(3.0, "b")
+    assert desk.place("c", "one", copies=child("c")) == ("follows", 1, 0)
+    desk.lose("b", "c")
+    desk.wait(3.0)
+    assert desk.place("d", "one", copies=child("d")) == ("follows", 1, 1)
+    assert desk.place("e", "one", copies=child("e")) == ("follows", 1, 1)
+
+
+def test_a_pass_that_was_left_outlives_a_dispatcher() -> None:
+    """Children that are made after a restart of the dispatcher do not come back to a
+    repetition that their siblings have left before the end.
+    """
     desk = Desk()
     desk.open("a", "one", copies=child("a"))
-    desk.lose("a")
-    desk.wait(20.0)
-    assert desk.place("b", "one", copies=child("b")) == ("follows", 1, 0)
+    desk.close("a")
+    desk.core.jobs.runs.copies = Copies()
+    assert desk.place("b", "one", copies=child("b"))[2] == 1
+
+
+def test_a_later_goodbye_does_not_prolong_a_pass() -> None:
+    """A pass is over since the first copy has read it to the end, whoever leaves
+    later.
+    """
+    known, one = Copies(), CopiesPass(1, "run", "member", 0)
+    for client in "ab":
+        known.opened(client, [one])
+    assert known.left("a", at_end=True, now=5.0) == [one]
+    assert known.left("b", at_end=False, now=9.0) == []
+    assert known.over_since(one) == 5.0
 
 
 def test_a_child_that_stays_counts_its_iterators() -> None:
@@ -152,7 +182,28 @@ def test_children_of_one_rank_do_not_count_for_another() -> None:
             who = {"member": rank, "process": rank, "copies": child(client)}
             assert desk.place(client, "one", **who)[2] == number
             desk.now += 1.0
-            desk.close(client, at_end=True)
+            if rank == "0":
+                desk.finish(1, number, client)
+            else:
+                desk.close(client, at_end=True)
+
+
+def test_children_of_a_late_rank_have_the_same_empty_pass() -> None:
+    """Children that are made together for a repetition that another rank has finished
+    all read it, and those that are made later read the next.
+    """
+    desk = Desk()
+    desk.open("0", "one", member="0", process="0")
+    desk.opened("1", "one", member="1", process="1", copies=child("first"))
+    desk.finish(1, 0, "0", "1")
+    for name, repetition in (("a", 0), ("b", 0), ("c", 1)):
+        who = {"member": "2", "process": "2", "copies": child(name, age=0.5)}
+        found = desk.opened(name, "one", **who)
+        assert (found.repetition, found.finished) == (repetition, repetition == 0)
+        desk.now += 0.4
+        if name == "b":
+            desk.close("a", "b", at_end=True)
+            desk.now += 1.0
 
 
 def test_an_anonymous_job_stays_for_further_copies() -> None:
@@ -181,6 +232,7 @@ def test_passes_of_copies_outlive_a_dispatcher() -> None:
         state.apply(update)
     assert vars(state) == vars(desk.core.state)
     desk.core.jobs.runs.copies = Copies()
+    desk.core.jobs.runs.resume()
     assert desk.place("b again", "one", copies=child("b"))[2] == 0
     assert desk.place("c", "one", copies=child("c"))[2] == 1
 

@@ -140,11 +140,67 @@ def test_what_was_collected_half_read_begins_anew() -> None:
 
 
 def test_members_of_a_run_read_together() -> None:
-    """Members of a run read the same repetition, whether others of it read or not."""
+    """Members of a run read the same repetition, and a late rank does, too, although
+    the others have finished it.
+    """
     desk = Desk()
     assert desk.place("a", "one", member="0") == ("begun", 1, 0)
-    desk.close("a")
     assert desk.place("b", "one", member="1") == ("follows", 1, 0)
+    desk.finish(1, 0, "a")
+    desk.close("b", at_end=True)
+    assert desk.place("c", "one", member="2") == ("follows", 1, 0)
+
+
+def test_a_new_rank_does_not_follow_a_launch_that_broke_off() -> None:
+    """A rank that its run does not know yet begins anew if all others have left what
+    they had not finished, and the others follow it.
+    """
+    desk = Desk()
+    for rank in "01":
+        desk.opened(f"old {rank}", "one", member=rank, process=f"old {rank}")
+    desk.close("old 0", "old 1")
+    assert desk.place("2", "one", member="2", process="new 2") == ("begun", 2, 0)
+    assert desk.place("0", "one", member="0", process="new 0") == ("follows", 2, 0)
+
+
+def test_a_child_that_trains_beside_its_parent_reads_what_that_reads() -> None:
+    """A child that makes its own dataset reads the repetition that others of its family
+    read, with or without a rank, whatever they have read before.
+    """
+    for rank in ("", "0"):
+        desk = Desk()
+        for number in range(3):
+            desk.opened(f"{number}", "one", number, member=rank, process="parent")
+            if number < 2:
+                desk.finish(1, number, f"{number}")
+        who = {"member": rank, "process": "child", "is_fresh": True}
+        assert desk.place("k", "one", **who) == ("follows", 1, 2)
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_child_that_follows_another_begins_anew(dies: bool) -> None:
+    """A child that makes its own dataset begins anew if the child before it has died,
+    or has stopped before the end.
+    """
+    desk = Desk()
+    desk.open("a", "one", process="a", is_fresh=True)
+    if dies:
+        desk.lose("a")
+    else:
+        desk.close("a")
+    assert desk.place("b", "one", process="b", is_fresh=True) == ("begun", 2, 0)
+
+
+def test_a_parent_reads_everything_after_a_child_that_stopped() -> None:
+    """A process whose child has bound their run anew and stopped early reads a
+    repetition of which nothing is gone.
+    """
+    desk = Desk()
+    desk.open("e0", "one", process="parent")
+    desk.finish(1, 0, "e0")
+    assert desk.place("child", "one", process="child", is_fresh=True) == ("begun", 2, 0)
+    desk.close("child")
+    assert desk.place("e1", "one", 1, process="parent") == ("follows", 2, 1)
 
 
 def test_a_restarted_group_begins_anew() -> None:

@@ -283,6 +283,10 @@ class Admission:
 
     def _of_workers(self, ask: m.OpenIteration) -> Objection | None:
         job, placement = ask.job, self.placement
+        target = effective_target(job, placement.colocated)
+        known = {facts.address for facts in placement.facts.values()}
+        if target == "LOCAL" and not known.intersection(ask.local_workers):
+            return InvalidArgumentError, self._no_local_worker(job)
         if is_static(job) and not placement.num_shards:
             workers = (
                 ", ".join(sorted(facts.address for facts in placement.facts.values()))
@@ -295,10 +299,6 @@ class Admission:
                 "(in Python: an entry of worker_addresses) for each worker, or use "
                 "ShardingPolicy.DYNAMIC."
             )
-        target = effective_target(job, placement.colocated)
-        known = {facts.address for facts in placement.facts.values()}
-        if target == "LOCAL" and not known.intersection(ask.local_workers):
-            return InvalidArgumentError, self._no_local_worker(job)
         return None
 
     def _no_local_worker(self, job: m.JobParameters) -> str:

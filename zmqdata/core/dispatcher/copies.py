@@ -73,30 +73,30 @@ class Copies:
         while len(self._passes) > PASSES_TIMED:
             self._passes.popitem(last=False)
 
-    def left(self, client: str, at_end: bool, now: float) -> None:
-        """Note that a client has said goodbye.
+    def left(self, client: str, at_end: bool, now: float) -> list[CopiesPass]:
+        """Note that a client has left, or was given up. Return the passes that are over
+        now.
 
         Args:
             client: the client.
             at_end: True if it has read its repetition to the end.
             now: the time.
         """
-        for progress in self._forget(client):
+        ended = []
+        for one in self._read_by.pop(client, []):
+            progress = self._passes.get(one)
+            if progress is None:
+                continue
+            progress.readers.discard(client)
             if not progress.is_read and (at_end or not progress.readers):
                 progress.over, progress.is_read = now, at_end
+                ended.append(one)
+        return ended
 
-    def gone(self, client: str) -> None:
-        """Note that a client was given up. A copy that is made afterwards reads what it
-        has left.
-        """
-        self._forget(client)
-
-    def _forget(self, client: str) -> list[_Progress]:
-        passes = self._read_by.pop(client, [])
-        found = [self._passes[one] for one in passes if one in self._passes]
-        for progress in found:
-            progress.readers.discard(client)
-        return found
+    def readers(self, one: CopiesPass) -> list[str]:
+        """Return the clients that read a pass now, in the order of their names."""
+        progress = self._passes.get(one)
+        return [] if progress is None else sorted(progress.readers)
 
     def over_since(self, one: CopiesPass) -> float | None:
         """Return when a pass was over, infinity if it is not over, and None if this

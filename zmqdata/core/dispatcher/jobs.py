@@ -103,6 +103,7 @@ class Jobs:
         from now on to come back.
         """
         self.leases.resume(self.out.state.iterations.values(), now)
+        self.runs.resume()
         for client in self.out.state.client_iteration:
             self.clients.expect(client, now, client_timeout)
         for incarnation in self.out.state.living:
@@ -384,7 +385,7 @@ class Jobs:
         if iteration is not None:
             self.count(iteration, goodbye.client, goodbye.delivered, goodbye.repeats)
             self.coordination.take(iteration, goodbye.client, goodbye.steps, 0, now)
-            self.runs.copies.left(goodbye.client, goodbye.at_end, now)
+            self.runs.leave(iteration.job.name, goodbye.client, goodbye.at_end, now)
             self._forget(goodbye.client, iteration, now)
         else:
             self.incarnations.leave(goodbye.client)
@@ -394,7 +395,7 @@ class Jobs:
         self.absent.discard(client)
         self.leases.forget(client)
         self.clients.remove(client)
-        self.runs.copies.gone(client)
+        self.runs.leave(iteration.job.name, client, at_end=False, now=last_sign)
         self.departures.forget(client, iteration)
         self.hosting.forget_client(client, iteration)
         self.hosting.lists.tell(iteration)

@@ -12,6 +12,7 @@ Decision 0033; protocol 3.13 to 3.16.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -170,13 +171,44 @@ class Runs:
                 shards=beside,
             )
         )
-        passes = [
-            CopiesPass(iteration.incarnation, who.run, one, iteration.repetition)
-            for one in _owners(ask)
-        ]
-        if iteration.finished:  # then nobody knows when, unless this dispatcher let copies in
-            passes = [one for one in passes if self.copies.over_since(one) is not None]
+        members = self.out.state.bindings[ask.job.name, who.run].members
+        passes = []
+        for name in _owners(ask):
+            owner = members.get(name)
+            one = CopiesPass(iteration.incarnation, who.run, name, iteration.repetition)
+            was_over = owner is not None and iteration.repetition - owner.base <= owner.ended
+            if not was_over or self.copies.over_since(one) is not None:
+                passes.append(one)  # otherwise it was over before this dispatcher began
         self.copies.opened(ask.client, passes)
+
+    def resume(self) -> None:
+        """Continue where a former dispatcher left off: passes of copies that are
+        finished are over.
+        """
+        for (job, run), binding in self.out.state.bindings.items():
+            incarnation = self.out.state.incarnations[binding.incarnation]
+            for name, member in list(binding.members.items()):
+                is_over = incarnation.has_finished(member.base + member.copied)
+                if member.copied > member.ended and is_over:
+                    self.out.commit(told(job, run, name, replace(member, ended=member.copied)))
+
+    def leave(self, job: str, client: str, at_end: bool, now: float) -> None:
+        """Record that a client has left, or was given up.
+
+        Args:
+            job: name of its job.
+            client: the client.
+            at_end: True if it has read its repetition to the end.
+            now: the time.
+        """
+        for one in self.copies.left(client, at_end, now):
+            binding = self.out.state.bindings.get((job, one.run))
+            owner = None if binding is None else binding.members.get(one.owner)
+            if binding is None or owner is None or binding.incarnation != one.incarnation:
+                continue
+            ended = max(owner.ended, one.repetition - owner.base)
+            if ended != owner.ended:
+                self.out.commit(told(job, one.run, one.owner, replace(owner, ended=ended)))
 
     def has_copies(self, incarnation: Incarnation) -> bool:
         """Return True if copies of the dataset in other processes have read an
@@ -207,52 +239,98 @@ class Runs:
         who, members = ask.affiliation, binding.members
         incarnation = self.out.state.incarnations[binding.incarnation]
         name = _member_of(ask)
-        known, others = members.get(name), _others(incarnation, ask)
-        is_restarted = False
-        if who.member and (known is None or known.process != who.process):
-            former = (
-                []
-                if known is None
-                else [client for client, process in others.items() if process == known.process]
-            )
-            if former and self.presence.is_any_alive(former, ask.client, now):
-                # A child of the process that has this rank, and not its successor.
-                name = f"{who.member} {who.process}"
-                known = members.get(name)
-            elif known is not None or others:
-                # Only a known rank in a new process is a sign of a restart.
-                patience = GRACE if known is not None else self.presence.leases.timeout
-                lives = self.presence.is_any_alive(others, ask.client, now, patience)
-                if lives is None:
-                    return _awaited(ask.job.name)
-                if not lives:
-                    return self._first(ask, now)
-                is_restarted = known is not None
+        others = _others(incarnation, ask)
+        if self._is_child_of_rank(members.get(name), others, ask, now):
+            name = f"{who.member} {who.process}"
+        known = members.get(name)
+        is_new = known is None or known.process != who.process
+        if is_new and (who.member or who.is_fresh):
+            # Only a known rank in a new process is a sign of a restart.
+            is_patient = known is None and not who.is_fresh
+            patience = self.presence.leases.timeout if is_patient else GRACE
+            lives = self.presence.is_any_alive(others, ask.client, now, patience)
+            if lives is None:
+                return _awaited(ask.job.name)
+            if not lives and (known is not None or others or self._is_left(incarnation, ask)):
+                return self._first(ask, now)
         if who.on_existing != binding.on_existing:
             raise InvalidArgumentError(
                 f"Processes of one run disagree about job {ask.job.name}: the first passed "
                 f"on_existing={binding.on_existing!r}, this one {who.on_existing!r}. Pass the "
                 "same value in every process."
             )
-        base = incarnation.newest - _number(ask)
-        if is_restarted:
-            rest = {one: member for one, member in members.items() if one != name}
-            return self._place("restarted", ask, rest, name, incarnation, base, now)
-        has_read_on = binding.is_repeated and known is None and _number(ask) > 0
-        if not has_read_on:  # otherwise its run was bound anew while it was between passes
-            base = binding.base
-        place = self._place("follows", ask, members, name, incarnation, base, now)
-        repetition = place.repetition
-        if who.is_fresh and known is None and incarnation.has_finished(repetition) and not others:
-            # A child that begins its own training after all others have ended theirs.
-            return self._first(ask, now)
+        how, base = "follows", binding.base
+        if is_new and known is not None and who.member:
+            how, base = "restarted", incarnation.newest - _number(ask)
+            members = {one: member for one, member in members.items() if one != name}
+        elif is_new and who.is_fresh:
+            base = incarnation.newest - _number(ask)
+        elif known is None and binding.is_repeated and _number(ask) > 0:
+            # Its run was bound anew while it was between two passes.
+            newest = incarnation.newest if others else incarnation.next
+            base = newest - _number(ask)
+        if self._awaits_siblings(incarnation, members, ask, now):
+            return _awaited(ask.job.name)
+        place = self._place(how, ask, members, name, incarnation, base, now)
         is_lost = (
-            repetition in incarnation.begun
-            and repetition not in incarnation.iterations
-            and repetition not in incarnation.finished
+            place.repetition in incarnation.begun
+            and place.repetition not in incarnation.iterations
+            and place.repetition not in incarnation.finished
         )
         # Nothing is left of a repetition that was collected while it was read.
         return replace(place, how="begun", incarnation=None, binds=True) if is_lost else place
+
+    def _awaits_siblings(
+        self,
+        incarnation: Incarnation,
+        known: dict[str, RunMember],
+        ask: m.OpenIteration,
+        now: float,
+    ) -> bool:
+        """Return True if a new copy must wait until it is known whether the copies that
+        read before it are alive. If all are dead, their pass is over.
+        """
+        copies, owner = ask.affiliation.copies, _owners(ask)[-1:]
+        if not copies or copies[-1].name in known or not owner or owner[0] not in known:
+            return False
+        member = known[owner[0]]
+        one = CopiesPass(
+            incarnation.number, ask.affiliation.run, owner[0], member.base + member.copied
+        )
+        readers = self.copies.readers(one)
+        if not readers or not self.presence.are_silent(readers, now):
+            return False
+        lives = self.presence.is_any_alive(readers, ask.client, now)
+        if lives is False:
+            for reader in readers:
+                self.leave(ask.job.name, reader, at_end=False, now=-math.inf)
+        return lives is None
+
+    def _is_child_of_rank(
+        self, known: RunMember | None, others: dict[str, str], ask: m.OpenIteration, now: float
+    ) -> bool:
+        """Return True if a client has the rank of a process that reads: then it is a
+        child of that process, and not its successor.
+        """
+        who = ask.affiliation
+        if not who.member or known is None or known.process == who.process:
+            return False
+        former = [client for client, process in others.items() if process == known.process]
+        return bool(former) and bool(self.presence.is_any_alive(former, ask.client, now))
+
+    def _is_left(self, incarnation: Incarnation, ask: m.OpenIteration) -> bool:
+        """Return True if a client that its run does not know begins anew, because
+        nobody reads for the run.
+
+        A rank may be late: it reads what its run has finished, which is nothing. A
+        child that makes its own dataset begins a training of its own.
+        """
+        run = ask.affiliation.run
+        if _clients_of(incarnation, run):
+            return False
+        repetition = self.out.state.bindings[ask.job.name, run].base + _number(ask)
+        is_begun = repetition in incarnation.begun
+        return ask.affiliation.is_fresh or (is_begun and not incarnation.has_finished(repetition))
 
     # --- a run that is not bound yet
 
@@ -375,9 +453,8 @@ class Runs:
             repetition = member.base + number
             where = CopiesPass(incarnation.number, run, owner, repetition)
             since = self.copies.over_since(where)
-            if since is None and not incarnation.has_finished(repetition):
-                break  # a former dispatcher let the copies in, which have not ended it
-            if since is not None and since > made:
+            # Without a time, a former dispatcher let the copies in.
+            if (number > member.ended) if since is None else (since > made):
                 break
             number += 1
         return number

@@ -32,7 +32,18 @@ def test_readers_of_all_repetitions_count() -> None:
 
 def test_a_newcomer_reads_the_newest_repetition_that_is_not_finished() -> None:
     """Behind a finished repetition the next one begins."""
-    incarnation = Incarnation(1, JOB, {2: iteration(2)})
+    incarnation = Incarnation(1, JOB, {2: iteration(2)}, begun=RangeSet([(0, 3)]))
     assert (incarnation.newest, incarnation.has_finished(2)) == (2, False)
+    incarnation.begun.add(3, 4)
     incarnation.iterations[3] = iteration(3, closed=True)
     assert (incarnation.newest, incarnation.has_finished(3)) == (4, True)
+
+
+def test_a_newcomer_reads_nothing_that_was_collected() -> None:
+    """A repetition that was collected, finished or not, is not begun again, even if an
+    older one is read again.
+    """
+    incarnation = Incarnation(1, JOB, begun=RangeSet([(0, 2)]))
+    assert incarnation.newest == 2
+    incarnation.iterations[0] = iteration(0, closed=True)
+    assert incarnation.newest == 2

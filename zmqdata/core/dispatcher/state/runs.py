@@ -55,11 +55,16 @@ class Incarnation:
         return sorted(name for one in self.iterations.values() for name in one.clients)
 
     @property
+    def next(self) -> int:
+        """The repetition after the last that has begun."""
+        return self.begun.ranges[-1][1] if self.begun else 0
+
+    @property
     def newest(self) -> int:
         """The repetition that a newcomer reads: the newest, or the next if that is
         finished.
         """
-        repetition = max(self.iterations, default=-1)
+        repetition = self.next - 1
         known = self.iterations.get(repetition)
         return repetition + 1 if known is None or known.finished else repetition
 
@@ -87,6 +92,8 @@ class RunMember:
     """Number of passes, of its data loaders and copies, that its iterators skip."""
     copied: int = -1
     """The highest number of a pass that its copies in other processes have made."""
+    ended: int = -1
+    """The highest number of a pass that its copies have ended."""
 
 
 @dataclass
@@ -110,5 +117,13 @@ class Binding:
 def told(job: str, run: str, name: str, member: RunMember) -> u.RunMemberUpdate:
     """Return the update that says all of a member but its passes."""
     return u.RunMemberUpdate(
-        job, run, name, member.process, member.base, member.used, member.loaded, member.copied
+        job,
+        run,
+        name,
+        member.process,
+        base=member.base,
+        used=member.used,
+        loaded=member.loaded,
+        copied=member.copied,
+        ended=member.ended,
     )

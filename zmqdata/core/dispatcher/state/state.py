@@ -139,7 +139,13 @@ class DispatcherState:
             del members[next(iter(members))]  # the one that has not read for longest
         passes = known.passes if known is not None and known.process == update.process else []
         members[update.member] = RunMember(
-            update.process, update.base, update.used, passes, update.loaded, update.copied
+            update.process,
+            update.base,
+            update.used,
+            passes,
+            loaded=update.loaded,
+            copied=update.copied,
+            ended=update.ended,
         )
 
     def _pass(self, update: u.PassUpdate) -> None:
