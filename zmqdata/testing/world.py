@@ -8,6 +8,7 @@ checks what must hold.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections import deque
@@ -172,6 +173,9 @@ class SimulatedClient(SimulatedNode):
     """A client and its training loop, which takes elements at a seeded speed.
 
     Attributes:
+        known_as: every name under which it has read.
+        asked: when it began to ask for its iteration.
+        died: when its process or its iterator ended, or None.
         opened: the dispatcher's first answer, or None.
         outcome: None while it reads, then ``"end"`` or the name of the error.
         closed: True once its goodbye is over.
@@ -190,16 +194,22 @@ class SimulatedClient(SimulatedNode):
         consumer: int | None = None,
         resume: bytes = b"",
         affiliation: m.Affiliation = NO_RUN,
+        job: m.JobParameters | None = None,
+        local_workers: tuple[str, ...] = (),
     ) -> None:
         self.consumer = consumer
         self.opened: m.IterationOpened | None = None
+        self.known_as = {name}
+        self.asked = world.clock.now
+        self.died: float | None = None
         profile = ClientProfile(
             name,
-            world.job,
+            job or world.job,
             repetition,
             "simulation",
             max_outstanding=limit,
             reader=m.Reader(consumer),
+            local_workers=local_workers,
             resume=resume,
             affiliation=affiliation,
         )
@@ -334,6 +344,7 @@ class SimulatedClient(SimulatedNode):
             self._had_as != self.core.client
         ):  # it was given up: former elements are not part of its position
             self.had, self._had_as = Had(), self.core.client
+            self.known_as.add(self.core.client)
         part = client_events.TakenElements(
             header.task, header.attempt, header.first + first, header.first + stop, size
         )
@@ -363,6 +374,8 @@ class SimulatedClient(SimulatedNode):
             self.feed(client_events.CloseRequested())
 
     def die(self) -> None:
+        if self.alive:
+            self.died = self.world.clock.now
         super().die()
         self.outcome = self.outcome or "killed"
 
@@ -443,6 +456,7 @@ class World:
         self.job = m.JobParameters("job", DATASET, mode, anonymous=anonymous, **job)
         self.workers: list[SimulatedWorker] = []
         self.clients: list[SimulatedClient] = []
+        self._processes = itertools.count()
         self.progress = 0.0
         beat_share = random.Random(f"{seed}/beats").choice([0.0, 0.0, 1.0])
         self.times = replace(times or DispatcherTimes(), beat_share=beat_share)
@@ -481,15 +495,23 @@ class World:
         consumer: int | None = None,
         resume: bytes = b"",
         affiliation: m.Affiliation = NO_RUN,
+        job: m.JobParameters | None = None,
+        local_workers: tuple[str, ...] = (),
     ) -> SimulatedClient:
         """Add a training loop that reads the job's iteration, as a numbered consumer if
-        the job is coordinated.
+        the job is coordinated, or reads another job.
         """
         name = f"client-{len(self.clients)}-{self.random.getrandbits(16):04x}"
         self.clients.append(
-            SimulatedClient(self, name, repetition, limit, consumer, resume, affiliation)
+            SimulatedClient(
+                self, name, repetition, limit, consumer, resume, affiliation, job, local_workers
+            )
         )
         return self.clients[-1]
+
+    def new_process(self) -> str:
+        """Return the name of another training process."""
+        return f"process {next(self._processes)}"
 
     def restart_dispatcher(self, seconds: float = 0.0) -> None:
         """Kill the dispatcher and start another after a while, which knows only what

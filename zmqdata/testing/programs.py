@@ -1,0 +1,276 @@
+"""Training programs in simulated worlds: their processes, the data loaders of these,
+and the repetitions that they read.
+
+``zmqdata.testing.runs`` decides what goes wrong.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from zmqdata import messages as m
+from zmqdata.testing.runner import Name
+from zmqdata.testing.world import SimulatedClient, World
+
+Where = tuple[int, int]
+"""An incarnation and a repetition."""
+LOOKS = 0.25
+"""Seconds between two looks at whether a process has read its repetition."""
+SECRET = 7
+"""Seed of a data loader that has the same seed in each pass."""
+
+
+@dataclass(frozen=True)
+class SimulatedLoader:
+    """A data loader, whose workers read for a training process."""
+
+    workers: int
+    """Number of workers."""
+    is_persistent: bool = False
+    """True if the workers live as long as the data loader."""
+    is_seeded: bool = False
+    """True if it has the same seed in each pass."""
+
+
+class RepetitionRead:
+    """A repetition that a training process reads, by itself or through the workers of
+    its data loader.
+
+    Args:
+        number: number of the repetition among those of the process.
+        clients: the iterators that read it.
+    """
+
+    def __init__(self, number: int, clients: list[SimulatedClient]) -> None:
+        self.number = number
+        self.clients = clients
+
+    @property
+    def is_over(self) -> bool:
+        """True if no iterator reads any more."""
+        return all(client.outcome is not None for client in self.clients)
+
+    @property
+    def outcomes(self) -> set[str | None]:
+        """The outcomes of its iterators."""
+        return {client.outcome for client in self.clients}
+
+    @property
+    def opened(self) -> list[m.IterationOpened]:
+        """The dispatcher's first answers to its iterators."""
+        return [client.opened for client in self.clients if client.opened is not None]
+
+    @property
+    def places(self) -> set[Where]:
+        """The incarnations and repetitions that its iterators read."""
+        return {(opened.incarnation, opened.repetition) for opened in self.opened}
+
+    @property
+    def hows(self) -> set[str]:
+        """The reasons why its iterators read what they read."""
+        return {opened.how for opened in self.opened}
+
+    @property
+    def had(self) -> Counter[Name]:
+        """The elements that its iterators took and kept."""
+        found: Counter[Name] = Counter()
+        for client in self.clients:
+            found += elements_of(client)
+        return found
+
+
+def elements_of(client: SimulatedClient) -> Counter[Name]:
+    """Return the elements that a training loop took and kept, under all its names."""
+    laws = client.world.laws
+    if client.consumer is not None:
+        steps = client.world.steps.paths.get(client.consumer)
+        taken = [] if steps is None else list(steps.steps.values())
+        return Counter(name for who, name in taken if who in client.known_as)
+    return Counter(
+        laws.names[one] for one, owner in laws.owners.items() if owner in client.known_as
+    )
+
+
+class TrainingProcess:
+    """A process of a training program, which iterates over its dataset.
+
+    Args:
+        program: the program.
+        name: name of the process.
+        rank: its rank, or empty.
+        former: the process that it replaces, or None.
+        loader: its data loader, or None if it reads by itself.
+        consumer: its number, if the job is coordinated.
+        local_workers: addresses of the workers beside it.
+        is_fresh: True for a child that has made its dataset by itself.
+
+    Attributes:
+        begun: when it was started.
+        died: when it was killed, or None.
+        is_over: True if it has read all that it wants, or is dead.
+        readings: the repetitions that it has begun to read.
+    """
+
+    def __init__(
+        self,
+        program: TrainingProgram,
+        name: str,
+        rank: str = "",
+        *,
+        former: TrainingProcess | None = None,
+        loader: SimulatedLoader | None = None,
+        consumer: int | None = None,
+        local_workers: tuple[str, ...] = (),
+        is_fresh: bool = False,
+    ) -> None:
+        self.program = program
+        self.world = program.world
+        self.name = name
+        self.rank = rank
+        self.former = former
+        self.loader = loader
+        self.consumer = consumer
+        self.local_workers = local_workers
+        self.is_fresh = is_fresh
+        self.random = random.Random(f"{self.world.seed}/{program.key}/{name}")
+        self.begun = self.world.clock.now
+        self.died: float | None = None
+        self.is_over = False
+        self.readings: list[RepetitionRead] = []
+        self._loaders = [self.world.new_process() for _ in range(self._num_readers)]
+
+    @property
+    def _num_readers(self) -> int:
+        return 1 if self.loader is None else self.loader.workers
+
+    def read(self, resume: bytes = b"") -> RepetitionRead:
+        """Begin to read the next repetition, from a state if one is given."""
+        loader, number = self.loader, len(self.readings)
+        if loader is not None and not loader.is_persistent:
+            self._loaders = [self.world.new_process() for _ in range(loader.workers)]
+        seed = SECRET
+        if loader is not None and not loader.is_seeded and not loader.is_persistent:
+            seed = self.random.getrandbits(31)
+        turn = number if loader is not None and loader.is_persistent else 0
+        clients = []
+        for worker, process in enumerate(self._loaders):
+            part = None if loader is None else m.ReadingPass(seed, turn, worker, process)
+            client = self.world.add_client(
+                repetition=number,
+                consumer=self.consumer,
+                resume=resume,
+                affiliation=m.Affiliation(
+                    self.program.key,
+                    self.rank,
+                    self.name,
+                    part,
+                    self.program.on_existing,
+                    self.is_fresh,
+                ),
+                job=self.program.job,
+                local_workers=self.local_workers,
+            )
+            self.world.laws.tell(
+                client.name, f"reads for {self.program.key} in {self.name} its number {number}"
+            )
+            clients.append(client)
+        self.readings.append(RepetitionRead(number, clients))
+        return self.readings[-1]
+
+    def train(
+        self, repetitions: int, pause: Callable[[], float] = float, late: float = 0.0
+    ) -> None:
+        """Read so many repetitions, and pause between two of them.
+
+        Args:
+            repetitions: number of repetitions.
+            pause: returns the seconds of the next pause.
+            late: seconds until it begins.
+        """
+
+        def go_on() -> None:
+            if self.is_over:
+                return
+            if self.readings and not self.readings[-1].is_over:
+                self.world.clock.after(LOOKS, go_on)
+            elif len(self.readings) == repetitions:
+                self.is_over = True
+            else:
+                wait = pause() if self.readings else 0.0
+                self.world.clock.after(wait, begin)
+
+        def begin() -> None:
+            if not self.is_over:
+                self.read()
+                go_on()
+
+        self.world.clock.after(late, begin)
+
+    def kill(self) -> None:
+        """End at once, with all workers of the data loader."""
+        if self.is_over:
+            return
+        self.world.laws.tell(self.program.key, f"loses {self.name}")
+        self.is_over, self.died = True, self.world.clock.now
+        for reading in self.readings:
+            for client in reading.clients:
+                if client.alive:
+                    client.die()
+
+    @property
+    def clients(self) -> list[SimulatedClient]:
+        """All its iterators."""
+        return [client for reading in self.readings for client in reading.clients]
+
+
+class TrainingProgram:
+    """A training program with its processes, which is a run.
+
+    Args:
+        world: the world.
+        key: key of the run.
+        on_existing: requested reaction if the name of the job is in use.
+        job: the job that it reads; that of the world if left out.
+
+    Attributes:
+        processes: all processes that it ever had.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        key: str,
+        on_existing: str = "share",
+        job: m.JobParameters | None = None,
+    ) -> None:
+        self.world = world
+        self.key = key
+        self.on_existing = on_existing
+        self.job = job
+        self.processes: list[TrainingProcess] = []
+
+    def start(self, rank: str = "", **options: Any) -> TrainingProcess:
+        """Start a process. ``options`` are those of ``TrainingProcess``."""
+        process = TrainingProcess(self, self.world.new_process(), rank, **options)
+        self.world.laws.tell(self.key, f"starts {process.name} as rank {rank!r}")
+        self.processes.append(process)
+        return process
+
+    def kill(self) -> None:
+        """Kill all its processes."""
+        for process in self.living:
+            process.kill()
+
+    @property
+    def living(self) -> list[TrainingProcess]:
+        """Its processes that have not ended."""
+        return [process for process in self.processes if not process.is_over]
+
+    @property
+    def clients(self) -> list[SimulatedClient]:
+        """All iterators that it ever had."""
+        return [client for process in self.processes for client in process.clients]
