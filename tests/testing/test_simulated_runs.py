@@ -9,12 +9,15 @@ import os
 import pytest
 
 from tests.full import seeds
-from zmqdata.testing import LawBroken, RunsScenario
+from zmqdata import updates as u
+from zmqdata.testing import LawBroken, RunsScenario, SimulatedPipeline, World
+from zmqdata.testing.programs import TrainingProgram
+from zmqdata.testing.runlaws import Outcome, RunLaws
 
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
 WORLDS = 20
 CALM = 4
-"""Seed of a world with a run that reads by itself and of which no process dies."""
+"""Seed of a world in which a repetition ends."""
 
 
 @pytest.mark.parametrize("family", seeds(10, core=2))
@@ -26,32 +29,79 @@ def test_no_run_is_silently_less_than_an_iteration(family: int) -> None:
         RunsScenario(seed).run()
 
 
-def test_a_run_that_silently_has_less_breaks_a_law() -> None:
-    """The laws call a run short of an element that it was not told of."""
-    scenario = RunsScenario(CALM)
+def finished(scenario: RunsScenario) -> Outcome:
+    """Return what came of a repetition that ended with elements."""
     scenario.run()
-    checked = [
-        (run, (client.opened.incarnation, client.opened.repetition))
-        for run in scenario.runs
-        if not run.has_lost
-        for client in run.clients
-        if client.opened is not None
-    ]
-    run, where = next(
-        (run, where)
-        for run, where in checked
-        if scenario.outcomes[where].found and not scenario.is_shared(where, run)
-    )
-    scenario.outcomes[where].found.popitem()
-    with pytest.raises(LawBroken, match="was not told that it had less"):
-        scenario.check_run(run)
+    return next(one for one in scenario.laws.outcomes.values() if one.finished and one.found)
+
+
+def test_a_repetition_that_ends_too_early_breaks_a_law() -> None:
+    """The laws miss an element that no training loop has had."""
+    scenario = RunsScenario(CALM)
+    finished(scenario).found.popitem()
+    with pytest.raises(LawBroken, match="ended without"):
+        scenario.laws.check_end()
 
 
 def test_an_element_that_comes_twice_breaks_a_law() -> None:
     """The laws call an element surplus that an incarnation gave twice."""
     scenario = RunsScenario(CALM)
-    scenario.run()
-    outcome = next(one for one in scenario.outcomes.values() if one.found)
-    outcome.found[next(iter(outcome.found))] += 1
+    found = finished(scenario).found
+    found[next(iter(found))] += 1
     with pytest.raises(LawBroken, match="gave twice"):
-        scenario.check_elements()
+        scenario.laws.check_end()
+
+
+class Forgery:
+    """A world in which a run has read, and another one asks. What the dispatcher would
+    commit then is forged.
+    """
+
+    def __init__(self) -> None:
+        self.world = World(1, pipeline=SimulatedPipeline(splits=400))
+        self.laws = RunLaws(self.world)
+        self.world.add_worker()
+        self.laws.programs += [TrainingProgram(self.world, key) for key in ("first", "second")]
+        self.first = self.laws.programs[0].start().read().clients[0]
+        self.world.run_until(lambda: self.first.taken > 3)
+        self.iteration = self.world.laws.state.client_iteration[self.first.name]
+        self.first.pace, self.first.gulp = 0.1, 1
+
+    def wait(self, seconds: float) -> None:
+        self.world.clock.advance(seconds)
+
+    def open(self, how: str, incarnation: int) -> None:
+        """Open an iterator of the second run, without the dispatcher."""
+        [client] = self.laws.programs[1].start().read().clients
+        iteration, seed = 100 + incarnation, 0
+        laws = self.world.laws
+        if incarnation == 1:
+            iteration = self.iteration
+        else:
+            laws.state.apply(u.BeginIncarnationUpdate(incarnation, self.world.job))
+            laws.state.apply(u.CreateIterationUpdate(iteration, incarnation, 0, seed, 0))
+        for call in laws.on_opened:
+            call(u.OpenClientUpdate(client.name, iteration, run="second", how=how))
+
+
+def test_a_run_that_takes_over_what_the_dead_have_left_breaks_a_law() -> None:
+    """The laws want a living reader behind each run that joins."""
+    forgery = Forgery()
+    forgery.first.die()
+    forgery.wait(60.0)
+    with pytest.raises(LawBroken, match="has no reader that lives"):
+        forgery.open("joined", 1)
+
+
+def test_a_run_that_is_not_told_breaks_a_law() -> None:
+    """The laws refuse that a run follows another without a word."""
+    with pytest.raises(LawBroken, match="must be one of"):
+        Forgery().open("follows", 1)
+
+
+def test_a_run_that_does_not_share_breaks_a_law() -> None:
+    """The laws refuse that a run begins anew beside a reader that certainly lives."""
+    forgery = Forgery()
+    forgery.wait(5.0)
+    with pytest.raises(LawBroken, match="reads \\(1, 0\\) for first"):
+        forgery.open("begun", 2)

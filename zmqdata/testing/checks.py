@@ -95,6 +95,7 @@ class Laws:
         self.on_gone: list[Callable[[str], None]] = []
         self.on_passed: list[Callable[[int, int], None]] = []
         self.on_collected: list[Callable[[int], None]] = []
+        self.on_opened: list[Callable[[u.OpenClientUpdate], None]] = []
 
     # --- telling
 
@@ -161,6 +162,9 @@ class Laws:
         self.state.apply(update)
         if isinstance(update, u.CloseClientUpdate):
             self._client_gone(update.client)
+        elif isinstance(update, u.OpenClientUpdate):
+            for call_of_opening in self.on_opened:
+                call_of_opening(update)
         elif isinstance(update, u.PassStepsUpdate):
             for call in self.on_passed:
                 call(update.consumer, update.step)

@@ -100,6 +100,7 @@ class SimulatedNetwork:
         self._receivers: dict[Hashable, Receiver] = {}
         self._arrivals: dict[Pair, float] = {}
         self._severed: dict[Pair, float] = {}
+        self._healed: dict[Pair, float] = {}
         self._held: dict[Pair, list[Any]] = {}
 
     # --- nodes
@@ -174,10 +175,19 @@ class SimulatedNetwork:
             if {line.worker, line.client} == {one, other} and self._is_severed(line):
                 self.break_line(line, "the connection was severed")
 
+    def was_severed(self, name: Hashable, since: float, other: Hashable = None) -> bool:
+        """Return True if a node was cut off from another, or from any if none is named,
+        at any time since then.
+        """
+        healed = [pair for pair, when in self._healed.items() if when >= since]
+        wanted = {name} if other is None else {name, other}
+        return any(wanted.issubset(pair) for pair in [*self._severed, *healed])
+
     def heal(self, one: Hashable, other: Hashable) -> None:
         """Let all messages through again. Some of those sent meanwhile arrive now."""
         for pair in ((one, other), (other, one)):
-            self._severed.pop(pair, None)
+            if self._severed.pop(pair, None) is not None:
+                self._healed[pair] = self.clock.now
             for message in self._held.pop(pair, ()):
                 self._carry(*pair, message, out_of_order=False)
 

@@ -47,6 +47,9 @@ class SimulatedNode:
         world: the world that it belongs to.
         name: its name in the network, by which peers reach it.
         core: decides for it.
+
+    Attributes:
+        awake_since: when it was started, or resumed after it was frozen.
     """
 
     def __init__(self, world: Surroundings, name: str, core: Any) -> None:
@@ -56,6 +59,7 @@ class SimulatedNode:
         self.alive = True
         self.rate = 1.0
         self.missed: list[AnyEvent] | None = None
+        self.awake_since = world.clock.now
         self.random = random.Random(f"{world.seed}/{name}")
         self._period = self.random.uniform(0.2, 0.4)
         world.network.join(name, self.receive)
@@ -93,6 +97,7 @@ class SimulatedNode:
 
     def _thaw(self) -> None:
         missed, self.missed = self.missed or [], None
+        self.awake_since = self.world.clock.now
         self.awake()
         for event in missed:
             self.feed(event)

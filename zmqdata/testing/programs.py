@@ -112,6 +112,8 @@ class TrainingProcess:
         begun: when it was started.
         died: when it was killed, or None.
         is_over: True if it has read all that it wants, or is dead.
+        rate: speed of its clock.
+        repetitions: number of repetitions that it wants to read.
         readings: the repetitions that it has begun to read.
     """
 
@@ -140,6 +142,8 @@ class TrainingProcess:
         self.begun = self.world.clock.now
         self.died: float | None = None
         self.is_over = False
+        self.rate = 1.0
+        self.repetitions = 1
         self.readings: list[RepetitionRead] = []
         self._loaders = [self.world.new_process() for _ in range(self._num_readers)]
 
@@ -174,6 +178,7 @@ class TrainingProcess:
                 job=self.program.job,
                 local_workers=self.local_workers,
             )
+            client.rate = self.rate
             self.world.laws.tell(
                 client.name, f"reads for {self.program.key} in {self.name} its number {number}"
             )
@@ -191,6 +196,7 @@ class TrainingProcess:
             pause: returns the seconds of the next pause.
             late: seconds until it begins.
         """
+        self.repetitions = repetitions
 
         def go_on() -> None:
             if self.is_over:
@@ -269,6 +275,11 @@ class TrainingProgram:
     def living(self) -> list[TrainingProcess]:
         """Its processes that have not ended."""
         return [process for process in self.processes if not process.is_over]
+
+    @property
+    def is_ranked(self) -> bool:
+        """True if it has several ranks."""
+        return all(process.rank for process in self.processes)
 
     @property
     def clients(self) -> list[SimulatedClient]:

@@ -1,0 +1,334 @@
+"""The laws of runs: which incarnation and repetition of a job a training program may
+read, and what it must have had of it in the end.
+
+Decision 0033; protocol 3.13 to 3.16.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from zmqdata.testing.programs import RepetitionRead, TrainingProcess, TrainingProgram, Where
+from zmqdata.testing.runner import Name
+from zmqdata.testing.world import DISPATCHER, SimulatedClient, World
+from zmqdata.updates import OpenClientUpdate
+
+FLIGHT = 5.0
+"""Seconds for which a message may be in flight, in the worst network."""
+LONGEST_CUT = 30.0
+"""Seconds for which a severed connection may keep a message."""
+USUAL = 3.0
+"""Seconds before a request during which nothing may have gone wrong, for its answer to
+be certain.
+"""
+
+
+@dataclass
+class Opening:
+    """An iterator that was let in."""
+
+    client: SimulatedClient
+    """The iterator."""
+    process: TrainingProcess
+    """Its process."""
+    number: int
+    """Number of the repetition among those of its process."""
+    where: Where
+    """The incarnation and the repetition that it reads."""
+    how: str
+    """Reason for this place."""
+
+
+@dataclass
+class Outcome:
+    """Elements of a repetition of an incarnation."""
+
+    finished: bool = False
+    """True if the dispatcher knows that every element was delivered."""
+    found: Counter[Name] = field(default_factory=Counter)
+    """The elements that training loops took and kept."""
+    expected: Counter[Name] = field(default_factory=Counter)
+    """The elements that it had to deliver."""
+    tasks: set[int] = field(default_factory=set)
+    """Its tasks."""
+
+
+class RunLaws:
+    """Observer of the training programs of a world.
+
+    Args:
+        world: the world.
+
+    Attributes:
+        programs: the programs, which the scenario adds.
+        outcomes: what came of each repetition.
+        worsened: when the network last changed.
+        is_lossy: True if the network has ever lost or delayed messages by chance.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.programs: list[TrainingProgram] = []
+        self.outcomes: dict[Where, Outcome] = {}
+        self.openings: list[Opening] = []
+        self.is_lossy = False
+        self.note_faults()
+        world.laws.on_opened.append(self._opened)
+        world.laws.on_collected.append(self.note_outcomes)
+
+    def note_faults(self) -> None:
+        """Note that the faults of the network have changed."""
+        self.worsened = self.world.clock.now
+        self.is_lossy |= self._is_bad
+
+    @property
+    def _is_bad(self) -> bool:
+        faults = self.world.network.faults
+        return bool(faults.drop or faults.reorder)
+
+    # --- when an iterator is let in
+
+    def _opened(self, update: OpenClientUpdate) -> None:
+        found = [
+            (client, process, reading)
+            for program in self.programs
+            for process in program.processes
+            for reading in process.readings
+            for client in reading.clients
+            if client.core.client == update.client
+        ]
+        if not found or found[0][0].name != update.client:
+            return  # an iterator that was given up reads on where it was
+        client, process, reading = found[0]
+        iteration = self.world.laws.state.iterations[update.iteration]
+        where = iteration.incarnation, iteration.repetition
+        number = self._number_of(process, reading, where[0])
+        opening = Opening(client, process, number, where, update.how)
+        self._check_told(opening)
+        self._check_reason(opening)
+        self._check_shared(opening)
+        self._check_place(opening)
+        self.openings.append(opening)
+
+    def _number_of(self, process: TrainingProcess, reading: RepetitionRead, at: int) -> int:
+        """Return the number of a repetition among those of its process.
+
+        Passes of a data loader count if one of its iterators was let in at this
+        incarnation: the dispatcher numbers them as they appear there.
+        """
+        if process.loader is None:
+            return reading.number
+        known = {one.client.name for one in self._before(at)}
+        former = process.readings[: reading.number]
+        return sum(any(client.name in known for client in one.clients) for one in former)
+
+    def _before(self, incarnation: int) -> list[Opening]:
+        return [one for one in self.openings if one.where[0] == incarnation]
+
+    def _check_told(self, new: Opening) -> None:
+        """Check that whoever does not begin is told how it came to what others have
+        read.
+        """
+        before = self._before(new.where[0])
+        own = [one for one in before if one.process.program is new.process.program]
+        if not before:
+            allowed = {"begun", "loaded"}
+        elif not own:
+            allowed = {"joined", "continued"}
+        else:
+            allowed = {"follows", "restarted", "joined", "continued", "loaded"}
+        if new.how not in allowed:
+            self._fail(new, f"must be one of {sorted(allowed)}")
+        rule = new.process.program.on_existing
+        if rule == "new" and new.how in ("joined", "continued"):
+            self._fail(new, "was to begin anew")
+        if (new.how == "continued" and rule != "continue") or (
+            new.how == "joined" and rule == "continue"
+        ):
+            self._fail(new, f"had asked for {rule!r}")
+
+    def _check_reason(self, new: Opening) -> None:
+        """Check that nobody reads what only dead processes have read."""
+        if new.how in ("begun", "loaded", "continued"):
+            return
+        before = self._before(new.where[0])
+        if new.how == "joined":
+            reasons = [self._may_live(one.client, new.client.asked) for one in before]
+        else:
+            reasons = [self._is_reason(one, new) for one in before]
+        if not any(reasons):
+            self._fail(new, "has no reader that lives")
+        if new.how == "restarted" and not self._is_successor(new):
+            self._fail(new, "has no predecessor")
+
+    def _is_reason(self, one: Opening, new: Opening) -> bool:
+        """Return True if a run may follow its opening."""
+        mine, other = new.process, one.process
+        if other.program is not mine.program:
+            return False
+        if other is mine or self._may_live(one.client, new.client.asked):
+            return True
+        if other.died is None or mine.begun < other.died or other.died > new.client.asked - FLIGHT:
+            return True  # it pauses or has read all; or both belong to the same start
+        has_left = one.client.outcome != "killed"
+        return has_left and not any(
+            rival.process.rank == mine.rank and rival.process is not mine
+            for rival in self._before(new.where[0])
+        )
+
+    def _is_successor(self, new: Opening) -> bool:
+        return any(
+            one.process.rank == new.process.rank and one.process is not new.process
+            for one in self._before(new.where[0])
+        )
+
+    def _may_live(self, client: SimulatedClient, asked: float) -> bool:
+        """Return True if a sign of an iterator may have come after another asked."""
+        died = client.died
+        if died is None:
+            return True
+        was_cut = self.world.network.was_severed(DISPATCHER, died - FLIGHT)
+        return died > asked - (LONGEST_CUT + FLIGHT if was_cut else FLIGHT)
+
+    def _check_shared(self, new: Opening) -> None:
+        """Check that a program does not begin anew beside readers that certainly
+        live, and that it continues none of them.
+        """
+        rule = new.process.program.on_existing
+        first = all(one.process.program is not new.process.program for one in self.openings)
+        is_asked = new.how == "begun" and rule == "share" and (first or new.process.former)
+        if not is_asked and new.how != "continued":
+            return
+        own = [one for one in self.openings if one.process.program is new.process.program]
+        living = {one.number for one in self.world.laws.state.living}
+        if new.how == "begun" and own and own[-1].where[0] not in living:
+            return  # nothing was left of what its run was reading
+        newest = max((one.where[0] for one in self.openings), default=0)
+        for one in self._before(newest):
+            is_own = one.process.program is new.process.program
+            is_far = is_own and new.process.former is None
+            if not is_far and self._surely_reads(one.client, new.client.asked):
+                self._fail(
+                    new, f"{one.client.name} reads {one.where} for {one.process.program.key}"
+                )
+
+    def _surely_reads(self, client: SimulatedClient, asked: float) -> bool:
+        """Return True if an iterator reads, and nothing can hide that."""
+        world, since = self.world, asked - USUAL
+        is_calm = not self._is_bad and self.worsened <= max(0.0, since)
+        nodes = (client, world.dispatcher)
+        return (
+            is_calm
+            and client.core.client in world.laws.state.client_iteration
+            and client.asked < since
+            and all(one.alive and one.missed is None and one.awake_since < since for one in nodes)
+            and not world.network.was_severed(client.name, since, DISPATCHER)
+        )
+
+    def _check_place(self, new: Opening) -> None:
+        """Check that the iterators of a program read the newest incarnation that it
+        knows, and count its repetitions alike.
+        """
+        own = [one for one in self.openings if one.process.program is new.process.program]
+        if own and new.where[0] < own[-1].where[0] and new.how != "joined":
+            self._fail(new, f"had gone on to {own[-1].where}")
+        for one in own:
+            # Workers of one pass that found their run bound anew are numbered apart.
+            is_mine = one.process is new.process and new.process.loader is None
+            is_alike = is_mine or (self._counts_plainly(one) and self._counts_plainly(new))
+            is_same = one.where[0] == new.where[0] and is_alike and new.how != "restarted"
+            if is_same and one.where[1] - one.number != new.where[1] - new.number:
+                self._fail(new, f"counts unlike {one.client.name}, {one.where} for {one.number}")
+
+    def _counts_plainly(self, last: Opening) -> bool:
+        """Return True if a process was not restarted, and its run was not bound anew
+        before it read this.
+        """
+        own = [one for one in self.openings if one.process is last.process]
+        return all(one.how != "restarted" and one.where[0] == last.where[0] for one in own)
+
+    def _fail(self, new: Opening, text: str) -> None:
+        program = new.process.program
+        self.world.laws.fail(
+            f"{new.client.name} of {program.key} ({new.process.name}, rank {new.process.rank!r}) "
+            f"reads {new.where} as its number {new.number}, how={new.how!r}: {text}",
+            program.key,
+            new.client.name,
+        )
+
+    # --- in the end
+
+    def note_outcomes(self, incarnation: int) -> None:
+        """Record what came of the iterations of an incarnation, before it is
+        collected.
+        """
+        laws = self.world.laws
+        for iteration in laws.state.incarnations[incarnation].iterations.values():
+            outcome = self.outcomes.setdefault((incarnation, iteration.repetition), Outcome())
+            outcome.finished |= iteration.finished
+            if not iteration.tasks:
+                continue
+            if not outcome.tasks.issubset(iteration.tasks):
+                laws.fail(f"{incarnation, iteration.repetition} began again with all elements")
+            outcome.tasks |= iteration.tasks.keys()
+            tasks, names = iteration.tasks.keys(), self.world.pipeline.names()
+            outcome.found = Counter(laws.names[one] for one in laws.owners if one[0] in tasks)
+            outcome.expected = laws.without_slips(tasks, names)
+
+    def check_end(self) -> None:
+        """Check what came of each repetition, once nobody reads any more.
+
+        Raises:
+            LawBroken: an element came twice, or a repetition is not whole although no
+                reader of it has left early.
+        """
+        for incarnation in self.world.laws.state.living:
+            self.note_outcomes(incarnation.number)
+        for where, outcome in self.outcomes.items():
+            self._check_outcome(where, outcome)
+        for program in self.programs:
+            self._check_ends(program)
+
+    def _check_outcome(self, where: Where, outcome: Outcome) -> None:
+        laws = self.world.laws
+        surplus = outcome.found - Counter(self.world.pipeline.names())
+        missing = outcome.expected - outcome.found
+        if surplus:
+            laws.fail(f"{where} gave twice {sorted(surplus)[:9]}")
+        if outcome.finished and missing:
+            laws.fail(f"{where} ended without {sorted(missing)[:9]}")
+        readers = [one for one in self.openings if one.where == where]
+        unreported = {laws.names[one] for one in laws.lost if one[0] in outcome.tasks}
+        never_taken = missing.keys() - unreported
+        if never_taken and all(one.client.outcome == "end" for one in readers):
+            laws.fail(f"{where} lacks {sorted(never_taken)[:9]}, and all its readers have ended")
+
+    def _check_ends(self, program: TrainingProgram) -> None:
+        """Check that no iterator of a program ended with an error that nothing
+        explains.
+        """
+        for process in program.processes:
+            for client in process.clients:
+                allowed = {"end", "killed", "closed early"}
+                if client.outcome not in allowed and not self.is_explained(process, client):
+                    self.world.laws.fail(
+                        f"{client.name} of {program.key} ended with {client.outcome}", client.name
+                    )
+
+    def is_explained(self, process: TrainingProcess, client: SimulatedClient) -> bool:
+        """Return True if an error of an iterator is what its program has asked for, or
+        follows from its absence.
+        """
+        rule = process.program.on_existing
+        was_absent = (
+            self.is_lossy
+            or self.world.network.was_severed(client.name, client.asked)
+            or client.awake_since > client.asked
+            or self.world.dispatcher.awake_since > client.asked
+        )
+        return {
+            "NotFoundError": was_absent,
+            "AlreadyExistsError": rule == "error" and client.opened is None,
+            "FailedPreconditionError": rule == "continue" and client.opened is None,
+        }.get(client.outcome or "", False)
