@@ -433,6 +433,8 @@ LOADERS = {
     "new workers": SimulatedLoader(2),
     "new workers, same seed": SimulatedLoader(2, is_seeded=True),
     "persistent workers": SimulatedLoader(3, is_persistent=True),
+    "copies in child processes": SimulatedLoader(2, has_copies=True),
+    "copies in a pool": SimulatedLoader(3, has_copies=True, is_persistent=True),
 }
 
 
@@ -444,7 +446,10 @@ def test_workers_of_a_data_loader_read_each_element_once(
     """Each element goes to one worker, and each pass is another repetition."""
     stage = Stage(seed)
     process = stage.program("loading").start(loader=loader)
-    readings = [stage.read(process) for _ in range(3)]
+    readings = []
+    for _ in range(3):
+        readings.append(stage.read(process))
+        stage.wait(0.5)
     assert [place(one) for one in readings] == [(1, 0), (1, 1), (1, 2)]
     assert all(stage.is_whole(one) for one in readings)
 
@@ -616,3 +621,157 @@ def test_a_dispatcher_that_is_restarted_meanwhile_knows_who_reads(
     stage.finish(first, second)
     assert second.hows == {"joined"}
     assert stage.is_whole(first, second)
+
+
+# --- shards of workers beside their clients
+
+
+def beside(stage: Stage) -> list[tuple[str, ...]]:
+    """Return the addresses of the workers, each beside a client."""
+    stage.wait(5.0)
+    return [(worker.name,) for worker in stage.world.workers]
+
+
+def local_stage(seed: int) -> Stage:
+    return Stage(seed, mode="DATA", shards=2, target_workers="LOCAL")
+
+
+@everywhere
+def test_ranks_read_the_shards_of_their_own_workers(seed: int) -> None:
+    """The ranks have all elements together, repetition after repetition."""
+    stage = local_stage(seed)
+    program = stage.program("torchrun")
+    processes = [
+        program.start(str(rank), local_workers=one) for rank, one in enumerate(beside(stage))
+    ]
+    for repetition in range(2):
+        readings = [process.read() for process in processes]
+        stage.finish(*readings)
+        assert place(*readings) == (1, repetition)
+        assert all(one.had for one in readings)
+        assert stage.is_whole(*readings)
+
+
+@everywhere
+def test_programs_beside_other_workers_read_their_own_shards(seed: int) -> None:
+    """A program whose shard nobody has read reads it, although the other has ended."""
+    stage = local_stage(seed)
+    readings = [
+        stage.read(stage.program(f"machine {one}").start(local_workers=one))
+        for one in beside(stage)
+    ]
+    assert [one.hows for one in readings] == [{"begun"}] * 2
+    assert place(*readings) == (1, 0)
+    assert stage.is_whole(*readings)
+
+
+@everywhere
+def test_a_program_that_is_run_again_beside_its_worker_reads_its_shard(seed: int) -> None:
+    """A living reader of another shard is no reason to join."""
+    stage = local_stage(seed)
+    here, there = beside(stage)
+    other = stage.begin(stage.program("there").start(local_workers=there))
+    first = stage.read(stage.program("here").start(local_workers=here))
+    again = stage.read(stage.program("here, again").start(local_workers=here))
+    stage.finish(other)
+    assert (place(first, other), place(again)) == ((1, 0), (2, 0))
+    assert again.hows == {"begun"}
+    assert again.had == first.had
+    assert stage.is_whole(first, other)
+
+
+# --- numbered consumers and states
+
+
+@everywhere
+def test_another_run_takes_a_seat_whose_holder_is_gone(seed: int) -> None:
+    """The other consumer reads on, and each consumer has each step in the end."""
+    stage = Stage(seed, splits=200, num_consumers=2, finite="pad", consumer_timeout=1_000.0)
+    first, second = stage.program("first"), stage.program("second")
+    processes = [first.start(str(rank), consumer=rank) for rank in range(2)]
+    [kept, _] = stage.begin_all(processes, 5)
+    processes[1].kill()
+    successor = second.start("1", consumer=1).read()
+    stage.finish(kept, successor)
+    stage.wait(2.0)
+    assert successor.hows == {"joined"}
+    assert place(successor, kept) == (1, 0)
+    stage.world.steps.check_end(stage.world.pipeline.names())
+
+
+@everywhere
+def test_another_run_gets_no_seat_whose_holder_lives(seed: int) -> None:
+    """The consumer that asks for it is refused, and the first one reads on."""
+    stage = Stage(seed, splits=200, num_consumers=2, finite="pad", consumer_timeout=1_000.0)
+    first, second = stage.program("first"), stage.program("second")
+    kept = stage.begin_all([first.start(str(rank), consumer=rank) for rank in range(2)], 5)
+    refused = second.start("1", consumer=1).read()
+    stage.until(lambda: refused.is_over)
+    assert refused.outcomes == {"FailedPreconditionError"}
+    stage.finish(*kept)
+    assert place(*kept) == (1, 0)
+
+
+def state_of(reading: RepetitionRead) -> tuple[bytes, Counter[Name]]:
+    """Return the state of a reading, and the elements that belong to it."""
+    [client] = reading.clients
+    core = client.core
+    state = m.encode_checkpoint(core.standing.checkpoint(core.reading.passed.count))
+    return state, Counter(name for names in client.had.names.values() for name in names.values())
+
+
+@everywhere
+@pytest.mark.parametrize("pause", [0.3, 20.0])
+def test_a_script_that_loads_a_state_reads_the_rest(seed: int, pause: float) -> None:
+    """A new run that loads the state of a crashed one begins anew from there."""
+    stage = Stage(seed)
+    crashed = stage.program("crashed")
+    state, had = state_of(stage.begin(crashed.start(), 20))
+    stage.wait(1.0)
+    crashed.kill()
+    stage.wait(pause)
+    process = stage.program("again").start()
+    rest = process.read(state)
+    stage.finish(rest)
+    assert rest.hows == {"loaded"}
+    assert place(rest) == (2, 0)
+    assert had + rest.had == stage.everything
+    following = stage.read(process)
+    assert place(following) == (2, 1)
+    assert stage.is_whole(following)
+
+
+@everywhere
+def test_a_state_disturbs_no_other_run(seed: int) -> None:
+    """A process closes its iterator and loads a former state while another run that had
+    joined it reads on, and has all that is left.
+    """
+    stage = Stage(seed)
+    process = stage.program("goes back").start()
+    first = stage.begin(process, 5)
+    state, had = state_of(first)
+    stage.wait(1.0)
+    other = stage.program("other").start().read()
+    stage.until(lambda: bool(other.opened))
+    for client in first.clients:
+        client.close()
+    rest = process.read(state)
+    stage.finish(other, rest)
+    assert (other.hows, rest.hows) == ({"joined"}, {"loaded"})
+    assert (place(other), place(rest)) == ((1, 0), (2, 0))
+    assert had + rest.had == stage.everything
+    assert stage.is_whole(first, other)
+
+
+@everywhere
+def test_a_state_is_refused_while_its_run_reads(seed: int) -> None:
+    """A rank that loads a state alone, while another rank reads, gets an error."""
+    stage = Stage(seed, splits=200)
+    [stays, loads] = ranks(stage.program("torchrun"))
+    state, _ = state_of(stage.begin(loads, 5))
+    loads.readings[-1].clients[0].close()
+    reads = stage.begin(stays, 5)
+    refused = loads.read(state)
+    stage.until(lambda: refused.is_over)
+    assert refused.outcomes == {"FailedPreconditionError"}
+    stage.finish(reads)

@@ -20,13 +20,17 @@ Where = tuple[int, int]
 """An incarnation and a repetition."""
 LOOKS = 0.25
 """Seconds between two looks at whether a process has read its repetition."""
+STARTING = 0.15
+"""Seconds from when a copy of a dataset is made until its process reads it."""
 SECRET = 7
 """Seed of a data loader that has the same seed in each pass."""
 
 
 @dataclass(frozen=True)
 class SimulatedLoader:
-    """A data loader, whose workers read for a training process."""
+    """A data loader, or another group of child processes, whose workers read for a
+    training process.
+    """
 
     workers: int
     """Number of workers."""
@@ -34,6 +38,10 @@ class SimulatedLoader:
     """True if the workers live as long as the data loader."""
     is_seeded: bool = False
     """True if it has the same seed in each pass."""
+    has_copies: bool = False
+    """True if the workers are child processes that are given a copy of the dataset, of
+    which zmqdata does not know that they serve a data loader.
+    """
 
 
 class RepetitionRead:
@@ -53,6 +61,11 @@ class RepetitionRead:
     def is_over(self) -> bool:
         """True if no iterator reads any more."""
         return all(client.outcome is not None for client in self.clients)
+
+    @property
+    def has_left(self) -> bool:
+        """True if all iterators have ended and said goodbye."""
+        return self.is_over and not any(client.alive for client in self.clients)
 
     @property
     def outcomes(self) -> set[str | None]:
@@ -148,6 +161,11 @@ class TrainingProcess:
         self._loaders = [self.world.new_process() for _ in range(self._num_readers)]
 
     @property
+    def has_copies(self) -> bool:
+        """True if it gives copies of its dataset to child processes."""
+        return self.loader is not None and self.loader.has_copies
+
+    @property
     def _num_readers(self) -> int:
         return 1 if self.loader is None else self.loader.workers
 
@@ -162,18 +180,24 @@ class TrainingProcess:
         turn = number if loader is not None and loader.is_persistent else 0
         clients = []
         for worker, process in enumerate(self._loaders):
-            part = None if loader is None else m.ReadingPass(seed, turn, worker, process)
+            part, counted = None, number
+            copies: tuple[m.DatasetCopy, ...] = ()
+            if loader is not None and loader.has_copies:
+                copies, counted = (m.DatasetCopy(process, STARTING),), turn
+            elif loader is not None:
+                part = m.ReadingPass(seed, turn, worker, process)
             client = self.world.add_client(
-                repetition=number,
+                repetition=counted,
                 consumer=self.consumer,
                 resume=resume,
                 affiliation=m.Affiliation(
                     self.program.key,
                     self.rank,
                     self.name,
-                    part,
-                    self.program.on_existing,
-                    self.is_fresh,
+                    reading_pass=part,
+                    copies=copies,
+                    on_existing=self.program.on_existing,
+                    is_fresh=self.is_fresh,
                 ),
                 job=self.program.job,
                 local_workers=self.local_workers,
@@ -201,13 +225,16 @@ class TrainingProcess:
         def go_on() -> None:
             if self.is_over:
                 return
-            if self.readings and not self.readings[-1].is_over:
+            last = self.readings[-1] if self.readings else None
+            if last is not None and not (last.has_left if self.has_copies else last.is_over):
                 self.world.clock.after(LOOKS, go_on)
+            elif last is not None and not last.outcomes <= {"end", "closed early"}:
+                self.kill()  # an error that it does not catch
             elif len(self.readings) == repetitions:
                 self.is_over = True
             else:
                 wait = pause() if self.readings else 0.0
-                self.world.clock.after(wait, begin)
+                self.world.clock.after(wait + (STARTING if self.has_copies else 0.0), begin)
 
         def begin() -> None:
             if not self.is_over:

@@ -18,6 +18,8 @@ FLIGHT = 5.0
 """Seconds for which a message may be in flight, in the worst network."""
 LONGEST_CUT = 30.0
 """Seconds for which a severed connection may keep a message."""
+BINDS = ("begun", "joined", "continued", "loaded")
+"""Ways in which a run is bound."""
 USUAL = 3.0
 """Seconds before a request during which nothing may have gone wrong, for its answer to
 be certain.
@@ -38,6 +40,8 @@ class Opening:
     """The incarnation and the repetition that it reads."""
     how: str
     """Reason for this place."""
+    was_finished: bool
+    """True if no element was left there."""
 
 
 @dataclass
@@ -104,8 +108,9 @@ class RunLaws:
         iteration = self.world.laws.state.iterations[update.iteration]
         where = iteration.incarnation, iteration.repetition
         number = self._number_of(process, reading, where[0])
-        opening = Opening(client, process, number, where, update.how)
+        opening = Opening(client, process, number, where, update.how, iteration.finished)
         self._check_told(opening)
+        self._check_rule(opening)
         self._check_reason(opening)
         self._check_shared(opening)
         self._check_place(opening)
@@ -147,6 +152,15 @@ class RunLaws:
             new.how == "joined" and rule == "continue"
         ):
             self._fail(new, f"had asked for {rule!r}")
+
+    def _check_rule(self, new: Opening) -> None:
+        """Check that a program which is not to begin beside others does not."""
+        rule = new.process.program.on_existing
+        is_first = all(one.process.program is not new.process.program for one in self.openings)
+        newest = max((one.where[0] for one in self.openings), default=0)
+        is_there = newest in {one.number for one in self.world.laws.state.living}
+        if rule in ("continue", "error") and is_first and new.how == "begun" and is_there:
+            self._fail(new, f"had asked for {rule!r}, and incarnation {newest} exists")
 
     def _check_reason(self, new: Opening) -> None:
         """Check that nobody reads what only dead processes have read."""
@@ -233,20 +247,35 @@ class RunLaws:
         own = [one for one in self.openings if one.process.program is new.process.program]
         if own and new.where[0] < own[-1].where[0] and new.how != "joined":
             self._fail(new, f"had gone on to {own[-1].where}")
-        for one in own:
-            # Workers of one pass that found their run bound anew are numbered apart.
-            is_mine = one.process is new.process and new.process.loader is None
-            is_alike = is_mine or (self._counts_plainly(one) and self._counts_plainly(new))
-            is_same = one.where[0] == new.where[0] and is_alike and new.how != "restarted"
-            if is_same and one.where[1] - one.number != new.where[1] - new.number:
+        binds = [at for at, one in enumerate(own) if one.how in BINDS]
+        former, since = own[: max(binds, default=0)], own[max(binds, default=0) :]
+        ranks = {one.process for one in former} | {
+            one.process for one in since if one.how == "restarted"
+        }
+        for one in since if new.how not in (*BINDS, "restarted") else []:
+            # Ranks that were restarted, or whose run was bound anew, go on from there.
+            is_alike = ranks.isdisjoint({one.process, new.process}) and not (
+                self._has_late_copies(one) or self._has_late_copies(new)
+            )
+            is_mine = one.process is new.process and not new.process.loader
+            if (is_mine or is_alike) and one.where[1] - one.number != new.where[1] - new.number:
                 self._fail(new, f"counts unlike {one.client.name}, {one.where} for {one.number}")
 
-    def _counts_plainly(self, last: Opening) -> bool:
-        """Return True if a process was not restarted, and its run was not bound anew
-        before it read this.
+    def _has_late_copies(self, last: Opening) -> bool:
+        """Return True if the passes of copies may be told apart wrongly.
+
+        Copies that come after the end of their repetition are parted, and the
+        dispatcher may not know of an end.
         """
-        own = [one for one in self.openings if one.process is last.process]
-        return all(one.how != "restarted" and one.where[0] == last.where[0] for one in own)
+        process, world = last.process, self.world
+        own = [one for one in [*self.openings, last] if one.process is process]
+        return process.has_copies and (
+            any(one.was_finished for one in own)
+            or self.is_lossy
+            or world.network.was_severed(DISPATCHER, process.begun)
+            or world.dispatcher.awake_since > process.begun
+            or any(client.awake_since > client.asked for client in process.clients)
+        )
 
     def _fail(self, new: Opening, text: str) -> None:
         program = new.process.program
@@ -330,5 +359,7 @@ class RunLaws:
         return {
             "NotFoundError": was_absent,
             "AlreadyExistsError": rule == "error" and client.opened is None,
-            "FailedPreconditionError": rule == "continue" and client.opened is None,
+            "FailedPreconditionError": rule == "continue"
+            and client.opened is None
+            and any(self._may_live(one.client, client.asked) for one in self.openings),
         }.get(client.outcome or "", False)

@@ -78,7 +78,7 @@ class RunsScenario(Scenario):
         program = TrainingProgram(
             self.world,
             f"run {len(self.laws.programs)}",
-            draw.choice(["share", "share", "share", "new"]),
+            draw.choice(["share"] * 6 + ["new", "new", "continue", "error"]),
         )
         self.laws.programs.append(program)
         kind = draw.choice(["single", "ranks", "loaders", "ranks with loaders"])
@@ -92,7 +92,10 @@ class RunsScenario(Scenario):
     def _some_loader(self) -> SimulatedLoader:
         draw = self.random
         return SimulatedLoader(
-            draw.randint(2, 3), draw.choice([False, False, True]), draw.choice([False, True])
+            draw.randint(2, 3),
+            is_persistent=draw.choice([False, False, True]),
+            is_seeded=draw.choice([False, True]),
+            has_copies=draw.choice([False, False, True]),
         )
 
     def _train(self, process: TrainingProcess, repetitions: int) -> None:
