@@ -209,20 +209,17 @@ class RunLaws:
         """Check that a program does not begin anew beside readers that certainly
         live, and that it continues none of them.
         """
-        rule = new.process.program.on_existing
-        first = all(one.process.program is not new.process.program for one in self.openings)
-        is_asked = new.how == "begun" and rule == "share" and (first or new.process.former)
-        if not is_asked and new.how != "continued":
+        program = new.process.program
+        begins = new.how == "begun" and program.on_existing == "share"
+        if not begins and new.how != "continued":
             return
-        own = [one for one in self.openings if one.process.program is new.process.program]
+        own = [one for one in self.openings if one.process.program is program]
         living = {one.number for one in self.world.laws.state.living}
         if new.how == "begun" and own and own[-1].where[0] not in living:
             return  # nothing was left of what its run was reading
         newest = max((one.where[0] for one in self.openings), default=0)
         for one in self._before(newest):
-            is_own = one.process.program is new.process.program
-            is_far = is_own and new.process.former is None
-            if not is_far and self._surely_reads(one.client, new.client.asked):
+            if self._surely_reads(one.client, new.client.asked):
                 self._fail(
                     new, f"{one.client.name} reads {one.where} for {one.process.program.key}"
                 )
