@@ -746,13 +746,12 @@ def test_a_state_disturbs_no_other_run(seed: int) -> None:
     """A process closes its iterator and loads a former state while another run that had
     joined it reads on, and has all that is left.
     """
-    stage = Stage(seed)
+    stage = Stage(seed, splits=120)
     process = stage.program("goes back").start()
     first = stage.begin(process, 5)
     state, had = state_of(first)
     stage.wait(1.0)
-    other = stage.program("other").start().read()
-    stage.until(lambda: bool(other.opened))
+    other = stage.begin(stage.program("other").start())
     for client in first.clients:
         client.close()
     rest = process.read(state)
