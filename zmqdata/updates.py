@@ -213,6 +213,8 @@ class OpenClientUpdate(Update, frozen=True):
     """Reason why the client reads this iteration, as in ``IterationOpened``."""
     shards: tuple[int, ...] = ()
     """Static shards of the workers beside it, if only it may read those."""
+    owners: tuple[str, ...] = ()
+    """The members of which it reads a copy, or whose data loader it serves."""
 
 
 class CloseClientUpdate(Update, frozen=True):

@@ -353,10 +353,10 @@ class RunLaws:
             or client.awake_since > client.asked
             or self.world.dispatcher.awake_since > client.asked
         )
+        # A repeated request of a client that was refused may still be let in.
         return {
             "NotFoundError": was_absent,
-            "AlreadyExistsError": rule == "error" and client.opened is None,
+            "AlreadyExistsError": rule == "error",
             "FailedPreconditionError": rule == "continue"
-            and client.opened is None
             and any(self._may_live(one.client, client.asked) for one in self.openings),
         }.get(client.outcome or "", False)

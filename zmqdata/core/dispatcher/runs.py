@@ -169,17 +169,22 @@ class Runs:
                 process=who.process,
                 how=how,
                 shards=beside,
+                owners=tuple(_owners(ask)),
             )
         )
-        members = self.out.state.bindings[ask.job.name, who.run].members
+        self._note_reading(iteration, iteration.openings[ask.client])
+
+    def _note_reading(self, iteration: Iteration, opening: u.OpenClientUpdate) -> None:
+        """Note which passes of copies a client reads."""
+        binding = self.out.state.bindings.get((iteration.job.name, opening.run))
         passes = []
-        for name in _owners(ask):
-            owner = members.get(name)
-            one = CopiesPass(iteration.incarnation, who.run, name, iteration.repetition)
+        for name in opening.owners:
+            owner = None if binding is None else binding.members.get(name)
+            one = CopiesPass(iteration.incarnation, opening.run, name, iteration.repetition)
             was_over = owner is not None and iteration.repetition - owner.base <= owner.ended
             if not was_over or self.copies.over_since(one) is not None:
                 passes.append(one)  # otherwise it was over before this dispatcher began
-        self.copies.opened(ask.client, passes)
+        self.copies.opened(opening.client, passes)
 
     def resume(self) -> None:
         """Continue where a former dispatcher left off: passes of copies that are
@@ -191,6 +196,9 @@ class Runs:
                 is_over = incarnation.has_finished(member.base + member.copied)
                 if member.copied > member.ended and is_over:
                     self.out.commit(told(job, run, name, replace(member, ended=member.copied)))
+        for iteration in self.out.state.iterations.values():
+            for opening in iteration.openings.values():
+                self._note_reading(iteration, opening)
 
     def leave(self, job: str, client: str, at_end: bool, now: float) -> None:
         """Record that a client has left, or was given up.
@@ -240,7 +248,8 @@ class Runs:
         incarnation = self.out.state.incarnations[binding.incarnation]
         name = _member_of(ask)
         others = _others(incarnation, ask)
-        if self._is_child_of_rank(members.get(name), others, ask, now):
+        is_child = self._is_child_of_rank(members.get(name), others, ask, now)
+        if is_child:
             name = f"{who.member} {who.process}"
         known = members.get(name)
         is_new = known is None or known.process != who.process
@@ -263,7 +272,7 @@ class Runs:
         if is_new and known is not None and who.member:
             how, base = "restarted", incarnation.newest - _number(ask)
             members = {one: member for one, member in members.items() if one != name}
-        elif is_new and who.is_fresh:
+        elif is_new and (who.is_fresh or is_child):
             base = incarnation.newest - _number(ask)
         elif known is None and binding.is_repeated and _number(ask) > 0:
             # Its run was bound anew while it was between two passes.
