@@ -89,6 +89,15 @@ def test_a_user_may_name_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "2", "SLURM_PROCID": "1"}, "slurm:7.2.0"),
         ({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_RESTART_COUNT": "3"}, "slurm:7.batch.3"),
         ({"PMIX_NAMESPACE": "job@1"}, "mpi:job@1"),
+        (
+            {
+                "PMIX_NAMESPACE": "job@1",
+                "OMPI_COMM_WORLD_RANK": "1",
+                "SLURM_JOB_ID": "7",
+                "SLURM_PROCID": "0",
+            },
+            "mpi:job@1",
+        ),
     ],
 )
 def test_a_launcher_names_the_run_of_its_ranks(

@@ -40,7 +40,6 @@ def test_each_mpirun_is_a_run(cluster: LocalCluster, tmp_path: Path) -> None:
         assert keys[0] == keys[1]
 
 
-@pytest.mark.xfail(reason="the number of the step, not of the rank, is taken for the rank")
 def test_mpirun_within_a_job_of_slurm_is_a_run(cluster: LocalCluster, tmp_path: Path) -> None:
     """Ranks that inherit the variables of a job of Slurm have the rank and the run of
     ``mpirun``.

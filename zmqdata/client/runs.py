@@ -36,12 +36,13 @@ IN_STORE = "zmqdata_run"
 """Name under which the ranks of a torch process group agree on a key."""
 RANKS = {
     "RANK": "WORLD_SIZE",
-    "SLURM_PROCID": "SLURM_NTASKS",
     "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
+    "SLURM_PROCID": "SLURM_NTASKS",
     "PMI_RANK": "PMI_SIZE",
 }
 """Environment variables in which launchers number processes and, for each, the one with
 their count. The count alone says nothing: it is set in the shell of ``salloc``, too.
+``mpirun`` comes before Slurm, which may number the daemons that it starts.
 """
 
 _process = (0, "")
@@ -265,6 +266,8 @@ def _launched_key() -> str:
             return f"torchrun:{named}"
         if known("GROUP_WORLD_SIZE") == "1":
             return f"torchrun:{platform.node()}:{os.getppid()}:{_started(os.getppid())}"
+    if "OMPI_COMM_WORLD_RANK" in os.environ and known("PMIX_NAMESPACE"):
+        return f"mpi:{known('PMIX_NAMESPACE')}"
     if "SLURM_JOB_ID" in os.environ and "SLURM_PROCID" in os.environ:
         restarts = known("SLURM_RESTART_COUNT", "0")
         return f"slurm:{known('SLURM_JOB_ID')}.{known('SLURM_STEP_ID', 'batch')}.{restarts}"

@@ -50,7 +50,7 @@ class Copies:
     Example:
         >>> copies, epoch = Copies(), CopiesPass(1, "run", "process", 0)
         >>> copies.opened("client", [epoch])
-        >>> copies.left("client", at_end=True, now=7.0)
+        >>> ended = copies.left("client", at_end=True, now=7.0)
         >>> copies.over_since(epoch)
         7.0
     """

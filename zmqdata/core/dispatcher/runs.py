@@ -549,5 +549,6 @@ def _is_read(job: str) -> str:
     return (
         f"Job {job} has living readers, and on_existing='continue' takes over what readers have "
         "left that are gone. Stop their programs first, or pass on_existing='share' to read with "
-        "them."
+        "them. Processes that continue together belong to one run: set ZMQDATA_RUN_ID to the same "
+        "text in all of them."
     )
