@@ -237,6 +237,11 @@ class RunLaws:
             and not world.network.was_severed(client.name, since, DISPATCHER)
         )
 
+    def _is_lost(self, where: Where) -> bool:
+        """Return True if a repetition was collected before it was finished."""
+        outcome = self.outcomes.get(where)
+        return outcome is not None and not outcome.finished
+
     def _check_place(self, new: Opening) -> None:
         """Check that the iterators of a program read the newest incarnation that it
         knows, and count its repetitions alike.
@@ -255,7 +260,8 @@ class RunLaws:
                 self._has_late_copies(one) or self._has_late_copies(new)
             )
             is_mine = one.process is new.process and not new.process.loader
-            if (is_mine or is_alike) and one.where[1] - one.number != new.where[1] - new.number:
+            wanted = (one.where[0], one.where[1] - one.number + new.number)
+            if (is_mine or is_alike) and wanted[1] != new.where[1] and not self._is_lost(wanted):
                 self._fail(new, f"counts unlike {one.client.name}, {one.where} for {one.number}")
 
     def _has_late_copies(self, last: Opening) -> bool:

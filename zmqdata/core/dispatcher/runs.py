@@ -286,8 +286,14 @@ class Runs:
             and place.repetition not in incarnation.iterations
             and place.repetition not in incarnation.finished
         )
+        if not is_lost:
+            return place
         # Nothing is left of a repetition that was collected while it was read.
-        return replace(place, how="begun", incarnation=None, binds=True) if is_lost else place
+        if incarnation.is_read:
+            rest = {one: member for one, member in members.items() if one != name}
+            base = incarnation.newest - _number(ask)
+            return self._place(how, ask, rest, name, incarnation, base, now)
+        return replace(place, how="begun", incarnation=None, binds=True)
 
     def _awaits_siblings(
         self,
