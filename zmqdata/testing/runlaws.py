@@ -163,8 +163,14 @@ class RunLaws:
             self._fail(new, f"had asked for {rule!r}, and incarnation {newest} exists")
 
     def _check_reason(self, new: Opening) -> None:
-        """Check that nobody reads what only dead processes have read."""
-        if new.how in ("begun", "loaded", "continued"):
+        """Check that nobody reads what only dead processes have read.
+
+        A new rank of a launch cannot be told from one that is late: if the repetition
+        is finished, it is empty, and its client warns.
+        """
+        incarnation = self.world.laws.state.incarnations[new.where[0]]
+        is_empty = new.how == "follows" and incarnation.has_finished(new.where[1])
+        if new.how in ("begun", "loaded", "continued") or is_empty:
             return
         before = self._before(new.where[0])
         if new.how == "joined":
