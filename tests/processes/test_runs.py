@@ -169,7 +169,9 @@ def test_ranks_of_a_launch_share_each_pass(cluster: LocalCluster, launcher: dict
             assert sorted(first[number] + second[number]) == ALL
 
 
-def read_rows(dataset: Dataset, rows: Any) -> None:
+def read_rows(dataset: Dataset, rows: Any, go: Any = None) -> None:
+    if go is not None:
+        go.wait()
     rows.put([int(row) for batch in dataset for row in batch])
 
 
@@ -186,9 +188,12 @@ def test_children_share_the_dataset_of_their_parent(
     dataset = Dataset.range(COUNT).batch(5).apply(read)
     rows = context.SimpleQueue()
     for _ in range(2):
-        children = [context.Process(target=read_rows, args=(dataset, rows)) for _ in range(2)]
+        # So few rows may be read before the second child is made.
+        go = context.Event()
+        children = [context.Process(target=read_rows, args=(dataset, rows, go)) for _ in range(2)]
         for child in children:
             child.start()
+        go.set()
         found = rows.get() + rows.get()
         for child in children:
             child.join()
