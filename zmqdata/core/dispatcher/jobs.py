@@ -89,7 +89,7 @@ class Jobs:
         self.leases = Leases(client_timeout)
         self.collected: deque[CollectedIteration] = deque(maxlen=COLLECTED_KEPT)
         self.absent: set[str] = set()
-        presence = Presence(out, clients, self.absent, self.leases)
+        presence = Presence(out, clients, hosting.workers, self.absent, self.leases)
         self.coordination = Coordination(out, hosting, clients, self.absent, presence)
         hosting.lists.plan = self.coordination.plan
         self.detours = Detours(out, hosting)

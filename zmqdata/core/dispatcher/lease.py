@@ -170,15 +170,22 @@ class Presence:
     Args:
         out: sends the probes.
         clients: the living clients.
+        workers: the living workers.
         absent: the clients that have been silent for too long.
         leases: knows which clients read on without the dispatcher.
     """
 
     def __init__(
-        self, out: Outbox, clients: Roster, absent: Collection[str], leases: Leases
+        self,
+        out: Outbox,
+        clients: Roster,
+        workers: Roster,
+        absent: Collection[str],
+        leases: Leases,
     ) -> None:
         self.out = out
         self.clients = clients
+        self.workers = workers
         self.absent = absent
         self.leases = leases
         self._asked: dict[str, float] = {}
@@ -191,9 +198,9 @@ class Presence:
         probed.
 
         A client is gone if it has had no connection for ``patience`` seconds, or was
-        silent for the client time-out, and no worker vouches for it. The time begins
-        when the other asks: it may be the first that comes back after the dispatcher
-        was cut off.
+        silent for the client time-out, and no worker vouches for it. If no worker was
+        heard meanwhile, it has time from when the other asked: the dispatcher may have
+        been cut off, and the other may be the first that comes back.
         """
         since = self._asked.setdefault(asker, now)
         verdict: bool | None = False
@@ -201,11 +208,14 @@ class Presence:
             member = self.clients.members.get(name)
             if member is None:
                 continue
+            lost = member.unreachable
             if name in self.absent:
-                is_lost = now - since >= GRACE
+                is_lost = self._has_heard_workers(member.heard) or now - since >= GRACE
+            elif lost is None:
+                is_lost = False
             else:
-                lost = member.unreachable
-                is_lost = lost is not None and now - max(since, lost) >= patience
+                begun = lost if self._has_heard_workers(lost) else max(since, lost)
+                is_lost = now - begun >= patience
             if is_lost and not self.leases.is_vouched_for(member, now):
                 continue
             if self.leases.has_given_sign(member, since, now):
@@ -213,6 +223,11 @@ class Presence:
             verdict = None
             self.out.send(member.peer, m.Probe())
         return verdict
+
+    def _has_heard_workers(self, since: float) -> bool:
+        """Return True if a worker was heard after a time."""
+        newest = next(reversed(self.workers.members.values()), None)
+        return newest is not None and newest.spoke > since
 
     def are_silent(self, readers: Iterable[str], now: float) -> bool:
         """Return True if none of these clients has spoken lately, as each does about
