@@ -28,8 +28,8 @@ test-tfdata: .venv-tfdata/.ready ; ZMQDATA_CHAINS=$${ZMQDATA_CHAINS:-5000} .venv
 # Programs of torch, torchrun and a notebook, on real processes: never in .ci/run.
 test-frameworks: .venv-frameworks/.ready ; .venv-frameworks/bin/python -m pytest tests/frameworks $(ARGS)
 # As root, on Debian and Ubuntu: the daemons of Slurm run in a temporary folder while the tests do.
-test-slurm: .venv/.dev-ready ; $(call bring,srun,slurm-wlm munge) && $(BIN)/python -m pytest tests/frameworks/test_slurm.py $(ARGS)
-test-mpi: .venv/.dev-ready ; $(call bring,mpirun.openmpi,openmpi-bin) && $(BIN)/python -m pytest tests/frameworks/test_mpi.py $(ARGS)
+test-slurm: .venv/.dev-ready ; $(call bring,srun,slurm-wlm munge) && ZMQDATA_LAUNCHERS=1 $(BIN)/python -m pytest tests/frameworks/test_slurm.py $(ARGS)
+test-mpi: .venv/.dev-ready ; $(call bring,mpirun.openmpi,openmpi-bin) && ZMQDATA_LAUNCHERS=1 $(BIN)/python -m pytest tests/frameworks/test_mpi.py $(ARGS)
 fuzz: .venv/.dev-ready ; $(BIN)/python tools/fuzz.py $(ARGS)
 simulate: .venv/.dev-ready ; $(BIN)/python tools/simulate.py $(ARGS)
 coverage: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) -m 'not realprocess' --cov --cov-context=test --cov-report= $(ARGS) $$($(BIN)/python tools/own_coverage.py --tests) && $(BIN)/python tools/own_coverage.py

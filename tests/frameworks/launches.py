@@ -8,9 +8,15 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 PROGRAM = str(Path(__file__).with_name("launched.py"))
 ROOT = str(Path(__file__).parents[2])
 ALL = Counter(range(600))
+ASKED_FOR = pytest.mark.skipif(
+    "ZMQDATA_LAUNCHERS" not in os.environ, reason="only `make test-slurm` and `test-mpi` run it"
+)
+"""Marks tests of launchers, which take minutes where their programs are installed."""
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -92,15 +92,9 @@ class Slurm:
         return self.call("sbatch", "--parsable", "-n2", output, *options, str(path)).strip()
 
     def state(self, job: str) -> str:
-        """Return the state of a job; "" if it has ended."""
-        done = subprocess.run(
-            ["squeue", "-h", "-o", "%T", "-j", job],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=self.environment,
-        )
-        return done.stdout.strip()
+        """Return the state of a job, such as PENDING or COMPLETED."""
+        told = self.call("scontrol", "show", "job", job)
+        return next(part[9:] for part in told.split() if part.startswith("JobState="))
 
     @property
     def environment(self) -> dict[str, str]:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.frameworks.launches import ALL, environment, launch, passes, program, ranks
+from tests.frameworks.launches import ALL, ASKED_FOR, environment, launch, passes, program, ranks
 from zmqdata import LocalCluster
 
 pytestmark = [
+    ASKED_FOR,
     pytest.mark.skipif(
         shutil.which("mpirun.openmpi") is None, reason="Open MPI (openmpi-bin) is not installed"
     ),

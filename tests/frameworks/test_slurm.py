@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.frameworks.launches import ALL, all_wait, passes, program, ranks
+from tests.frameworks.launches import ALL, ASKED_FOR, all_wait, passes, program, ranks
 from tests.frameworks.slurm import Slurm, is_installed
 from zmqdata import LocalCluster
 from zmqdata.testing.cluster import await_condition
 
 pytestmark = [
+    ASKED_FOR,
     pytest.mark.skipif(
         not is_installed(), reason="slurm-wlm and munge are not installed, or this is not root"
     ),
@@ -94,7 +95,7 @@ def test_a_requeued_job_is_another_run(slurm: Slurm, cluster: LocalCluster, tmp_
     slurm.call("scontrol", "requeue", job)
     await_condition(lambda: slurm.state(job) == "PENDING", 60.0, "the job in the queue")
     slurm.call("scontrol", "update", f"jobid={job}", "starttime=now")
-    await_condition(lambda: slurm.state(job) == "", 90.0, "the end of the job")
+    await_condition(lambda: slurm.state(job) == "COMPLETED", 90.0, "the end of the job")
     assert passes(folders[1]) == [ALL, ALL]
     assert keys(folders[0]) == {f"slurm:{job}.0.0"}
     assert keys(folders[1]) == {f"slurm:{job}.0.1"}
@@ -114,6 +115,6 @@ def test_a_step_whose_ranks_were_all_killed_reads_everything(
     await_condition(lambda: all_wait(before, 2), 60.0, "both ranks in their first epoch")
     for path in before.glob("*.held"):
         os.kill(int(path.stem), signal.SIGKILL)
-    await_condition(lambda: slurm.state(job) == "", 90.0, "the end of the job")
+    await_condition(lambda: slurm.state(job) == "COMPLETED", 90.0, "the end of the job")
     assert passes(after) == [ALL, ALL]
     assert keys(before) == keys(after)

@@ -257,8 +257,15 @@ class RunLaws:
             self._fail(new, f"had gone on to {own[-1].where}")
         binds = [at for at, one in enumerate(own) if one.how in BINDS]
         former, since = own[: max(binds, default=0)], own[max(binds, default=0) :]
+        # A process with the rank of another one was restarted, or counts as its child.
         ranks = {one.process for one in former} | {
-            one.process for one in since if one.how == "restarted"
+            one.process
+            for one in (*since, new)
+            if one.process.rank
+            and any(
+                other.process is not one.process and other.process.rank == one.process.rank
+                for other in own
+            )
         }
         for one in since if new.how not in (*BINDS, "restarted") else []:
             # Ranks that were restarted, or whose run was bound anew, go on from there.
