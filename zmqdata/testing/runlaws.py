@@ -243,10 +243,14 @@ class RunLaws:
             and not world.network.was_severed(client.name, since, DISPATCHER)
         )
 
-    def _is_lost(self, where: Where) -> bool:
-        """Return True if a repetition was collected before it was finished."""
-        outcome = self.outcomes.get(where)
-        return outcome is not None and not outcome.finished
+    def _has_lost(self, incarnation: int) -> bool:
+        """Return True if a repetition of an incarnation was collected before it was
+        finished.
+        """
+        return any(
+            where[0] == incarnation and not outcome.finished
+            for where, outcome in self.outcomes.items()
+        )
 
     def _check_place(self, new: Opening) -> None:
         """Check that the iterators of a program read the newest incarnation that it
@@ -273,8 +277,9 @@ class RunLaws:
                 self._has_late_copies(one) or self._has_late_copies(new)
             )
             is_mine = one.process is new.process and not new.process.loader
-            wanted = (one.where[0], one.where[1] - one.number + new.number)
-            if (is_mine or is_alike) and wanted[1] != new.where[1] and not self._is_lost(wanted):
+            is_unlike = one.where[1] - one.number != new.where[1] - new.number
+            # Processes that find a repetition lost go on with a later one.
+            if (is_mine or is_alike) and is_unlike and not self._has_lost(new.where[0]):
                 self._fail(new, f"counts unlike {one.client.name}, {one.where} for {one.number}")
 
     def _has_late_copies(self, last: Opening) -> bool:
