@@ -166,14 +166,14 @@ class Memories:
     def __init__(self, descriptors: Descriptors) -> None:
         self._descriptors = descriptors
         self._mapped: dict[str, MappedMemory] = {}
+        self._unusable: dict[str, tuple[str, Exception]] = {}
         self._is_warned = False
 
     def map(self, command: ConnectLink) -> bool:
         """Map the memory of a link.
 
         Returns:
-            False if the link has no memory or it cannot be mapped. The first failure is
-            logged as a warning.
+            False if the link has no memory or it cannot be mapped.
         """
         if command.memory is None:
             return False
@@ -184,21 +184,30 @@ class Memories:
                 error, f"the memory that worker {command.address} offers"
             ):
                 return False
+            self._unusable[command.link] = command.address, error
+            return False
+        return True
+
+    def of(self, link: str) -> MappedMemory | None:
+        """Return the memory of a link over which a message has come, or None.
+
+        The first that cannot be used is logged as a warning. Not before: a worker that
+        sends nothing may have ended just now.
+        """
+        unusable = self._unusable.pop(link, None)
+        if unusable is not None:
+            address, error = unusable
             log.log(
                 logging.DEBUG if self._is_warned else logging.WARNING,
                 "the memory that worker %s offers cannot be used by this process "
 "(%s), so elements arrive through a socket, which is slower. The "
 "worker may run in another container or as another user",
-                command.address, error,
+                address, error,
             )  # fmt: skip
             self._is_warned = True
-            return False
-        return True
-
-    def of(self, link: str) -> MappedMemory | None:
-        """Return the memory of a link, or None."""
         return self._mapped.get(link)
 
     def forget(self, link: str) -> None:
         """Forget the memory of a closed link."""
         self._mapped.pop(link, None)
+        self._unusable.pop(link, None)
