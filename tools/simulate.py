@@ -20,6 +20,7 @@ from zmqdata.testing.resuming import ResumingScenario
 from zmqdata.testing.runs import RunsScenario
 from zmqdata.testing.saving import SavingPoisonScenario, SavingScenario
 from zmqdata.testing.scenario import PoisonScenario, Scenario
+from zmqdata.testing.sharing import SharingScenario
 
 KINDS: dict[str, Callable[[int], Scenario]] = {
     "plain": Scenario,
@@ -30,6 +31,7 @@ KINDS: dict[str, Callable[[int], Scenario]] = {
     "saving-poison": SavingPoisonScenario,
     "resuming": ResumingScenario,
     "runs": RunsScenario,
+    "sharing": SharingScenario,
 }
 EVERY = 30.0
 """Seconds between two progress lines."""

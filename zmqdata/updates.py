@@ -348,13 +348,17 @@ class DeliverUpdate(Update, frozen=True):
     """The client of that training loop; empty in a snapshot."""
 
 
-class CountRepeatsUpdate(Update, frozen=True):
-    """A client of an iteration has dropped this many repeated elements in total."""
+class CountClientUpdate(Update, frozen=True):
+    """A client of an iteration has counted elements that did not reach its training
+    loop.
+    """
 
     iteration: int
     client: str
-    count: int
-    """Number of repeated elements."""
+    repeats: int
+    """Number of elements that came again and were dropped."""
+    given_back: int = 0
+    """Number of elements that were given back for other clients."""
 
 
 class CreateViewUpdate(Update, frozen=True):
@@ -464,6 +468,10 @@ class RestoreTallyUpdate(Update, frozen=True):
     """Number of elements that each client reported first."""
     repeats: dict[str, int]
     """Number of repeated elements that each client dropped."""
+    given_back: dict[str, int] = {}
+    """Number of elements that each client gave back for others."""
+    copies: dict[str, int] = {}
+    """Number of copies of the input begun at each address."""
 
 
 class CloseTaskListUpdate(Update, frozen=True):
@@ -572,6 +580,7 @@ AnyUpdate = (
     | PassUpdate
     | RestoreIncarnationUpdate
     | CreateIterationUpdate
+    | CountClientUpdate
     | OpenClientUpdate
     | CloseClientUpdate
     | CreateTaskUpdate
@@ -585,7 +594,6 @@ AnyUpdate = (
     | EndTaskUpdate
     | RemoveTaskUpdate
     | DeliverUpdate
-    | CountRepeatsUpdate
     | CreateViewUpdate
     | ExtendHorizonUpdate
     | PassStepsUpdate

@@ -194,7 +194,13 @@ AUDIT = {
     "failure": None,
     "splits": {"handed_out": 4567, "finished": 4000, "rehosted": 12},
     "tasks": {"count": 5, "finished": 2, "rehosted": 1, "attempts": 6},
-    "elements": {"delivered": 123456, "duplicates_dropped": 7, "left_out": 3, "dropped": 5},
+    "elements": {
+        "delivered": 123456,
+        "duplicates_dropped": 7,
+        "given_back": 9,
+        "left_out": 3,
+        "dropped": 5,
+    },
     "clients": [{"client": "0123456789abcdef", "delivered": 1234}],
     "consumers": [10, 11],
 }
@@ -229,11 +235,12 @@ def test_what_became_of_a_job() -> None:
 
 
 def test_readers() -> None:
-    """The table shows the run, the rank and the process of each reader, and how it
-    came.
+    """The table shows the run, the rank and the process of each reader, how it came and
+    how much it gave back.
     """
+    one = {"client": "c", "run": "torchrun:7", "process": "host:9:a"}
     readers = [
-        {"client": "c", "run": "torchrun:7", "member": str(rank), "process": "host:9:a", "how": how}
+        {**one, "member": str(rank), "how": how, "given_back": 1000 * rank}
         for rank, how in enumerate(("begun", "follows"))
     ]
     job = {**JOB, "splits": [], "finished": False, "readers": readers}
@@ -241,8 +248,8 @@ def test_readers() -> None:
     assert "2 readers" in text
     lines = [line.split() for line in text.splitlines() if "torchrun:7" in line]
     assert lines == [
-        ["train", "torchrun:7", "0", "host:9:a", "begun"],
-        ["train", "torchrun:7", "1", "host:9:a", "follows"],
+        ["train", "torchrun:7", "0", "host:9:a", "begun", "0"],
+        ["train", "torchrun:7", "1", "host:9:a", "follows", "1,000"],
     ]
 
 
@@ -262,7 +269,8 @@ def test_no_text_of_others_reaches_the_terminal_as_it_is() -> None:
         "draining": False,
         "silent_seconds": 0.0,
     }
-    reader = dict.fromkeys(("client", "run", "member", "process", "how"), EVIL)
+    names = ("client", "run", "member", "process", "how")
+    reader = {**dict.fromkeys(names, EVIL), "given_back": 0}
     job = {**JOB, "job": EVIL, "processing_mode": EVIL, "splits": [], "finished": False}
     job["readers"] = [reader]
     task = {

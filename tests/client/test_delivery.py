@@ -184,3 +184,85 @@ def test_strides_grow_in_fast_loops_and_not_in_slow_ones() -> None:
     strides.begin(endless)
     strides.end()
     assert list(strides.elements) == []
+
+
+# --- what the loop has not begun
+
+
+def piece(first: int, count: int, task: int = 2, attempt: int = 3) -> Delivery:
+    header = m.Block(1, task, attempt, first=0, count=9, skip=0, size=99)
+    elements = list(range(first, first + count))
+    return Delivery((Deliver(header, None, first, first + count),), [iter(elements)])
+
+
+def filled(*pieces: Delivery) -> DeliveryQueue:
+    queue = DeliveryQueue(lambda: True)
+    for one in pieces:
+        queue.put(one)
+    return queue
+
+
+def test_the_last_pieces_are_dropped_as_a_whole() -> None:
+    """Pieces are dropped from the end while they fit the number that was asked for."""
+    queue = filled(piece(0, 2), piece(2, 3), piece(5, 2), piece(7, 2))
+    assert queue.drop_unbegun(2, 3, 6) == [(7, 9), (5, 7)]
+    assert queue.drop_unbegun(2, 3, 2) == []
+    assert queue.drop_unbegun(2, 3, 99) == [(2, 5), (0, 2)]
+    assert not queue
+
+
+def test_what_others_sent_stays() -> None:
+    """Elements of other tasks and attempts are not dropped."""
+    queue = filled(piece(0, 2), piece(2, 2, task=9), piece(4, 2, attempt=2), piece(6, 2))
+    queue.put(End(None))
+    assert queue.drop_unbegun(2, 3, 99) == [(6, 8), (0, 2)]
+    first = queue.first()
+    assert isinstance(first, Delivery)
+    assert first.is_of(9, 3)
+
+
+def test_a_piece_that_the_loop_has_begun_is_not_dropped() -> None:
+    """Whoever claims a piece first has it, and keeps it after an interrupt."""
+    queue = filled(piece(0, 2), piece(2, 2))
+    first = queue.first()
+    assert isinstance(first, Delivery)
+    assert queue.begin(first, place=5)
+    assert queue.begin(first, place=7)
+    assert (first.place, first.behind) == (5, 7)
+    assert queue.drop_unbegun(2, 3, 99) == [(2, 4)]
+
+
+def test_a_dropped_piece_is_never_begun() -> None:
+    """A loop that was about to begin a piece looks again if it was dropped
+    meanwhile.
+    """
+    queue = filled(piece(0, 2))
+    first = queue.first()
+    assert isinstance(first, Delivery)
+    assert queue.drop_unbegun(2, 3, 99) == [(0, 2)]
+    assert not queue.begin(first, place=0)
+    assert queue.first() is None
+
+
+def test_each_element_is_read_or_dropped_whoever_is_faster() -> None:
+    """While a loop reads as fast as it can, another thread drops pieces: each element
+    is read or dropped, and never both.
+    """
+    for turn in range(200):
+        pieces = [piece(at, 1) for at in range(9)]
+        queue, read = filled(*pieces), []
+
+        def loop(queue: DeliveryQueue = queue, read: list[int] = read) -> None:
+            while queue:
+                first = queue.first()
+                if isinstance(first, Delivery) and queue.begin(first, 0):
+                    read.extend(first.elements)
+                    queue.remove(first)
+
+        reading = threading.Thread(target=loop)
+        reading.start()
+        dropped = []
+        while queue:
+            dropped += [first for first, _ in queue.drop_unbegun(2, 3, 1 + turn % 3)]
+        reading.join()
+        assert sorted(read + dropped) == list(range(9))

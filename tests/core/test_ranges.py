@@ -50,3 +50,11 @@ def test_missing_is_the_complement(ranges: list[tuple[int, int]], first: int, st
 def test_repr_shows_the_ranges() -> None:
     """The text of a range set names its ranges."""
     assert repr(RangeSet([(2, 4), (0, 1)])) == "RangeSet([(0, 1), (2, 4)])"
+
+
+@given(pairs, st.integers(0, 40), st.integers(0, 40))
+def test_removing_is_the_difference(ranges: list[tuple[int, int]], first: int, stop: int) -> None:
+    """Removing an interval leaves exactly the members outside of it."""
+    found = RangeSet(ranges)
+    found.remove(first, stop)
+    assert found == RangeSet((n, n + 1) for n in members(ranges) - set(range(first, stop)))

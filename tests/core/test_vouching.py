@@ -31,7 +31,10 @@ class Cut:
     def __init__(self, workers: int, near: int, bridges: int, timeout: float, pause: float) -> None:
         self.said: list[Any] = []
         self.links = ReadLinks(
-            LinkProfile("k", "host", ("tcp",)), self.said.append, lambda address: ()
+            LinkProfile("k", "host", ("tcp",)),
+            self.said.append,
+            lambda address: (),
+            lambda: (0.0, False),
         )
         self.lease, self.roster, self.leases = ClientLease(), Roster(), Leases(timeout)
         self.timeout, self.pause = timeout, pause

@@ -68,6 +68,7 @@ def _audit_table(found: Mapping[str, Any]) -> Table:
         "attempts of all tasks": f"{tasks['attempts']:,}",
         "elements delivered": f"{elements['delivered']:,}",
         "duplicates dropped": f"{elements['duplicates_dropped']:,}",
+        "given back": f"{elements['given_back']:,}",
         "elements left out": f"{elements['left_out'] + elements['dropped']:,}",
     }
     for client in found["clients"]:
@@ -173,6 +174,7 @@ READERS: Columns = {
     "rank": lambda row: str(row["member"]),
     "process": lambda row: str(row["process"]),
     "came": lambda row: str(row["how"]),
+    "given back": lambda row: f"{row['given_back']:,}",
 }
 TASKS: Columns = {
     "task": lambda row: str(row["task"]),

@@ -38,9 +38,11 @@ def audit(service: str, job: str, timeout: float = 10.0) -> list[dict[str, Any]]
           mode OFF) or ``rehosted``, and the sum of their ``attempts``;
         * ``elements``: counts of elements ``made`` by ended tasks, ``delivered`` as
           clients reported, ``left_out`` by ``on_error`` or ``on_poison``, ``dropped``
-          at the end of a coordinated read, and ``duplicates_dropped`` by clients;
-        * ``clients``: per client what was ``delivered``, its ``duplicates_dropped``,
-          and whether it ``reads`` now; empty for a job with ``consumers``;
+          at the end of a coordinated read, and, by clients, ``duplicates_dropped`` and
+          ``given_back`` for other clients;
+        * ``clients``: per client what was ``delivered``, ``duplicates_dropped`` and
+          ``given_back``, and whether it ``reads`` now; empty for a job with
+          ``consumers``;
         * ``consumers``: number of elements that each numbered consumer of a coordinated
           job received. The only reader of a ``deterministic`` job is such a consumer.
 

@@ -61,7 +61,8 @@ class Delivery:
         failure: stands for the only element.
 
     Attributes:
-        before: number of elements that were in the queue before it.
+        before: number of elements that the training loop had taken when it came to this
+            delivery; None before that.
         elements: the elements not yet taken.
         failure: the failure to raise, or None.
         parts: the parts of blocks.
@@ -69,7 +70,7 @@ class Delivery:
         dropped: True if its elements must not be reported.
     """
 
-    __slots__ = ("_count", "before", "dropped", "elements", "failure", "parts", "taken")
+    __slots__ = ("_count", "_owner", "before", "dropped", "elements", "failure", "parts", "taken")
 
     def __init__(
         self,
@@ -88,12 +89,29 @@ class Delivery:
         self.failure = failure
         self.taken = False
         self.dropped = False
-        self.before = 0
+        self.before: int | None = None
+        self._owner: dict[str, str] = {}
+
+    def claim(self, owner: str) -> bool:
+        """Return True if this owner may have the elements: the first that has claimed
+        them, from any thread.
+        """
+        return self._owner.setdefault("owner", owner) == owner
+
+    def is_of(self, task: int, attempt: int) -> bool:
+        """Return True if all elements are of an attempt of a task."""
+        header = self.parts[0].header
+        return (header.task, header.attempt) == (task, attempt)
+
+    @property
+    def count(self) -> int:
+        """Number of elements that it had at first."""
+        return self._count
 
     @property
     def behind(self) -> int:
-        """Number of elements that were in the queue up to the end of this delivery."""
-        return self.before + self._count
+        """Number of elements that the training loop will have taken at its end."""
+        return (self.before or 0) + self._count
 
     @property
     def place(self) -> int:
@@ -177,6 +195,10 @@ LONG = 0.005
 """Seconds above which a piece is too long, so the next has a single element."""
 
 
+READER, DROPPED = "reader", "dropped"
+"""Owners of a delivery: the training loop, and nobody if it was dropped."""
+
+
 class DeliveryQueue:
     """Blocks and the end, in the order in which the training loop receives them.
 
@@ -208,6 +230,21 @@ class DeliveryQueue:
             return self._items[0]
         except IndexError:  # the other thread was faster, or nothing is queued
             return None
+
+    def begin(self, delivery: Delivery, place: int) -> bool:
+        """Begin to read the first block. Return False if it was dropped, and there is
+        another first item. An interrupt in here, and another call, change nothing.
+
+        Args:
+            delivery: the first block.
+            place: number of elements that the training loop has taken.
+        """
+        if delivery.before is None:
+            delivery.before = place
+        if delivery.claim(READER):
+            return True
+        self.remove(delivery)
+        return False
 
     def wait(self, seconds: float) -> None:
         """Wait until an item may be handed out, ``wake`` is called, or the time is up.
@@ -249,6 +286,29 @@ class DeliveryQueue:
         """Return the first block, or None if the queue is empty or at its end."""
         item = self._front()
         return item if isinstance(item, Delivery) else None
+
+    def drop_unbegun(self, task: int, attempt: int, count: int) -> list[tuple[int, int]]:
+        """Drop the last blocks of a task that the training loop has not begun, and
+        return the ranges of their elements.
+
+        Args:
+            task: number of the task.
+            attempt: attempt that sent the elements.
+            count: maximum number of elements.
+        """
+        ranges = []
+        for item in reversed(self._items.copy()):
+            if not isinstance(item, Delivery) or not item.is_of(task, attempt):
+                continue
+            if item.count > count or not item.claim(DROPPED):
+                break
+            count -= item.count
+            item.dropped = True
+            part = item.parts[0]
+            ranges.append((part.told, part.stop))
+            with contextlib.suppress(ValueError):  # the training thread has removed it
+                self._items.remove(item)
+        return ranges
 
     def drop(self) -> None:
         """Forget all blocks. They must be neither handed out nor reported."""

@@ -278,10 +278,11 @@ def distribute(
         num_consumers: number of clients that read the job in step. Step n of every
             consumer comes from the same worker and there from the same round of
             ``num_consumers`` elements (tf.data's coordinated reads).
-        max_outstanding_requests: most elements in flight from each worker to this
-            client. None: as many as keep the training loop from waiting, within a
-            budget of bytes. Clients that share a job should give the same number,
-            because the first client's number limits how many elements travel together.
+        max_outstanding_requests: most elements in flight to this client, from all
+            workers together; from each worker, if the client is a numbered consumer.
+            None: as many as keep the training loop from waiting, within a budget of
+            bytes. Clients that share a job should give the same number, because the
+            first client's number limits how many elements travel together.
         data_transfer_protocol: ``"tcp"``; ``"ipc"`` or ``"shm"``, which is shared
             memory (only workers on this host); ``"local"`` (only workers in this
             process); or None for the best protocol for each worker.

@@ -117,7 +117,7 @@ class ServiceIterator(ElementIterator):
                 first = self._first()
                 if isinstance(first, End):
                     self._end(first)
-                elif isinstance(first, Delivery):
+                elif isinstance(first, Delivery) and self._shell.begin_delivery(first):
                     self._end_if_final(first)
                     self._has_given = True
                     failure = first.take_failure()

@@ -39,7 +39,12 @@ from zmqdata.errors import (
     VersionMismatchError,
 )
 from zmqdata.iterators.watching import LeftOut
-from zmqdata.messages import LeftOutElement, encode_checkpoint, shown_name
+from zmqdata.messages import (
+    LeftOutElement,
+    TakeBackElements,
+    encode_checkpoint,
+    shown_name,
+)
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import is_loopback
 from zmqdata.transport.clocks import boottime
@@ -74,7 +79,6 @@ class ReaderShell:
         self.strides = Strides()
         self.queue = DeliveryQueue(lambda: self.core.lease.holds(self._now()))
         self.bookmarks = Bookmarks()
-        self._put_in = 0  # number of elements put into the queue
         self._behind = 0  # the place after the last block taken
         self.rejects = Rejects()
         self._pool = Pool()
@@ -100,6 +104,7 @@ class ReaderShell:
         table.on(e.Deliver, self._deliver)
         table.on(e.Weave, self._weave)
         table.on(e.DropQueued, lambda command: self._drop_queued())
+        table.on(e.DropUnbegun, self._drop_unbegun)
         table.on(e.Finish, self._finish)
         table.on(e.Closed, lambda command: self.loop.stop())
         return table
@@ -166,7 +171,11 @@ class ReaderShell:
     def place(self) -> int:
         """Number of elements that the training loop has taken."""
         first = self.queue.being_read()
-        return self._behind if first is None else first.place
+        return self._behind if first is None or first.before is None else first.place
+
+    def begin_delivery(self, delivery: Delivery) -> bool:
+        """Begin to read the first block. Return False if it was dropped meanwhile."""
+        return self.queue.begin(delivery, self._behind)
 
     def bookmark(self) -> ServiceBookmark:
         """Return the place that the training loop has reached. It is valid until this
@@ -252,14 +261,21 @@ class ReaderShell:
         return encode_checkpoint(self.core.standing.checkpoint(place))
 
     def _report_taken(self) -> None:
+        """Report the deliveries that the training loop has finished."""
+        parts: list[e.TakenElements] = []
+        came_back = False
         while not self._closing:
             try:
                 delivery = self._taken.get_nowait()
             except queue.Empty:
-                return
+                break
+            came_back |= not delivery.dropped
             if not delivery.taken and not delivery.dropped:
                 delivery.taken = True
-                self._report(delivery.report_all(self.bookmarks.oldest))
+                parts += delivery.report_all(self.bookmarks.oldest)
+        # All at once: the core measures how long the loop takes for an element.
+        if parts or (came_back and self.core.reading.pace.at_work):
+            self._handle(e.PartsHandedOut(tuple(parts)))
 
     def _report_partly(self) -> None:
         if self._closing:
@@ -268,19 +284,17 @@ class ReaderShell:
         # finished blocks.
         first = self.queue.being_read()
         self._report_taken()
-        if first is None:
+        if first is None or first.taken:
             return
-        if not first.left:
+        if first.left:
+            parts = first.report_taken(self.bookmarks.oldest)
+        else:
             # All of it was taken. It leaves the queue when the training loop asks for
             # more.
-            self._taken.put(first)
-            self._report_taken()
-        else:
-            self._report(first.report_taken(self.bookmarks.oldest))
-
-    def _report(self, parts: list[e.TakenElements]) -> None:
+            first.taken = True
+            parts = first.report_all(self.bookmarks.oldest)
         if parts:
-            self._handle(e.PartsHandedOut(tuple(parts)))
+            self._handle(e.PartsHandedOut(tuple(parts), at_work=True))
 
     def _close(self) -> None:
         self._report_partly()
@@ -370,7 +384,7 @@ class ReaderShell:
         self._handovers[name] = handover
         handover.attach(
             lambda message: self.loop.post(
-                lambda: self._handle(referred(name, message[0], message[1]))
+                lambda: self._arrived(referred(name, message[0], message[1]))
             ),
             lambda: self.loop.post(lambda: self._handle(broken)),
         )
@@ -415,8 +429,13 @@ class ReaderShell:
             self._cannot_decode(name, error)
             return True
         self._corrupt = 0
-        self._handle(e.Arrived(name, header, content))
+        self._arrived(e.Arrived(name, header, content))
         return True
+
+    def _arrived(self, event: e.Arrived) -> None:
+        if isinstance(event.header, TakeBackElements):
+            self._report_partly()  # so that the worker learns how fast the loop is
+        self._handle(event)
 
     def _cannot_decode(self, name: str, error: ProtocolError) -> None:
         """Ask again for an undecodable message, and give up a peer that repeatedly
@@ -433,12 +452,12 @@ class ReaderShell:
 
     def _deliver(self, command: e.Deliver) -> None:
         if isinstance(command.content, DataServiceError):
-            self._put(Delivery((command,), [iter([None])], command.content))
+            self.queue.put(Delivery((command,), [iter([None])], command.content))
         else:
-            self._put(Delivery((command,), [self._part(command)]))
+            self.queue.put(Delivery((command,), [self._part(command)]))
 
     def _weave(self, command: e.Weave) -> None:
-        self._put(Delivery(command.parts, [self._part(part) for part in command.parts]))
+        self.queue.put(Delivery(command.parts, [self._part(part) for part in command.parts]))
 
     def _part(self, command: e.Deliver) -> Iterator[Any]:
         """Return the next elements of a block that may be delivered in parts: in order,
@@ -460,10 +479,11 @@ class ReaderShell:
     def _finish(self, command: e.Finish) -> None:
         self.queue.put(End.by(command))
 
-    def _put(self, delivery: Delivery) -> None:
-        delivery.before = self._put_in
-        self._put_in = delivery.behind
-        self.queue.put(delivery)
+    def _drop_unbegun(self, command: e.DropUnbegun) -> None:
+        """Drop elements that other clients could hand out earlier."""
+        task, attempt = command.task, command.attempt
+        ranges = self.queue.drop_unbegun(task, attempt, command.count)
+        self._handle(e.UnbegunDropped(task, attempt, command.recall, tuple(ranges)))
 
     def _drop_queued(self) -> None:
         """Forget the queue, because other clients were given its elements.
@@ -473,7 +493,7 @@ class ReaderShell:
         self.queue.drop()
         self.strides.end()
         self.bookmarks.forget()
-        self._put_in = self._behind = 0
+        self._behind = 0
         self._begun.clear()
         while not self._taken.empty():
             self._taken.get_nowait()

@@ -9,7 +9,8 @@ Decision 0002; protocol 6.4 to 6.6.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
 FIRST_ELEMENTS = 8
 FIRST_SHARED = 2
@@ -70,23 +71,59 @@ def few_bytes(window: int, memory: int) -> int:
 
 
 @dataclass
+class BlockEnds:
+    """The ends of a stream's blocks, counted from the stream's beginning. Worker and
+    client both keep them, so that they charge the same bytes.
+
+    Blocks are charged in full until their last element was handed out.
+    """
+
+    handed_bytes: int = 0
+    """Number of bytes in blocks that were handed out completely."""
+    _handed: int = 0
+    _ahead: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def add(self, elements: int, size: int) -> None:
+        """Add a block, with the numbers of elements and bytes through its end."""
+        self._ahead.append((elements, size))
+
+    def hand_out(self, elements: int) -> None:
+        """Count the blocks that end within the first ``elements``."""
+        while self._ahead and self._ahead[0][0] <= elements:
+            self._handed, self.handed_bytes = self._ahead.popleft()
+
+    def cut(self, kept: int) -> int:
+        """Remove everything after the first ``kept`` elements, and return the number of
+        bytes that are left. A block that is left in part is charged in full.
+        """
+        ahead = self._ahead
+        while ahead and (ahead[-2][0] if len(ahead) > 1 else self._handed) >= kept:
+            ahead.pop()
+        if not ahead:
+            return self.handed_bytes
+        size = ahead[-1][1]
+        ahead[-1] = (min(kept, ahead[-1][0]), size)
+        return size
+
+
+@dataclass
 class CreditWindow:
     """The credit window of a stream. Counts of elements and bytes start at the
     beginning of the stream.
     """
 
     limit: int | None = None
-    """Permanent limit on outstanding elements (``max_outstanding_requests``); None if
-    only the window limits them.
+    """Permanent limit on outstanding elements of a numbered consumer
+    (``max_outstanding_requests``); None if only the window limits them.
     """
     elements: int = FIRST_ELEMENTS
     """Size of the window in elements."""
     bytes: int = FIRST_BYTES
     """Size of the window in bytes."""
+    ends: BlockEnds = field(default_factory=BlockEnds)
+    """The ends of the blocks that were received."""
     handed_out: int = 0
     """Number of elements handed to the training loop."""
-    handed_bytes: int = 0
-    """Number of bytes handed to the training loop."""
     reported: int = 0
     """Number of handed-out elements that the dispatcher has acknowledged."""
     told_elements: int = 0
@@ -107,15 +144,28 @@ class CreditWindow:
     """Largest number of bytes in a block so far."""
     breaches: int = 0
     """Number of consecutive blocks that exceeded the grant."""
+    recall: int = 0
+    """Number of the last request to give elements back; 0 for none."""
+    kept: int = 0
+    """Number of elements of the stream that were kept when it came."""
 
     def renewed(self) -> CreditWindow:
         """Return a window of the same size for a new stream, with counts at zero."""
         return CreditWindow(self.limit, self.elements, self.bytes)
 
-    def hand_out(self, elements: int, size: int) -> None:
+    def hand_out(self, elements: int) -> None:
         """Count what the training loop has taken."""
         self.handed_out += elements
-        self.handed_bytes += size
+        self.ends.hand_out(self.handed_out)
+
+    def give_back(self, recall: int, count: int) -> None:
+        """Count the last ``count`` elements received as given back to the worker. All
+        grants begin anew.
+        """
+        self.recall, self.kept = recall, self.received - count
+        self.received, self.received_bytes = self.kept, self.ends.cut(self.kept)
+        self.ends.hand_out(self.handed_out)
+        self.told_elements = self.told_before = self.told_bytes = 0
 
     def widen(self, streams: int, total: int = TOTAL_BYTES) -> None:
         """Double the window because the training loop waits.
@@ -144,7 +194,7 @@ class CreditWindow:
     def grant(self) -> tuple[int, int]:
         """The element and byte counts up to which the worker may send now."""
         elements = self.elements if self.limit is None else min(self.elements, self.limit)
-        return self.handed_out + elements, self.handed_bytes + self.bytes
+        return self.handed_out + elements, self.ends.handed_bytes + self.bytes
 
     @property
     def worth_telling(self) -> bool:
@@ -163,12 +213,24 @@ class CreditWindow:
         """
         return self.handed_out > self.told_handed_out
 
-    def tell(self) -> tuple[int, int]:
+    @property
+    def outstanding(self) -> int:
+        """Number of elements that the worker may send or has sent, and that were not
+        handed out.
+        """
+        return max(self.told_elements, self.received) - self.handed_out
+
+    def tell(self, most: int | None = None) -> tuple[int, int]:
         """Return the grant and record it as sent. A grant is never withdrawn: the
         worker keeps to the highest.
+
+        Args:
+            most: number of elements by which the grant may grow; None for any number.
         """
         self.told_handed_out = self.handed_out
         elements, size = self.grant
+        if most is not None:
+            elements = min(elements, max(self.told_elements, self.received) + most)
         if elements > self.told_elements:
             self.told_before = self.told_elements or elements
         self.told_elements, self.told_bytes = (
@@ -193,6 +255,7 @@ class CreditWindow:
         """Count a block that was admitted."""
         self.received += elements
         self.received_bytes += size
+        self.ends.add(self.received, self.received_bytes)
         self.largest, self.largest_bytes = (
             max(self.largest, elements),
             max(self.largest_bytes, size),

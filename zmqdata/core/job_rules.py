@@ -45,6 +45,13 @@ def outlives_host(one: JobParameters | TaskDefinition) -> bool:
     return one.processing_mode != "OFF" or one.num_consumers is not None
 
 
+def is_copied(job: JobParameters) -> bool:
+    """Return True if each task of a job is a copy of the input, and each element of a
+    copy reaches one client.
+    """
+    return not outlives_host(job) and not job.cache
+
+
 def effective_target(job: JobParameters, colocated: bool) -> str:
     """Return the target workers of a job, given whether clients and workers are
     deployed in pairs.

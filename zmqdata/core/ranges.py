@@ -69,6 +69,26 @@ class RangeSet:
         self._firsts[low:high] = [first]
         self._stops[low:high] = [stop]
 
+    def remove(self, first: int, stop: int) -> None:
+        """Remove ``first <= n < stop``.
+
+        Example:
+            >>> numbers = RangeSet([(0, 9)])
+            >>> numbers.remove(3, 5)
+            >>> numbers.ranges
+            ((0, 3), (5, 9))
+        """
+        if first >= stop:
+            return
+        low = bisect_right(self._stops, first)
+        high = bisect_left(self._firsts, stop)
+        if low >= high:
+            return
+        pieces = [(self._firsts[low], first), (stop, self._stops[high - 1])]
+        left = [(begin, end) for begin, end in pieces if begin < end]
+        self._firsts[low:high] = [begin for begin, _ in left]
+        self._stops[low:high] = [end for _, end in left]
+
     def update(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Add all of ``ranges``."""
         for first, stop in ranges:

@@ -116,12 +116,14 @@ def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
                 "member": opening.member,
                 "process": opening.process,
                 "how": opening.how,
+                "given_back": iteration.tally.given_back.get(client, 0),
             }
             for client, opening in sorted(iteration.openings.items())
         ],
         "save": None if iteration.job.save is None else iteration.job.save.path,
         "tasks": len(tasks),
         "delivered": iteration.delivered,
+        "given_back": sum(iteration.tally.given_back.values()),
         "splits": splits,
         "finished": iteration.finished,
         "steps": [] if iteration.rounds is None else list(iteration.rounds.steps),

@@ -71,6 +71,7 @@ from zmqdata.messages.links import (
     OpenLink,
     Origin,
     Slot,
+    TakeBackElements,
 )
 from zmqdata.messages.parts import (
     MOST_PIECE_BYTES,
@@ -201,7 +202,7 @@ SAYS: dict[str, Any] = {
 """The messages that the holder of a role's key may send to a server. Dispatchers
 connect to no server.
 """
-OnLink = Block | EndOfTask | Lineage
+OnLink = Block | EndOfTask | Lineage | TakeBackElements
 
 
 def request_of(message: Message) -> str:
@@ -298,6 +299,7 @@ __all__ = [
     "StatusReported",
     "StorePiece",
     "StreamGrant",
+    "TakeBackElements",
     "TakeBackSplits",
     "TaskDefinition",
     "TaskList",

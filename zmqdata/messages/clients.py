@@ -140,6 +140,8 @@ class ClientHeartbeat(Message, frozen=True):
     """True if the client believes that no other client reads (``Lease``)."""
     repeats: Number = 0
     """Number of elements that came again and were dropped."""
+    given_back: Number = 0
+    """Number of elements that were given back for other clients."""
     unreached: tuple[str, ...] = ()
     """Addresses of workers from which nothing has come for long."""
     done: bool = False
@@ -182,6 +184,8 @@ class CloseIteration(Message, frozen=True):
     """The steps that a numbered consumer has taken."""
     repeats: Number = 0
     """Number of elements that came again and were dropped."""
+    given_back: Number = 0
+    """Number of elements that were given back for other clients."""
     at_end: bool = False
     """True if the client has read its iteration to the end."""
 

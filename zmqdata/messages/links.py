@@ -5,7 +5,7 @@ from __future__ import annotations
 from zmqdata.decisions import Decision
 from zmqdata.messages.deaths import Place
 from zmqdata.messages.discreet import Discreet
-from zmqdata.messages.parts import Message, Number, Reader, StreamGrant, TaskState
+from zmqdata.messages.parts import Message, Number, Reader, Seconds, StreamGrant, TaskState
 from zmqdata.splits import Split
 
 # --- client -> worker
@@ -113,6 +113,10 @@ class Grant(Message, frozen=True):
     """Time of sending by the client's clock, if the worker is to vouch for the client
     to the dispatcher; else 0.
     """
+    pace: Seconds = 0.0
+    """Seconds that the client's training loop takes for an element; 0 if unknown."""
+    waits: bool = False
+    """True if the training loop has nothing left, of any worker."""
 
 
 class CloseLink(Message, frozen=True):
@@ -211,6 +215,11 @@ class Block(Message, frozen=True):
     block has none.
     """
 
+    recall: Number = 0
+    """Number of the last ``TakeBackElements`` of the stream before it; 0 if there was
+    none. The client drops a block that was sent before it gave elements back.
+    """
+
     @property
     def stop(self) -> int:
         """Number of leading elements up to which they are for this client."""
@@ -234,6 +243,24 @@ class EndOfTask(Message, frozen=True):
     """Number of elements that failed and that the pipeline skipped; the client tells
     its user.
     """
+
+
+class TakeBackElements(Message, frozen=True):
+    """Sent by a worker at the end of a task, if another client waits. The client keeps
+    the first elements of its stream, and at least what its training loop has begun. It
+    drops the others, and says so in its grants.
+    """
+
+    number: int
+    """Number of the message on the link."""
+    task: int
+    """Id of the task."""
+    attempt: int
+    """Attempt of the task."""
+    recall: Number
+    """Number of this request among those of the stream, from 1."""
+    keep: Number
+    """Number of elements to keep, counted from the beginning of the stream."""
 
 
 class Origin(Discreet, frozen=True):

@@ -22,6 +22,8 @@ Number = Annotated[int, Meta(ge=0, le=MOST_NUMBER)]
 """A count or a number. The limit keeps sums of thousands of them exact in other
 languages, too.
 """
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+"""A duration that a peer has measured."""
 Ranges = tuple[tuple[Number, Number], ...]
 """Sorted, disjoint, half-open ranges of element numbers."""
 
@@ -480,3 +482,9 @@ class StreamGrant(Discreet, frozen=True):
     """The dispatcher has acknowledged reports of this many elements."""
     first: Number = 0
     """Round at which the stream of a numbered consumer begins."""
+    recall: Number = 0
+    """Number of the last ``TakeBackElements`` of the stream; 0 for none. Counts are
+    comparable between grants of the same number.
+    """
+    kept: Number = 0
+    """Number of elements of the stream that the client kept then."""

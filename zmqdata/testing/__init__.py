@@ -17,6 +17,7 @@ from zmqdata.testing.runner import SimulatedPipeline, SimulatedRunner
 from zmqdata.testing.runs import RunsScenario
 from zmqdata.testing.scenario import PoisonScenario, Scenario
 from zmqdata.testing.service import SimulatedService
+from zmqdata.testing.sharing import SharingScenario, time_to_share
 from zmqdata.testing.transcript import Transcript
 from zmqdata.testing.turns import StuckPipeline
 from zmqdata.testing.world import World
@@ -34,6 +35,7 @@ __all__ = [
     "ResumingScenario",
     "RunsScenario",
     "Scenario",
+    "SharingScenario",
     "SimulatedNetwork",
     "SimulatedPipeline",
     "SimulatedRunner",
@@ -42,4 +44,5 @@ __all__ = [
     "Transcript",
     "World",
     "check_iterator",
+    "time_to_share",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from zmqdata import messages as m
@@ -17,6 +18,7 @@ from zmqdata.core import events
 from zmqdata.core.client import events as client_events
 from zmqdata.core.client.coordinated import Stepping
 from zmqdata.core.client.decider import ClientCore
+from zmqdata.core.credit import BlockEnds
 from zmqdata.core.dispatcher import events as dispatcher_events
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.state.state import DispatcherState
@@ -47,6 +49,20 @@ QUIET = (
 """Messages and events left out of a story, because they are frequent and say little."""
 
 
+@dataclass
+class Flow:
+    """Record of a stream, as seen from outside."""
+
+    recall: int = 0
+    """Number of the last request that the client has answered."""
+    granted: list[int] = field(default_factory=lambda: [0, 0, 0])
+    """Elements and bytes granted, and elements handed out."""
+    sent: list[int] = field(default_factory=lambda: [0, 0])
+    """Elements and bytes sent."""
+    ends: BlockEnds = field(default_factory=BlockEnds)
+    """The ends of the blocks that were sent."""
+
+
 class LawBroken(AssertionError):
     """Raised if a law of the design does not hold. The text ends with the relevant part
     of what happened before.
@@ -71,12 +87,12 @@ class Laws:
         self.pipeline = pipeline
         self.story: deque[tuple[float, str, object]] = deque(maxlen=200_000)
         self.forget()
-        self.grants: dict[tuple[str, int, int], list[int]] = {}
-        self.sent: dict[tuple[str, int, int], list[int]] = {}
-        self.pushed: set[tuple[str, int, int, int, int]] = set()
+        self.flows: dict[tuple[str, int, int], Flow] = {}
+        self.pushed: set[tuple[str, int, int, int, int, int]] = set()
         self.numbers: dict[str, int] = {}
         self.places: dict[tuple[str, int], int] = {}
         self.last: dict[tuple[str, int, int], int] = {}
+        self.recalled: set[tuple[int, int]] = set()
         self.largest = 0
 
     def forget(self) -> None:
@@ -93,6 +109,7 @@ class Laws:
         self.leased: dict[tuple[int, int, int, int], int] = {}
         self.gone: set[str] = set()
         self.on_gone: list[Callable[[str], None]] = []
+        self.on_asked_back: list[Callable[[str], None]] = []
         self.on_passed: list[Callable[[int, int], None]] = []
         self.on_collected: list[Callable[[int], None]] = []
         self.on_opened: list[Callable[[u.OpenClientUpdate], None]] = []
@@ -286,7 +303,7 @@ class Laws:
         """
         key = (client, header.task, header.attempt)
         number = header.first + first
-        if number <= self.last.get(key, -1) and not self.gone:
+        if number <= self.last.get(key, -1) and not self.gone and key[1:] not in self.recalled:
             self.fail(
                 f"element {number} of task {header.task} follows {self.last[key]}", header.task
             )
@@ -334,8 +351,15 @@ class Laws:
     def _take_grant(self, grant: m.Grant) -> None:
         client = grant.link.rpartition("-")[0]
         for one in grant.streams:
-            known = self.grants.setdefault((client, one.task, one.attempt), [0, 0, 0])
-            known[:] = map(max, known, (one.elements, one.bytes, one.handed_out))
+            flow = self.flows.setdefault((client, one.task, one.attempt), Flow())
+            if one.recall > flow.recall:
+                self.recalled.add((one.task, one.attempt))
+                flow.recall, flow.granted = one.recall, [0, 0, one.handed_out]
+                flow.sent = [one.kept, flow.ends.cut(one.kept)]
+            if one.recall == flow.recall:
+                counts = (one.elements, one.bytes, one.handed_out)
+                flow.granted[:] = map(max, flow.granted, counts)
+                flow.ends.hand_out(flow.granted[2])
 
     def _check_push(self, name: str, push: worker_events.Push) -> None:
         header, client = push.header, push.link.rpartition("-")[0]
@@ -344,18 +368,22 @@ class Laws:
                 f"message {header.number} on {push.link} follows {self.numbers.get(push.link, 0)}"
             )
         self.numbers[push.link] = header.number
+        if isinstance(header, m.TakeBackElements):
+            for call in self.on_asked_back:
+                call(client)
         if not isinstance(header, m.Block):
             return
-        block = (client, header.task, header.attempt, header.first, header.skip)
+        key = (client, header.task, header.attempt)
+        block = (*key, header.recall, header.first, header.skip)
         if block in self.pushed:
             return
         self.pushed.add(block)
-        key = block[:3]
-        sent = self.sent.setdefault(key, [0, 0])
-        elements, size, handed_out = self.grants.get(key, (0, 0, 0))
+        flow = self.flows.setdefault(key, Flow())
+        sent, (elements, size, handed_out) = flow.sent, flow.granted
         idle = handed_out >= sent[0] and elements > sent[0]
         sent[0] += header.stop - header.skip
         sent[1] += header.size
+        flow.ends.add(sent[0], sent[1])
         if not idle and (sent[0] > elements or sent[1] > size):
             self.fail(
                 f"{name} sends {sent} to {client} with credit for {elements}, {size}", header.task

@@ -257,6 +257,11 @@ class SimulatedNetwork:
         if not line.dead and line.deliver is not None:
             line.deliver(message)
 
+    def cut_links(self, client: str) -> None:
+        """Break all links to a client. It opens new ones."""
+        for line in [line for line in self.lines.values() if line.client == client]:
+            self.break_line(line, "the connection was cut")
+
     def break_line(self, line: Line, reason: str) -> None:
         """Break a link. Messages in flight are lost, and the client learns of it
         later.

@@ -7,7 +7,7 @@ Workers and training loops are in ``zmqdata.testing.world``.
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 from zmqdata import messages as m
@@ -15,6 +15,7 @@ from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.core.dispatcher.state.state import DispatcherState
+from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses
 from zmqdata.dispatcher.gate import Gate
 from zmqdata.testing.checks import AnyCommand, AnyEvent, Laws
 from zmqdata.testing.clock import Clock
@@ -124,6 +125,34 @@ class SimulatedNode:
         """End at once and lose everything."""
         self.alive = False
         self.world.network.leave(self.name)
+
+
+class FirstAddresses(WorkerAddresses):
+    """Configured addresses that the first workers take in the order in which they join,
+    whatever their own address.
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._count = count
+        self._indices: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def place(self, address: str) -> int | None:
+        """Return the next free place, or None if all are taken."""
+        if address not in self._indices and len(self._indices) < self._count:
+            self._indices[address] = len(self._indices)
+        return self._indices.get(address)
+
+    def restore(self, held: Mapping[int, str], present: Collection[str]) -> None:
+        """Restore the places as they were held."""
+        self._indices = {address: index for index, address in held.items()}
+
+    def index(self, address: str) -> int | None:
+        """Return the place of the worker at an address, or None."""
+        return self._indices.get(address)
 
 
 class SimulatedDispatcher(SimulatedNode):

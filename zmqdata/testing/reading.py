@@ -253,7 +253,7 @@ class SimulatedShell(ReaderShell):
             self._cannot_decode(name, error)
             return
         self._corrupt = 0
-        self._handle(e.Arrived(name, decoded, content))
+        self._arrived(e.Arrived(name, decoded, content))
 
     def _release(self) -> None:
         self._service.network.leave(self.name)

@@ -12,7 +12,7 @@ import itertools
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,6 @@ from zmqdata.core import events
 from zmqdata.core.client import events as client_events
 from zmqdata.core.client.decider import ClientCore, ClientProfile
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
-from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses
 from zmqdata.core.worker import events as worker_events
 from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.splits import IndexSplits
@@ -29,7 +28,7 @@ from zmqdata.testing.checks import AnyCommand, AnyEvent, Laws
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
-from zmqdata.testing.nodes import SimulatedDispatcher, SimulatedNode
+from zmqdata.testing.nodes import FirstAddresses, SimulatedDispatcher, SimulatedNode
 from zmqdata.testing.runner import (
     Fatal,
     Name,
@@ -49,7 +48,11 @@ CHECKPOINTS = 0.01
 
 
 class SimulatedWorker(SimulatedNode):
-    """A worker with runners of simulated tasks."""
+    """A worker with runners of simulated tasks.
+
+    Attributes:
+        is_fast: True if its runners produce more than any training loop takes.
+    """
 
     core: WorkerCore
     world: World
@@ -60,6 +63,7 @@ class SimulatedWorker(SimulatedNode):
         profile = WorkerProfile(name, name, buffer_bytes=buffer_bytes, deaths=deaths)
         super().__init__(world, name, WorkerCore(profile))
         self.runners: dict[tuple[int, int], SimulatedRunner] = {}
+        self.is_fast = False
         self._leaving = False
         self._carriers = events.Carriers()
         on = self._carriers.on
@@ -92,6 +96,8 @@ class SimulatedWorker(SimulatedNode):
         runner = SimulatedRunner(
             definition, self.world.pipeline, self.world.clock, seed, self._hear
         )
+        if self.is_fast:
+            runner.pace = 0.0001
         self.runners[definition.task, definition.attempt] = runner
 
     def _hear(self, event: RunnerEvent) -> None:
@@ -153,7 +159,7 @@ class SimulatedWorker(SimulatedNode):
             runner.stop()
 
 
-@dataclass
+@dataclass(eq=False)
 class Taking:
     """A block from which a training loop takes elements."""
 
@@ -167,6 +173,8 @@ class Taking:
     """Position at which to stop."""
     step: int | None = None
     """Step of a numbered consumer, if it is not the step of its core."""
+    is_begun: bool = False
+    """True once an element was taken."""
 
 
 class SimulatedClient(SimulatedNode):
@@ -180,6 +188,7 @@ class SimulatedClient(SimulatedNode):
         outcome: None while it reads, then ``"end"`` or the name of the error.
         closed: True once its goodbye is over.
         isolated: time since which it can reach no node, or None.
+        is_steady: True if it takes equally long for each element.
     """
 
     core: ClientCore
@@ -218,6 +227,7 @@ class SimulatedClient(SimulatedNode):
         self.pace = self.random.choice([0.0005, 0.01, 0.05])
         self.gulp = self.random.choice([1, 4, 30])
         self.stalled_until = 0.0
+        self.is_steady = False
         self.taken = 0
         self.outcome: str | None = None
         self.isolated: float | None = None
@@ -225,7 +235,7 @@ class SimulatedClient(SimulatedNode):
         self.had, self._had_as = Had(), name
         self._moments = random.Random(f"{world.seed}/{name}/moments")
         self._finish: str | None = None
-        self._planned = False
+        self._planned = self._at_work = False
         network = world.network
         self._carriers = events.Carriers()
         on = self._carriers.on
@@ -235,6 +245,7 @@ class SimulatedClient(SimulatedNode):
         on(client_events.Weave, self._weave)
         on(events.Finish, self._finished)
         on(client_events.DropQueued, lambda x: self.queue.clear())
+        on(client_events.DropUnbegun, self._drop_unbegun)
         on(client_events.Closed, self._closed)
 
     def receive(self, sender: Hashable, message: Any) -> None:
@@ -268,6 +279,22 @@ class SimulatedClient(SimulatedNode):
                 )
         self._plan()
 
+    def _drop_unbegun(self, command: client_events.DropUnbegun) -> None:
+        left, ranges = command.count, []
+        for taking in [*self.queue][::-1]:
+            header, count = taking.header, taking.stop - taking.at
+            if (header.task, header.attempt) != (command.task, command.attempt):
+                continue
+            if taking.is_begun or count > left:
+                break
+            left -= count
+            ranges.append((header.first + taking.at, header.first + taking.stop))
+            self.queue.remove(taking)
+        event = client_events.UnbegunDropped(
+            command.task, command.attempt, command.recall, tuple(ranges)
+        )
+        self.feed(event)
+
     def _finished(self, command: events.Finish) -> None:
         self._finish = command.error or "end"
         self._plan()
@@ -279,9 +306,8 @@ class SimulatedClient(SimulatedNode):
     def _plan(self) -> None:
         if not self._planned:
             self._planned = True
-            wait = max(
-                self.pace * self.random.uniform(0.5, 1.5), self.stalled_until - self.world.clock.now
-            )
+            spread = 1.0 if self.is_steady else self.random.uniform(0.5, 1.5)
+            wait = max(self.pace * spread, self.stalled_until - self.world.clock.now)
             self.world.clock.after(wait, self._step)
 
     @property
@@ -314,18 +340,21 @@ class SimulatedClient(SimulatedNode):
         if waits or self.stalled_until > self.world.clock.now:
             self._plan()
             return
-        if self.queue:
+        if self._at_work:
+            self._at_work = False
+            self.feed(client_events.PartsHandedOut(()))
+        elif self.queue:
             self._take(self.queue[0])
         elif self._finish is not None:
             self.outcome = self._finish
             self.feed(client_events.CloseRequested())
-        if self.queue or self._finish is not None:
+        if self.queue or self._finish is not None or self._at_work:
             self._plan()
 
     def _take(self, taking: Taking) -> None:
         header = taking.header
         stop = min(taking.at + self.random.randint(1, self.gulp), taking.stop)
-        first, taking.at = taking.at, stop
+        first, taking.at, taking.is_begun = taking.at, stop, True
         if stop == taking.stop:
             self.queue.popleft()
         self.taken += stop - first
@@ -348,7 +377,8 @@ class SimulatedClient(SimulatedNode):
         part = client_events.TakenElements(
             header.task, header.attempt, header.first + first, header.first + stop, size
         )
-        self.feed(client_events.PartsHandedOut((part,)))
+        self._at_work = not self.queue
+        self.feed(client_events.PartsHandedOut((part,), self._at_work))
         self.had.add(header.task, header.first + first, taking.names[first:stop])
         if self._moments.random() < CHECKPOINTS:
             self.check_standing()
@@ -378,34 +408,6 @@ class SimulatedClient(SimulatedNode):
             self.died = self.world.clock.now
         super().die()
         self.outcome = self.outcome or "killed"
-
-
-class FirstAddresses(WorkerAddresses):
-    """Configured addresses that the first workers take in the order in which they join,
-    whatever their own address.
-    """
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self._count = count
-        self._indices: dict[str, int] = {}
-
-    def __len__(self) -> int:
-        return self._count
-
-    def place(self, address: str) -> int | None:
-        """Return the next free place, or None if all are taken."""
-        if address not in self._indices and len(self._indices) < self._count:
-            self._indices[address] = len(self._indices)
-        return self._indices.get(address)
-
-    def restore(self, held: Mapping[int, str], present: Collection[str]) -> None:
-        """Restore the places as they were held."""
-        self._indices = {address: index for index, address in held.items()}
-
-    def index(self, address: str) -> int | None:
-        """Return the place of the worker at an address, or None."""
-        return self._indices.get(address)
 
 
 class World:

@@ -45,9 +45,9 @@ class Consumer:
         )
 
     def arrives(
-        self, task: int, first: int, count: int = 1, skip: int = 0, attempt: int = 0
+        self, task: int, first: int, count: int = 1, skip: int = 0, attempt: int = 0, size: int = 10
     ) -> str:
-        header = m.Block(1, task, attempt or self.attempt, first, count, skip, 10 * count)
+        header = m.Block(1, task, attempt or self.attempt, first, count, skip, size * count)
         found = self.reading.current(header)
         self.reading.grants("w")
         assert found is not None
@@ -277,7 +277,8 @@ def test_much_that_was_taken_is_told_at_once() -> None:
     taken, even if elements are left.
     """
     consumer = Consumer(V(0, ((7, 0), (8, 0))))
-    consumer.arrives(7, 0, 2)
+    consumer.arrives(7, 0, size=1 << 18)
+    consumer.arrives(7, 1)
     consumer.arrives(8, 0, 2)
     assert consumer.take(7, 0, size=1 << 18) == [(7, 1)]
 

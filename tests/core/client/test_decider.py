@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
@@ -28,7 +29,8 @@ class Reader(Transcript):
     def __init__(
         self, *places: m.TaskPlace, closed: bool = False, opened: bool = True, **profile: Any
     ) -> None:
-        super().__init__(ClientCore(ClientProfile("me", JOB, 0, "tcp://d:1", **profile)))
+        job = profile.pop("job", JOB)
+        super().__init__(ClientCore(ClientProfile("me", job, 0, "tcp://d:1", **profile)))
         self.number = 0
         self.link = "me-1"
         if opened:
@@ -391,7 +393,7 @@ def test_a_block_is_delivered_and_its_credit_comes_back() -> None:
     """
     reader = Reader(place())
     reader.block(0)
-    assert reader.sent(e.Deliver).skip == 0
+    assert [one.skip for one in reader.all_of(e.Deliver)] == [0, 1]
     reader.take(0, 1)
     assert reader.streams() == []
     reader.take(1, 2, size=20)
@@ -501,7 +503,9 @@ def test_a_single_block_may_be_larger_than_any_window() -> None:
     reader.feed(e.LinkBroken("me-1", "reset"))
     reopen(reader, 2)
     reader.block(0, 1000)
-    assert reader.sent(e.Deliver).header.count == 1000
+    pieces = reader.all_of(e.Deliver)
+    assert {one.header.count for one in pieces} == {1000}
+    assert [n for one in pieces for n in range(one.skip, one.stop)] == list(range(1000))
     reader.block(1000, 1)
     assert reader.all_of(e.Deliver) == []
 
@@ -1027,7 +1031,7 @@ def test_a_client_that_was_given_up_joins_again() -> None:
     reader.hear("w", m.LinkOpened("me.1-1", "tcp://x", "secret"))
     reader.link, reader.number = "me.1-1", 0
     reader.block(4)
-    assert reader.sent(e.Deliver).header.first == 4
+    assert {one.header.first for one in reader.all_of(e.Deliver)} == {4}
     reader.wait(1.0)
     assert reader.sent(m.ClientHeartbeat).delivered == {}
 
@@ -1142,3 +1146,52 @@ def test_repeats_are_counted_and_told() -> None:
     assert reader.sent(m.ClientHeartbeat).repeats == 5
     reader.feed(e.CloseRequested())
     assert reader.sent(m.CloseIteration).repeats == 5
+
+
+# --- giving back
+
+
+def test_a_request_to_give_back_is_answered_with_a_grant() -> None:
+    """The client has the shell drop what the loop has not begun, and says in a grant
+    what it keeps, also to a request that comes again.
+    """
+    reader = Reader(place())
+    reader.block(0, 4)
+    reader.commands.clear()
+    reader.number += 1
+    ask = m.TakeBackElements(reader.number, 1, 1, 1, keep=1)
+    reader.feed(e.Arrived(reader.link, ask))
+    assert reader.sent(e.DropUnbegun) == e.DropUnbegun(1, 1, 1, 3)
+    reader.feed(e.UnbegunDropped(1, 1, 1, ((2, 4),)))
+    assert [(one.recall, one.kept) for one in reader.streams()] == [(1, 2)]
+    reader.wait(1.0)
+    assert {(one.recall, one.kept) for one in reader.streams()} == {(1, 2)}
+    assert reader.sent(m.ClientHeartbeat).given_back == 2
+
+
+def test_only_the_present_attempt_may_ask_for_elements() -> None:
+    """A host that has lost the task gets nothing back."""
+    reader = Reader(place(attempt=2))
+    reader.block(0, 4, attempt=2)
+    reader.commands.clear()
+    reader.number += 1
+    reader.feed(e.Arrived(reader.link, m.TakeBackElements(reader.number, 1, 1, 1, keep=0)))
+    assert reader.all_of(e.DropUnbegun) == []
+
+
+def test_a_reader_of_copies_waits_until_no_copy_is_begun() -> None:
+    """A client that has read a copy to its end says so at once, and ends when the list
+    of copies is closed.
+    """
+    reader = Reader(opened=False, job=structs.replace(JOB, processing_mode="OFF"))
+    reader.feed(e.Tick())
+    lease = m.Lease(9.0, free=True)
+    answer = m.IterationOpened("me", 7, m.TaskList(1, (place(),), False), lease=lease)
+    reader.hear(D, answer)
+    reader.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
+    assert reader.all_of(m.ClientHeartbeat) == []
+    reader.end(0)
+    assert reader.sent(m.ClientHeartbeat).done
+    assert not reader.core.finished
+    reader.list(2, closed=True)
+    assert reader.core.finished

@@ -27,7 +27,9 @@ class Ends:
     def __init__(self, trainer_id: str = "", stream: m.StreamGrant = STREAM) -> None:
         self.commands: list[Any] = []
         profile = LinkProfile("me", "host", ("tcp",), m.Reader(trainer_id=trainer_id))
-        self.links = ReadLinks(profile, self.commands.append, lambda address: (stream,))
+        self.links = ReadLinks(
+            profile, self.commands.append, lambda address: (stream,), lambda: (0.0, False)
+        )
 
     def done(self) -> list[Any]:
         done = [one.message if isinstance(one, e.Send) else one for one in self.commands]
@@ -72,7 +74,8 @@ def test_a_client_without_codec_says_so() -> None:
     """The client's requests for links say that it cannot decompress."""
     said: list[Any] = []
     profile = LinkProfile("me", "host", ("tcp",), decompresses=False)
-    ReadLinks(profile, said.append, lambda address: (STREAM,)).tend(["w"], 0.0)
+    links = ReadLinks(profile, said.append, lambda address: (STREAM,), lambda: (0.0, False))
+    links.tend(["w"], 0.0)
     [command] = said
     assert command.message == structs.replace(ask("me-1"), decompresses=False)
 

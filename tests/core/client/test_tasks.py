@@ -6,8 +6,8 @@ from typing import Any
 
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
-from zmqdata.core.client.tasks import Reading
-from zmqdata.core.credit import FIRST_ELEMENTS
+from zmqdata.core.client.tasks import ALIKE, LoopPace, Reading
+from zmqdata.core.credit import FIRST_BYTES, FIRST_ELEMENTS
 from zmqdata.core.ranges import RangeSet
 
 
@@ -24,10 +24,17 @@ class Client:
         self.reading.list(m.TaskList(1, places, False))
 
     def arrives(
-        self, task: int, first: int, count: int = 1, skip: int = 0, attempt: int = 1, size: int = 10
+        self,
+        task: int,
+        first: int,
+        count: int = 1,
+        skip: int = 0,
+        attempt: int = 1,
+        size: int = 10,
+        recall: int = 0,
     ) -> str:
         self.reading.grants("w")
-        header = m.Block(1, task, attempt, first, count, skip, size)
+        header = m.Block(1, task, attempt, first, count, skip, size, recall=recall)
         found = self.reading.current(header)
         return "not current" if found is None else self.reading.take(found, header, "content")
 
@@ -44,8 +51,10 @@ def test_blocks_are_delivered_as_they_come() -> None:
     """
     client = Client(1)
     assert client.arrives(1, 4, 3, skip=1) == ""
-    [delivered] = client.done
-    assert (delivered.skip, delivered.stop, delivered.content) == (1, 3, "content")
+    assert [(one.skip, one.stop, one.content) for one in client.done] == [
+        (1, 2, "content"),
+        (2, 3, "content"),
+    ]
     assert client.reading.waiting == client.reading.tasks[1].waiting == 2
 
 
@@ -54,7 +63,7 @@ def test_what_came_before_is_not_delivered_again() -> None:
     client = Client(1)
     client.arrives(1, 0, 2)
     assert client.arrives(1, 0, 2) == ""
-    assert len(client.done) == 1
+    assert [(one.skip, one.stop) for one in client.done] == [(0, 1), (1, 2)]
 
 
 def test_more_than_was_granted_is_a_breach() -> None:
@@ -66,7 +75,7 @@ def test_more_than_was_granted_is_a_breach() -> None:
     text = client.arrives(1, FIRST_ELEMENTS, 1)
     assert "task 1 has sent 1 elements (10 bytes)" in text
     assert client.reading.tasks[1].window.breaches == 1
-    assert len(client.done) == 1
+    assert client.done[-1].stop == len(client.done) == FIRST_ELEMENTS
 
 
 def test_only_listed_tasks_of_the_present_attempt_count() -> None:
@@ -193,8 +202,8 @@ def test_elements_that_were_handed_out_once_come_in_that_order_again() -> None:
     assert not client.reading.is_over(closed=True)
     client.arrives(1, 0, 3)
     came = [(one.header.task, one.skip, one.stop) for one in client.done]
-    assert came[:2] == [(1, 0, 2), (2, 0, 1)]
-    assert sorted(came[2:]) == [(1, 2, 3), (2, 1, 2)]
+    assert came[:3] == [(1, 0, 1), (1, 1, 2), (2, 0, 1)]
+    assert sorted(came[3:]) == [(1, 2, 3), (2, 1, 2)]
     assert client.reading.ordering is None
 
 
@@ -234,3 +243,136 @@ def test_elements_of_an_older_attempt_count_as_repeats() -> None:
     client.places(m.TaskPlace(1, 2, "v", "v"))
     assert client.arrives(1, 0, 3, skip=1) == "not current"
     assert client.reading.repeats == 2
+
+
+# --- the pace of the loop
+
+
+def test_the_pace_leaves_out_waits() -> None:
+    """The pace is the time between two elements while there is something to take. An
+    element in work counts from when the loop came back.
+    """
+    pace = LoopPace()
+    assert pace.present(0.0, busy=True) == 0.0
+    pace.begin(10.0)
+    assert pace.present(10.5, busy=True) == 0.5, "not even the first is done"
+    pace.took(1)
+    pace.came_back(11.0)
+    assert pace.seconds == 1.0
+    pace.begin(20.0)
+    pace.took(2)
+    pace.came_back(22.0)
+    assert pace.seconds == 1.0
+    assert pace.present(25.0, busy=False) == 1.0
+    assert pace.present(25.0, busy=True) == 3.0, "it has paused"
+
+
+def test_what_a_loop_takes_early_counts_when_it_comes_back() -> None:
+    """Elements that a loop has taken and works on take as long as it stays away."""
+    pace = LoopPace()
+    pace.begin(0.0)
+    pace.took(1)
+    pace.at_work = True
+    pace.begin(0.1)
+    pace.came_back(1.0)
+    assert (pace.seconds, pace.at_work) == (1.0, False)
+
+
+def test_pieces_last_a_few_milliseconds() -> None:
+    """The client delivers a block in pieces of some milliseconds of work. While the pace
+    is unknown, pieces begin with one element and grow.
+    """
+    pace = LoopPace()
+    pieces = [pace.piece for _ in range(4 * ALIKE)]
+    assert pieces == [1] * (2 * ALIKE) + [2] * ALIKE + [4] * ALIKE
+    pace.took(1000)
+    pace.came_back(1.0)
+    assert pace.piece == 4
+    pace.seconds = 1.0
+    assert pace.piece == 1
+
+
+# --- giving back
+
+
+def test_what_is_given_back_was_never_received() -> None:
+    """Elements that were given back are no holdings, wait no more, and may come again,
+    which is no repeat.
+    """
+    client = Client(1)
+    client.arrives(1, 0, 6, size=60)
+    task = client.reading.tasks[1]
+    client.reading.asked_back(task, m.TakeBackElements(2, 1, 1, 1, keep=2))
+    assert client.done[-1] == e.DropUnbegun(1, 1, 1, 4)
+    grants = client.reading.give_back(e.UnbegunDropped(1, 1, 1, ((5, 6), (3, 5))))
+    assert grants["w"][0] == m.StreamGrant(1, 1, 8, FIRST_BYTES, 0, recall=1, kept=3)
+    assert task.received == RangeSet([(0, 3)])
+    assert (client.reading.waiting, client.reading.given_back) == (3, 3)
+    assert client.arrives(1, 4, 2, recall=1) == ""
+    assert (client.reading.waiting, client.reading.repeats) == (5, 0)
+
+
+def test_a_block_from_before_the_request_is_dropped() -> None:
+    """A block that comes again over another link, after its elements were given back,
+    brings none of them.
+    """
+    client = Client(1)
+    client.arrives(1, 0, 2)
+    client.reading.give_back(e.UnbegunDropped(1, 1, 1, ((0, 2),)))
+    assert client.arrives(1, 0, 2) == ""
+    assert client.reading.waiting == 0
+
+
+def test_nothing_is_given_back_that_has_to_come_in_order() -> None:
+    """A client that reads in the order of its state keeps all that it has."""
+    client = Client(1)
+    client.reading.keep_order([(1, 0, 1)], {1: 0})
+    client.arrives(1, 0, 4)
+    client.reading.asked_back(client.reading.tasks[1], m.TakeBackElements(2, 1, 1, 1, keep=0))
+    assert client.done == [e.DropUnbegun(1, 1, 1, 0)]
+
+
+def test_all_workers_learn_that_the_loop_waits() -> None:
+    """A client that shares tells every worker as soon as its loop has nothing left, and
+    not while the loop is at work.
+    """
+    client = Client(1)
+    client.places(m.TaskPlace(1, 1, "w", "w"), m.TaskPlace(2, 1, "x", "x"))
+    client.reading.share(True)
+    client.arrives(1, 0, 1)
+    client.reading.hand_out(e.TakenElements(1, 1, 0, 1, 10))
+    client.reading.loop_seen(at_work=True)
+    assert client.reading.say_that_it_waits({}) == {}
+    assert client.reading.loop()[1] is False
+    client.reading.loop_seen(at_work=False)
+    assert set(client.reading.say_that_it_waits({})) == {"w", "x"}
+    assert client.reading.loop()[1] is True
+    assert client.reading.say_that_it_waits({}) == {}, "just said"
+
+
+# --- a limit of all streams together
+
+
+def test_a_limit_holds_for_all_workers_together() -> None:
+    """A client with a limit of one lets a single worker send a single element, and then
+    the next worker.
+    """
+    client = Client(max_outstanding=1)
+    client.places(m.TaskPlace(1, 1, "w", "w"), m.TaskPlace(2, 1, "x", "x"))
+    granted = [client.reading.grants(name)[0].elements for name in "wx"]
+    assert granted == [1, 0]
+    assert client.arrives(1, 0, 1) == ""
+    assert client.reading.spread() == {}
+    [grant] = client.reading.hand_out(e.TakenElements(1, 1, 0, 1, 10))["x"]
+    assert (grant.task, grant.elements) == (2, 1)
+    assert client.arrives(1, 1, 1) != "", "its turn is over"
+
+
+def test_what_an_ended_task_was_granted_goes_to_others() -> None:
+    """A worker whose task has ended needs no grant, so another gets it."""
+    client = Client(max_outstanding=1)
+    client.places(m.TaskPlace(1, 1, "w", "w"), m.TaskPlace(2, 1, "x", "x"))
+    client.reading.grants("w")
+    client.reading.end(client.reading.tasks[1], 0)
+    [grant] = client.reading.spread()["x"]
+    assert (grant.task, grant.elements) == (2, 1)

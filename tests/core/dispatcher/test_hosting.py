@@ -8,7 +8,7 @@ from tests.core.dispatcher.test_placement import Listed
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
-from zmqdata.core.dispatcher.hosting import Hosting
+from zmqdata.core.dispatcher.hosting import MOST_COPIES, Hosting
 from zmqdata.core.dispatcher.liveness import Roster
 from zmqdata.core.dispatcher.placement import Placement, WorkerFacts
 from zmqdata.core.dispatcher.state.outbox import Outbox
@@ -279,13 +279,16 @@ def test_what_a_worker_cannot_give_again_is_made_again() -> None:
 
 
 def test_a_copy_dies_with_its_worker() -> None:
-    """A lost worker's task in mode OFF leaves the iteration, and the rest may close."""
+    """A lost worker's task in mode OFF leaves the iteration, which closes as soon as
+    every client has read the rest.
+    """
     hosts = Hosts("k", mode="OFF")
     hosts.add("a", "b")
     hosts.report("b", told(hosts.tasks[1], total=3))
     hosts.report("b", told(hosts.tasks[1], total=3, incomplete=True))
-    assert not hosts.iteration.closed
     hosts.hosting.lose_worker("a")
+    assert not hosts.iteration.closed
+    hosts.hosting.close_copies(hosts.iteration)
     assert hosts.iteration.closed
     assert [place.task for place in hosts.hosting.lists.task_list(hosts.iteration, "k").tasks] == [
         hosts.tasks[1].task
@@ -705,3 +708,37 @@ def test_a_promised_order_has_the_same_seeds_in_every_life() -> None:
         seeds.append([task.seed for task in hosts.tasks])
     assert seeds[0] == seeds[1]
     assert len(set(seeds[0])) == 3
+
+
+# --- copies
+
+
+def test_a_worker_that_joins_late_begins_a_copy_while_others_are_read() -> None:
+    """The list of copies is open until every copy was delivered, whether or not all of
+    them are made.
+    """
+    hosts = Hosts("k", mode="OFF")
+    hosts.add("a")
+    hosts.report("a", told(hosts.tasks[0], total=3))
+    hosts.add("b")
+    assert [task.worker for task in hosts.tasks] == ["a", "b"]
+    hosts.report("b", told(hosts.tasks[1], total=0))
+    assert not hosts.iteration.closed
+    hosts.deliver(0, 3)
+    hosts.hosting.settle(hosts.tasks[0])
+    assert hosts.iteration.closed
+    hosts.add("c")
+    assert len(hosts.tasks) == 2
+
+
+def test_a_worker_begins_three_copies_at_most() -> None:
+    """A worker whose process dies again and again begins a copy three times, so that it
+    ends.
+    """
+    hosts = Hosts("k", mode="OFF")
+    for life in range(5):
+        name = f"life-{life}"
+        hosts.workers.heard(name, name, 0.0)
+        hosts.hosting.add_worker(name, WorkerFacts("tcp://w", (), "3.11"))
+        hosts.hosting.lose_worker(name)
+    assert len(hosts.tasks) == MOST_COPIES == 3

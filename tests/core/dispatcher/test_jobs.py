@@ -576,16 +576,19 @@ def test_clients_of_a_dispatcher_without_a_journal_are_not_given_up() -> None:
 
 
 def test_repeats_are_written_when_they_grow() -> None:
-    """The dispatcher records a client's count of repeated elements when it grows, and
-    an outdated report changes nothing.
+    """The dispatcher records a client's count of repeated elements, and of those that
+    it gave back, when it grows. An outdated report changes nothing.
     """
     desk = Desk()
     desk.open("k")
-    for repeats, written in ((0, False), (3, True), (3, False), (2, False), (5, True)):
+    steps = ((0, 0, False), (3, 0, True), (3, 0, False), (2, 4, True), (1, 3, False), (5, 1, True))
+    for repeats, back, written in steps:
         desk.done()
-        desk.jobs.heartbeat("k", m.ClientHeartbeat("k", 0, 0, {}, repeats=repeats), 0.0)
+        beat = m.ClientHeartbeat("k", 0, 0, {}, repeats=repeats, given_back=back)
+        desk.jobs.heartbeat("k", beat, 0.0)
         assert any(isinstance(one, e.Commit) for one in desk.done()) == written
-    assert desk.out.state.iterations[2000].tally.repeats == {"k": 5}
+    tally = desk.out.state.iterations[2000].tally
+    assert (tally.repeats, tally.given_back) == ({"k": 5}, {"k": 4})
 
 
 def test_an_audit_outlives_its_job() -> None:

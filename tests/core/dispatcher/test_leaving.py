@@ -115,3 +115,15 @@ def test_many_readers_are_not_asked() -> None:
     room = Room(*names)
     assert room.beat("k0", 1.0, done=True) == []
     assert room.beat("k1", 1.1) == [("k0", m.MayEnd("k0", 1))]
+
+
+def test_all_are_done_when_each_says_so() -> None:
+    """A reader that reads on, or has said nothing, is not done."""
+    room = Room("k", "l")
+    assert not room.departures.are_all_done(room.iteration)
+    room.beat("k", 1.0, done=True)
+    assert not room.departures.are_all_done(room.iteration)
+    room.beat("l", 1.1, done=True)
+    assert room.departures.are_all_done(room.iteration)
+    room.beat("l", 1.2)
+    assert not room.departures.are_all_done(room.iteration)

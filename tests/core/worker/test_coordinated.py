@@ -18,7 +18,7 @@ def add(dealing: RoundRobin, first: int, count: int = 2, size: int = 10) -> None
 def grant(
     stream: Stream, handed_out: int = 0, reported: int = 0, first: int = 0, elements: int = 100
 ) -> None:
-    stream.grant(m.StreamGrant(1, 1, elements, 1 << 30, handed_out, reported, first))
+    stream.grant(m.StreamGrant(1, 1, elements, 1 << 30, handed_out, reported, first), 0.0)
 
 
 def opened(dealing: RoundRobin, client: str, consumer: int | None, first: int = 0) -> Stream:

@@ -29,7 +29,7 @@ class Room:
         return stream
 
     def grant(self, stream: Stream, elements: int, handed_out: int = 0) -> None:
-        stream.grant(StreamGrant(1, 1, elements, 1 << 20, handed_out))
+        stream.grant(StreamGrant(1, 1, elements, 1 << 20, handed_out), 0.0)
 
     def deal(self) -> dict[str, list[int]]:
         """Return the numbers of the elements that each client gets now."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import structs
 
 from zmqdata import messages as m
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker.coordinated import KEPT_BYTES, RoundRobin
 from zmqdata.core.worker.cross_trainer import Windowed
-from zmqdata.core.worker.dealing import FirstCome, dealing_for
-from zmqdata.core.worker.streams import Portion, Stream
+from zmqdata.core.worker.dealing import FirstCome, dealing_for, fair_shares
+from zmqdata.core.worker.streams import ANSWER_TIME, Portion, Stream
 
 DEFINITION = m.TaskDefinition(1, 1, 2000, "dataset", "digest", "OFF", 1, None, (), ())
 
@@ -20,7 +21,7 @@ def portion(first: int, count: int = 2, size: int = 10) -> Portion:
 
 def opened(dealing: FirstCome, client: str, elements: int = 100) -> Stream:
     stream = dealing.join(client, m.Reader())
-    stream.grant(m.StreamGrant(1, 1, elements, 1 << 20, 0))
+    stream.grant(m.StreamGrant(1, 1, elements, 1 << 20, 0), 0.0)
     return stream
 
 
@@ -59,7 +60,7 @@ def test_clients_that_share_get_what_they_have_room_for() -> None:
     dealing.add(portion(0, count=10))
     assert views(dealing) == [("a", 0, 2), ("b", 2, 5)]
     assert (dealing.ahead, dealing.has_all(one)) == (10, False)
-    one.grant(m.StreamGrant(1, 1, 99, 1 << 20, 2))
+    one.grant(m.StreamGrant(1, 1, 99, 1 << 20, 2), 0.0)
     assert views(dealing) == [("a", 5, 10)]
     assert (dealing.ahead, dealing.has_all(one)) == (0, True)
     alone = FirstCome()
@@ -79,7 +80,7 @@ def test_a_large_block_is_cut_into_few_views() -> None:
     opened(dealing, "b", elements=1)
     dealing.add(portion(1, count=100, size=2 << 20))
     assert views(dealing) == [("a", 0, 1), ("b", 1, 26)]
-    busy.grant(m.StreamGrant(1, 1, 3, 8 << 20, 1))
+    busy.grant(m.StreamGrant(1, 1, 3, 8 << 20, 1), 0.0)
     assert views(dealing) == [("a", 26, 51)]
 
 
@@ -91,7 +92,7 @@ def test_views_of_a_released_client_go_to_others() -> None:
     dealing.add(portion(0, count=6))
     assert views(dealing) == [("a", 0, 3), ("b", 3, 6)]
     assert dealing.release("a", RangeSet([(0, 1)]))
-    dealing.streams["b"].grant(m.StreamGrant(1, 1, 9, 1 << 20, 3))
+    dealing.streams["b"].grant(m.StreamGrant(1, 1, 9, 1 << 20, 3), 0.0)
     assert views(dealing) == [("b", 1, 3)]
 
 
@@ -103,7 +104,7 @@ def test_nothing_goes_without_credit_or_to_a_closed_stream() -> None:
     dealing.add(portion(0))
     assert dealt(dealing) == []
     assert not dealing.has_all(poor)
-    poor.grant(m.StreamGrant(1, 1, 2, 100, 0))
+    poor.grant(m.StreamGrant(1, 1, 2, 100, 0), 0.0)
     assert dealt(dealing) == [("b", 0)]
     assert dealing.has_all(poor)
 
@@ -131,7 +132,7 @@ def test_what_a_released_client_took_with_it_is_missed() -> None:
     stream = opened(dealing, "a")
     dealing.add(portion(0))
     dealt(dealing)
-    stream.grant(m.StreamGrant(1, 1, 100, 1 << 20, 2))
+    stream.grant(m.StreamGrant(1, 1, 100, 1 << 20, 2), 0.0)
     assert not dealing.release("a", RangeSet())
 
 
@@ -153,3 +154,108 @@ def test_many_tasks_of_one_reader_keep_little_each() -> None:
         )
         assert isinstance(dealing, RoundRobin)
         assert [lane.most_kept for lane in dealing.lanes] == [kept] * consumers
+
+
+# --- clients of unequal pace, and the end of a task
+
+
+def reading(dealing: FirstCome, client: str, pace: float, *, waits: bool = False) -> Stream:
+    stream = opened(dealing, client)
+    stream.pace, stream.waits = pace, waits
+    return stream
+
+
+def asked(dealing: FirstCome, now: float = 10.0) -> list[tuple[str, int]]:
+    return [(stream.client, keep) for stream, keep in dealing.ask_back(lambda one: one.open, now)]
+
+
+def test_the_client_that_ends_first_gets_the_next_block() -> None:
+    """A client that takes ten times as long for an element gets a tenth of the
+    blocks.
+    """
+    dealing = FirstCome()
+    reading(dealing, "fast", 0.1), reading(dealing, "slow", 1.0)
+    for first in range(44):
+        dealing.add(portion(first, count=1))
+    names = [client for client, _ in dealt(dealing)]
+    assert (names.count("fast"), names.count("slow")) == (40, 4)
+
+
+def test_a_client_that_holds_more_than_its_share_is_asked() -> None:
+    """At the end of a task, a client keeps as much as it can hand out until the waiting
+    client has handed out the rest.
+    """
+    dealing = FirstCome()
+    reading(dealing, "slow", 0.3)
+    dealing.add(portion(0, count=41))
+    dealt(dealing)
+    assert asked(dealing) == [], "nobody waits"
+    reading(dealing, "fast", 0.1, waits=True)
+    assert asked(dealing) == [("slow", 9)]
+    assert asked(dealing) == [], "one request at a time"
+
+
+def test_no_client_is_asked_while_something_is_left_to_deal() -> None:
+    """A client that waits gets what is there before others are asked."""
+    dealing = FirstCome()
+    reading(dealing, "slow", 0.3)
+    dealing.add(portion(0, count=40))
+    dealt(dealing)
+    dealing.add(portion(40, count=10))
+    reading(dealing, "fast", 0.1, waits=True)
+    assert asked(dealing) == []
+
+
+def test_what_comes_back_is_dealt_first() -> None:
+    """Elements that were given back go to the client that waits, before all others."""
+    dealing = FirstCome()
+    slow = reading(dealing, "slow", 1.0)
+    dealing.add(portion(0, count=4, size=40))
+    dealt(dealing)
+    reading(dealing, "fast", 0.1, waits=True)
+    slow.ask_back(0.0)
+    dealing.restore(slow.grant(m.StreamGrant(1, 1, 1, 1 << 20, 0, recall=1, kept=1), 0.0))
+    assert dealing.ahead == 40
+    assert views(dealing) == [("fast", 1, 4)]
+    assert dealing.ahead == 0
+
+
+def test_the_end_is_held_back_while_others_may_give_elements() -> None:
+    """A client learns of the end when it waits and no other is asked, or when others
+    have nothing to give. An answer is awaited for a second.
+    """
+    dealing = FirstCome()
+    slow, fast = reading(dealing, "slow", 1.0), reading(dealing, "fast", 0.1)
+    dealing.add(portion(0, count=4))
+    usable = lambda one: one.open  # noqa: E731 - the same for all
+    assert dealing.may_end(fast, usable, 0.0)
+    slow.give(portion(0, count=4))
+    assert not dealing.may_end(fast, usable, 0.0)
+    fast.waits = True
+    assert dealing.may_end(fast, usable, 0.0)
+    slow.ask_back(0.0)
+    assert not dealing.may_end(fast, usable, ANSWER_TIME - 0.1)
+    assert dealing.may_end(fast, usable, ANSWER_TIME)
+    assert not dealing.may_end(slow, usable, 9.0), "what it gives back may be for itself"
+
+
+def test_a_limited_client_never_gets_more_than_it_granted() -> None:
+    """The worker cuts a block of a limited job to what a client has room for, even if
+    the client has nothing in flight.
+    """
+    dealing = dealing_for(structs.replace(DEFINITION, block_elements=9), 0)
+    assert isinstance(dealing, FirstCome)
+    opened(dealing, "a", elements=2)
+    dealing.add(portion(0, count=9))
+    assert views(dealing) == [("a", 0, 2)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 100, 1001])
+def test_shares_make_all_end_together(count: int) -> None:
+    """No client ends later than another could have ended with one element more."""
+    pace, busy = {"a": 0.1, "b": 0.25, "c": 1.0}, {"b", "c"}
+    share = fair_shares(count, pace, busy)
+    assert sum(share.values()) == count
+    end = {name: (share[name] + (name in busy)) * pace[name] for name in pace if share[name]}
+    best = min((share[name] + (name in busy) + 1) * pace[name] for name in pace)
+    assert all(seconds <= best + 1e-9 for seconds in end.values())

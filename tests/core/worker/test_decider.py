@@ -62,6 +62,12 @@ class Host(Transcript):
         stream = m.StreamGrant(1, attempt, elements, size, handed_out)
         self.hear(client, m.Grant(f"{client}-1", 0, (stream,)))
 
+    def loop(
+        self, client: str, elements: int, recall: int = 0, kept: int = 0, waits: bool = False
+    ) -> None:
+        stream = m.StreamGrant(1, 1, elements, 1000, 0, recall=recall, kept=kept)
+        self.hear(client, m.Grant(f"{client}-1", 0, (stream,), pace=0.1, waits=waits))
+
     def make(self, first: int, count: int = 1, size: int = 10, attempt: int = 1) -> None:
         self.feed(e.Produced(1, attempt, first, count, size, b"meta", "frames"))
 
@@ -990,3 +996,49 @@ def test_a_link_that_is_not_read_is_closed() -> None:
     assert host.sent(e.UnbindLink).link == "k-1"
     host.make(0)
     assert host.pushed() == []
+
+
+# --- the end of a task that clients share
+
+
+def shared(*, waits: bool = False) -> Host:
+    """Return a worker that has given client ``k`` four elements, while ``l`` has
+    none.
+    """
+    host = Host()
+    host.link()
+    host.grant(8)
+    host.make(0, count=4)
+    host.link("l", "l-1")
+    host.commands.clear()
+    host.loop("l", elements=8, waits=waits)
+    host.feed(e.Exhausted(1, 1, 4))
+    return host
+
+
+def test_elements_go_from_a_client_that_holds_them_to_one_that_waits() -> None:
+    """At the end of a task the worker asks a client for elements that another could
+    hand out earlier, and sends them to that one.
+    """
+    host = shared(waits=True)
+    [ask] = host.messages()
+    assert (ask.link, ask.header) == ("k-1", m.TakeBackElements(ask.header.number, 1, 1, 1, 1))
+    host.loop("k", elements=9, recall=1, kept=1)
+    [block] = [one for one in host.messages() if one.link == "l-1"]
+    header = block.header
+    assert (header.skip, header.stop, header.recall) == (1, 4, 0)
+
+
+def test_a_client_is_told_the_end_when_it_waits_in_vain() -> None:
+    """The end is held back while others could give elements, and for a second while one
+    is asked.
+    """
+    host = shared()
+    assert [one.link for one in host.messages()] == ["k-1"], "nobody has anything for it"
+    host.loop("l", elements=8, waits=True)
+    [ask] = host.messages()
+    assert isinstance(ask.header, m.TakeBackElements)
+    host.wait(0.9)
+    assert [one for one in host.messages() if one.link == "l-1"] == []
+    host.wait(0.2)
+    assert [one.link for one in host.messages()] == ["l-1"]

@@ -191,7 +191,7 @@ def test_no_client_gets_anything() -> None:
     dealing = written()
     dealing.add(portion(0))
     stream = dealing.join("client", m.Reader())
-    stream.grant(m.StreamGrant(1, 2, 100, 1 << 20, 0))
+    stream.grant(m.StreamGrant(1, 2, 100, 1 << 20, 0), 0.0)
     assert list(dealing.deal(lambda one: True)) == []
     assert dealing.streams == {}
     assert dealing.has_all(stream)

@@ -54,7 +54,8 @@ def test_who_lacks_something_makes_the_task_incomplete() -> None:
     task = hosted(consumers=2)
     task.skip((0, 4))
     for consumer in (0, 1):
-        task.dealing.join(f"k{consumer}", m.Reader(consumer)).grant(m.StreamGrant(1, 2, 9, 1000, 0))
+        stream = task.dealing.join(f"k{consumer}", m.Reader(consumer))
+        stream.grant(m.StreamGrant(1, 2, 9, 1000, 0), 0.0)
         assert task.report(0.0).incomplete == (consumer == 1)
 
 

@@ -74,9 +74,15 @@ class Stepping(Reading):
     """
 
     _first_elements, _most_bytes = IN_TURN_ELEMENTS, IN_TURN_BYTES
+    _gives_back = False
+
+    @property
+    def _stream_limit(self) -> int | None:
+        return self._limit
 
     def __init__(self, max_outstanding: int | None, do: Callable[[e.ClientCommand], None]) -> None:
-        super().__init__(max_outstanding, do)
+        self._limit = max_outstanding
+        super().__init__(None, do)
         self.step = 0
         self._first_step = 0
         self._plan = m.Plan((), 0, {})

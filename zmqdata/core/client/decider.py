@@ -22,7 +22,8 @@ from zmqdata.core.client.lease import ClientLease
 from zmqdata.core.client.leaving import Goodbye, ReadingEnd
 from zmqdata.core.client.links import REPEAT, LinkProfile, ReadLinks
 from zmqdata.core.client.notices import Notices
-from zmqdata.core.client.tasks import Grants, Reading, ReadTask
+from zmqdata.core.client.tasks import Grants, Reading, ReadTask, taking_more
+from zmqdata.core.job_rules import is_copied
 from zmqdata.errors import (
     FailedPreconditionError,
     NotFoundError,
@@ -69,8 +70,8 @@ class ClientProfile:
     heartbeat: float = HEARTBEAT
     """Seconds between two heartbeats."""
     max_outstanding: int | None = None
-    """Most elements in flight per stream. None leaves the limit to the window of the
-    stream.
+    """Most elements in flight of all streams together, or of each stream of a numbered
+    consumer. None leaves the limit to the window of each stream.
     """
     host: str = ""
     """Name of this machine, by which workers recognise a client of their host."""
@@ -109,6 +110,7 @@ class ClientCore:
         self.profile = profile
         self.finished = False
         self.is_numbered = profile.reader.consumer_index is not None
+        self._is_copied = is_copied(profile.job)
         self._commands: list[e.ClientCommand] = []
         self._handled: float | None = None
         self._iteration: int | None = None
@@ -137,6 +139,7 @@ class ClientCore:
         on(e.PartsHandedOut, self._handed_out)
         on(e.LinkBroken, lambda event, now: self.links.broken(event, now))
         on(e.MemoryMapped, lambda event, now: self.links.mapped(event, now))
+        on(e.UnbegunDropped, lambda event, now: self._grant(self.reading.give_back(event)))
         on(e.Wanted, lambda event, now: self.notices.wanted())
         on(e.ShutOut, lambda event, now: self._shut_out(event.error, event.text, now))
         on(e.CloseRequested, lambda event, now: self._close(now))
@@ -174,7 +177,7 @@ class ClientCore:
             profile.process,
             profile.decompresses,
         )
-        self.links = ReadLinks(who, self._do, self.reading.grants)
+        self.links = ReadLinks(who, self._do, self.reading.grants, self.reading.loop)
         self.standing = Standing(client, profile.job, profile.reader, self.reading)
         self.lease = ClientLease()
         self._began: float | None = None
@@ -194,6 +197,7 @@ class ClientCore:
             event: the event.
         """
         self._look_at_clock(now)
+        self.reading.now = now
         self.handlers[type(event)](event, now)
         self._look_for_end(now)
         if self.finished and not self.reading.waiting and not self.goodbye.has_begun:
@@ -249,6 +253,7 @@ class ClientCore:
             self._join_again(self._given_up[1], now)
         if self._is_time_to_speak(now):
             self._speak(now)
+        self._grant(self.reading.say_that_it_waits({}))
         self.links.tick(now, self.lease.pause(REPEAT), all_vouch=self.lease.is_unanswered(now))
         if not self.finished:
             self._wait(now)
@@ -325,6 +330,7 @@ class ClientCore:
                 beat=beat,
                 alone=self.lease.alone,
                 repeats=self.reading.repeats,
+                given_back=self.reading.given_back,
                 unreached=self.links.unreached(now),
                 done=self.ending.has_begun,
             )
@@ -458,10 +464,14 @@ class ClientCore:
             return
         if isinstance(header, m.EndOfTask):
             self.reading.end(task, header.total)
+            self._grant(self.reading.spread())
             self.notices.left_out[header.task] = header.left_out
             return
         if isinstance(header, m.Lineage):
             self.standing.take(header)
+            return
+        if isinstance(header, m.TakeBackElements):
+            self.reading.asked_back(task, header)
             return
         breach = self.reading.take(task, header, event.content)
         if breach:
@@ -475,7 +485,7 @@ class ClientCore:
         """
         self.links.reject(event, breach, now)
         if task.window.breaches >= MOST_BREACHES:
-            self._finish("DataLossError", _taking_more(task.place.address, breach), now)
+            self._finish("DataLossError", taking_more(task.place.address, breach), now)
 
     def _link_reported(self, message: m.LinkReported, now: float) -> None:
         if message.heard:
@@ -490,14 +500,18 @@ class ClientCore:
                 grants.setdefault(address, []).extend(streams)
             self.reading.settle(part.oldest)
             self._unreported_bytes += part.size
-        for address, streams in grants.items():
-            self.links.grant(address, streams)
+        self.reading.loop_seen(event.at_work)
+        self._grant(self.reading.say_that_it_waits(grants))
         # Workers keep unreported elements for a successor of this consumer, but only up
         # to a small limit.
         pause = now - (self._asked or 0.0)
         if self.is_numbered and self._unreported_bytes >= REPORT_BYTES and pause >= REPORT_PAUSE:
             self._speak(now)
         self._ask_on(now)
+
+    def _grant(self, grants: Grants) -> None:
+        for address, streams in grants.items():
+            self.links.grant(address, streams)
 
     def _ask_on(self, now: float) -> None:
         """Ask for a further horizon before a numbered consumer reaches the present
@@ -514,14 +528,17 @@ class ClientCore:
         If other clients hold elements that they may never hand out, the iteration ends
         only once another client is there to receive them.
         """
-        if not self.opened or self.finished or not self.reading.is_over(self.task_list.closed):
+        closed = self.task_list.closed or (self._is_copied and self.reading.has_ended_task)
+        if not self.opened or self.finished or not self.reading.is_over(closed):
+            was_done = self.ending.has_begun
             self.ending.revoke()
+            if was_done and not self.finished:
+                self._speak(now)  # others that are done wait to hear of a reader that stays
             return
         # Each listed task still owes elements to some client. The dispatcher decides to
         # which.
-        is_owed = self.task_list.tasks and not (
-            self.is_numbered or self.profile.job.anonymous or self.lease.is_free
-        )
+        is_alone = self.is_numbered or self.profile.job.anonymous or self.lease.is_free
+        is_owed = (self.task_list.tasks and not is_alone) or not self.task_list.closed
         if not is_owed or self.ending.has_come(now, self.lease):
             self.notices.tell_left_out()
             self._has_ended = True
@@ -565,10 +582,3 @@ def _aged(affiliation: m.Affiliation, seconds: float) -> m.Affiliation:
     """Return the affiliation of a client so many seconds later."""
     copies = [structs.replace(copy, age=copy.age + seconds) for copy in affiliation.copies]
     return structs.replace(affiliation, copies=tuple(copies)) if copies else affiliation
-
-
-def _taking_more(address: str, breach: str) -> str:
-    return (
-        f"The worker at `{address}` repeatedly sends more than it was granted: "
-        f"{breach}. Restart that worker."
-    )

@@ -87,7 +87,11 @@ class PartsHandedOut:
     """
 
     parts: tuple[TakenElements, ...]
-    """The elements taken, per block and in order."""
+    """The elements taken, per block and in order. Empty if the loop has only come back
+    for more.
+    """
+    at_work: bool = False
+    """True if the loop has not come back for more yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,37 @@ class Weave:
 
 
 @dataclass(frozen=True, slots=True)
+class DropUnbegun:
+    """Command: drop elements of a task from the end of the queue that the training loop
+    has not begun, whole pieces only; answered by ``UnbegunDropped`` within the same
+    turn.
+    """
+
+    task: int
+    """Number of the task."""
+    attempt: int
+    """Attempt that sent the elements."""
+    recall: int
+    """Number of the worker's request."""
+    count: int
+    """Maximum number of elements to drop."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnbegunDropped:
+    """Event: elements were dropped from the queue, the last ones of their task."""
+
+    task: int
+    """Number of the task."""
+    attempt: int
+    """Attempt that sent the elements."""
+    recall: int
+    """Number of the worker's request."""
+    ranges: tuple[tuple[int, int], ...]
+    """Ranges of the numbers of the elements."""
+
+
+@dataclass(frozen=True, slots=True)
 class DropQueued:
     """Command: forget the delivered elements that were not handed out, and the reports
     of them, because they belong to other clients by now.
@@ -182,6 +217,7 @@ ClientEvent = (
     | Received
     | ShutOut
     | Tick
+    | UnbegunDropped
     | Wanted
 )
 """All events that the client's decider receives."""
@@ -192,6 +228,7 @@ ClientCommand = (
     | Deliver
     | DisconnectLink
     | DropQueued
+    | DropUnbegun
     | Finish
     | LogLine
     | NoteLeftOut

@@ -112,8 +112,15 @@ class Goodbye:
     def _say(self, now: float) -> None:
         self._said = now
         report, delivered, steps = self._reading.next_report()
-        repeats = self._reading.repeats
-        goodbye = m.CloseIteration(self._client, report, delivered, steps, repeats, self._is_at_end)
+        goodbye = m.CloseIteration(
+            self._client,
+            report,
+            delivered,
+            steps,
+            repeats=self._reading.repeats,
+            given_back=self._reading.given_back,
+            at_end=self._is_at_end,
+        )
         self._do(e.Send(e.DISPATCHER, goodbye))
 
 

@@ -128,6 +128,8 @@ class ReadLinks:
         profile: the client.
         do: receives the resulting commands.
         streams: returns the grants for all streams of the worker at an address.
+        loop: returns the seconds that the training loop takes for an element, and
+            whether it has nothing left.
 
     Attributes:
         by_address: links by the address of their worker.
@@ -141,6 +143,7 @@ class ReadLinks:
         profile: LinkProfile,
         do: Callable[[e.ClientCommand], None],
         streams: Callable[[str], tuple[m.StreamGrant, ...]],
+        loop: Callable[[], tuple[float, bool]],
     ) -> None:
         self.profile = profile
         self._ticket = 0
@@ -148,6 +151,7 @@ class ReadLinks:
         self.by_name: dict[str, ReadLink] = {}
         self._do = do
         self._streams = streams
+        self._loop = loop
         self._reach: dict[str, Reach] = {}
         self._made = 0
         self._rotation = Rotation(VOUCHING)
@@ -209,8 +213,17 @@ class ReadLinks:
     def _grant(
         self, link: ReadLink, streams: tuple[m.StreamGrant, ...], sent: float = 0.0
     ) -> m.Grant:
+        pace, waits = self._loop()
         return m.Grant(
-            link.name, link.seen, streams, len(self.by_address), link.shares, self.asks, sent
+            link.name,
+            link.seen,
+            streams,
+            len(self.by_address),
+            link.shares,
+            self.asks,
+            sent,
+            pace,
+            waits,
         )
 
     # --- making and dropping

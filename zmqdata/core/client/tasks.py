@@ -21,6 +21,79 @@ from zmqdata.core.ranges import RangeSet
 
 Grants = dict[str, list[m.StreamGrant]]
 """Grants to send, by the address of the worker."""
+AHEAD = 0.05
+"""Seconds of work that a training loop may have ahead if other clients read, too."""
+PIECE = 0.004
+"""Seconds for which a training loop should have work in a piece of a block. What it has
+not begun can be given back.
+"""
+NEWEST = 0.3
+"""Share of the newest measurement in the mean of a pace."""
+ALIKE = 8
+"""Number of pieces of a length while the pace is unknown. Each piece is then small
+compared with those before it, so that a slow loop holds little that it has begun.
+"""
+LEAST_KNOWN = 0.02
+"""Seconds after which a loop that has not finished its first element counts as slow."""
+SAY_AGAIN = 0.002
+"""Least seconds between two occasions on which all workers are told that the loop
+waits.
+"""
+
+
+class LoopPace:
+    """Measures how long a training loop takes for an element, without its waits.
+
+    Attributes:
+        seconds: seconds for an element, a mean in which the last ones count most; 0 if
+            unknown.
+        at_work: True if the loop has taken elements and not yet come back for more.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.at_work = False
+        self._since = 0.0
+        self._taken = 0
+        self._pieces = 0
+
+    def begin(self, now: float) -> None:
+        """Record that a loop that waited has something to take again."""
+        if not self.at_work:
+            self._since = now
+
+    def took(self, count: int) -> None:
+        """Count elements that the loop has taken."""
+        self._taken += count
+
+    def came_back(self, now: float) -> None:
+        """Record that the loop has finished what it took."""
+        self.at_work = False
+        if self._taken:
+            seconds = (now - self._since) / self._taken
+            self.seconds += (NEWEST if self.seconds else 1.0) * (seconds - self.seconds)
+        self._since, self._taken = now, 0
+
+    def present(self, now: float, busy: bool) -> float:
+        """Return the seconds for an element; 0 if unknown.
+
+        Args:
+            now: present time.
+            busy: True if the loop has something to take or is at work. The time since
+                it last came back then counts, too: it may have paused.
+        """
+        since = (now - self._since) / max(1, self._taken) if busy else 0.0
+        return max(self.seconds, since) if self.seconds or since > LEAST_KNOWN else 0.0
+
+    @property
+    def piece(self) -> int:
+        """Number of elements in the next piece of a block. While the pace is unknown,
+        pieces become longer and longer.
+        """
+        if self.seconds:
+            return max(1, int(PIECE / self.seconds))
+        self._pieces += 1
+        return 1 << max(0, (self._pieces - 1) // ALIKE - 1)
 
 
 @dataclass
@@ -46,6 +119,8 @@ class ReadTask:
     """Number with which the stream of the present attempt begins."""
     total: int | None = None
     """Number of its elements, or None if unknown."""
+    turn: int = 0
+    """Turn in which it was last granted an element, if all streams have one limit."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +139,8 @@ class Reading:
     """All tasks that a client reads, in whatever order their blocks arrive.
 
     Args:
-        max_outstanding: most elements in flight per stream. None leaves the limit to
-            the window of the stream.
+        max_outstanding: most elements in flight of all streams together. None leaves
+            the limit to the window of each stream.
         do: receives the resulting commands.
 
     Attributes:
@@ -73,31 +148,46 @@ class Reading:
         waiting: number of elements delivered to the queue and not handed out.
         report: number of the last report.
         repeats: number of elements that arrived again, or from an older attempt.
+        given_back: number of elements that were given back for other clients.
         unended: numbers of the listed tasks that have not announced their end.
         passed: what was handed out, and in which order.
         views: order in which a numbered consumer reads tasks.
         shared: True if other clients read, too.
+        now: time of the present event.
+        pace: pace of the training loop.
         ordering: blocks that wait while elements have to arrive in the order of a
             state, or None.
     """
 
     views: tuple[m.View, ...] = ()
     _first_elements, _most_bytes = FIRST_ELEMENTS, TOTAL_BYTES
+    _gives_back = True
     ordering: Ordering | None = None
 
     def __init__(self, max_outstanding: int | None, do: Callable[[e.ClientCommand], None]) -> None:
         self.tasks: dict[int, ReadTask] = {}
         self.waiting = 0
         self.shared = False
+        self.now = 0.0
+        self.pace = LoopPace()
+        self._turns = 0
+        self._said = -1.0
         self.report = 0
-        self.repeats = 0
+        self.repeats = self.given_back = 0
         self.unended: set[int] = set()
         self.passed = HandedOut()
         self._at: dict[str, set[int]] = {}
         self._reports: deque[Report] = deque()
         self._fresh: dict[int, RangeSet] = {}
-        self._max_outstanding = max_outstanding
+        self._most = max_outstanding
         self._do = do
+
+    @property
+    def _stream_limit(self) -> int | None:
+        """Maximum number of elements in flight of a single stream, if it has its own
+        limit.
+        """
+        return None
 
     # --- where tasks are
 
@@ -106,7 +196,7 @@ class Reading:
         task = self.tasks.get(number)
         if task is None:
             place = m.TaskPlace(number, 0, "", "")
-            window = CreditWindow(self._max_outstanding, self._first_elements)
+            window = CreditWindow(self._stream_limit, self._first_elements)
             task = self.tasks[number] = ReadTask(place, window)
             if self.shared:
                 window.share()
@@ -209,6 +299,8 @@ class Reading:
             empty text.
         """
         first, stop = header.first + header.skip, header.first + header.stop
+        if header.recall < task.window.recall:
+            return ""  # sent again over another link, and given back since
         task.ended = False
         self.unended.add(header.task)
         # A block goes to a single client as a whole, so a block that arrived before,
@@ -243,8 +335,38 @@ class Reading:
         self.ordering = Ordering(order, indices)
 
     def _deliver(self, header: m.Block, content: object, skip: int, stop: int) -> None:
+        """Queue elements, in pieces if those that were not begun can be given back."""
+        if not self.waiting:
+            self.pace.begin(self.now)
         self.waiting += stop - skip
-        self._do(e.Deliver(header, content, skip, stop))
+        while skip < stop:
+            end = min(stop, skip + self.pace.piece) if self._gives_back else stop
+            self._do(e.Deliver(header, content, skip, end))
+            skip = end
+
+    # --- giving back
+
+    def asked_back(self, task: ReadTask, ask: m.TakeBackElements) -> None:
+        """Have the elements dropped that a worker asks for. ``give_back`` follows.
+
+        The task has more elements again, of which this client may get its share.
+        """
+        task.ended = False
+        self.unended.add(ask.task)
+        count = 0 if self.ordering is not None else max(0, task.window.received - ask.keep)
+        self._do(e.DropUnbegun(ask.task, ask.attempt, ask.recall, min(count, task.waiting)))
+
+    def give_back(self, event: e.UnbegunDropped) -> Grants:
+        """Forget elements that were dropped, and return the grant that says so."""
+        task = self.tasks[event.task]
+        count = sum(stop - first for first, stop in event.ranges)
+        for first, stop in event.ranges:
+            task.received.remove(first, stop)
+        task.waiting -= count
+        self.waiting -= count
+        self.given_back += count
+        task.window.give_back(event.recall, count)
+        return {task.place.address: [self._grant(task)]} if task.place.address else {}
 
     def _breach(self, task: ReadTask, header: m.Block) -> str:
         window = task.window
@@ -265,22 +387,91 @@ class Reading:
         if count:
             self._fresh.setdefault(event.task, RangeSet()).add(event.first, event.stop)
             self.passed.add(event.task, event.first, event.stop)
+            self.pace.took(count)
         task.waiting -= count
         self.waiting -= count
         if task.place.attempt != event.attempt:
             return {}
-        task.window.hand_out(count, event.size)
+        task.window.hand_out(count)
         starved = self._starved(task)
         for one in starved:
-            # A larger window is of no use if the workers are slower than it allows; it
-            # would only take more from other clients once they are faster.
-            if not one.ended and (not self.shared or one.window.is_used_up):
+            if not one.ended and self._may_widen(one):
                 one.window.widen(len(self.unended), self._most_bytes)
+        if self._most is not None:
+            return self.spread()
         grants: Grants = {}
         for one in starved or [task] * task.window.worth_telling:
             if one.place.address:
                 grants.setdefault(one.place.address, []).append(self._grant(one))
         return grants
+
+    # --- a limit of all streams together
+
+    @property
+    def _free(self) -> int | None:
+        """Number of elements that may still be granted; None for any number."""
+        if self._most is None:
+            return None
+        out = sum(
+            one.waiting if one.ended else max(one.waiting, one.window.outstanding)
+            for one in self.tasks.values()
+            if one.place.address or one.waiting
+        )
+        return max(0, self._most - out)
+
+    def spread(self) -> Grants:
+        """Grant what the limit permits to the streams with the least in flight, and
+        return their grants.
+        """
+        grants: Grants = {}
+        ready = [self.tasks[number] for number in sorted(self.unended)]
+        ready = [one for one in ready if one.place.address]
+        touched: dict[int, ReadTask] = {}
+        for _ in range(self._free or 0):
+            ready = [one for one in ready if one.window.outstanding < one.window.elements]
+            if not ready:
+                break
+            task = min(ready, key=lambda one: (one.window.outstanding, one.turn))
+            self._tell(task, 1)
+            touched[task.place.task] = task
+        for task in touched.values():
+            grants.setdefault(task.place.address, []).append(self._grant(task))
+        return grants
+
+    def loop_seen(self, at_work: bool) -> None:
+        """Record whether the training loop is at work, or has come back for more."""
+        self.pace.at_work = at_work
+        if not at_work:
+            self.pace.came_back(self.now)
+
+    @property
+    def is_to_say(self) -> bool:
+        """True if workers should be told that the training loop has nothing left."""
+        return self.shared and self.is_waiting and self.now >= self._said + SAY_AGAIN
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if the training loop has nothing left, and wants more."""
+        return not self.waiting and not self.pace.at_work
+
+    def say_that_it_waits(self, grants: Grants) -> Grants:
+        """Let all workers know that the loop has nothing left: those whose tasks have
+        ended can ask other clients to give elements back.
+        """
+        if not self.is_to_say:
+            return grants
+        self._said = self.now
+        return {address: list(self.grants(address)) for address in self.addresses}
+
+    def _may_widen(self, task: ReadTask) -> bool:
+        """Return True if a larger window could end the wait of the training loop.
+
+        It is of no use if the workers are slower than the window allows, and would only
+        take more from other clients once they are faster. A message may be under way,
+        so the loop gets enough for some time in any case.
+        """
+        seconds = task.window.elements * len(self.unended) * self.pace.seconds
+        return not self.shared or task.window.is_used_up or 0 < seconds < AHEAD
 
     def _starved(self, task: ReadTask) -> Sequence[ReadTask]:
         """Return the tasks of which the training loop could have used more, after it
@@ -317,9 +508,17 @@ class Reading:
 
     # --- grants and reports
 
+    def _tell(self, task: ReadTask, most: int | None) -> tuple[int, int]:
+        before = task.window.told_elements
+        told = task.window.tell(most)
+        if told[0] > before:
+            self._turns += 1
+            task.turn = self._turns
+        return told
+
     def _grant(self, task: ReadTask) -> m.StreamGrant:
         window = task.window
-        elements, size = window.tell()
+        elements, size = self._tell(task, self._free)
         return m.StreamGrant(
             task.place.task,
             task.place.attempt,
@@ -328,7 +527,15 @@ class Reading:
             window.handed_out,
             window.reported,
             task.first,
+            window.recall,
+            window.kept,
         )
+
+    def loop(self) -> tuple[float, bool]:
+        """Return the seconds that the training loop takes for an element, 0 if unknown,
+        and whether it has nothing left.
+        """
+        return self.pace.present(self.now, busy=not self.is_waiting), self.is_waiting
 
     def grants(self, address: str) -> tuple[m.StreamGrant, ...]:
         """Return the grants of all tasks that a worker hosts."""
@@ -372,6 +579,11 @@ class Reading:
         """The horizon that a numbered consumer will reach soon, or 0."""
         return 0
 
+    @property
+    def has_ended_task(self) -> bool:
+        """True if a task has sent everything to this client and others."""
+        return any(task.ended for task in self.tasks.values())
+
     def is_over(self, closed: bool) -> bool:
         """True if every task has sent all its elements and the training loop has taken
         all that arrived here.
@@ -399,3 +611,11 @@ class Reading:
                 task = self.tasks[number]
                 if task.place.attempt == attempt:
                     task.window.reported = max(task.window.reported, count)
+
+
+def taking_more(address: str, breach: str) -> str:
+    """Return the error for a worker that sends more than was granted."""
+    return (
+        f"The worker at `{address}` repeatedly sends more than it was granted: "
+        f"{breach}. Restart that worker."
+    )

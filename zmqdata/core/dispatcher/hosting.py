@@ -22,10 +22,13 @@ from zmqdata.core.dispatcher.placement import Placement, WorkerFacts
 from zmqdata.core.dispatcher.state.outbox import Outbox, derived
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.dispatcher.tasklists import TaskLists
-from zmqdata.core.job_rules import outlives_host
+from zmqdata.core.job_rules import is_copied, outlives_host
 from zmqdata.core.ranges import RangeSet
 from zmqdata.errors import DataLossError, UnavailableError
 from zmqdata.failures.codec import told_by
+
+MOST_COPIES = 3
+"""Maximum number of copies of an input that the worker at an address begins."""
 
 
 class Hosting:
@@ -155,8 +158,11 @@ class Hosting:
 
     def settle(self, task: Task) -> None:
         """Note that every element of a task has been delivered."""
+        iteration = self.out.state.iterations[task.iteration]
         self.holdings.forget(task.task)
-        self.lists.tell(self.out.state.iterations[task.iteration])
+        self.lists.tell(iteration)
+        if is_copied(iteration.job):
+            self.close_if_ended(iteration)
 
     def _end(self, task: Task, total: int, report: m.TaskReport) -> None:
         iteration = self.out.state.iterations[task.iteration]
@@ -183,8 +189,7 @@ class Hosting:
         if iteration.num_shards and not iteration.tasks:
             for shard in range(iteration.num_shards):
                 self._create(iteration, shard)
-            self.out.commit(u.CloseTaskListUpdate(iteration.iteration))
-            self.lists.tell(iteration)
+            self.close(iteration)
         everyone = iteration.job.num_tasks is not None or self._orphans(iteration)
         for name in list(self.facts) if everyone else self.placement.idle(iteration):
             self._employ(name, iteration)
@@ -223,7 +228,8 @@ class Hosting:
         if iteration.num_shards or not self.placement.has_room(name, iteration):
             return False
         if not outlives_host(iteration.job):
-            return True
+            # A process that dies at each start must not begin copies for ever.
+            return iteration.tally.copies.get(self.facts[name].address, 0) < MOST_COPIES
         # A worker that replaces a lost one does not begin another copy, or replacements
         # could go on for ever.
         is_copied = iteration.job.processing_mode == "OFF"
@@ -431,9 +437,27 @@ class Hosting:
         self.out.send(self.workers.peer(worker), m.ReleaseClient(client, delivered))
 
     def close_if_ended(self, iteration: Iteration) -> None:
-        """Close the task list once a new task would find nothing to do."""
-        dynamic = iteration.job.processing_mode == "DYNAMIC"
-        over = not iteration.running or (dynamic and iteration.splits_exhausted)
-        if not iteration.closed and iteration.ended and over:
-            self.out.commit(u.CloseTaskListUpdate(iteration.iteration))
-            self.lists.tell(iteration)
+        """Close the task list once a new task would find nothing to do. Copies are
+        begun until the others are delivered.
+        """
+        if iteration.closed or not iteration.ended:
+            return
+        if is_copied(iteration.job):
+            over = all(task.settled for task in iteration.live_tasks)
+        else:
+            dynamic = iteration.job.processing_mode == "DYNAMIC"
+            over = not iteration.running or (dynamic and iteration.splits_exhausted)
+        if over:
+            self.close(iteration)
+
+    def close_copies(self, iteration: Iteration) -> None:
+        """Close the task list of copies, because every client has read all that it was
+        given, whether or not some of it was lost with a worker or a client.
+        """
+        if not iteration.closed and is_copied(iteration.job):
+            self.close(iteration)
+
+    def close(self, iteration: Iteration) -> None:
+        """Close a task list: no task will be added."""
+        self.out.commit(u.CloseTaskListUpdate(iteration.iteration))
+        self.lists.tell(iteration)

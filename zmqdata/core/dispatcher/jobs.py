@@ -305,13 +305,15 @@ class Jobs:
         self._listen_to(iteration, now)
         self.clients.heard(beat.client, peer, now)
         self.absent.discard(beat.client)
-        self.count(iteration, beat.client, beat.delivered, beat.repeats)
+        self.count(iteration, beat)
         self.coordination.take(iteration, beat.client, beat.steps, beat.near, now)
         if iteration.failure is not None:
             self.hosting.refuse_failed(beat.client, iteration)
             return
         self.detours.take(iteration, beat.client, beat.unreached, now)
         self.departures.take(iteration, beat, now)
+        if beat.done and self.departures.are_all_done(iteration):
+            self.hosting.close_copies(iteration)
         self.hosting.lists.push(now)
         task_list = self.hosting.lists.news(iteration, beat.client, beat.task_version, now)
         lease = self.leases.grant(iteration, beat.client)
@@ -359,15 +361,18 @@ class Jobs:
         number = self.out.state.client_iteration.get(client)
         return None if number is None else self.out.state.iterations.get(number)
 
-    def count(
-        self, iteration: Iteration, client: str, delivered: dict[int, m.Ranges], repeats: int
-    ) -> None:
+    def count(self, iteration: Iteration, report: m.ClientHeartbeat | m.CloseIteration) -> None:
         """Commit the elements that a client reports as handed to its training loop,
-        each once, and the repeats it dropped.
+        each once, and how many it dropped or gave back.
         """
-        if repeats > iteration.tally.repeats.get(client, 0):
-            self.out.commit(u.CountRepeatsUpdate(iteration.iteration, client, repeats))
-        for number, ranges in delivered.items():
+        client, tally = report.client, iteration.tally
+        counts = report.repeats, report.given_back
+        known = tally.repeats.get(client, 0), tally.given_back.get(client, 0)
+        newest = max(counts[0], known[0]), max(counts[1], known[1])
+        if newest != known:
+            number, (repeats, back) = iteration.iteration, newest
+            self.out.commit(u.CountClientUpdate(number, client, repeats, back))
+        for number, ranges in report.delivered.items():
             task = iteration.tasks.get(number)
             if task is None or iteration.rounds is not None:
                 continue
@@ -383,7 +388,7 @@ class Jobs:
         """Count a client's last report and forget the client."""
         iteration = self.iteration_of(goodbye.client)
         if iteration is not None:
-            self.count(iteration, goodbye.client, goodbye.delivered, goodbye.repeats)
+            self.count(iteration, goodbye)
             self.coordination.take(iteration, goodbye.client, goodbye.steps, 0, now)
             self.runs.leave(iteration.job.name, goodbye.client, goodbye.at_end, now)
             self._forget(goodbye.client, iteration, now)

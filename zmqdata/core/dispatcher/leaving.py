@@ -73,6 +73,10 @@ class Departures:
                 False,
             )  # the message was lost, or more elements came since
 
+    def are_all_done(self, iteration: Iteration) -> bool:
+        """Return True if every reader of an iteration is done."""
+        return iteration.clients <= self._done.get(iteration.iteration, {}).keys()
+
     def _ask(self, iteration: Iteration, done: dict[str, Done]) -> None:
         if len(iteration.clients) <= FEW:
             for client in sorted(iteration.clients - done.keys()):

@@ -137,12 +137,12 @@ class LaneStream(Stream):
     met: bool = False
     """True once the client has sent a grant."""
 
-    def grant(self, grant: m.StreamGrant) -> None:
+    def grant(self, grant: m.StreamGrant, now: float) -> list[Portion]:
         if not self.met:
             self.met, self.first = True, grant.first
             if self.lane.streams[0] is self:
                 self.lane.begin()
-        super().grant(grant)
+        return super().grant(grant, now)
 
     def give(self, portion: Portion) -> None:
         self._count(portion)

@@ -90,6 +90,7 @@ class WorkerCore:
         self.untold = profile.deaths
         self._dropped: dict[int, int] = {}
         self._commands: list[e.WorkerCommand] = []
+        self._now = 0.0
         self.handlers = e.Handlers()
         self.messages = e.PeerHandlers()
         self.heartbeats = Heartbeats(profile.heartbeat, profile.dispatcher_timeout)
@@ -138,6 +139,7 @@ class WorkerCore:
         """Handle an event that was noticed at ``now``, and return the commands to carry
         out.
         """
+        self._now = now
         if not self.agreeing.holds(event):
             self.handlers[type(event)](event, now)
         if self.draining.concerns:
@@ -189,6 +191,8 @@ class WorkerCore:
                 self.pipelines.want(task.definition, now)
             for ask in filter(None, task.repeated(now, REPEAT)):
                 self._send(e.DISPATCHER, ask)
+            if task.total is not None:
+                self._after_last(task)  # for those who wait for another client's answer
         self.links.close_silent(now)
 
     def _heartbeat(self, now: float) -> None:
@@ -394,6 +398,7 @@ class WorkerCore:
         for client, news in task.news_of_others(self._is_usable):
             self.links.push(client, news, ())
         for stream, portion in task.dealing.deal(self._is_usable):
+            stream.sent_at = self._now
             header = m.Block(
                 0,
                 *task.key,
@@ -404,6 +409,7 @@ class WorkerCore:
                 portion.meta,
                 portion.failure,
                 cut=portion.cut,
+                recall=stream.recall.number,
             )
             self._push(task, stream, header, portion.frames)
         self._commands += self.writing.drain(task.dealing)
@@ -429,8 +435,10 @@ class WorkerCore:
                 if task.started:
                     self._do(e.FlushTask(*task.key))
             return
+        for stream, ask in task.ask_back(self._is_usable, self._now):
+            self.links.push(stream.client, ask, ())
         for stream in streams:
-            if not stream.told_end:
+            if not stream.told_end and task.may_end(stream, self._is_usable, self._now):
                 stream.told_end = True
                 self._push(task, stream, m.EndOfTask(0, *task.key, task.total, task.left_out), ())
 
@@ -475,7 +483,8 @@ class WorkerCore:
             link.client, link.reader
         )
         stream.asks = max(stream.asks, link.asks)
-        stream.grant(grant)
+        stream.pace, stream.waits = link.pace, link.waits
+        hosted.grant(stream, grant, self._now)
 
     def _close_link(self, peer: e.Peer, message: m.CloseLink, now: float) -> None:
         link = self.links.close(message.link)

@@ -22,7 +22,7 @@ from zmqdata.core.events import Received as Received
 from zmqdata.core.events import Send as Send
 from zmqdata.core.events import Tick as Tick
 from zmqdata.decisions import Decision
-from zmqdata.messages import Block, Crumb, EndOfTask, Lineage, Memory, TaskDefinition, TaskState
+from zmqdata.messages import Crumb, Memory, OnLink, TaskDefinition, TaskState
 from zmqdata.splits import Split
 
 
@@ -387,7 +387,7 @@ class Push:
 
     link: str = field(repr=False)
     """Name of the link."""
-    header: Block | EndOfTask | Lineage
+    header: OnLink
     """The header."""
     frames: Any = field(default=(), repr=False)
     """The frames of a block; empty for other headers."""

@@ -96,6 +96,10 @@ class Link:
     """Time at which the client was last told how much was sent."""
     decompresses: bool = True
     """False if the client has no codec."""
+    pace: float = 0.0
+    """Seconds that the client's training loop takes for an element; 0 if unknown."""
+    waits: bool = False
+    """True if its training loop had nothing left at the last grant."""
 
     @property
     def bound(self) -> bool:
@@ -264,6 +268,7 @@ class SendLinks:
         if grant.sent:
             link.vouched = now
         link.asks = max(link.asks, grant.asks)
+        link.pace, link.waits = grant.pace, grant.waits
         link.seen(grant.seen)
         if grant.shares and link.memory is not None and not link.shares:
             link.shares = True

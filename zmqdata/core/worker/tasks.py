@@ -17,7 +17,7 @@ from zmqdata.core.job_rules import outlives_host
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.coordinated import RoundRobin
 from zmqdata.core.worker.cross_trainer import Windowed
-from zmqdata.core.worker.dealing import Dealing
+from zmqdata.core.worker.dealing import Dealing, FirstCome
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.lineage import Agreement, news_for
 from zmqdata.core.worker.streams import Portion, Stream
@@ -125,6 +125,29 @@ class HostedTask:
         self.produced_bytes += made.size
         self.progress = now
         self.hungry = False
+
+    def grant(self, stream: Stream, grant: m.StreamGrant, now: float) -> None:
+        """Apply a grant, with which a client may give elements back."""
+        returned = stream.grant(grant, now)
+        if returned and isinstance(self.dealing, FirstCome):
+            self.dealing.restore(returned)
+
+    def ask_back(
+        self, usable: Callable[[Stream], bool], now: float
+    ) -> list[tuple[Stream, m.TakeBackElements]]:
+        """Return the streams of clients that are asked for elements, because others
+        could hand them out earlier, each with the request.
+        """
+        if self.total is None or not isinstance(self.dealing, FirstCome):
+            return []
+        return [
+            (stream, m.TakeBackElements(0, *self.key, stream.recall.number, keep))
+            for stream, keep in self.dealing.ask_back(usable, now)
+        ]
+
+    def may_end(self, stream: Stream, usable: Callable[[Stream], bool], now: float) -> bool:
+        """Return True if a client need not wait for elements that others hold."""
+        return not isinstance(self.dealing, FirstCome) or self.dealing.may_end(stream, usable, now)
 
     def notice(self, event: e.Busy | e.Compressing) -> None:
         """Record what was observed of the runner from outside."""

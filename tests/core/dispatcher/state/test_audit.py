@@ -46,7 +46,7 @@ STORY = (
     u.DeliverUpdate(1, ((0, 30),), "k"),
     u.DeliverUpdate(1, ((30, 38),), "l"),
     u.DeliverUpdate(2, ((0, 5),), "l"),
-    u.CountRepeatsUpdate(2000, "l", 3),
+    u.CountClientUpdate(2000, "l", 3, 4),
     u.EndTaskUpdate(1, 38, left_out=2),
     u.CloseClientUpdate("k"),
 )
@@ -65,10 +65,12 @@ def test_everything_is_accounted_for() -> None:
         "left_out": 2,
         "dropped": 0,
         "duplicates_dropped": 3,
+        "given_back": 4,
     }
+    names = ("delivered", "duplicates_dropped", "given_back", "reads")
     assert audit["clients"] == [
-        {"client": m.shown_name("k"), "delivered": 30, "duplicates_dropped": 0, "reads": False},
-        {"client": m.shown_name("l"), "delivered": 13, "duplicates_dropped": 3, "reads": True},
+        {"client": m.shown_name("k"), **dict(zip(names, (30, 0, 0, False), strict=True))},
+        {"client": m.shown_name("l"), **dict(zip(names, (13, 3, 4, True), strict=True))},
     ]
     assert not audit["finished"]
     assert audit["failure"] is None

@@ -379,7 +379,7 @@ class History:
         return (
             None
             if number is None
-            else u.CountRepeatsUpdate(number, "client", self.draw.randrange(1, 9))
+            else u.CountClientUpdate(number, "client", self.draw.randrange(1, 9))
         )
 
     def restore_tally(self) -> u.AnyUpdate | None:
@@ -389,7 +389,13 @@ class History:
             return None
         tally = self.state.iterations[number].tally
         return u.RestoreTallyUpdate(
-            number, dict(tally.splits), tally.rehosted, {"client": 7}, {"client": 2}
+            number,
+            splits=dict(tally.splits),
+            rehosted=tally.rehosted,
+            delivered={"client": 7},
+            repeats={"client": 2},
+            given_back={"client": 1},
+            copies=dict(tally.copies),
         )
 
     def hold(self) -> u.AnyUpdate | None:

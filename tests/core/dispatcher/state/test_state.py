@@ -381,15 +381,17 @@ def test_states_are_kept_as_long_as_they_are_needed() -> None:
 
 
 def test_what_was_counted_stays_counted() -> None:
-    """The state counts repeats by client, and a snapshot keeps all counts."""
-    made = state(u.CountRepeatsUpdate(2000, "client", 3))
-    assert made.iterations[2000].tally.repeats == {"client": 3}
+    """The state counts what a client dropped and gave back, and a snapshot keeps all
+    counts.
+    """
+    tally = state(u.CountClientUpdate(2000, "client", 3, 2)).iterations[2000].tally
+    assert (tally.repeats, tally.given_back) == ({"client": 3}, {"client": 2})
     restored = (
-        state(u.RestoreTallyUpdate(2000, {4000: 2}, 1, {"client": 9}, {"client": 3}))
+        state(u.RestoreTallyUpdate(2000, {4000: 2}, 1, {"k": 9}, {"k": 3}, {"k": 4}, {"w": 1}))
         .iterations[2000]
         .tally
     )
-    assert restored == Tally({4000: 2}, 1, {"client": 9}, {"client": 3})
+    assert restored == Tally({4000: 2}, 1, {"k": 9}, {"k": 3}, {"k": 4}, {"w": 1})
 
 
 def test_deaths_and_poison_belong_to_their_task() -> None:

@@ -54,12 +54,14 @@ def audit_of(iteration: Iteration) -> dict[str, Any]:
             "left_out": sum(task.left_out for task in tasks),
             "dropped": sum(task.dropped for task in tasks),
             "duplicates_dropped": sum(tally.repeats.values()),
+            "given_back": sum(tally.given_back.values()),
         },
         "clients": [
             {
                 "client": shown_name(client),
                 "delivered": tally.delivered.get(client, 0),
                 "duplicates_dropped": tally.repeats.get(client, 0),
+                "given_back": tally.given_back.get(client, 0),
                 "reads": client in iteration.clients,
             }
             for client in sorted(clients)

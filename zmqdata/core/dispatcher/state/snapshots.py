@@ -95,6 +95,8 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
             rehosted=tally.rehosted,
             delivered=dict(tally.delivered),
             repeats=dict(tally.repeats),
+            given_back=dict(tally.given_back),
+            copies=dict(tally.copies),
         )
     for client in sorted(iteration.clients):
         yield iteration.openings[client]

@@ -25,6 +25,7 @@ from zmqdata.core.dispatcher.state.tasks import (
     Tally,
     Task,
 )
+from zmqdata.core.job_rules import outlives_host
 from zmqdata.core.ledger import Ledger, SpentSplits, SplitCursor
 from zmqdata.core.lineage import keep_needed
 from zmqdata.core.ranges import RangeSet
@@ -245,6 +246,8 @@ class DispatcherState:
         task.attempt, task.worker = update.attempt, update.worker
         iteration = self.iterations[task.iteration]
         iteration.hosts.place(task.task, update.worker)
+        if update.worker in self.workers and not outlives_host(iteration.job):
+            iteration.tally.begin_copy(self.workers[update.worker].address)
         if not update.worker:
             task.held = {}
             iteration.tally.lose_host(task.task)
@@ -352,8 +355,10 @@ class DispatcherState:
         )
         self._let_go(task)
 
-    def _count_repeats(self, update: u.CountRepeatsUpdate) -> None:
-        self.iterations[update.iteration].tally.repeats[update.client] = update.count
+    def _count_client(self, update: u.CountClientUpdate) -> None:
+        tally = self.iterations[update.iteration].tally
+        tally.repeats[update.client] = update.repeats
+        tally.given_back[update.client] = update.given_back
 
     def _restore_tally(self, update: u.RestoreTallyUpdate) -> None:
         self.iterations[update.iteration].tally = Tally(
@@ -361,6 +366,8 @@ class DispatcherState:
             rehosted=update.rehosted,
             delivered=dict(update.delivered),
             repeats=dict(update.repeats),
+            given_back=dict(update.given_back),
+            copies=dict(update.copies),
         )
 
     def _create_view(self, update: u.CreateViewUpdate) -> None:
@@ -492,7 +499,7 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.EndTaskUpdate: DispatcherState._end_task,
     u.RemoveTaskUpdate: DispatcherState._remove_task,
     u.DeliverUpdate: DispatcherState._deliver,
-    u.CountRepeatsUpdate: DispatcherState._count_repeats,
+    u.CountClientUpdate: DispatcherState._count_client,
     u.RestoreTallyUpdate: DispatcherState._restore_tally,
     u.CreateViewUpdate: DispatcherState._create_view,
     u.ExtendHorizonUpdate: DispatcherState._extend_horizon,

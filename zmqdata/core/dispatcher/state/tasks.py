@@ -60,6 +60,10 @@ class Tally:
     """Elements by the client that reported them first."""
     repeats: dict[str, int] = field(default_factory=dict)
     """Repeated elements that a client received and dropped, by client."""
+    given_back: dict[str, int] = field(default_factory=dict)
+    """Elements that a client gave back for others, by client."""
+    copies: dict[str, int] = field(default_factory=dict)
+    """Copies of the input that were begun, by the address of their worker."""
 
     def hand_out(self, task: int, splits: int) -> None:
         """Count splits that a task was given; a negative number counts returned
@@ -70,6 +74,10 @@ class Tally:
     def lose_host(self, task: int) -> None:
         """Count the splits of a task that continues on another worker."""
         self.rehosted += self.splits.get(task, 0)
+
+    def begin_copy(self, address: str) -> None:
+        """Count a copy of the input that the worker at an address begins."""
+        self.copies[address] = self.copies.get(address, 0) + 1
 
     def deliver(self, client: str, elements: int) -> None:
         """Count elements that a client was the first to report."""
