@@ -279,8 +279,8 @@ def test_what_a_loop_takes_early_counts_when_it_comes_back() -> None:
 
 
 def test_pieces_last_a_few_milliseconds() -> None:
-    """The client delivers a block in pieces of some milliseconds of work. While the pace
-    is unknown, pieces begin with one element and grow.
+    """The client delivers a block in pieces of some milliseconds of work. While the
+    pace is unknown, pieces begin with one element and grow.
     """
     pace = LoopPace()
     pieces = [pace.piece for _ in range(4 * ALIKE)]
