@@ -27,8 +27,8 @@ PIECE = 0.004
 """Seconds for which a training loop should have work in a piece of a block. What it has
 not begun can be given back.
 """
-NEWEST = 0.3
-"""Share of the newest measurement in the mean of a pace."""
+HALVED = 0.05
+"""Seconds of work after which what was measured before counts half."""
 ALIKE = 8
 """Number of pieces of a length while the pace is unknown. Each piece is then small
 compared with those before it, so that a slow loop holds little that it has begun.
@@ -45,15 +45,15 @@ class LoopPace:
     """Measures how long a training loop takes for an element, without its waits.
 
     Attributes:
-        seconds: seconds for an element, a mean in which the last ones count most; 0 if
-            unknown.
+        seconds: mean of the seconds for an element, in which the last ones count most;
+            0 if unknown.
         at_work: True if the loop has taken elements and not yet come back for more.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.at_work = False
-        self._since = 0.0
+        self._since = self._work = self._count = 0.0
         self._taken = 0
         self._pieces = 0
 
@@ -70,8 +70,11 @@ class LoopPace:
         """Record that the loop has finished what it took."""
         self.at_work = False
         if self._taken:
-            seconds = (now - self._since) / self._taken
-            self.seconds += (NEWEST if self.seconds else 1.0) * (seconds - self.seconds)
+            seconds = now - self._since
+            kept = 0.5 ** (seconds / HALVED)
+            self._work = self._work * kept + seconds
+            self._count = self._count * kept + self._taken
+            self.seconds = self._work / self._count
         self._since, self._taken = now, 0
 
     def present(self, now: float, busy: bool) -> float:
