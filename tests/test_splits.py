@@ -31,3 +31,21 @@ def test_turns_differ() -> None:
     """No two pairs of iteration and repetition have the same turn."""
     pairs = [(iteration, repetition) for iteration in range(9) for repetition in (0, 1, 2**32 - 1)]
     assert len({turn_of(*pair) for pair in pairs}) == len(pairs)
+
+
+def test_names_are_drawn_as_a_shuffle_draws() -> None:
+    """A buffer that holds all names permutes them, and a smaller one moves none further
+    to the front than its size. Each repetition has its own order if the shuffle says
+    so.
+    """
+    names = [f"{number:03}" for number in range(100)]
+    all_of_them = FileSplits(("*",), shuffle=False, seed=None, drawn_from=100)
+    drawn = all_of_them.ordered(names, 1, 0)
+    assert list(drawn) != sorted(drawn) == names
+    assert drawn == all_of_them.ordered(names[::-1], 1, 0)
+    assert drawn != all_of_them.ordered(names, 1, 1)
+    assert drawn != all_of_them.ordered(names, 2, 0)
+    few = FileSplits(("*",), shuffle=False, seed=None, drawn_from=5, draw_seed=7, redraws=False)
+    drawn = few.ordered(names, 1, 0)
+    assert all(int(name) < place + 5 for place, name in enumerate(drawn))
+    assert drawn == few.ordered(names, 2, 1)

@@ -10,10 +10,13 @@ Leasing belongs to ``core.ledger``, and reading sources belongs to ``iterators``
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from msgspec import Struct
+
+MOST_SPLITS = 1 << 53
+"""Maximum number of splits of a source; stands for any number."""
 
 
 class Split(Struct, frozen=True, array_like=True):
@@ -79,10 +82,16 @@ class FileSplits(Struct, frozen=True, tag="files"):
     """True if each repetition has its own order."""
     seed: int | None
     """The user's seed, or None."""
+    drawn_from: int = 0
+    """Size of the buffer of a shuffle that reads the names; 0 if none does."""
+    draw_seed: int | None = None
+    """The user's seed of that shuffle, or None."""
+    redraws: bool = True
+    """True if that shuffle has another order in each repetition."""
 
     def ordered(self, names: Iterable[str], seed: int, turn: int) -> tuple[str, ...]:
         """Return the names in the order of a turn: sorted by name or, with ``shuffle``,
-        permuted.
+        permuted, and then drawn from the buffer of a shuffle that reads them.
 
         The permutation follows from the user's seed, or else from ``seed``, and from
         the ``turn`` as returned by ``turn_of``. Dispatchers and local iterators both
@@ -96,7 +105,22 @@ class FileSplits(Struct, frozen=True, tag="files"):
         if self.shuffle:
             base = seed if self.seed is None else self.seed
             random.Random(base * 1_000_003 + turn).shuffle(found)  # noqa: S311 - an order, not a secret
+        if self.drawn_from:
+            base = seed if self.draw_seed is None else self.draw_seed
+            own = base * 1_000_003 + (turn if self.redraws else 0)
+            return tuple(_drawn(found, self.drawn_from, random.Random(f"draws {own}")))  # noqa: S311 - an order, not a secret
         return tuple(found)
+
+
+def _drawn(names: list[str], size: int, draw: random.Random) -> Iterator[str]:
+    """Yield names as they are drawn from a buffer of this size."""
+    buffer, rest = names[:size], names[size:]
+    for name in rest:
+        at = draw.randrange(size)
+        yield buffer[at]
+        buffer[at] = name
+    draw.shuffle(buffer)
+    yield from buffer
 
 
 def turn_of(iteration: int, repetition: int) -> int:

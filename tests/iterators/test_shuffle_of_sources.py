@@ -51,6 +51,14 @@ def test_tasks_read_parts_of_one_permutation(source: str, size: int | None) -> N
     assert parts[1] != everything[100:250]
 
 
+def test_names_of_files_come_as_the_dispatcher_orders_them() -> None:
+    """A task yields the names that it is assigned one by one, without a buffer."""
+    files = nodes.ListFiles(patterns=("/a/*",), shuffle=False)
+    iterator = make_iterator(shuffled(files, 2), provided([[(0, 3)]])())
+    assert not isinstance(iterator, ShuffleIterator)
+    assert isinstance(make_iterator(shuffled(files, 2), Context()), ShuffleIterator)
+
+
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_step_can_be_restored(source: str) -> None:
     """A state is a place in the order, whatever the pieces in which the splits come."""

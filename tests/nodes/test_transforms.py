@@ -14,7 +14,8 @@ from zmqdata import nodes
 from zmqdata.elements.specs import INFINITE_CARDINALITY as INFINITE
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.nodes import Node
+from zmqdata.nodes import Node, split_sources
+from zmqdata.splits import MOST_SPLITS, FileSplits
 
 
 @pytest.mark.parametrize(
@@ -109,3 +110,20 @@ def test_specs_follow_from_the_input(node: Node, spec: Any) -> None:
     None if a function decides.
     """
     assert node.spec(infer) == spec
+
+
+def test_a_shuffle_orders_the_names_of_files_below_it() -> None:
+    """The splits of listed files come in the order of a shuffle directly above them,
+    and of no other.
+    """
+    files = nodes.ListFiles(patterns=("/a/*",), shuffle=False)
+    shuffle = nodes.Shuffle(inputs=(files,), buffer_size=9, seed=5, reshuffle_each_iteration=False)
+    drawn = FileSplits(("/a/*",), False, None, drawn_from=9, draw_seed=5, redraws=False)
+    assert split_sources(shuffle) == [drawn]
+    assert split_sources(nodes.Take(inputs=(shuffle,), count=3)) == [drawn]
+    higher = nodes.Shuffle(inputs=(nodes.Take(inputs=(files,), count=3),), buffer_size=9)
+    assert split_sources(higher) == [FileSplits(("/a/*",), False, None)]
+    whole = nodes.Shuffle(inputs=(files,), buffer_size=None)
+    assert split_sources(whole)[0].drawn_from == MOST_SPLITS  # type: ignore[union-attr]
+    both = nodes.Zip(inputs=(files, shuffle), template=(0, 1))
+    assert split_sources(both) == [FileSplits(("/a/*",), False, None), drawn]

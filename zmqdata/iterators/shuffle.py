@@ -50,10 +50,13 @@ def _shuffled(node: nodes.Shuffle, context: Context) -> ElementIterator:
 def _is_global(node: nodes.Shuffle, context: Context) -> bool:
     """Return True if a shuffle permutes a whole source that several tasks share."""
     source, size = node.input, node.buffer_size
-    return (
-        context.providers is not None
-        and isinstance(source, _SOURCES)
-        and (size is None or size >= source.cardinality)
+    if context.providers is None:
+        return False
+    # The dispatcher, which lists the files, hands out their names as the shuffle draws
+    # them, whatever the size of its buffer.
+    is_listing = isinstance(source, nodes.ListFiles)
+    return is_listing or (
+        isinstance(source, _SOURCES) and (size is None or size >= source.cardinality)
     )
 
 
@@ -61,6 +64,8 @@ def _permuting(node: nodes.Shuffle, context: Context) -> Context:
     """Return the context in which the source below a global shuffle yields its elements
     in the order of the shuffle.
     """
+    if isinstance(node.input, nodes.ListFiles):
+        return context.into(node)
     count = node.input.cardinality
 
     def order_of(repetition: int) -> Permutation:

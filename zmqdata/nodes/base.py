@@ -124,6 +124,12 @@ class Node:
             "each worker reads all of it"
         )
 
+    def ordered_splits(self, source: SplitSource) -> SplitSource:
+        """Return the splits of a source that is its direct input, in the order in which
+        it reads them.
+        """
+        return source
+
     def spec(self, infer: Infer) -> Any:
         """Return the spec of its elements, or None if only running an element can
         tell.
@@ -145,7 +151,15 @@ def split_sources(node: Node) -> list[SplitSource]:
     >>> split_sources(Zip(inputs=ranges, template=(0, 1)))
     [IndexSplits(count=3), IndexSplits(count=5)]
     """
-    return [source.split_source for source in source_nodes(node)]
+    found, pending = [], [(node, node)]
+    while pending:
+        current, reader = pending.pop()
+        if current.is_source or not current.inputs:
+            source = current.split_source
+            found.append(source if reader is current else reader.ordered_splits(source))
+        else:
+            pending.extend((one, current) for one in reversed(current.inputs))
+    return found
 
 
 def every_node(node: Node) -> list[Node]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from zmqdata.elements.specs import (
     INFINITE_CARDINALITY,
@@ -15,6 +16,7 @@ from zmqdata.elements.specs import (
     with_leading_axis,
 )
 from zmqdata.nodes.base import NOTHING_AGAIN, Infer, Node, function_name
+from zmqdata.splits import MOST_SPLITS, FileSplits, SplitSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +170,16 @@ class Shuffle(Unary):
     @property
     def argument(self) -> str:
         return "all" if self.buffer_size is None else str(self.buffer_size)
+
+    def ordered_splits(self, source: SplitSource) -> SplitSource:
+        if not isinstance(source, FileSplits):
+            return source
+        return replace(
+            source,
+            drawn_from=self.buffer_size or MOST_SPLITS,
+            draw_seed=self.seed,
+            redraws=self.reshuffle_each_iteration,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

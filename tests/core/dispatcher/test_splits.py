@@ -288,16 +288,16 @@ def test_everything_started_means_the_end() -> None:
     assert pair.given() == [(C, (Split(0, 21, 21),))]
 
 
-def test_a_holder_that_has_come_to_its_end_is_not_waited_for() -> None:
-    """A holder that has its end mark answers about the ledger before it, and the
-    waiting tasks then get their end.
+def test_a_holder_that_waits_itself_is_not_waited_for() -> None:
+    """A holder that has used up its splits needs no question, and all get their end at
+    once.
     """
     pair = Pair()
     pair.want(B)
     pair.want(A)
-    assert pair.given() == [(A, (Split(0, 21, 21),))]
+    assert sorted(pair.given()) == [(A, (Split(0, 21, 21),)), (B, (Split(0, 21, 21),))]
     pair.keep(1, 21, cut=0)
-    assert pair.given() == [(B, (Split(0, 21, 21),))]
+    assert pair.given() == []
 
 
 def test_a_holder_that_has_more_by_now_is_waited_for() -> None:
@@ -464,6 +464,21 @@ def test_a_buffer_takes_no_more_than_its_share() -> None:
             pair.now += PATIENCE
         pair.want(A, produced=int(produces))
         assert taken(pair, A) > 50
+
+
+def test_a_full_share_waits_only_while_splits_are_left() -> None:
+    """A task that has its share and wants more learns that none are left as soon as the
+    last one is handed out.
+    """
+    pair = Pair(count=4, leased=False)
+    for _ in range(3):
+        pair.want(A)
+    assert taken(pair, A) == 2
+    for _ in range(3):
+        pair.want(B)
+    assert taken(pair, A) == taken(pair, B) == 2
+    assert pair.ledger(A)[-1].is_end
+    assert pair.ledger(B)[-1].is_end
 
 
 def test_a_buffer_takes_its_share_of_each_repetition() -> None:

@@ -72,6 +72,7 @@ class SplitAssigner:
         self.filling = Filling()
         self._ticked = 0.0
         self._listing: dict[Place, list[tuple[e.Peer, m.RequestSplits]]] = {}
+        self._full: dict[Place, dict[int, tuple[e.Peer, m.RequestSplits]]] = {}
 
     def request(self, peer: e.Peer, ask: m.RequestSplits, now: float) -> None:
         """Answer a request with the splits that follow those which the worker has."""
@@ -129,6 +130,8 @@ class SplitAssigner:
         if iteration.job.num_tasks is None and not cursor.peek(ask.repetition, 1).is_end:
             most = self.filling.most(ask, cursor.count(ask.repetition), iteration.running, now)
             if not most:
+                place = (iteration.iteration, ask.source, ask.repetition)
+                self._full.setdefault(place, {})[ask.task] = (peer, ask)
                 return False
             size = min(size, most)
         split = cursor.peek(ask.repetition, size)
@@ -137,7 +140,16 @@ class SplitAssigner:
         self.out.commit(u.AssignSplitsUpdate(task.task, ask.source, split))
         self.taking_back.assigned(task, ask.source, now)
         self.hosting.close_if_ended(iteration)
+        if cursor.peek(ask.repetition, 1).is_end:
+            self._end_filling((iteration.iteration, ask.source, ask.repetition), now)
         return True
+
+    def _end_filling(self, place: Place, now: float) -> None:
+        """Answer the tasks that had their share of a repetition and wait for more, as
+        no split is left. They would ask again only a second later.
+        """
+        for peer, ask in self._full.pop(place, {}).values():
+            self.request(peer, ask, now)
 
     def _list_files(self, peer: e.Peer, ask: m.RequestSplits, iteration: Iteration) -> None:
         key = (iteration.iteration, ask.source, ask.repetition)
@@ -191,6 +203,10 @@ class SplitAssigner:
         if now - self._ticked >= FORGETS_EVERY:
             self._ticked = now
             self.filling.forget(self.out.state.tasks)
+            iterations = self.out.state.iterations
+            self._full = {
+                place: asks for place, asks in self._full.items() if place[0] in iterations
+            }
 
 
 @dataclass
@@ -341,7 +357,10 @@ class TakingBack:
         place = (self.out.state.tasks[ask.task].iteration, ask.source, ask.repetition)
         known = self.waiting.get(place, {}).get(ask.task)
         since = now if known is None else known.since
-        if now - since >= PATIENCE or not self._ask_holders(place, ask.task, now):
+        if self._holders_of(place).pop(ask.task, None) is not None:
+            # The task has started all its splits, so others need not wait for them.
+            self._pass_on(place, now)
+        if now - since >= PATIENCE or not self._ask_holders(place, now):
             self._forget(place, ask.task)
             return False
         self.waiting.setdefault(place, {})[ask.task] = WaitingAsk(peer, ask, since)
@@ -359,14 +378,13 @@ class TakingBack:
         if alike.pop(task, None) is not None and not alike:
             del self.waiting[place]
 
-    def _ask_holders(self, place: Place, waiting: int, now: float) -> bool:
+    def _ask_holders(self, place: Place, now: float) -> bool:
         """Ask the tasks that may have unstarted splits, except tasks asked just now.
         Return False if no such task exists.
         """
         if self.out.state.iterations[place[0]].job.num_tasks is not None:
             return False  # no task may get the splits of another
         holders = self._holders_of(place)
-        holders.pop(waiting, None)  # the task has started all its splits
         while holders:
             number, asked = next(iter(holders.items()))
             if not self._may_return(number, place):
