@@ -243,6 +243,10 @@ class EndOfTask(Message, frozen=True):
     """Number of elements that failed and that the pipeline skipped; the client tells
     its user.
     """
+    held: bool = False
+    """True if the client may still get elements that others give back. The task has not
+    ended for it, and the client tells this worker at once when its loop waits.
+    """
 
 
 class TakeBackElements(Message, frozen=True):

@@ -333,12 +333,13 @@ def test_nothing_is_given_back_that_has_to_come_in_order() -> None:
 
 
 def test_all_workers_learn_that_the_loop_waits() -> None:
-    """A client that shares tells every worker as soon as its loop has nothing left, and
-    not while the loop is at work.
+    """A client tells each worker that may get elements back as soon as its loop has
+    nothing left, once, and not while the loop is at work.
     """
     client = Client(1)
-    client.places(m.TaskPlace(1, 1, "w", "w"), m.TaskPlace(2, 1, "x", "x"))
-    client.reading.share(True)
+    client.places(*(m.TaskPlace(task, 1, name, name) for task, name in enumerate("wxy", 1)))
+    for task in (1, 2):
+        client.reading.is_ending(client.reading.tasks[task])
     client.arrives(1, 0, 1)
     client.reading.hand_out(e.TakenElements(1, 1, 0, 1, 10))
     client.reading.loop_seen(at_work=True)
@@ -347,7 +348,11 @@ def test_all_workers_learn_that_the_loop_waits() -> None:
     client.reading.loop_seen(at_work=False)
     assert set(client.reading.say_that_it_waits({})) == {"w", "x"}
     assert client.reading.loop()[1] is True
-    assert client.reading.say_that_it_waits({}) == {}, "just said"
+    client.reading.now += 1.0
+    assert client.reading.say_that_it_waits({}) == {}, "it has said so"
+    client.places(*(m.TaskPlace(task, 2, "z", "z") for task in (1, 2)))
+    client.reading.is_ending(client.reading.tasks[2])
+    assert set(client.reading.say_that_it_waits({})) == {"z"}
 
 
 # --- a limit of all streams together

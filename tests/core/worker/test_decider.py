@@ -1021,7 +1021,8 @@ def test_elements_go_from_a_client_that_holds_them_to_one_that_waits() -> None:
     hand out earlier, and sends them to that one.
     """
     host = shared(waits=True)
-    [ask] = host.messages()
+    ask, *ends = host.messages()
+    assert [(end.link, end.header.held) for end in ends] == [("k-1", True), ("l-1", True)]
     assert (ask.link, ask.header) == ("k-1", m.TakeBackElements(ask.header.number, 1, 1, 1, 1))
     host.loop("k", elements=9, recall=1, kept=1)
     [block] = [one for one in host.messages() if one.link == "l-1"]
@@ -1034,11 +1035,13 @@ def test_a_client_is_told_the_end_when_it_waits_in_vain() -> None:
     is asked.
     """
     host = shared()
-    assert [one.link for one in host.messages()] == ["k-1"], "nobody has anything for it"
+    told = {one.link: one.header.held for one in host.messages()}
+    assert told == {"k-1": False, "l-1": True}, "no client has elements for the first"
     host.loop("l", elements=8, waits=True)
-    [ask] = host.messages()
+    ask, end = host.messages()
     assert isinstance(ask.header, m.TakeBackElements)
+    assert (end.link, end.header.held) == ("k-1", True), "it may get some of them again"
     host.wait(0.9)
     assert [one for one in host.messages() if one.link == "l-1"] == []
     host.wait(0.2)
-    assert [one.link for one in host.messages()] == ["l-1"]
+    assert [(one.link, one.header.held) for one in host.messages()] == [("l-1", False)]

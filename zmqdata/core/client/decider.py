@@ -462,6 +462,10 @@ class ClientCore:
         task = self.reading.current(header)
         if task is None:
             return
+        if isinstance(header, m.EndOfTask) and header.held:
+            self.reading.is_ending(task)
+            self._grant(self.reading.say_that_it_waits({}))
+            return
         if isinstance(header, m.EndOfTask):
             self.reading.end(task, header.total)
             self._grant(self.reading.spread())

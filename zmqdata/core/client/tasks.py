@@ -36,9 +36,7 @@ compared with those before it, so that a slow loop holds little that it has begu
 LEAST_KNOWN = 0.02
 """Seconds after which a loop that has not finished its first element counts as slow."""
 SAY_AGAIN = 0.002
-"""Least seconds between two occasions on which all workers are told that the loop
-waits.
-"""
+"""Least seconds between two occasions on which workers are told that the loop waits."""
 
 
 class LoopPace:
@@ -174,7 +172,8 @@ class Reading:
         self.now = 0.0
         self.pace = LoopPace()
         self._turns = 0
-        self._said = -1.0
+        self._ending: set[int] = set()  # tasks of which others may give elements back
+        self._has_said, self._said = False, -1.0
         self.report = 0
         self.repeats = self.given_back = 0
         self.unended: set[int] = set()
@@ -251,6 +250,7 @@ class Reading:
             task.window = task.window.renewed()
             task.first = self._first_lacking(task)
             task.ended = False
+            self._ending.discard(place.task)
             if task.listed:
                 self.unended.add(place.task)
         if place.address != task.place.address:
@@ -283,6 +283,13 @@ class Reading:
             if task is not None and task.listed and task.place.attempt == header.attempt
             else None
         )
+
+    def is_ending(self, task: ReadTask) -> None:
+        """Record that nothing is left of a task but what other clients may give back,
+        so that its worker has to know when the loop waits.
+        """
+        self._ending.add(task.place.task)
+        self._has_said = False
 
     def end(self, task: ReadTask, total: int) -> None:
         """Record that every element of a task, ``total`` in number, has been sent to
@@ -341,6 +348,7 @@ class Reading:
         """Queue elements, in pieces if those that were not begun can be given back."""
         if not self.waiting:
             self.pace.begin(self.now)
+        self._has_said = False
         self.waiting += stop - skip
         while skip < stop:
             end = min(stop, skip + self.pace.piece) if self._gives_back else stop
@@ -450,7 +458,8 @@ class Reading:
     @property
     def is_to_say(self) -> bool:
         """True if workers should be told that the training loop has nothing left."""
-        return self.shared and self.is_waiting and self.now >= self._said + SAY_AGAIN
+        is_time = not self._has_said and self.now >= self._said + SAY_AGAIN
+        return bool(self._ending) and is_time and self.is_waiting
 
     @property
     def is_waiting(self) -> bool:
@@ -458,13 +467,14 @@ class Reading:
         return not self.waiting and not self.pace.at_work
 
     def say_that_it_waits(self, grants: Grants) -> Grants:
-        """Let all workers know that the loop has nothing left: those whose tasks have
-        ended can ask other clients to give elements back.
+        """Add grants for the workers that can ask other clients to give elements back,
+        if the loop has nothing left.
         """
         if not self.is_to_say:
             return grants
-        self._said = self.now
-        return {address: list(self.grants(address)) for address in self.addresses}
+        self._has_said, self._said = True, self.now
+        ending = {self.tasks[number].place.address for number in self._ending}
+        return grants | {address: list(self.grants(address)) for address in ending - {""}}
 
     def _may_widen(self, task: ReadTask) -> bool:
         """Return True if a larger window could end the wait of the training loop.

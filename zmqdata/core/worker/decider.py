@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from zmqdata import messages as m
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker import events as e
@@ -438,9 +440,15 @@ class WorkerCore:
         for stream, ask in task.ask_back(self._is_usable, self._now):
             self.links.push(stream.client, ask, ())
         for stream in streams:
-            if not stream.told_end and task.may_end(stream, self._is_usable, self._now):
+            if stream.told_end:
+                continue
+            end = m.EndOfTask(0, *task.key, task.total, task.left_out)
+            if task.may_end(stream, self._is_usable, self._now):
                 stream.told_end = True
-                self._push(task, stream, m.EndOfTask(0, *task.key, task.total, task.left_out), ())
+                self._push(task, stream, end, ())
+            elif not stream.told_held:
+                stream.told_held = True
+                self._push(task, stream, structs.replace(end, held=True), ())
 
     def _push(
         self, task: HostedTask, stream: Stream, header: m.Block | m.EndOfTask, frames: Any

@@ -156,6 +156,8 @@ class Stream:
     """Number of bytes up to which the worker may send."""
     told_end: bool = False
     """True if the client was told the end of the task."""
+    told_held: bool = False
+    """True if the client was told that nothing is left but what others give back."""
     open: bool = True
     """True if the client reads the stream."""
     has_gap: bool = False
