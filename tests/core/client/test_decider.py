@@ -10,6 +10,7 @@ from msgspec import structs
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import LINK_PATIENCE, SETTLE, ClientCore, ClientProfile
+from zmqdata.core.client.leaving import COPIES_PATIENCE
 from zmqdata.core.credit import FIRST_ELEMENTS, FIRST_SHARED
 from zmqdata.testing import Transcript
 
@@ -1195,3 +1196,21 @@ def test_a_reader_of_copies_waits_until_no_copy_is_begun() -> None:
     assert not reader.core.finished
     reader.list(2, closed=True)
     assert reader.core.finished
+
+
+def test_a_reader_of_copies_does_not_wait_for_a_dead_dispatcher() -> None:
+    """A client that has read a copy to its end ends after some seconds without an
+    answer, as nothing of it is missing.
+    """
+    reader = Reader(opened=False, job=structs.replace(JOB, processing_mode="OFF"))
+    reader.feed(e.Tick())
+    opened = m.IterationOpened("me", 7, m.TaskList(1, (place(),), False), lease=m.Lease(60.0))
+    reader.hear(D, opened)
+    reader.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
+    reader.end(0)
+    reader.wait(COPIES_PATIENCE - 0.5)
+    assert not reader.core.finished
+    reader.commands.clear()
+    reader.wait(1.0)
+    assert reader.core.finished
+    assert not [one for one in reader.all_of(e.LogLine) if one.level == "warning"]

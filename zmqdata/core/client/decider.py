@@ -543,7 +543,7 @@ class ClientCore:
         # which.
         is_alone = self.is_numbered or self.profile.job.anonymous or self.lease.is_free
         is_owed = (self.task_list.tasks and not is_alone) or not self.task_list.closed
-        if not is_owed or self.ending.has_come(now, self.lease):
+        if not is_owed or self.ending.has_come(now, self.lease, self._is_copied):
             self.notices.tell_left_out()
             self._has_ended = True
             self._finish("", "", now)

@@ -21,6 +21,10 @@ from zmqdata.messages import MayEnd
 
 REPEAT = 0.5
 """Seconds between two repetitions of the goodbye."""
+COPIES_PATIENCE = 3.0
+"""Seconds without an answer after which a client ends that has read copies of the
+input.
+"""
 PATIENCE = 2.0
 """Seconds after which a goodbye without an unreported element is given up."""
 LAST_REPORT = 300.0
@@ -163,16 +167,23 @@ class ReadingEnd:
         """Discount time in which no peer could have answered."""
         self._since += seconds
 
-    def has_come(self, now: float, lease: ClientLease) -> bool:
+    def has_come(self, now: float, lease: ClientLease, of_copies: bool = False) -> bool:
         """True if a client that is done may end: with the dispatcher's permission, or
         without any answer for too long.
+
+        Args:
+            now: present time.
+            lease: lease of the client.
+            of_copies: True if it has read copies of the input to their ends. A
+                dispatcher that does not answer begins no other copy.
         """
         if not self.has_begun:
             self.has_begun, self._since = True, now
             self._beat = self._speak(now)
         silence = now - max(self._since, self._notices.heard)
-        if not self._is_granted and silence < min(lease.patience, self._notices.patience):
+        patience = COPIES_PATIENCE if of_copies else lease.patience
+        if not self._is_granted and silence < min(patience, self._notices.patience):
             return False
-        if not self._is_granted and not lease.alone:
+        if not self._is_granted and not lease.alone and not of_copies:
             self._notices.ended_alone(silence, self._reading.count_unreported())
         return True
