@@ -188,7 +188,8 @@ class SimulatedClient(SimulatedNode):
         outcome: None while it reads, then ``"end"`` or the name of the error.
         closed: True once its goodbye is over.
         isolated: time since which it can reach no node, or None.
-        is_steady: True if it takes equally long for each element.
+        is_steady: True if it takes equally long for each element, and takes no
+            checkpoints.
     """
 
     core: ClientCore
@@ -380,7 +381,7 @@ class SimulatedClient(SimulatedNode):
         self._at_work = not self.queue
         self.feed(client_events.PartsHandedOut((part,), self._at_work))
         self.had.add(header.task, header.first + first, taking.names[first:stop])
-        if self._moments.random() < CHECKPOINTS:
+        if self._moments.random() < CHECKPOINTS and not self.is_steady:
             self.check_standing()
 
     def check_standing(self) -> None:
