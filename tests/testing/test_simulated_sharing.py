@@ -70,3 +70,20 @@ def test_a_single_client_is_never_asked() -> None:
     client = world.add_client()
     world.run_until(lambda: client.outcome is not None)
     assert (client.outcome, asked) == ("end", [])
+
+
+def test_readers_of_slow_workers_get_equal_parts() -> None:
+    """Readers that are all faster than the workers get equally much."""
+    world = World(1, "DYNAMIC", SimulatedPipeline(splits=200, most=1))
+    for _ in range(2):
+        world.add_worker()
+    readers = [world.add_client() for _ in range(3)]
+    for reader in readers:
+        reader.pace, reader.gulp = 0.0005, 1
+    world.run_until(lambda: all(worker.runners for worker in world.workers))
+    for worker in world.workers:
+        for runner in worker.runners.values():
+            runner.pace = 0.1
+    world.run_until(lambda: world.all_done)
+    parts = [reader.taken for reader in readers]
+    assert min(parts) > 0.6 * sum(parts) / 3, parts

@@ -241,10 +241,9 @@ class DeliveryQueue:
         """
         if delivery.before is None:
             delivery.before = place
-        if delivery.claim(READER):
-            return True
-        self.remove(delivery)
-        return False
+        # The thread that has dropped it removes it, too. If both did, one of them could
+        # remove the item after it.
+        return delivery.claim(READER)
 
     def wait(self, seconds: float) -> None:
         """Wait until an item may be handed out, ``wake`` is called, or the time is up.

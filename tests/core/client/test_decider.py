@@ -304,8 +304,6 @@ def test_what_comes_after_the_end_is_handed_out() -> None:
     reader.block(2, 3)
     reader.hear(D, m.MayEnd("me", beat))
     assert not reader.core.finished
-    reader.wait(1.0)
-    assert not reader.sent(m.ClientHeartbeat).done
     reader.take(2, 5)
     reader.end(5)
     assert reader.sent(m.ClientHeartbeat).done
@@ -1214,3 +1212,25 @@ def test_a_reader_of_copies_does_not_wait_for_a_dead_dispatcher() -> None:
     reader.wait(1.0)
     assert reader.core.finished
     assert not [one for one in reader.all_of(e.LogLine) if one.level == "warning"]
+
+
+def test_a_client_that_reads_on_after_all_says_so_at_once() -> None:
+    """A client that was done and gets elements tells the dispatcher, because others
+    that are done wait for a reader that stays.
+    """
+    reader = at_the_end()
+    assert reader.sent(m.ClientHeartbeat).done
+    reader.commands.clear()
+    reader.block(2, 3)
+    assert not reader.sent(m.ClientHeartbeat).done
+
+
+def test_the_grant_of_an_ended_task_goes_to_another_at_once() -> None:
+    """A client with a limit grants another worker an element as soon as the task of the
+    first has ended.
+    """
+    reader = Reader(place(), place(2, worker="x"), max_outstanding=1)
+    reader.hear("x", m.LinkOpened("me-2", "tcp://y", "secret"))
+    reader.commands.clear()
+    reader.end(0)
+    assert [(one.task, one.elements) for one in reader.streams()] == [(2, 1)]

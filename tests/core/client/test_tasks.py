@@ -6,8 +6,8 @@ from typing import Any
 
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
-from zmqdata.core.client.tasks import ALIKE, LoopPace, Reading
-from zmqdata.core.credit import FIRST_BYTES, FIRST_ELEMENTS
+from zmqdata.core.client.tasks import ALIKE, KNOWN, LoopPace, Reading
+from zmqdata.core.credit import FIRST_BYTES, FIRST_ELEMENTS, FIRST_SHARED
 from zmqdata.core.ranges import RangeSet
 
 
@@ -286,6 +286,9 @@ def test_pieces_last_a_few_milliseconds() -> None:
     pieces = [pace.piece for _ in range(4 * ALIKE)]
     assert pieces == [1] * (2 * ALIKE) + [2] * ALIKE + [4] * ALIKE
     pace.took(1000)
+    pace.came_back(KNOWN / 2)
+    assert pace.piece == 8, "too little to know it"
+    pace.took(1000)
     pace.came_back(1.0)
     assert pace.piece == 4
     pace.seconds = 1.0
@@ -381,3 +384,23 @@ def test_what_an_ended_task_was_granted_goes_to_others() -> None:
     client.reading.end(client.reading.tasks[1], 0)
     [grant] = client.reading.spread()["x"]
     assert (grant.task, grant.elements) == (2, 1)
+
+
+def test_a_client_that_is_asked_may_get_some_of_it_again() -> None:
+    """A task of which elements are given back has not ended for the client that gives
+    them.
+    """
+    client = Client(1)
+    client.arrives(1, 0, 4)
+    client.reading.end(client.reading.tasks[1], 4)
+    client.reading.asked_back(client.reading.tasks[1], m.TakeBackElements(2, 1, 1, 1, keep=2))
+    assert (client.reading.tasks[1].ended, client.reading.unended) == (False, {1})
+
+
+def test_windows_shrink_when_others_come() -> None:
+    """A window that has grown while the client read alone begins small again."""
+    client = Client(1)
+    window = client.reading.tasks[1].window
+    window.widen(1)
+    client.reading.share(True)
+    assert window.elements == FIRST_SHARED

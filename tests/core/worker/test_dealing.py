@@ -30,13 +30,13 @@ def dealt(dealing: FirstCome) -> list[tuple[str, int]]:
 
 
 def test_blocks_go_to_whoever_has_least_in_flight() -> None:
-    """Two clients with equal credit get blocks in turn, and each block goes to a single
-    client.
+    """Two clients with equal credit get elements in turn, and each element goes to a
+    single client.
     """
     dealing = FirstCome()
     opened(dealing, "a"), opened(dealing, "b")
     for first in (0, 2, 4, 6):
-        dealing.add(portion(first))
+        dealing.add(portion(first, count=1))
     assert dealing.ahead == 40
     assert dealt(dealing) == [("a", 0), ("b", 2), ("a", 4), ("b", 6)]
     assert (dealing.ahead, dealt(dealing)) == (0, [])
@@ -259,3 +259,20 @@ def test_shares_make_all_end_together(count: int) -> None:
     end = {name: (share[name] + (name in busy)) * pace[name] for name in pace if share[name]}
     best = min((share[name] + (name in busy) + 1) * pace[name] for name in pace)
     assert all(seconds <= best + 1e-9 for seconds in end.values())
+
+
+def test_clients_that_all_wait_get_elements_in_turn() -> None:
+    """A worker that is slower than all loops gives its elements to one after the
+    other.
+    """
+    dealing = FirstCome()
+    for client in "abc":
+        reading(dealing, client, 0.001, waits=True)
+    got = ""
+    for first in range(9):
+        dealing.add(portion(first, count=1))
+        [(client, _)] = dealt(dealing)
+        got += client
+        stream = dealing.streams[client]
+        stream.grant(m.StreamGrant(1, 1, 100, 1 << 20, stream.sent), 0.0)
+    assert got == "abc" * 3

@@ -29,8 +29,12 @@ not begun can be given back.
 """
 HALVED = 0.05
 """Seconds of work after which what was measured before counts half."""
+KNOWN = 0.02
+"""Seconds of work after which a pace is known. A loop may take a few elements at once
+before it begins to work.
+"""
 ALIKE = 8
-"""Number of pieces of a length while the pace is unknown. Each piece is then small
+"""Number of pieces of a length while the pace is not known. Each piece is then small
 compared with those before it, so that a slow loop holds little that it has begun.
 """
 LEAST_KNOWN = 0.02
@@ -88,13 +92,15 @@ class LoopPace:
 
     @property
     def piece(self) -> int:
-        """Number of elements in the next piece of a block. While the pace is unknown,
-        pieces become longer and longer.
+        """Number of elements in the next piece of a block. While little is known of the
+        pace, pieces become longer and longer.
         """
-        if self.seconds:
-            return max(1, int(PIECE / self.seconds))
+        measured = max(1, int(PIECE / self.seconds)) if self.seconds else 0
+        if self._work >= KNOWN:
+            return measured
         self._pieces += 1
-        return 1 << max(0, (self._pieces - 1) // ALIKE - 1)
+        cautious: int = 1 << max(0, (self._pieces - 1) // ALIKE - 1)
+        return min(cautious, measured or cautious)
 
 
 @dataclass
@@ -313,8 +319,8 @@ class Reading:
             return ""  # sent again over another link, and given back since
         task.ended = False
         self.unended.add(header.task)
-        # A block goes to a single client as a whole, so a block that arrived before,
-        # over a broken link, arrived as a whole.
+        # A view of a block goes to a single client, so one that arrived before, over a
+        # broken link, arrived as a whole.
         if not task.received.missing(first, stop):
             self.repeats += stop - first
             return ""

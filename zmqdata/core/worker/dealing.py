@@ -22,6 +22,8 @@ from zmqdata.messages import Reader, TaskDefinition
 
 FEW_VIEWS = 4
 """Number of views into which a block may always be cut."""
+SMALL = 64 << 10
+"""Bytes up to which a block is divided among all clients with nothing in flight."""
 VIEWS_BYTES = 4 << 20
 """Bytes that all views of a small block may have together."""
 
@@ -84,6 +86,7 @@ class FirstCome:
         self._is_limited = is_limited
         self.streams: dict[str, Stream] = {}
         self.pending: deque[Portion] = deque()
+        self._turn = 0
         self._pending_bytes = 0
 
     @property
@@ -107,8 +110,16 @@ class FirstCome:
             if not ready:
                 return
             pace = paces(streams)
-            stream = min(ready, key=lambda one: one.load * pace[one.client])
-            view = portion.view(stream.room if self._is_limited else max(least, stream.room))
+            # If all wait, the one that has waited longest. Otherwise the first would
+            # get everything from a worker that is slower than all loops.
+            stream = min(ready, key=lambda one: (one.load * pace[one.client], one.turn))
+            self._turn += 1
+            stream.turn = self._turn
+            room = stream.room
+            if portion.size <= SMALL:
+                idle = sum(one.idle for one in ready)
+                room = min(room, -(-portion.owed // max(1, idle)))
+            view = portion.view(room if self._is_limited else max(least, room))
             if not portion.owed:
                 self.pending.popleft()
                 self._pending_bytes -= portion.size

@@ -39,6 +39,10 @@ NAMED_AT_ONCE = 32
 """Number of clients that a heartbeat names."""
 SPOKE_LATELY = 5.0
 """Seconds for which a client counts as heard after a message."""
+LEAST_PACE = 1e-9
+"""Least seconds for an element that a client can claim. No loop is faster, and far
+smaller numbers cannot be divided by.
+"""
 ANSWER_PAUSE = 0.5
 """Seconds between two answers to grants that request nothing; less than the interval at
 which clients repeat grants. With large blocks, answering the grant for every block took
@@ -268,7 +272,8 @@ class SendLinks:
         if grant.sent:
             link.vouched = now
         link.asks = max(link.asks, grant.asks)
-        link.pace, link.waits = grant.pace, grant.waits
+        link.pace = max(grant.pace, LEAST_PACE) if grant.pace else 0.0
+        link.waits = grant.waits
         link.seen(grant.seen)
         if grant.shares and link.memory is not None and not link.shares:
             link.shares = True

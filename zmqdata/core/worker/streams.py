@@ -174,6 +174,8 @@ class Stream:
     """Seconds that the client's training loop takes for an element; 0 if unknown."""
     waits: bool = False
     """True if its training loop had nothing left at its last grant."""
+    turn: int = 0
+    """Turn in which it was last given a block, among all streams of the task."""
     begun: int = 0
     """Number of elements that the loop begins as soon as they arrive, because it waits
     for them.
