@@ -44,7 +44,7 @@ SAMPLED_ELEMENTS = 4_000_000
 OWN = os.sep + "zmqdata" + os.sep
 GUARDS = {
     "reports": {
-        "client/shell.py": {"_report", "_report_partly", "_report_taken"},
+        "client/shell.py": {"_report_partly", "_report_taken"},
         "core/client/decider.py": {"_speak", "_heartbeat_answered"},
         "core/client/tasks.py": {"_collect_report", "next_report", "acknowledge"},
         "core/dispatcher/jobs.py": {"heartbeat"},

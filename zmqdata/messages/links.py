@@ -5,7 +5,7 @@ from __future__ import annotations
 from zmqdata.decisions import Decision
 from zmqdata.messages.deaths import Place
 from zmqdata.messages.discreet import Discreet
-from zmqdata.messages.parts import Message, Number, Reader, Seconds, StreamGrant, TaskState
+from zmqdata.messages.parts import Message, Number, Reader, StreamGrant, TaskState
 from zmqdata.splits import Split
 
 # --- client -> worker
@@ -113,7 +113,7 @@ class Grant(Message, frozen=True):
     """Time of sending by the client's clock, if the worker is to vouch for the client
     to the dispatcher; else 0.
     """
-    pace: Seconds = 0.0
+    pace: float = 0.0
     """Seconds that the client's training loop takes for an element; 0 if unknown."""
     waits: bool = False
     """True if the training loop has nothing left, of any worker."""

@@ -22,8 +22,6 @@ Number = Annotated[int, Meta(ge=0, le=MOST_NUMBER)]
 """A count or a number. The limit keeps sums of thousands of them exact in other
 languages, too.
 """
-Seconds = Annotated[float, Meta(ge=0, le=1e9)]
-"""A duration that a peer has measured."""
 Ranges = tuple[tuple[Number, Number], ...]
 """Sorted, disjoint, half-open ranges of element numbers."""
 

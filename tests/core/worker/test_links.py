@@ -435,3 +435,14 @@ def test_names_are_texts_of_some_length(which: str) -> None:
     assert refusal(refused) == "InvalidArgumentError"
     assert len(refused.message.link) <= 1_000
     assert not ends.links.by_client
+
+
+@pytest.mark.parametrize("pace", [5e-324, -1.0, float("nan"), float("inf")])
+def test_a_pace_that_no_loop_has_counts_as_unknown(pace: float) -> None:
+    """A client cannot make shares meaningless with an impossible pace."""
+    links = SendLinks(lambda command: None)
+    links.open("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp",)), 0.0)
+    for told, expected in ((0.5, 0.5), (pace, 0.0)):
+        link = links.granted("k", m.Grant("k-1", 0, (), pace=told), 0.0)
+        assert link is not None
+        assert link.pace == expected

@@ -40,8 +40,9 @@ NAMED_AT_ONCE = 32
 SPOKE_LATELY = 5.0
 """Seconds for which a client counts as heard after a message."""
 LEAST_PACE = 1e-9
-"""Least seconds for an element that a client can claim. No loop is faster, and far
-smaller numbers cannot be divided by.
+MOST_PACE = 1e9
+"""Least and most seconds for an element that count as a pace. Any other number stands
+for an unknown pace, so that no client can make shares meaningless.
 """
 ANSWER_PAUSE = 0.5
 """Seconds between two answers to grants that request nothing; less than the interval at
@@ -272,7 +273,7 @@ class SendLinks:
         if grant.sent:
             link.vouched = now
         link.asks = max(link.asks, grant.asks)
-        link.pace = max(grant.pace, LEAST_PACE) if grant.pace else 0.0
+        link.pace = grant.pace if LEAST_PACE <= grant.pace <= MOST_PACE else 0.0
         link.waits = grant.waits
         link.seen(grant.seen)
         if grant.shares and link.memory is not None and not link.shares:
