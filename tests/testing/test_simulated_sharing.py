@@ -7,7 +7,7 @@ import pytest
 from tests.full import seeds
 from zmqdata.testing import SharingScenario, SimulatedPipeline, World, time_to_share
 
-WORLDS = 20
+WORLDS = 10
 
 
 @pytest.mark.parametrize("family", seeds(10, core=2))
