@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tools.fuzz import TARGETS, joined, parted
 
 TOOL = Path(__file__).parents[1] / "tools" / "fuzz.py"
-RUNS = 2_000
+RUNS = 1_000
 
 
 @pytest.mark.parametrize("name", TARGETS)

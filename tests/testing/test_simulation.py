@@ -50,7 +50,7 @@ def test_a_thousand_elements_reach_three_clients(record_property: pytest.RecordP
     record_property("simulated_seconds", round(world.clock.now, 3))
 
 
-@pytest.mark.parametrize("family", seeds(FAMILIES, core=3))
+@pytest.mark.parametrize("family", seeds(FAMILIES, core=2))
 def test_whatever_goes_wrong_the_laws_hold(family: int) -> None:
     """Deaths, cuts, joins, stalls and lost, late and repeated messages leave every
     iteration complete and ended.

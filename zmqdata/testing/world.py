@@ -378,7 +378,8 @@ class SimulatedClient(SimulatedNode):
         part = client_events.TakenElements(
             header.task, header.attempt, header.first + first, header.first + stop, size
         )
-        self._at_work = not self.queue
+        # Only other clients could make use of knowing when it comes back.
+        self._at_work = not self.queue and len(self.world.clients) > 1
         self.feed(client_events.PartsHandedOut((part,), self._at_work))
         self.had.add(header.task, header.first + first, taking.names[first:stop])
         if self._moments.random() < CHECKPOINTS and not self.is_steady:
