@@ -342,7 +342,7 @@ def test_all_workers_learn_that_the_loop_waits() -> None:
     client = Client(1)
     client.places(*(m.TaskPlace(task, 1, name, name) for task, name in enumerate("wxy", 1)))
     for task in (1, 2):
-        client.reading.is_ending(client.reading.tasks[task])
+        client.reading.note_ending(client.reading.tasks[task])
     client.arrives(1, 0, 1)
     client.reading.hand_out(e.TakenElements(1, 1, 0, 1, 10))
     client.reading.loop_seen(at_work=True)
@@ -354,7 +354,7 @@ def test_all_workers_learn_that_the_loop_waits() -> None:
     client.reading.now += 1.0
     assert client.reading.say_that_it_waits({}) == {}, "it has said so"
     client.places(*(m.TaskPlace(task, 2, "z", "z") for task in (1, 2)))
-    client.reading.is_ending(client.reading.tasks[2])
+    client.reading.note_ending(client.reading.tasks[2])
     assert set(client.reading.say_that_it_waits({})) == {"z"}
 
 

@@ -463,7 +463,7 @@ class ClientCore:
         if task is None:
             return
         if isinstance(header, m.EndOfTask) and header.held:
-            self.reading.is_ending(task)
+            self.reading.note_ending(task)
             self._grant(self.reading.say_that_it_waits({}))
             return
         if isinstance(header, m.EndOfTask):

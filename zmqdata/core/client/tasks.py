@@ -4,7 +4,7 @@ handed out and reported.
 ``core.client.decider`` talks to the dispatcher, ``core.client.links`` keeps the links,
 and ``core.client.coordinated`` decides in which order a numbered consumer reads.
 
-Decisions 0002, 0004 and 0019; protocol 3.3, 6.4, 6.6 and 8.2.
+Decisions 0002, 0004, 0019 and 0036; protocol 3.3, 6.4, 6.6, 6.12 and 8.2.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ class Reading:
             else None
         )
 
-    def is_ending(self, task: ReadTask) -> None:
+    def note_ending(self, task: ReadTask) -> None:
         """Record that nothing is left of a task but what other clients may give back,
         so that its worker has to know when the loop waits.
         """

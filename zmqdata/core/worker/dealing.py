@@ -4,7 +4,7 @@ own.
 ``core.worker.decider`` sends the blocks that are dealt here. It asks again whenever a
 block is produced, or a client grants credit or is released.
 
-Protocol 6.5, 6.8, 8.3 and 9.3.
+Decisions 0035 and 0036; protocol 6.5, 6.8, 6.12, 7.4, 8.3 and 9.3.
 """
 
 from __future__ import annotations

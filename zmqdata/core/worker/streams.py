@@ -5,7 +5,7 @@ A block is kept until the client has delivered it to the training loop, so that 
 client can get it. After that, its element numbers are kept until the dispatcher has
 acknowledged them.
 
-Decision 0002; protocol 6.4, 6.5 and 6.8.
+Decisions 0002 and 0036; protocol 6.4, 6.5, 6.8 and 6.12.
 """
 
 from __future__ import annotations
