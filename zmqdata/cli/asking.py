@@ -30,6 +30,8 @@ from zmqdata.transport.addresses import resolve_host
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from zmqdata.client.admin import DrainedWorker
+
 T = TypeVar("T")
 
 
@@ -142,12 +144,34 @@ def drain_worker(chosen: argparse.Namespace, program: str) -> int:
     check_dispatcher_named(chosen, DispatcherSettings, "which dispatcher?")
     from zmqdata.client.admin import drain
 
-    left, stayed = drain(wanted.dispatcher_address, chosen.worker, wanted.timeout)
-    for address in left:
-        say(f"{printable(address)} has left")
+    drained = drain(wanted.dispatcher_address, chosen.worker, wanted.timeout)
+    for one in drained:
+        if one.has_left:
+            say(printable(f"{one.address} has left; {tasks_of(one)}"))
+    stayed = [one.address for one in drained if not one.has_left]
     if not stayed:
         return 0
     return complain(program, f"{', '.join(stayed)} has not left within {wanted.timeout:g} s", 1)
+
+
+def tasks_of(drained: DrainedWorker) -> str:
+    """Return what became of a drained worker's tasks, in words.
+
+    Example:
+        >>> from zmqdata.client.admin import DrainedWorker
+        >>> tasks_of(DrainedWorker("tcp://a:1", True, {"tcp://b:1": 2}, 1, ended=0))
+        'its unfinished tasks: 2 continue at tcp://b:1, 1 waits for a worker'
+    """
+    parts = [
+        f"{count} {'continues' if count == 1 else 'continue'} at {address}"
+        for address, count in sorted(drained.continued.items())
+    ]
+    waiting = drained.waiting
+    if waiting:
+        parts.append(f"{waiting} {'waits' if waiting == 1 else 'wait'} for a worker")
+    if drained.ended:
+        parts.append(f"{drained.ended} ended with it, because copies of the input cannot move")
+    return f"its unfinished tasks: {', '.join(parts)}" if parts else "it had no unfinished tasks"
 
 
 # --- audit

@@ -1,12 +1,16 @@
 """Administration of a service from any process: audit a job, and drain a worker.
 
 An audit reports splits, deliveries, duplicates and skipped elements of a job. Draining
-asks the dispatcher to let a worker leave, and waits until it is gone.
+asks the dispatcher to let a worker leave, waits until it is gone, and reports where its
+tasks continue.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -92,7 +96,25 @@ POLL = 0.2
 """Seconds between two looks at the list of workers."""
 
 
-def drain(service: str, worker: str, timeout: float = 15.0) -> tuple[list[str], list[str]]:
+@dataclass(frozen=True)
+class DrainedWorker:
+    """The outcome of the drain of one worker."""
+
+    address: str
+    """Address of the worker."""
+    has_left: bool
+    """True if the worker has left in time."""
+    continued: Mapping[str, int]
+    """Number of its unfinished tasks that each other worker has taken, by address."""
+    waiting: int
+    """Number of its unfinished tasks that wait for a worker."""
+    ended: int
+    """Number of its unfinished tasks that ended with it: copies of the input (mode OFF)
+    cannot continue elsewhere.
+    """
+
+
+def drain(service: str, worker: str, timeout: float = 15.0) -> list[DrainedWorker]:
     """Make a worker hand its tasks over to other workers and end, and wait until it is
     gone.
 
@@ -103,8 +125,8 @@ def drain(service: str, worker: str, timeout: float = 15.0) -> tuple[list[str], 
         timeout: seconds to wait for the worker to leave.
 
     Returns:
-        The addresses of the workers that have left, and of the workers that have not
-        left in time.
+        For each of the workers, whether it has left in time, and what became of its
+        tasks.
 
     Raises:
         ValueError: an argument has an invalid value.
@@ -125,12 +147,37 @@ def drain(service: str, worker: str, timeout: float = 15.0) -> tuple[list[str], 
     check_type("worker", worker, str)
     check_name("worker", worker)
     ends = time.monotonic() + timeout
+    hosts = _hosts_of_tasks(status(service, timeout))
     told = ask_dispatcher(
         service, lambda request: m.DrainWorker(request, worker), m.DrainStarted, timeout
     )
-    there = set(told.workers)
-    while there and (rest := ends - time.monotonic()) > 0:
-        there &= {one["address"] for one in status(service, rest)["workers"]}
-        if there:
+    staying = set(told.workers)
+    found: dict[str, Any] = {}
+    while staying and (rest := ends - time.monotonic()) > 0:
+        found = status(service, rest)
+        staying &= {one["address"] for one in found["workers"]}
+        if staying:
             time.sleep(min(POLL, max(0.0, ends - time.monotonic())))
-    return [one for one in told.workers if one not in there], sorted(there)
+    now = _hosts_of_tasks(found) if found else hosts
+    return [_drained(address, address not in staying, hosts, now) for address in told.workers]
+
+
+def _hosts_of_tasks(found: Mapping[str, Any]) -> dict[int, str | None]:
+    """Return the address of the worker of each unfinished task, "" for a task between
+    hosts, None for a task that is lost.
+    """
+    return {
+        task["task"]: None if task["removed"] else task["address"]
+        for task in found["tasks"]
+        if task["total"] is None or task["delivered"] < task["total"]
+    }
+
+
+def _drained(
+    address: str, left: bool, before: Mapping[int, str | None], after: Mapping[int, str | None]
+) -> DrainedWorker:
+    # A task that the dispatcher no longer lists as unfinished has ended meanwhile, and
+    # needs no other worker.
+    now = [after[task] for task, host in before.items() if host == address and task in after]
+    moved = Counter(host for host in now if host and host != address)
+    return DrainedWorker(address, left, dict(moved), now.count(""), now.count(None))

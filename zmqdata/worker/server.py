@@ -122,7 +122,7 @@ class WorkerShell:
             f"tcp://{announced_address(config.host, config.worker_address, endpoint, port)}"
         )
         deaths = msgspec.convert(self.crumbs.told(), tuple[m.Death, ...])
-        self.core = WorkerCore(_profile(config, self.address, deaths, self._max_tasks))
+        self.core = WorkerCore(_profile(config, endpoint, self.address, deaths, self._max_tasks))
         self.crumbs.introduce(self.core.profile.worker)
         self.speeds = Speeds(self.core, self.links)
         self._stillness = Stillness()
@@ -330,11 +330,16 @@ class WorkerShell:
 
 
 def _profile(
-    config: WorkerConfig, address: str, deaths: tuple[m.Death, ...], max_tasks: int
+    config: WorkerConfig,
+    dispatcher: str,
+    address: str,
+    deaths: tuple[m.Death, ...],
+    max_tasks: int,
 ) -> WorkerProfile:
     return WorkerProfile(
         worker=secrets.token_hex(8),
         address=address,
+        dispatcher=dispatcher,
         tags=config.worker_tags,
         python=platform.python_version(),
         version=zmqdata_version(),

@@ -272,7 +272,7 @@ def test_a_task_starts_with_its_pipeline() -> None:
     host.wait(14.0)
     assert len(host.all_of(m.RequestPipeline)) == 3
     host.hear(D, m.PipelineSent("other", "of other", b"pipeline"))
-    assert host.commands == []
+    assert not host.all_of(e.StartTask)
     host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
     assert host.sent(e.StartTask) == e.StartTask(definition(), b"pipeline")
     assert host.sent(e.AllowProduction).size == 100
@@ -791,9 +791,27 @@ def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
     assert host.core.tasks[1].definition.attempt == 2
     host.wait(6.0)
     assert host.core.draining.done
-    assert "no other worker has taken 1 tasks in time" in host.sent(e.LogLine).text
+    said = [line.text for line in host.all_of(e.LogLine)]
+    assert "no other worker has taken 1 tasks in time" in said[-1]
     host.wait(1.0)
     assert not host.all_of(e.LogLine)
+
+
+def test_a_worker_says_that_no_dispatcher_answers() -> None:
+    """A worker names the address at which no dispatcher answers, and the setting of how
+    long it tries; a registered one says that its tasks continue.
+    """
+    profile = WorkerProfile("w", "tcp://w", "tcp://nowhere:5050", dispatcher_timeout=3600.0)
+    for registered, said in ((False, "No dispatcher has answered"), (True, "continues its tasks")):
+        host = Transcript(WorkerCore(profile))
+        if registered:
+            host.hear(D, m.WorkerRegistered("w"))
+        host.wait(1.0)
+        host.wait(3.5)
+        text = host.sent(e.LogLine).text
+        assert said in text
+        assert "tcp://nowhere:5050" in text
+        assert "3600 s (`dispatcher_timeout_ms`)" in text
 
 
 def test_the_dispatcher_can_tell_a_worker_to_leave() -> None:

@@ -25,8 +25,8 @@ def test_a_worker_stays_while_others_may_take_its_tasks() -> None:
     to leave.
     """
     draining = quiet()
-    assert draining.begin(10.0, 7.0, 1)
-    assert not draining.begin(16.0, 7.0, 1)
+    assert draining.begin(10.0, 7.0, [TASK])
+    assert not draining.begin(16.0, 7.0, [TASK])
     draining.look(16.9, [TASK])
     assert not draining.done
     draining.look(16.9, [])
@@ -39,12 +39,27 @@ def test_a_worker_leaves_in_time() -> None:
     """
     notes: list[Any] = []
     draining = Draining(notes.append)
-    draining.begin(10.0, 7.0, 1)
+    draining.begin(10.0, 7.0, [TASK])
     for now in (17.0, 18.0):
         draining.look(now, [TASK, task(processing_mode="OFF")])
     assert draining.done
-    assert [note.level for note in notes] == ["info", "warning"]
-    assert "no other worker has taken 1 tasks in time" in notes[1].text
+    assert [note.level for note in notes] == ["info", "info", "warning"]
+    assert "no other worker has taken 1 tasks in time" in notes[2].text
+
+
+def test_a_worker_says_what_it_has_handed_over() -> None:
+    """A leaving worker says how many tasks it hands over and which copies end with it,
+    and at its end how many of them other workers have taken.
+    """
+    notes: list[Any] = []
+    draining = Draining(notes.append)
+    draining.begin(10.0, 7.0, [TASK, TASK, TASK, task(processing_mode="OFF")])
+    draining.look(12.0, [TASK])
+    draining.look(17.0, [TASK])
+    assert [note.text for note in notes[:2]] == [
+        "draining: handing over 3 tasks; 1 copies of the input (mode OFF) end here",
+        "drained: other workers have taken 2 of 3 tasks in 7.0 s",
+    ]
 
 
 def test_who_was_not_told_to_leave_stays() -> None:
@@ -68,7 +83,7 @@ def test_who_has_had_its_tasks_leaves() -> None:
     draining.look(10.0, [])
     assert draining.done
     told = Draining(lambda note: None, max_tasks=2)
-    told.begin(10.0, 7.0, 1)
+    told.begin(10.0, 7.0, [TASK])
     told.tasks = 2
     told.look(10.0, [])
     assert (told.worn, told.done) == (False, True)

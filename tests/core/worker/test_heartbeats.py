@@ -55,3 +55,23 @@ def test_who_says_nothing_is_given_up_once_in_so_long() -> None:
     assert not beats.gives_up(123.0)
     assert beats.gives_up(124.0)
     assert not beats.gives_up(125.0)
+
+
+def test_a_silent_dispatcher_is_reported_less_and_less_often() -> None:
+    """A worker reports the dispatcher's silence after three seconds, then each time it
+    has doubled, and begins again once it has heard the dispatcher.
+    """
+    beats = Heartbeats(usual=1.0, patience=3600.0)
+    reported = [now for now in range(30) if beats.silence(10.0 + now)]
+    assert reported == [3, 6, 12, 24]
+    assert beats.heard(40.0) == 30.0
+    assert beats.heard(41.0) == 0.0
+    assert [now for now in range(8) if beats.silence(41.0 + now)] == [3, 6]
+
+
+def test_rare_heartbeats_make_no_silence() -> None:
+    """A dispatcher that asks for rare heartbeats is not silent before three of them."""
+    beats = Heartbeats(usual=1.0, patience=600.0)
+    beats.heard(0.0)
+    beats.answered(20.0)
+    assert [now for now in range(70) if beats.silence(float(now))] == [60]

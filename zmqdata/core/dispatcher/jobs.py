@@ -346,7 +346,9 @@ class Jobs:
         reason = (
             "it was silent for too long, or its job was collected"
             if was_ours
-            else "the dispatcher was restarted and kept nothing of its jobs"
+            else "the dispatcher was restarted and kept nothing of its jobs, because it has no "
+            "journal. Start it with --work-dir FOLDER (in Python: "
+            "DispatcherConfig(work_dir=...)), so that readers go on after its next restart"
         )
         text = f"Unknown iteration client id {client}: {reason}. Start a new iterator."
         error, departed = NotFoundError if was_ours else UnavailableError, self.out.state.departed

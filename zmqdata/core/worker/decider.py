@@ -23,7 +23,7 @@ from zmqdata.core.worker.cross_trainer import fitting
 from zmqdata.core.worker.dealing import dealing_for
 from zmqdata.core.worker.decisions import Agreeing
 from zmqdata.core.worker.draining import DRAIN_SECONDS, Draining
-from zmqdata.core.worker.heartbeats import Heartbeats
+from zmqdata.core.worker.heartbeats import Heartbeats, given_up, is_silent
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.lineage import Agreement
 from zmqdata.core.worker.links import Link, SendLinks
@@ -47,6 +47,8 @@ class WorkerProfile:
     """Id of the worker."""
     address: str
     """Address of its ROUTER."""
+    dispatcher: str = ""
+    """Endpoint of the dispatcher, for notices and errors."""
     tags: tuple[str, ...] = ()
     """Tags of the worker."""
     python: str = ""
@@ -174,7 +176,10 @@ class WorkerCore:
 
     def _received(self, event: e.Received, now: float) -> None:
         if event.peer == e.DISPATCHER:
-            self.heartbeats.heard(now)
+            silence = self.heartbeats.heard(now)
+            if silence:
+                text = f"the dispatcher at {self.profile.dispatcher} answers after {silence:.0f} s"
+                self._do(e.LogLine("info", text))
         handler = self.messages.get(type(event.message))
         if handler is not None:
             handler(event.peer, event.message, now)
@@ -184,8 +189,13 @@ class WorkerCore:
     def _tick(self, now: float) -> None:
         if self.heartbeats.is_due(now, len(self.tasks)):
             self._heartbeat(now)
+        who, silence = self.profile, self.heartbeats.silence(now)
+        if silence:
+            text = is_silent(who.dispatcher, self.registered, silence, who.dispatcher_timeout)
+            self._do(e.LogLine("warning", text))
         if self.heartbeats.gives_up(now):
-            self._do(e.Finish("UnavailableError", _no_answer_for(self.profile.dispatcher_timeout)))
+            text = given_up(who.dispatcher, who.dispatcher_timeout)
+            self._do(e.Finish("UnavailableError", text))
         self.pipelines.tick(now)
         self.writing.tick(self.tasks.values(), now)
         for task in self.tasks.values():
@@ -247,7 +257,8 @@ class WorkerCore:
             self._distribute(task)
 
     def _drain(self, event: e.DrainRequested, now: float) -> None:
-        if self.draining.begin(now, event.patience, len(self.tasks)):
+        hosted = [task.definition for task in self.tasks.values() if not task.is_spent_copy]
+        if self.draining.begin(now, event.patience, hosted):
             self._heartbeat(now)
 
     def _refused(self, peer: e.Peer, refusal: m.RequestRefused, now: float) -> None:
@@ -519,10 +530,3 @@ class WorkerCore:
                 self._distribute(task)
         if any(task.incomplete for task in self.tasks.values()):
             self._tell(now)
-
-
-def _no_answer_for(seconds: float) -> str:
-    return (
-        f"The dispatcher has not answered for {seconds:g} s (`dispatcher_timeout_ms`). Check that "
-        "it is running, and that this machine can reach it."
-    )

@@ -33,7 +33,7 @@ class Draining:
 
     Example:
         >>> draining = Draining(lambda note: None)
-        >>> draining.begin(0.0, 6.0, 0)
+        >>> draining.begin(0.0, 6.0, [])
         True
         >>> draining.look(0.0, [])
         >>> draining.done
@@ -43,6 +43,8 @@ class Draining:
     def __init__(self, do: Callable[[e.WorkerCommand], None], max_tasks: int = 0) -> None:
         self.begun = self.done = self.worn = False
         self.tasks = 0
+        self._to_hand_over = 0
+        self._begun_at = 0.0
         self._max_tasks = max_tasks
         self._until = 0.0
         self._do = do
@@ -56,19 +58,22 @@ class Draining:
             self.begun or (bool(self._max_tasks) and self.tasks >= self._max_tasks)
         )
 
-    def begin(self, now: float, patience: float, tasks: int) -> bool:
+    def begin(self, now: float, patience: float, tasks: Collection[TaskDefinition]) -> bool:
         """Begin to leave within ``patience`` seconds. Return False if the worker is
         already leaving; the earlier deadline then stays.
 
         Args:
             now: the time.
             patience: maximum number of seconds until the worker ends.
-            tasks: number of hosted tasks.
+            tasks: hosted tasks.
         """
         if self.begun:
             return False
         self.begun, self._until = True, now + patience
-        self._do(e.LogLine("info", f"draining: handing over {tasks} tasks"))
+        self._begun_at, self._to_hand_over = now, sum(map(outlives_host, tasks))
+        copies = len(tasks) - self._to_hand_over
+        ending = f"; {copies} copies of the input (mode OFF) end here" if copies else ""
+        self._do(e.LogLine("info", f"draining: handing over {self._to_hand_over} tasks{ending}"))
         return True
 
     def look(self, now: float, tasks: Collection[TaskDefinition]) -> None:
@@ -89,7 +94,7 @@ class Draining:
             and not self.begun
             and all(map(outlives_host, tasks))
         ):
-            self.worn = self.begin(now, DRAIN_SECONDS, len(tasks))
+            self.worn = self.begin(now, DRAIN_SECONDS, tasks)
         left = (
             sum(self.worn or outlives_host(task) for task in tasks)
             if self.begun and not self.done
@@ -97,6 +102,9 @@ class Draining:
         )
         if self.begun and not self.done and (not left or now >= self._until):
             self.done = True
+            taken, seconds = max(0, self._to_hand_over - left), now - self._begun_at
+            text = f"drained: other workers have taken {taken} of {self._to_hand_over} tasks"
+            self._do(e.LogLine("info", f"{text} in {seconds:.1f} s"))
             if left:
                 self._do(
                     e.LogLine(

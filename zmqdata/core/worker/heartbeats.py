@@ -16,6 +16,10 @@ LISTENS = 3
 """Number of heartbeat intervals for which the dispatcher may be silent and still
 receive optional messages.
 """
+FIRST_NOTICE = 3.0
+"""Seconds of silence after which the worker first reports it. Each further notice comes
+after twice the silence of the last one.
+"""
 
 
 class Heartbeats:
@@ -44,6 +48,7 @@ class Heartbeats:
         self._spoke = -usual
         self._has_news = False
         self._heard: float | None = None
+        self._notice_at = FIRST_NOTICE
 
     def is_due(self, now: float, tasks: int) -> bool:
         """Return True if a worker with this number of tasks must send a heartbeat."""
@@ -68,9 +73,33 @@ class Heartbeats:
         """
         self.pause = max(self.usual, min(every, self._patience / 3))
 
-    def heard(self, now: float) -> None:
-        """Record that a message of the dispatcher has arrived."""
-        self._heard = now
+    def heard(self, now: float) -> float:
+        """Record that a message of the dispatcher has arrived. Return the seconds of
+        silence that it ends if they were reported, else 0.
+        """
+        reported = self._notice_at > FIRST_NOTICE
+        ended = now - self._heard if reported and self._heard is not None else 0.0
+        self._heard, self._notice_at = now, FIRST_NOTICE
+        return ended
+
+    def silence(self, now: float) -> float:
+        """Return the seconds for which the dispatcher has been silent if the worker
+        must report them now, else 0.
+
+        Example:
+            >>> beats = Heartbeats(usual=1.0, patience=60.0)
+            >>> [beats.silence(now) for now in (0.0, 2.0, 3.0, 4.0, 6.0)]
+            [0.0, 0.0, 3.0, 0.0, 6.0]
+            >>> beats.heard(7.0)
+            7.0
+        """
+        if self._heard is None:
+            self._heard = now
+        seconds = now - self._heard
+        if seconds < max(self._notice_at, LISTENS * self.pause):
+            return 0.0
+        self._notice_at = 2 * seconds
+        return seconds
 
     def listens(self, now: float) -> bool:
         """Return True if a message of the dispatcher has arrived recently."""
@@ -86,6 +115,35 @@ class Heartbeats:
             return False
         self._heard = now
         return True
+
+
+def is_silent(dispatcher: str, registered: bool, seconds: float, patience: float) -> str:
+    """Return the notice that a dispatcher has been silent for some seconds.
+
+    Args:
+        dispatcher: its endpoint.
+        registered: True if the worker is registered there.
+        seconds: duration of the silence.
+        patience: seconds of silence after which the worker gives up.
+    """
+    what = (
+        f"The dispatcher at {dispatcher} has been silent for {seconds:.0f} s. This worker "
+        "continues its tasks and"
+        if registered
+        else f"No dispatcher has answered at {dispatcher} for {seconds:.0f} s. This worker"
+    )
+    return f"{what} keeps trying for {patience:g} s (`dispatcher_timeout_ms`). {_CHECK}"
+
+
+def given_up(dispatcher: str, patience: float) -> str:
+    """Return the error of a worker that gives its dispatcher up."""
+    return (
+        f"The dispatcher at {dispatcher} has not answered for {patience:g} s "
+        f"(`dispatcher_timeout_ms`). {_CHECK}"
+    )
+
+
+_CHECK = "Check that it is running, and that this machine can reach it."
 
 
 def _least_pause(tasks: int) -> float:

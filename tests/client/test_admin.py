@@ -1,0 +1,47 @@
+"""Test the report about a drained worker, on scripted answers of a dispatcher."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zmqdata import messages as m
+from zmqdata.client import admin
+
+OLD, NEW = "tcp://old:1", "tcp://new:1"
+
+
+def task(
+    number: int, address: str, total: int | None = None, delivered: int = 0, removed: bool = False
+) -> dict[str, Any]:
+    return {
+        "task": number,
+        "address": address,
+        "total": total,
+        "delivered": delivered,
+        "removed": removed,
+    }
+
+
+def test_a_drain_tells_where_unfinished_tasks_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report counts the drained worker's unfinished tasks by the worker that has
+    them now, those that wait for a worker, and the copies that ended.
+    """
+    before = [task(1, OLD), task(2, OLD), task(3, OLD), task(4, OLD, 9, 5), task(5, NEW)]
+    before.append(task(6, OLD, total=9, delivered=9))
+    after = [task(1, NEW), task(2, ""), task(3, "", removed=True), task(4, NEW, 9, 5)]
+    workers = [{"address": OLD}, {"address": NEW}]
+    answers = iter(
+        [
+            {"tasks": before, "workers": workers},
+            {"tasks": after, "workers": workers},
+            {"tasks": [*after, task(5, NEW)], "workers": workers[1:]},
+        ]
+    )
+    monkeypatch.setattr(admin, "status", lambda service, timeout: next(answers))
+    monkeypatch.setattr(admin, "ask_dispatcher", lambda *_: m.DrainStarted("request", (OLD,)))
+    monkeypatch.setattr(admin, "POLL", 0.0)
+    assert admin.drain("tcp://dispatcher:1", OLD) == [
+        admin.DrainedWorker(OLD, True, {NEW: 2}, waiting=1, ended=1)
+    ]
