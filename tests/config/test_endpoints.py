@@ -147,3 +147,31 @@ def test_servers_listen_on_tcp() -> None:
         check_protocol("grpc")
     with pytest.raises(ValueError, match="never on a path"):
         check_host("/run/socket")
+
+
+class Server:
+    """A server object of this process, with the address that it announces."""
+
+    def __init__(self, target: str) -> None:
+        self.target_asked = target
+
+    @property
+    def target(self) -> str:
+        if not self.target_asked:
+            raise RuntimeError("DispatchServer was not started yet")
+        return self.target_asked
+
+
+def test_a_server_object_stands_for_its_address() -> None:
+    """A service may be a server of this process, whose own error shows if it has no
+    address yet.
+    """
+    assert parse_service(Server("tcp://127.0.0.1:5050")) == "tcp://127.0.0.1:5050"
+    with pytest.raises(RuntimeError, match="not started yet"):
+        parse_service(Server(""))
+
+
+def test_errors_name_the_argument() -> None:
+    """The error about a malformed service names the argument that it came in."""
+    with pytest.raises(ValueError, match="^`data_service_address` must not be empty$"):
+        parse_service("", "data_service_address")

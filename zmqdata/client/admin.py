@@ -17,11 +17,12 @@ import msgspec
 
 from zmqdata import messages as m
 from zmqdata.client.calls import ask_dispatcher, check_name, check_timeout, status
+from zmqdata.config.endpoints import Service
 from zmqdata.config.settings import check_type
 from zmqdata.errors import NotFoundError
 
 
-def audit(service: str, job: str, timeout: float = 10.0) -> list[dict[str, Any]]:
+def audit(service: Service, job: str, timeout: float = 10.0) -> list[dict[str, Any]]:
     """Return what became of the splits and elements of a job, as plain data for each of
     its repetitions.
 
@@ -114,7 +115,7 @@ class DrainedWorker:
     """
 
 
-def drain(service: str, worker: str, timeout: float = 15.0) -> list[DrainedWorker]:
+def drain(service: Service, worker: str, timeout: float = 15.0) -> list[DrainedWorker]:
     """Make a worker hand its tasks over to other workers and end, and wait until it is
     gone.
 

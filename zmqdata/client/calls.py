@@ -16,7 +16,7 @@ import zmq
 
 from zmqdata import messages as m
 from zmqdata import wire
-from zmqdata.config.endpoints import endpoint_host, parse_service
+from zmqdata.config.endpoints import Service, endpoint_host, parse_service
 from zmqdata.config.settings import check_text
 from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.errors import (
@@ -229,7 +229,7 @@ def _answer(frames: list[bytes], request: str, endpoint: str) -> m.Message | Non
 
 
 def ask_dispatcher(
-    service: str | tuple[str, str],
+    service: Service,
     make_ask: Callable[[str], m.Message],
     answer: type[AnswerT],
     timeout: float,
@@ -244,7 +244,7 @@ def ask_dispatcher(
     return call(parse_service(service), make_ask(request), answer, request, timeout, role=role)
 
 
-def status(service: str, timeout: float = 10.0, role: str = "dispatcher") -> dict[str, Any]:
+def status(service: Service, timeout: float = 10.0, role: str = "dispatcher") -> dict[str, Any]:
     """Return the state of a dispatcher or a worker, as plain data.
 
     ``docs/configuration.md`` describes its fields.

@@ -33,7 +33,7 @@ from zmqdata.client.registration import (
 )
 from zmqdata.client.repetitions import Repetitions
 from zmqdata.client.runs import DatasetRun, family, run_of_process, this_process
-from zmqdata.config.endpoints import parse_service
+from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.arguments import optional_spec
@@ -81,10 +81,14 @@ class DataServiceDataset(Node):
     """Decides where the pipeline runs, or None if workers always run it."""
     made: int = field(default_factory=lambda: next(moments))
     """When this object was made, counted in this process."""
+    server: object = field(default=None, compare=False, repr=False)
+    """The server object that the user gave as the service, which must not be collected
+    while it is read from; None in other processes.
+    """
 
     def __getstate__(self) -> dict[str, Any]:
         own = dict(self.__dict__)
-        for name in ("placing", "made"):
+        for name in ("placing", "made", "server"):
             del own[name]
         own |= {"run": self.run.pickled(), "repetitions": self.repetitions.begun}
         if own["run"].is_shipped:
@@ -167,7 +171,6 @@ class DataServiceDataset(Node):
         number, turn = self.repetitions.begin()
         name = options.job_name or self.anonymous
         affiliation = self.run.affiliation(name, turn, options.on_existing)
-        service = parse_service(options.service)
         job = m.JobParameters(
             name=name,
             dataset_id=self.registration.resolve(),
@@ -192,7 +195,7 @@ class DataServiceDataset(Node):
             client=secrets.token_hex(16),
             job=job,
             repetition=number,
-            service=service,
+            service=options.service,
             dispatcher_timeout=options.dispatcher_timeout,
             max_outstanding=options.max_outstanding_requests,
             host=host_token(),
@@ -205,7 +208,7 @@ class DataServiceDataset(Node):
             decompresses=can_compress(),
             affiliation=affiliation,
             cardinality=self.registration.description.cardinality,
-            was_read=has_finished(service, name, affiliation, number, self.made),
+            was_read=has_finished(options.service, name, affiliation, number, self.made),
         )
 
 
@@ -229,7 +232,7 @@ def _read(node: DataServiceDataset, context: Context) -> ElementIterator:
 
 def distribute(
     processing_mode: ShardingPolicy | str,
-    service: str | tuple[str, str],
+    service: Service,
     job_name: str | None = None,
     consumer_index: int | None = None,
     num_consumers: int | None = None,
@@ -269,7 +272,8 @@ def distribute(
             sources goes to a single worker. A static policy: each worker has a fixed
             part, by its place in the dispatcher's ``worker_addresses``.
         service: address of the dispatcher, ``"tcp://host:port"``, ``"host:port"`` or
-            ``(protocol, address)``.
+            ``(protocol, address)``, or a ``LocalCluster`` or ``DispatchServer`` of this
+            process.
         job_name: name of the job. Clients of a run that give the same name share the
             job, and each element goes to one of them. None: this dataset object has a
             job of its own, which copies of it in child processes share.
@@ -413,6 +417,7 @@ def distribute(
                 options=options,
                 original=node,
                 placing=placing,
+                server=service,
             )
         )
 
@@ -420,7 +425,7 @@ def distribute(
 
 
 def register_dataset(
-    service: str | tuple[str, str],
+    service: Service,
     dataset: Dataset,
     compression: str | None = "AUTO",
     dataset_id: str | None = None,
@@ -462,14 +467,14 @@ def register_dataset(
         ...     zmqdata.register_dataset(cluster.target, ds, dataset_id="three")
         'three'
     """
-    parse_service(service)
+    endpoint = parse_service(service)
     if not isinstance(dataset, Dataset):
         raise TypeError(f"`dataset` must be a Dataset, got {dataset!r}")
     if dataset_id is not None:
         check_dataset_id(dataset_id)
     check_timeout("dispatcher_timeout", dispatcher_timeout)
     registration = registration_of(
-        dataset.node, service, validate_compression(compression), dispatcher_timeout, ship
+        dataset.node, endpoint, validate_compression(compression), dispatcher_timeout, ship
     )
     registration.tell_spec(dataset)
     return registration.register(dataset_id, keep=True)
@@ -477,7 +482,7 @@ def register_dataset(
 
 def from_dataset_id(
     processing_mode: ShardingPolicy | str,
-    service: str | tuple[str, str],
+    service: Service,
     dataset_id: str,
     element_spec: Any = None,
     job_name: str | None = None,
@@ -556,19 +561,22 @@ def from_dataset_id(
     )
     check_dataset_id(dataset_id)
     element_spec = optional_spec("element_spec", element_spec)
-    description = describe_dataset(service, dataset_id, dispatcher_timeout)
+    description = describe_dataset(options.service, dataset_id, dispatcher_timeout)
     if description.element_spec is not None:
         element_spec = agreed_spec(element_spec, description.element_spec, dataset_id)
     name = None if job_name is None else _name_within(dataset_id, job_name)
     codec = validate_compression(description.compression)
     options = replace(options, job_name=name, compression=codec)
-    registration = Registration(service, dispatcher_timeout, description, dataset_id=dataset_id)
+    registration = Registration(
+        options.service, dispatcher_timeout, description, dataset_id=dataset_id
+    )
     return Dataset(
         DataServiceDataset(
             run=run_of_process(job_name is not None),
             registration=registration,
             options=options,
             element_spec=element_spec,
+            server=service,
         )
     )
 

@@ -78,8 +78,8 @@ class ReadOptions:
 
     policy: ShardingPolicy
     """The sharding policy."""
-    service: str | tuple[str, str]
-    """Address of the dispatcher."""
+    service: str
+    """Endpoint of the dispatcher."""
     job_name: str | None
     """Name of the job, or None for an anonymous job."""
     max_outstanding_requests: int | None
@@ -165,7 +165,7 @@ def checked_options(
     num_consumers = _whole(num_consumers)
     num_tasks = _whole(num_tasks)
     policy = parse_processing_mode(processing_mode)
-    parse_service(service)  # type: ignore[arg-type]  # raises its own error
+    endpoint = parse_service(service)  # type: ignore[arg-type]  # raises its own error
     _check_job_name(job_name)
     _check_count("max_outstanding_requests", max_outstanding_requests)
     _check_count("task_refresh_interval_hint_ms", task_refresh_interval_hint_ms)
@@ -187,8 +187,8 @@ def checked_options(
     milliseconds = 1000 if task_refresh_interval_hint_ms is None else task_refresh_interval_hint_ms
     options = ReadOptions(
         policy=policy,
-        service=service,  # type: ignore[arg-type]  # checked above, as is what follows
-        job_name=job_name,  # type: ignore[arg-type]  # checked above
+        service=endpoint,
+        job_name=job_name,  # type: ignore[arg-type]  # checked above, as is what follows
         max_outstanding_requests=max_outstanding_requests,  # type: ignore[arg-type]  # checked above
         data_transfer_protocol=data_transfer_protocol,  # type: ignore[arg-type]  # checked above
         compression=validate_compression(compression),

@@ -18,7 +18,6 @@ import msgspec
 from zmqdata import messages as m
 from zmqdata.client.calls import ask_dispatcher, call, new_request
 from zmqdata.client.runs import shipping
-from zmqdata.config.endpoints import parse_service
 from zmqdata.core.job_rules import changed_content
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY, decode_spec, encode_spec, specs_agree
@@ -45,7 +44,7 @@ class Registration:
     id.
     """
 
-    service: str | tuple[str, str]
+    service: str
     """Address of the dispatcher."""
     timeout: float
     """Seconds to wait for the dispatcher."""
@@ -161,15 +160,13 @@ class Registration:
             encoded, contents = b"", {**contents, self.packed.digest: encoded}
         request = new_request()
         ask = m.RegisterDataset(request, dataset_id, self.description, encoded, keep)
-        upload, endpoint = Upload(ask, contents), parse_service(self.service)
+        upload = Upload(ask, contents)
         return call(
-            endpoint, ask, m.DatasetRegistered, request, self.timeout, upload.answer
+            self.service, ask, m.DatasetRegistered, request, self.timeout, upload.answer
         ).dataset_id
 
 
-def describe_dataset(
-    service: str | tuple[str, str], dataset_id: str, timeout: float
-) -> m.DatasetDescription:
+def describe_dataset(service: str, dataset_id: str, timeout: float) -> m.DatasetDescription:
     """Return what a dispatcher knows of a dataset.
 
     Raises:
@@ -214,7 +211,7 @@ def _decoded(element_spec: bytes, dataset_id: str) -> Any:
 
 def registration_of(
     node: Node,
-    service: str | tuple[str, str],
+    service: str,
     compression: str | None,
     timeout: float,
     ship: object,

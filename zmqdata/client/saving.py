@@ -13,7 +13,7 @@ from zmqdata.client.calls import ask_dispatcher, check_timeout
 from zmqdata.client.distribute import DISPATCHER_TIMEOUT
 from zmqdata.client.options import check_failures
 from zmqdata.client.registration import registration_of
-from zmqdata.config.endpoints import parse_service
+from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.config.settings import check_text
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import INFINITE_CARDINALITY
@@ -25,7 +25,7 @@ from zmqdata.storage.files import whole_path
 def distributed_save(
     dataset: Dataset,
     path: str,
-    data_service_address: str,
+    data_service_address: Service,
     compression: str | None = "AUTO",
     *,
     ship: Sequence[ShippedSource] = (),
@@ -82,8 +82,7 @@ def distributed_save(
         [0, 1, 2]
     """
     _check_text("path", path)
-    _check_text("data_service_address", data_service_address)
-    parse_service(data_service_address)
+    endpoint = parse_service(data_service_address, "data_service_address")
     check_timeout("dispatcher_timeout", dispatcher_timeout)
     check_failures(on_poison, task_timeout)
     codec = validate_compression(compression)
@@ -93,9 +92,7 @@ def distributed_save(
         raise InvalidArgumentError(
             "Saving an infinite dataset is not allowed: limit it with `take(n)`."
         )
-    registration = registration_of(
-        dataset.node, data_service_address, codec, dispatcher_timeout, ship
-    )
+    registration = registration_of(dataset.node, endpoint, codec, dispatcher_timeout, ship)
     dataset_id = registration.resolve()
     save_id = secrets.token_hex(16)
 
@@ -104,7 +101,7 @@ def distributed_save(
             request, dataset_id, whole_path(path), save_id, codec, on_poison, task_timeout
         )
 
-    ask_dispatcher(data_service_address, ask, m.SaveStarted, dispatcher_timeout)
+    ask_dispatcher(endpoint, ask, m.SaveStarted, dispatcher_timeout)
 
 
 def _check_text(name: str, value: object) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from typing import Protocol, TypeAlias
 
 from zmqdata.errors import NotFoundError
 
@@ -20,12 +21,26 @@ PORT_MARK = "%port%"
 DATA_PORT_MARK = "%dts_port%"
 
 
-def parse_service(service: str | tuple[str, str]) -> str:
-    """Return the endpoint that a service string or pair means.
+class HasTarget(Protocol):
+    """A dispatcher of this process: a ``DispatchServer`` or a ``LocalCluster``."""
+
+    @property
+    def target(self) -> str:
+        """Address of the dispatcher."""
+
+
+Service: TypeAlias = "str | tuple[str, str] | HasTarget"
+"""What a user may give as a service; see ``parse_service``."""
+
+
+def parse_service(service: Service, name: str = "service") -> str:
+    """Return the endpoint that a service string, pair or server means.
 
     Args:
         service: ``"tcp://host:port"``, ``"ipc://path"``, ``"host:port"`` (which means
-            tcp), or a pair ``(protocol, address)``. An IPv6 address needs brackets.
+            tcp), a pair ``(protocol, address)``, or a ``LocalCluster`` or
+            ``DispatchServer`` of this process. An IPv6 address needs brackets.
+        name: name of the argument, for errors.
 
     Returns:
         The endpoint to connect a socket to.
@@ -34,6 +49,7 @@ def parse_service(service: str | tuple[str, str]) -> str:
         ValueError: the service is not a string, is empty or malformed, or its port is
             missing or out of range.
         NotFoundError: the protocol does not exist.
+        RuntimeError: the server is not started yet.
 
     Example:
         >>> parse_service("localhost:5050")
@@ -44,7 +60,7 @@ def parse_service(service: str | tuple[str, str]) -> str:
     The errors are tf.data's. Its only protocol is "grpc"; the protocols here are "tcp"
     and "ipc".
     """
-    protocol, address = _protocol_and_address(service)
+    protocol, address = _protocol_and_address(service, name)
     if protocol not in PROTOCOLS:
         allowed = " or ".join(f"'{name}://'" for name in PROTOCOLS)
         raise NotFoundError(
@@ -56,13 +72,13 @@ def parse_service(service: str | tuple[str, str]) -> str:
     host, port = split_address(address)
     if host == "*":
         raise ValueError(
-            f"Malformed `service` {service!r}: '*' means every host. Name the host on which the "
+            f"Malformed `{name}` {service!r}: '*' means every host. Name the host on which the "
             "dispatcher runs"
         )
     return f"tcp://{join_address(host, port)}"
 
 
-def _protocol_and_address(service: object) -> tuple[str, str]:
+def _protocol_and_address(service: object, name: str) -> tuple[str, str]:
     if (
         isinstance(service, (tuple, list))
         and len(service) == 2
@@ -70,23 +86,25 @@ def _protocol_and_address(service: object) -> tuple[str, str]:
     ):
         protocol, address = service
         if not protocol or not address:
-            raise ValueError(f"`service` must not have an empty part, got {service!r}")
+            raise ValueError(f"`{name}` must not have an empty part, got {service!r}")
         return protocol, address
+    if hasattr(type(service), "target"):
+        service = service.target  # type: ignore[attr-defined]  # just looked up
     if not isinstance(service, str):
         raise ValueError(
-            "`service` must be a string such as 'tcp://host:port', or a pair (protocol, address), "
-            f"got {service!r} of type {type(service).__name__}"
+            f"`{name}` must be a string such as 'tcp://host:port', a pair (protocol, address), or "
+            f"a LocalCluster, got {service!r} of type {type(service).__name__}"
         )
     if service == "":
-        raise ValueError("`service` must not be empty")
+        raise ValueError(f"`{name}` must not be empty")
     parts = service.split("://")
     if len(parts) > 2:
         raise ValueError(
-            f"Malformed `service` string has multiple '://': {service}. Expected 'tcp://host:port'"
+            f"Malformed `{name}` string has multiple '://': {service}. Expected 'tcp://host:port'"
         )
     if parts[0] == "":
         raise ValueError(
-            f"Malformed `service` string has no protocol: {service}. Expected 'tcp://host:port'"
+            f"Malformed `{name}` string has no protocol: {service}. Expected 'tcp://host:port'"
         )
     return (parts[0], parts[1]) if len(parts) == 2 else ("tcp", service)
 
