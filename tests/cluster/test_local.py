@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from zmqdata import Dataset, audit, distribute
 from zmqdata.client.calls import status
 from zmqdata.cluster import LocalCluster
 from zmqdata.cluster.starting import ServerStartError
@@ -187,6 +189,22 @@ def test_a_closed_cluster_stays_closed(in_process: bool) -> None:
 
 
 @pytest.mark.realprocess
+def test_no_wait_lasts_for_a_closed_cluster() -> None:
+    """Readers and calls of the process that closes a cluster end at once with an error
+    that says so, however long they would wait for a dispatcher.
+    """
+    with LocalCluster(1, in_process=True) as cluster:
+        an_hour = distribute("distributed_epoch", cluster, dispatcher_timeout=3600)
+        endless = Dataset.range(10).repeat().apply(an_hour)
+        elements = iter(endless)
+        next(elements)
+    began = time.monotonic()
+    for attempt in (lambda: list(elements), lambda: iter(endless), lambda: audit(cluster, "job")):
+        with pytest.raises(UnavailableError, match="This process has closed the LocalCluster"):
+            attempt()
+    assert time.monotonic() - began < 10
+
+
 def test_a_worker_of_several_processes_has_several_addresses() -> None:
     """Each process of a worker listens at an address of its own."""
     with LocalCluster(1, processes_per_worker=2) as cluster:

@@ -30,6 +30,7 @@ from zmqdata.errors import (
 )
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import resolve_host
+from zmqdata.transport.closed import why_closed
 from zmqdata.transport.handshakes import Handshakes
 from zmqdata.transport.keychoice import shown_key
 
@@ -45,6 +46,11 @@ MOST_WHOLE_SECONDS = 2**53
 """Largest integer that a float represents exactly."""
 SAY_SO_AFTER = 5.0
 """Seconds without an answer after which a warning is logged."""
+
+CLOSED_PATIENCE = 0.5
+"""Seconds that another dispatcher has to answer at an address whose dispatcher this
+process has closed.
+"""
 
 _context: tuple[int, zmq.Context[zmq.Socket[bytes]]] | None = None
 
@@ -157,6 +163,9 @@ def _converse(
         poller.register(one, zmq.POLLIN)
     while True:
         now = time.monotonic()
+        closed = why_closed(endpoint)
+        if closed and now - began >= CLOSED_PATIENCE:
+            raise UnavailableError(closed)
         if now - began >= timeout:
             raise UnavailableError(
                 f"No dispatcher has answered at {endpoint} for {timeout:g} s (dispatcher_timeout). "
@@ -178,9 +187,8 @@ def _converse(
             repeat_at = now + patience
             if socket.poll(0, zmq.POLLOUT):
                 socket.send_multipart(wire.pack(ask))
-        wait = (
-            min(repeat_at, began + timeout, began + SAY_SO_AFTER if not said else repeat_at) - now
-        )
+        ends = began + (min(timeout, CLOSED_PATIENCE) if closed else timeout)
+        wait = min(repeat_at, ends, began + SAY_SO_AFTER if not said else repeat_at) - now
         ready = dict(poller.poll(max(1, int(wait * 1000))))
         if handshakes.monitor in ready and (reason := handshakes.news()):
             raise PermissionDeniedError(reason)

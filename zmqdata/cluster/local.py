@@ -16,6 +16,7 @@ from zmqdata.cluster.starting import NOT_HERE, START_SECONDS
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import check_int, check_type, flag_of, opposite, shown
 from zmqdata.config.worker import WorkerConfig
+from zmqdata.transport.closed import note_closed, note_opened
 from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.forks import check_process
 from zmqdata.transport.keychoice import shown_settings
@@ -137,6 +138,7 @@ class LocalCluster:
         self.dispatcher = self._new_dispatcher()
         self._begin([self.dispatcher])
         self._target = self.dispatcher.address
+        note_opened(self._target)
         self.workers: list[ServerHandle] = [self._new_worker() for _ in range(num_workers)]
         self._begin(self.workers)
 
@@ -287,6 +289,9 @@ def _close_servers(servers: list[ServerHandle], owner: int, folder: SocketFolder
     if os.getpid() != owner:
         return
     workers, dispatcher = servers[1:], servers[:1]
+    for server in dispatcher:
+        # Before it ends, so that no reader of this process waits for it.
+        note_closed(server.address)
     for group in (workers, dispatcher):
         for server in group:
             server.ask_to_stop()

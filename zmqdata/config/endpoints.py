@@ -30,7 +30,7 @@ class HasTarget(Protocol):
 
 
 Service: TypeAlias = "str | tuple[str, str] | HasTarget"
-"""What a user may give as a service; see ``parse_service``."""
+"""The forms of a service that a user may give; see ``parse_service``."""
 
 
 def parse_service(service: Service, name: str = "service") -> str:
