@@ -173,5 +173,5 @@ def test_a_server_object_stands_for_its_address() -> None:
 
 def test_errors_name_the_argument() -> None:
     """The error about a malformed service names the argument that it came in."""
-    with pytest.raises(ValueError, match="^`data_service_address` must not be empty$"):
+    with pytest.raises(ValueError, match=r"^`data_service_address` must not be empty$"):
         parse_service("", "data_service_address")
