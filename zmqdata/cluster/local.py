@@ -4,6 +4,7 @@ and tests.
 
 from __future__ import annotations
 
+import itertools
 import os
 import weakref
 from collections.abc import Mapping, Sequence
@@ -58,6 +59,9 @@ class ServerHandle(Protocol):
 class LocalCluster:
     """A dispatcher and workers on this machine, which end with this object, or with
     this process at the latest.
+
+    What functions of a pipeline print, and their warnings, appear on the standard error
+    of this process, with the number of the worker before each line.
 
     They are processes that can import what this process can import. A script that
     starts them needs no ``__main__`` guard. Only the arguments configure them;
@@ -121,6 +125,7 @@ class LocalCluster:
         worker = WorkerConfig("127.0.0.1:1", **self._worker_options)
         _check_together(self._dispatcher_config, worker, num_workers * processes_per_worker)
         self._servers: list[ServerHandle] = []
+        self._numbers = itertools.count()
         self._owner = os.getpid()
         folder = SocketFolder() if lends_folder else None
         if folder is not None:
@@ -204,7 +209,10 @@ class LocalCluster:
 
             return dispatcher_thread(self._dispatcher_config)
         return ServerProcess(
-            "zmqdata.dispatcher", command_options(self._dispatcher_config), hold_port=True
+            "zmqdata.dispatcher",
+            command_options(self._dispatcher_config),
+            hold_port=True,
+            name="dispatcher",
         )
 
     def _new_worker(self) -> ServerHandle:
@@ -219,7 +227,12 @@ class LocalCluster:
         # to its former port.
         keeps = self._processes == 1 and bool(self._dispatcher_config.worker_addresses)
         return ServerProcess(
-            "zmqdata.worker", options, self._processes, keeps, stop_seconds=patience
+            "zmqdata.worker",
+            options,
+            self._processes,
+            keeps,
+            stop_seconds=patience,
+            name=f"worker {next(self._numbers)}",
         )
 
 

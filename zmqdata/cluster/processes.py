@@ -3,7 +3,7 @@ defined here.
 
 The process ends when this process does, however that happens: its standard input is a
 pipe whose other end only this process holds. Its output goes to unnamed files, so it
-never blocks on this process.
+never blocks on this process, and from there to the terminal (``cluster.output``).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Sequence
 from typing import IO, Any
 
+from zmqdata.cluster.output import relay
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS, ServerStartError
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import check_wait, variables
@@ -50,6 +51,7 @@ class ServerProcess:
         ready_lines: number of announced addresses at which the server counts as ready.
         hold_port: True to listen on the first life's port again after a restart.
         stop_seconds: seconds that the server may take to end before it is killed.
+        name: name before each line of its output in the terminal; ``""`` to show none.
 
     Example:
         >>> dispatcher = ServerProcess("zmqdata.dispatcher", ["--port", "0"])
@@ -67,6 +69,7 @@ class ServerProcess:
         ready_lines: int = 1,
         hold_port: bool = False,
         stop_seconds: float = STOP_SECONDS,
+        name: str = "",
     ) -> None:
         self.module = module
         self.options = list(options)
@@ -77,6 +80,8 @@ class ServerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        if name:
+            relay.add(self._log, name)
 
     @property
     def pid(self) -> int:
@@ -257,6 +262,7 @@ class ServerProcess:
         """
         if self._owner == os.getpid():
             self._end(signal.SIGINT, self.stop_seconds)
+            relay.end(self._log)
         self._said.close()
         self._log.close()
 

@@ -99,6 +99,8 @@ def take_over_standard_streams() -> TextIO:
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
+    # Into a file, Python would keep what a pipeline prints until it is a lot.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # the interpreter's own
     return report
 
 

@@ -1,0 +1,88 @@
+"""Test how the output of servers reaches the standard error of this process."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from typing import IO
+
+import pytest
+
+from zmqdata import Dataset, LocalCluster, distribute
+from zmqdata.cluster.output import MOST_AT_ONCE, OutputRelay
+from zmqdata.testing.cluster import await_condition
+
+
+@pytest.fixture
+def written() -> Iterator[IO[bytes]]:
+    """Yield a file that a server could write to."""
+    with tempfile.TemporaryFile(buffering=0) as file:
+        yield file
+
+
+def test_lines_appear_with_the_name_of_their_server(
+    written: IO[bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line appears soon after it is complete; at the end of its server, an incomplete
+    one appears, too.
+    """
+    relay, seen = OutputRelay(), [""]
+
+    def has_come(text: str) -> bool:
+        seen[0] += capsys.readouterr().err
+        return seen[0] == text
+
+    relay.add(written, "worker 0")
+    written.write(b"one\ntw")
+    await_condition(lambda: has_come("[worker 0] one\n"), what="the first line")
+    written.write(b"o\nthr\xff")
+    relay.end(written)
+    relay.end(written)
+    assert has_come("[worker 0] one\n[worker 0] two\n[worker 0] thr\N{REPLACEMENT CHARACTER}\n")
+
+
+def test_log_records_appear_from_a_warning_on(
+    written: IO[bytes],
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A record appears if a logger of its name is enabled for its level here."""
+    relay = OutputRelay()
+    relay.add(written, "dispatcher")
+    caplog.set_level("INFO", logger="loud")
+    records = [
+        f"2026-01-02 10:00:00,000 {level} [7] {name}: text"
+        for level, name in (("INFO", "quiet"), ("WARNING", "quiet"), ("INFO", "loud"))
+    ]
+    written.write("\n".join(records).encode())
+    relay.end(written)
+    assert capsys.readouterr().err == "".join(f"[dispatcher] {one}\n" for one in records[1:])
+
+
+def test_a_flood_of_output_is_cut(written: IO[bytes], capsys: pytest.CaptureFixture[str]) -> None:
+    """The first part of a flood of lines appears, and the size of the rest."""
+    relay = OutputRelay()
+    relay.add(written, "worker 3")
+    written.write(b"x" * MOST_AT_ONCE + b"y" * 1_000_000)
+    relay.end(written)
+    shown = capsys.readouterr().err
+    assert "y" not in shown.replace("bytes", "")
+    assert shown.endswith("[worker 3] (1,000,000 bytes of output are left out here)\n")
+
+
+@pytest.mark.realprocess
+def test_what_functions_print_reaches_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line that a function prints on a worker of a cluster appears with the worker's
+    number, and nothing else does.
+    """
+
+    def speak(element: int) -> int:
+        print("element", element)
+        return element
+
+    with LocalCluster(1) as cluster:
+        assert (
+            len(list(Dataset.range(3).map(speak).apply(distribute("distributed_epoch", cluster))))
+            == 3
+        )
+    assert capsys.readouterr().err == "".join(f"[worker 0] element {n}\n" for n in range(3))
