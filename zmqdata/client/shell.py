@@ -510,4 +510,4 @@ class ReaderShell:
 
 
 def _left_out(element: LeftOutElement) -> LeftOut:
-    return LeftOut(element.number, element.label, element.error, "", element.split)
+    return LeftOut(element.number, element.label, element.error, element.traceback, element.split)

@@ -154,9 +154,9 @@ class DatasetIterator:
 
         A state contains the newest 100 of them, which are restored when it is loaded.
 
-        With the service, this list contains elements that made a worker process die
-        (``distribute(on_poison="skip")``). Elements that raised an exception in a
-        worker are in the worker's log and in ``zmqdata status --worker``.
+        With the service, it has what workers skipped: the first 1000 of each task, and
+        elements that made a worker process die (``distribute(on_poison="skip")``). Each
+        reader of a job gets those of all tasks that it reads.
 
         >>> from zmqdata.dataset import Dataset
         >>> numbers = Dataset.range(3)

@@ -61,6 +61,7 @@ from zmqdata.messages.discreet import shown_name
 from zmqdata.messages.links import (
     Block,
     CloseLink,
+    ElementsLeftOut,
     EndOfTask,
     Grant,
     Lineage,
@@ -202,7 +203,7 @@ SAYS: dict[str, Any] = {
 """The messages that the holder of a role's key may send to a server. Dispatchers
 connect to no server.
 """
-OnLink = Block | EndOfTask | Lineage | TakeBackElements
+OnLink = Block | ElementsLeftOut | EndOfTask | Lineage | TakeBackElements
 
 
 def request_of(message: Message) -> str:
@@ -238,6 +239,7 @@ __all__ = [
     "DrainStarted",
     "DrainWorker",
     "DropTask",
+    "ElementsLeftOut",
     "EndOfTask",
     "Grant",
     "HoldingsReported",

@@ -5,7 +5,14 @@ from __future__ import annotations
 from zmqdata.decisions import Decision
 from zmqdata.messages.deaths import Place
 from zmqdata.messages.discreet import Discreet
-from zmqdata.messages.parts import Message, Number, Reader, StreamGrant, TaskState
+from zmqdata.messages.parts import (
+    LeftOutElement,
+    Message,
+    Number,
+    Reader,
+    StreamGrant,
+    TaskState,
+)
 from zmqdata.splits import Split
 
 # --- client -> worker
@@ -286,6 +293,21 @@ class Origin(Discreet, frozen=True):
     """
     poisoned: tuple[Place, ...] = ()
     """Elements that operations skip because they have killed their process."""
+
+
+class ElementsLeftOut(Message, frozen=True):
+    """Sent by a worker before the next block of a stream: elements that the task has
+    left out since the last such message.
+    """
+
+    number: int
+    """Number of the message on the link."""
+    task: int
+    """Id of the task."""
+    attempt: int
+    """Attempt of the task."""
+    elements: tuple[LeftOutElement, ...]
+    """The elements, in the order in which they failed."""
 
 
 class Lineage(Message, frozen=True):

@@ -273,7 +273,9 @@ class Plan(Discreet, frozen=True):
 
 
 class LeftOutElement(Discreet, frozen=True, array_like=True):
-    """An element that a node of a task skips, because it has killed its worker."""
+    """An element that a node of a task skips, because its function raised an error, or
+    because it has killed its worker.
+    """
 
     task: int
     """Id of the task."""
@@ -282,9 +284,13 @@ class LeftOutElement(Discreet, frozen=True, array_like=True):
     label: str
     """Name of the node in errors."""
     error: str
-    """Description of how the worker died."""
+    """Class and text of the error, or how the worker died."""
     split: tuple[int, int] | None = None
-    """The last split that the task had begun."""
+    """The split of the element if it is known; of an element that killed its worker,
+    the last split that the task had begun.
+    """
+    traceback: str = ""
+    """Traceback as Python prints it; empty without an error."""
 
 
 class TaskList(Discreet, frozen=True):

@@ -146,6 +146,20 @@ def test_each_element_that_is_left_out_is_noted_once() -> None:
     assert noted == [e.NoteLeftOut(one), e.NoteLeftOut(other)]
 
 
+def test_what_workers_left_out_is_listed_once() -> None:
+    """An element that a function left out is listed once, although a later attempt of
+    its task reports it again with other words.
+    """
+    noted: list[object] = []
+    notices = Notices("job", m.Reader(), "tcp://d:1", 60.0, 8, noted.append)
+    one = m.LeftOutElement(1, 7, "map(f)", "ValueError: bad", (0, 8), "Traceback ...")
+    again = m.LeftOutElement(1, 7, "map(f)", "ValueError: bad", None, "Traceback, too")
+    elsewhere = m.LeftOutElement(2, 7, "map(f)", "ValueError: bad", (8, 9), "Traceback ...")
+    notices.list_left_out((one,))
+    notices.list_left_out((again, elsewhere))
+    assert noted == [e.NoteLeftOut(one), e.NoteLeftOut(elsewhere)]
+
+
 def test_a_successor_is_told_where_it_goes_on() -> None:
     """A consumer that begins behind the first step notes its step."""
     listener = Listener(consumer_index=1)
@@ -287,7 +301,7 @@ def test_at_the_end_is_told_how_many_are_missing() -> None:
     )
     assert "because the pipeline asks for it (on_error='skip')" in text
     assert "on_poison" not in text
-    assert "zmqdata status --worker ADDRESS" in text
+    assert "`iterator.quarantine` lists the elements" in text
 
 
 @pytest.mark.parametrize(

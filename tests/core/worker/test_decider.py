@@ -797,6 +797,34 @@ def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
     assert not host.all_of(e.LogLine)
 
 
+def test_clients_hear_what_was_left_out_before_the_next_block() -> None:
+    """Each client of a task is told once which elements the pipeline has left out,
+    before its next block, also a client that comes late.
+    """
+    host = Host()
+    one, other = (m.LeftOutElement(1, n, "map(f)", "ValueError", None, "...") for n in (0, 2))
+
+    def told() -> list[tuple[str, Any]]:
+        return [
+            (push.link, getattr(push.header, "elements", type(push.header).__name__))
+            for push in host.messages()
+        ]
+
+    host.link("k")
+    host.grant(9)
+    host.feed(e.ElementLeftOut(1, 1, one))
+    assert told() == []
+    host.make(0)
+    assert told() == [("k-1", (one,)), ("k-1", "Block")]
+    host.make(1)
+    assert told() == [("k-1", "Block")]
+    host.feed(e.ElementLeftOut(1, 1, other))
+    host.link("late", "late-1")
+    host.grant(9, client="late")
+    host.make(2)
+    assert told() == [("late-1", (one, other)), ("late-1", "Block")]
+
+
 def test_a_worker_says_that_no_dispatcher_answers() -> None:
     """A worker names the address at which no dispatcher answers, and the setting of how
     long it tries; a registered one says that its tasks continue.

@@ -52,6 +52,21 @@ def test_elements_are_left_out(
     assert sum(ended) + singles == 20
 
 
+def test_the_reader_lists_what_workers_have_left_out(service: SimulatedService) -> None:
+    """At the end of an epoch the iterator's quarantine has each skipped element once,
+    with its error, its traceback and its split.
+    """
+    iterator = iter(service.read(Dataset.range(200).map(picky, on_error="skip")))
+    assert sorted(map(int, iterator)) == kept(200)
+    found = iterator.quarantine
+    failed = sorted(set(range(200)) - set(kept(200)))
+    assert sorted(int(one.error.removeprefix("ValueError: no ")) for one in found) == failed
+    for one in found:
+        assert one.node.startswith("map(picky) at test_leaving_out.py:")
+        assert "in picky" in one.traceback
+        assert one.split[0] <= int(one.error.split()[-1]) < one.split[1]
+
+
 def test_more_than_may_be_left_out_fails(make_service: Callable[..., SimulatedService]) -> None:
     """max_errors counts on each worker; the next failure is the error of its element,
     and the rest comes.

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from zmqdata.iterators.watching import LeftOut
-from zmqdata.worker.tasks.quarantine import KEPT, SHOWN, TaskQuarantine
+from zmqdata.messages import LeftOutElement
+from zmqdata.worker.tasks.quarantine import KEPT, MOST_TEXT, SHOWN, TaskQuarantine
 
 
 def left_out(
@@ -18,7 +19,7 @@ def left_out(
 
 
 def filled(count: int) -> TaskQuarantine:
-    quarantine = TaskQuarantine(3)
+    quarantine = TaskQuarantine(3, lambda element: None)
     for number in range(count):
         quarantine.append(left_out(number, (number, number + 1)))
     return quarantine
@@ -70,9 +71,26 @@ def test_what_is_shown() -> None:
 
 def test_any_text_can_be_shown() -> None:
     """Any text can be shown, including file names that are not valid text."""
-    quarantine = TaskQuarantine(3)
+    quarantine = TaskQuarantine(3, lambda element: None)
     quarantine.append(left_out(0, text="no \udcff"))
     assert (
         msgspec.json.decode(msgspec.json.encode(quarantine.shown()))["quarantine"][0]["traceback"]
         == "no \\udcff"
     )
+
+
+def test_readers_hear_of_the_first_thousand() -> None:
+    """The first thousand elements that raised an error are reported with bounded texts
+    that can be encoded; the dispatcher reports those that killed their process.
+    """
+    reported: list[LeftOutElement] = []
+    quarantine = TaskQuarantine(3, reported.append)
+    quarantine.append(left_out(0, text=""))
+    quarantine.append(LeftOut(1, "map(parse)", "e" * 9000, "t" * 9000 + "\udcff", (1, 2)))
+    for number in range(2, 2000):
+        quarantine.append(left_out(number))
+    assert [one.number for one in reported] == list(range(1, KEPT))
+    first = reported[0]
+    assert (first.task, first.split, len(first.error)) == (3, (1, 2), MOST_TEXT)
+    assert first.traceback.endswith("t\\udcff")
+    assert len(first.traceback) == MOST_TEXT

@@ -462,24 +462,24 @@ class ClientCore:
         task = self.reading.current(header)
         if task is None:
             return
-        if isinstance(header, m.EndOfTask) and header.held:
-            self.reading.note_ending(task)
-            self._grant(self.reading.say_that_it_waits({}))
-            return
-        if isinstance(header, m.EndOfTask):
-            self.reading.end(task, header.total)
-            self._grant(self.reading.spread())
-            self.notices.left_out[header.task] = header.left_out
-            return
-        if isinstance(header, m.Lineage):
-            self.standing.take(header)
-            return
-        if isinstance(header, m.TakeBackElements):
-            self.reading.asked_back(task, header)
-            return
-        breach = self.reading.take(task, header, event.content)
-        if breach:
-            self._reject(task, event, breach, now)
+        match header:
+            case m.Block():
+                breach = self.reading.take(task, header, event.content)
+                if breach:
+                    self._reject(task, event, breach, now)
+            case m.Lineage():
+                self.standing.take(header)
+            case m.EndOfTask(held=True):
+                self.reading.note_ending(task)
+                self._grant(self.reading.say_that_it_waits({}))
+            case m.EndOfTask():
+                self.reading.end(task, header.total)
+                self._grant(self.reading.spread())
+                self.notices.left_out[header.task] = header.left_out
+            case m.ElementsLeftOut():
+                self.notices.list_left_out(header.elements)
+            case m.TakeBackElements():
+                self.reading.asked_back(task, header)
 
     def _reject(self, task: ReadTask, event: e.Arrived, breach: str, now: float) -> None:
         """Break the link of a worker that sends beyond its grants, and fail the

@@ -20,6 +20,8 @@ WAITING_AFTER = 10.0
 """Seconds without an element after which a warning is logged, and seconds between two
 warnings.
 """
+MOST_LISTED = 100_000
+"""Most elements left out that a client lists, whatever workers report."""
 
 
 class Notices:
@@ -66,6 +68,7 @@ class Notices:
         self._told_skipped = 0
         self.left_out: dict[int, int] = {}
         self._poison: set[m.LeftOutElement] = set()
+        self._listed: set[tuple[int, int, str]] = set()
         self._wanted = False
         self._kept: list[e.LogLine] = []
 
@@ -221,6 +224,16 @@ class Notices:
                 self._poison.add(element)
                 self._do(e.NoteLeftOut(element))
 
+    def list_left_out(self, elements: tuple[m.LeftOutElement, ...]) -> None:
+        """List elements that the pipeline has left out in the quarantine of the
+        iterator. Another host of a task that makes them again lists none twice.
+        """
+        for element in elements:
+            key = (element.task, element.number, element.label)
+            if key not in self._listed and len(self._listed) < MOST_LISTED:
+                self._listed.add(key)
+                self._do(e.NoteLeftOut(element))
+
     def tell_left_out(self) -> None:
         """Log, at the end, how many elements are missing because the pipeline skips
         failing elements.
@@ -230,9 +243,8 @@ class Notices:
             text = (
                 f"job {self.job!r}, repetition {self.repetition}, ended without "
                 f"{missing} elements that workers could not produce. They were "
-                f"skipped because {self._why_left_out(missing)}. The workers' logs "
-                "name the elements and the reasons; `zmqdata status --worker "
-                "ADDRESS` shows the newest of running tasks"
+                f"skipped because {self._why_left_out(missing)}. `iterator.quarantine` "
+                "lists the elements and the reasons, a thousand for each task at most"
             )
             self._do(e.LogLine("warning", text))
 

@@ -121,6 +121,7 @@ class WorkerCore:
         on(e.PieceKept, self._then_start(self.pipelines.kept))
         on(e.Busy, self._noticed)
         on(e.Compressing, self._noticed)
+        on(e.ElementLeftOut, self._noticed)
         self.handlers.update(self.writing.events | self.feeding.events | self.agreeing.events)
 
     def _handle_messages(self) -> None:
@@ -387,7 +388,7 @@ class WorkerCore:
             self.writing.fail(task.dealing, event.failure)
             self._tell(now)
 
-    def _noticed(self, event: e.Busy | e.Compressing, now: float) -> None:
+    def _noticed(self, event: e.Busy | e.Compressing | e.ElementLeftOut, now: float) -> None:
         task = self._task(event)
         if task is not None:
             task.notice(event)
@@ -464,10 +465,12 @@ class WorkerCore:
     def _push(
         self, task: HostedTask, stream: Stream, header: m.Block | m.EndOfTask, frames: Any
     ) -> None:
-        """Send a message, preceded by the lineage that it depends on."""
-        news = task.news_for(stream)
-        if news is not None:
-            self.links.push(stream.client, news, ())
+        """Send a message, preceded by the lineage that it depends on and by the
+        elements that were left out before it.
+        """
+        for news in (task.news_for(stream), task.left_out_for(stream)):
+            if news is not None:
+                self.links.push(stream.client, news, ())
         self.links.push(stream.client, header, frames)
 
     # --- links

@@ -22,7 +22,7 @@ from zmqdata.core.events import Received as Received
 from zmqdata.core.events import Send as Send
 from zmqdata.core.events import Tick as Tick
 from zmqdata.decisions import Decision
-from zmqdata.messages import Crumb, Memory, OnLink, TaskDefinition, TaskState
+from zmqdata.messages import Crumb, LeftOutElement, Memory, OnLink, TaskDefinition, TaskState
 from zmqdata.splits import Split
 
 
@@ -306,6 +306,18 @@ class Exhausted:
 
 
 @dataclass(frozen=True, slots=True)
+class ElementLeftOut:
+    """Event: the pipeline of a task has left out an element that failed."""
+
+    task: int
+    """Number of the task."""
+    attempt: int
+    """Attempt of the task."""
+    element: LeftOutElement
+    """The element."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFailed:
     """Event: a runner cannot run its task at all."""
 
@@ -504,6 +516,7 @@ class WriteFailed:
 WorkerEvent = (
     BlockWritten
     | Busy
+    | ElementLeftOut
     | ChunkClosed
     | Compressing
     | Connected

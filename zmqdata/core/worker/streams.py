@@ -154,6 +154,8 @@ class Stream:
     """Number of elements up to which the worker may send."""
     granted_bytes: int = 0
     """Number of bytes up to which the worker may send."""
+    told_left_out: int = 0
+    """Number of the task's left-out elements that the client has been told."""
     told_end: bool = False
     """True if the client was told the end of the task."""
     told_held: bool = False

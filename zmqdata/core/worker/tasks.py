@@ -61,6 +61,8 @@ class HostedTask:
     """Number of elements that did not fill a round."""
     left_out: int = 0
     """Number of elements that failed and that the pipeline skipped."""
+    quarantine: list[m.LeftOutElement] = field(default_factory=list)
+    """The first elements that failed and that the pipeline skipped."""
     hungry: bool = False
     """True if a client waits for the next element."""
     incomplete: bool = False
@@ -149,12 +151,22 @@ class HostedTask:
         """Return True if a client need not wait for elements that others hold."""
         return not isinstance(self.dealing, FirstCome) or self.dealing.may_end(stream, usable, now)
 
-    def notice(self, event: e.Busy | e.Compressing) -> None:
-        """Record what was observed of the runner from outside."""
+    def notice(self, event: e.Busy | e.Compressing | e.ElementLeftOut) -> None:
+        """Record what was observed of the runner."""
         if isinstance(event, e.Busy):
             self.busy, self.crumb = event.seconds, event.crumb
+        elif isinstance(event, e.ElementLeftOut):
+            self.quarantine.append(event.element)
         else:
             self.compressed = event.compressed
+
+    def left_out_for(self, stream: Stream) -> m.ElementsLeftOut | None:
+        """Return the elements that were left out and that a client has not heard of,
+        and record them as told. Return None if it has heard of all.
+        """
+        news = tuple(self.quarantine[stream.told_left_out :])
+        stream.told_left_out += len(news)
+        return m.ElementsLeftOut(0, *self.key, news) if news else None
 
     def reach(self, places: tuple[tuple[int, int], ...]) -> None:
         """Record the positions of the sources in their ledgers."""

@@ -1,23 +1,27 @@
-"""The elements that the pipelines of a worker skipped: logged as they occur, and kept
-for the worker's status.
+"""The elements that the pipelines of a worker skipped: logged as they occur, kept for
+the worker's status, and reported to the readers.
 
-``iterators.guarding`` skips the elements. Nothing from here travels with elements.
+``iterators.guarding`` skips the elements.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
 from zmqdata.iterators.watching import LeftOut
+from zmqdata.messages import LeftOutElement
 
 log = logging.getLogger(__name__)
 
 KEPT = 1000
-"""Maximum number of skipped elements that a task keeps."""
+"""Maximum number of skipped elements that a task keeps, and that it reports."""
+MOST_TEXT = 4000
+"""Maximum number of characters of an error, and of a traceback, that a reader gets."""
 SHOWN = 10
 """Number of skipped elements in a status."""
 
@@ -31,11 +35,14 @@ class TaskQuarantine(deque[LeftOut]):
 
     Args:
         task: number of the task.
+        report: called with each of the first ``KEPT`` elements that raised an error.
+            The dispatcher reports elements that end their process.
     """
 
-    def __init__(self, task: int) -> None:
+    def __init__(self, task: int, report: Callable[[LeftOutElement], None]) -> None:
         super().__init__(maxlen=KEPT)
         self.task = task
+        self._report = report
         self.total = 0
         self._next_told = 1
 
@@ -46,6 +53,8 @@ class TaskQuarantine(deque[LeftOut]):
         if self.total == self._next_told:
             self._tell(left_out)
             self._next_told *= 10
+        if left_out.traceback and self.total <= KEPT:
+            self._report(_reported(self.task, left_out))
 
     def _tell(self, left_out: LeftOut) -> None:
         place = (
@@ -72,6 +81,13 @@ class TaskQuarantine(deque[LeftOut]):
         """
         newest = islice(reversed(list(self)), SHOWN)
         return {"left_out": self.total, "quarantine": [_plain(left_out) for left_out in newest]}
+
+
+def _reported(task: int, left_out: LeftOut) -> LeftOutElement:
+    shown = _plain(left_out)
+    # The end of a traceback names the user's line.
+    error, traceback = shown["error"][:MOST_TEXT], shown["traceback"][-MOST_TEXT:]
+    return LeftOutElement(task, left_out.number, shown["node"], error, left_out.split, traceback)
 
 
 def _plain(left_out: LeftOut) -> dict[str, Any]:
