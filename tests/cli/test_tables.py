@@ -36,6 +36,7 @@ QUIET = {
     "total": None,
     "removed": False,
     "stalled": False,
+    "waits_for_readers": False,
     "seconds_without_progress": 0.0,
     "busy_seconds": 0.0,
 }
@@ -59,10 +60,12 @@ def test_workers() -> None:
         {**alive, "silent_seconds": 12.0},
         {**alive, "connected": False},
         {**alive, "draining": True},
+        {**alive, "elements_per_second": 0.0173},
     ]
     text = printed(workers=rows)
     for expected in (
-        "4 workers",
+        "5 workers",
+        "0.0173",
         "tcp://10.0.0.1:4",
         "GPU",
         "123,457",
@@ -93,11 +96,13 @@ def test_tasks() -> None:
         {**running, "removed": True},
         {**running, "worker": ""},
         {**running, "stalled": True, "seconds_without_progress": 75.0},
+        {**running, "waits_for_readers": True},
         {**running, "busy_seconds": 80.0, "busy_with": "Element 3 that came to map(f)"},
     ]
     text = printed(100, tasks=tasks)
     for expected in ("running", "ended", "lost", "between hosts", "no progress for 75 s", "12,345"):
         assert expected in text
+    assert "waits for its readers" in text
     assert "for 80 s at element 3" in text
 
 

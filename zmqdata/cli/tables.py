@@ -129,6 +129,11 @@ def _worker_state(row: Row) -> str:
     return "alive" if row["silent_seconds"] < 3 else f"silent for {row['silent_seconds']:.0f} s"
 
 
+def _rate(per_second: float) -> str:
+    """Return a rate with at least three significant digits, and without an exponent."""
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
+
+
 def _splits(row: Row) -> str:
     counts = ["?" if one["count"] is None else f"{one['count']:,}" for one in row["splits"]]
     return ", ".join(
@@ -143,6 +148,8 @@ def _task_state(row: Row) -> str:
         return "ended"
     if not row["worker"]:
         return "between hosts"
+    if row["waits_for_readers"]:
+        return "waits for its readers"
     if row["busy_seconds"] >= LONG:
         busy_with = row["busy_with"]
         return f"for {row['busy_seconds']:.0f} s at {busy_with[:1].lower()}{busy_with[1:]}"
@@ -155,7 +162,7 @@ WORKERS: Columns = {
     "address": lambda row: str(row["address"]),
     "tags": lambda row: ", ".join(row["tags"]),
     "tasks": lambda row: f"{row['tasks']:,}",
-    "elements/s": lambda row: f"{row['elements_per_second']:,.0f}",
+    "elements/s": lambda row: _rate(row["elements_per_second"]),
     "state": _worker_state,
 }
 JOBS: Columns = {

@@ -57,7 +57,7 @@ def _worker(core: DispatcherCore, name: str, now: float) -> dict[str, Any]:
         "tags": list(facts.tags),
         "python": facts.python,
         "tasks": len(facts.tasks),
-        "elements_per_second": round(facts.rate, 1),
+        "elements_per_second": float(f"{facts.pace.rate(now):.3g}"),
         "silent_seconds": round(now - member.heard, 1),
         "connected": member.unreachable is None,
         "draining": facts.draining,
@@ -136,7 +136,8 @@ def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
 def _task(core: DispatcherCore, task: Task) -> dict[str, Any]:
     facts = core.hosting.facts.get(task.worker)
     report = facts.reports.get(task.task) if facts is not None else None
-    idle = 0.0 if report is None else report.idle
+    waits = report is not None and report.waits
+    idle = 0.0 if report is None or waits else report.idle
     return {
         "task": task.task,
         "iteration": task.iteration,
@@ -151,6 +152,7 @@ def _task(core: DispatcherCore, task: Task) -> dict[str, Any]:
         "skipped": {} if report is None else report.skipped,
         "seconds_without_progress": round(idle, 1),
         "stalled": idle >= STALLED,
+        "waits_for_readers": waits,
         "busy_seconds": 0.0 if report is None else round(report.busy, 1),
         "busy_with": "" if report is None or report.crumb is None else what(report.crumb),
         "deaths": len(task.deaths),

@@ -463,6 +463,8 @@ class TaskReport(Discreet, frozen=True):
     """
     compressed: str = ""
     """Compression of the blocks and its savings, for people."""
+    waits: bool = False
+    """True if the task has produced all that it may before its readers take some."""
 
 
 class StreamGrant(Discreet, frozen=True):

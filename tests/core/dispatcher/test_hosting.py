@@ -161,14 +161,18 @@ def test_a_task_that_should_not_be_there_is_dropped() -> None:
 
 
 def test_rates_are_measured_over_half_a_second() -> None:
-    """A worker's rate counts the elements since its report before."""
+    """A worker's rate counts the elements since its report before, and sinks slowly
+    while it reports none.
+    """
     hosts = Hosts("k")
     hosts.add("a")
     hosts.report("a", told(hosts.tasks[0], produced=10), now=1.0)
     hosts.report("a", told(hosts.tasks[0], produced=20), now=1.1)
-    assert hosts.hosting.facts["a"].rate == 10.0
+    assert hosts.hosting.facts["a"].pace.rate(1.1) == 0.0
     hosts.report("a", told(hosts.tasks[0], produced=40), now=2.0)
-    assert hosts.hosting.facts["a"].rate == 20.0
+    assert hosts.hosting.facts["a"].pace.rate(2.0) == 40.0
+    hosts.report("a", told(hosts.tasks[0], produced=40), now=12.0)
+    assert hosts.hosting.facts["a"].pace.rate(12.0) == 4.0
 
 
 def test_a_lost_worker_leaves_its_task_fenced() -> None:

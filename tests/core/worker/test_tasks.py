@@ -36,6 +36,27 @@ def test_a_task_reports_what_it_made() -> None:
     assert task.report(9.0) == m.TaskReport(1, 2, 3, 3, 0.0)
 
 
+def test_a_task_says_that_it_waits_for_its_readers() -> None:
+    """A started task waits once it has produced all bytes, or all elements, that it
+    may, until it may produce more or has ended.
+    """
+    task = hosted()
+    task.allowed, task.unread = 20, None
+    assert not task.report(1.0).waits
+    task.started = True
+    task.add(made(0), now=1.0)
+    assert not task.report(1.0).waits
+    task.add(made(1), now=1.0)
+    assert task.report(1.0).waits
+    task.allowed, task.unread = 30, 2
+    assert task.report(1.0).waits
+    task.unread = None
+    assert not task.report(1.0).waits
+    task.add(made(2), now=1.0)
+    task.total = 3
+    assert not task.report(1.0).waits
+
+
 def test_a_task_owes_what_its_readers_were_not_given() -> None:
     """A task owes its readers the undelivered elements, and owes nothing without a
     reader.

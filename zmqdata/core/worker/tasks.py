@@ -103,6 +103,14 @@ class HostedTask:
         )
 
     @property
+    def waits_for_readers(self) -> bool:
+        """True if the runner has produced all that it may before readers take some."""
+        may_go_on = self.produced_bytes < self.allowed and (
+            self.unread is None or self.produced < self.unread
+        )
+        return self.started and self.total is None and not may_go_on
+
+    @property
     def is_spent_copy(self) -> bool:
         """True if the task is a copy of the input that has ended and that no client
         reads. Losing it loses no element.
@@ -289,6 +297,7 @@ class HostedTask:
             self.crumb,
             self.left_out,
             self.compressed,
+            self.waits_for_readers,
         )
 
 
