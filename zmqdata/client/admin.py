@@ -2,7 +2,7 @@
 
 An audit reports splits, deliveries, duplicates and skipped elements of a job. Draining
 asks the dispatcher to let a worker leave, waits until it is gone, and reports where its
-tasks continue.
+tasks continue. The activity of a job is what its workers are at.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zmqdata import messages as m
 from zmqdata.client.calls import ask_dispatcher, check_name, check_timeout, status
 from zmqdata.config.endpoints import Service
 from zmqdata.config.settings import check_type
-from zmqdata.errors import NotFoundError
+from zmqdata.errors import DataServiceError, NotFoundError
 
 
 def audit(service: Service, job: str, timeout: float = 10.0) -> list[dict[str, Any]]:
@@ -182,3 +182,28 @@ def _drained(
     now = [after[task] for task, host in before.items() if host == address and task in after]
     moved = Counter(host for host in now if host and host != address)
     return DrainedWorker(address, left, dict(moved), now.count(""), now.count(None))
+
+
+MOST_WORKERS = 20
+"""Most workers that are asked; so many are enough to see what they do."""
+ACTIVITY_PATIENCE = 2.0
+"""Seconds to wait for each answer."""
+
+
+def activity_of(service: str, job: str) -> Mapping[str, int]:
+    """Return how often the unfinished tasks of a job were seen at what, as
+    ``worker.status`` counts it. Empty if no worker tells.
+    """
+    seen: Counter[str] = Counter()
+    try:
+        found = status(service, ACTIVITY_PATIENCE)
+        iterations = {one["iteration"] for one in found["jobs"] if one["job"] == job}
+        tasks = [one for one in found["tasks"] if one["iteration"] in iterations]
+        numbers = {one["task"] for one in tasks}
+        for address in sorted({one["address"] for one in tasks if one["address"]})[:MOST_WORKERS]:
+            for task in status(address, ACTIVITY_PATIENCE, role="worker")["tasks"]:
+                if task["task"] in numbers:
+                    seen.update(task["seen_at"])
+    except DataServiceError:
+        return seen  # the profile is complete without it
+    return seen

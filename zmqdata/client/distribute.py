@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from zmqdata import messages as m
 from zmqdata.blocks import can_compress, validate_compression
+from zmqdata.client.admin import activity_of
 from zmqdata.client.auto_placement import PlacedIterator, Placing
 from zmqdata.client.calls import check_timeout
 from zmqdata.client.decoding import check_spec_without_objects
@@ -147,6 +148,10 @@ class DataServiceDataset(Node):
             return 0
         endless = inner == INFINITE_CARDINALITY and policy in ("OFF", "DYNAMIC", "DATA")
         return INFINITE_CARDINALITY if endless else UNKNOWN_CARDINALITY
+
+    def activity(self) -> Mapping[str, int]:
+        """Ask the workers what they were seen at while they ran the job."""
+        return activity_of(self.options.service, self.options.job_name or self.anonymous)
 
     def spec(self, infer: Infer) -> Any:
         """Return the spec of the pipeline's elements."""

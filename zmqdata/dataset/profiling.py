@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zmqdata import nodes
 from zmqdata.dataset.drawing import tree_lines
 from zmqdata.iterators import Context, ElementIterator, Stackable, input_iterator, make_iterator
+from zmqdata.iterators.watching import OUTSIDE, WAITS_FOR_READERS, WAITS_FOR_SPLITS
 from zmqdata.nodes import Infer, Node
 
 _active = threading.local()
@@ -24,8 +25,8 @@ class Measured:
 
     label: str
     """The operation."""
-    kind: type[Node]
-    """Class of its node."""
+    node: Node = field(repr=False)
+    """Its node; of nodes at one place in nested datasets, the first."""
     elements: int = 0
     """Number of elements that it yielded."""
     seconds: float = 0.0
@@ -38,6 +39,11 @@ class Measured:
     """
     lock: Any = field(default_factory=threading.Lock, repr=False)
     """Protects the sums."""
+
+    @property
+    def kind(self) -> type[Node]:
+        """Class of its node."""
+        return type(self.node)
 
     def add(self, seconds: float, elements: int) -> None:
         """Add a call. A lock protects the sums, because an operation may run on several
@@ -158,7 +164,7 @@ def _clocked(
     if id(node) in made:
         return made[id(node)]
     key = id(node) if place is None else (place, type(node), node.site)
-    clock = measured.setdefault(key, Measured(node.label, type(node)))
+    clock = measured.setdefault(key, Measured(node.label, node))
     inputs = tuple(
         _clocked(source, measured, made, None if place is None else (*place, index))
         for index, source in enumerate(node.inputs)
@@ -208,22 +214,26 @@ def profile(node: Node, seconds: float, context: Context) -> Profile:
             count += 1
             if time.perf_counter() >= stop:
                 break
-    finally:
         ran = time.perf_counter() - begin
+        operations = _with_nested(measured)
+        worst = max(operations, key=_weight)
+        elsewhere = worst.node.activity()  # gone with the iterator
+    finally:
         iterator.close()
-    operations = _with_nested(measured)
-    worst = max(operations, key=_weight)
     advice = _advice(worst, sum(map(_weight, operations)))
     if any(worst in outer.nested.values() and not _has_threads(outer) for outer in operations):
         advice += (
             " Or read several datasets at a time: interleave(..., num_parallel_calls=AUTOTUNE)."
         )
-    rate = f"{count} elements in {ran:.2f} s, {count / ran if ran else 0:.0f} per second"
+    rate = f"{count} elements in {ran:.2f} s, {count / ran if ran else 0:.3g} per second"
     lines = tree_lines(node, lambda inner: _row(measured[id(inner)], ran, inner.label))
     for outer in operations:
         if outer.nested:
             rows = [_row(one, ran, one.label) for one in outer.nested.values()]
             lines += [f"in the datasets that {outer.label} made:", *(f"   {row}" for row in rows)]
+    if sum(elsewhere.values()):
+        advice = advice_on_workers(elsewhere)
+        lines.append(f"on the workers: {_shares(elsewhere)}")
     text = "\n".join([rate, *lines, f"bottleneck: {worst.label}. {advice}"])
     return Profile(ran, count, operations, worst, advice, text)
 
@@ -250,12 +260,23 @@ def _has_threads(one: Measured) -> bool:
 
 
 def _row(one: Measured, ran: float, label: str) -> str:
-    each = one.seconds / one.elements * 1e6 if one.elements else 0.0
+    each = shown_seconds(one.seconds / one.elements if one.elements else 0.0)
     share = 100 * one.seconds / ran if ran else 0.0
-    text = (
-        f"{label}: {one.seconds:.3f} s ({share:.0f} %), {one.elements} elements, {each:.1f} us each"
-    )
+    text = f"{label}: {one.seconds:.3f} s ({share:.0f} %), {one.elements} elements, {each} each"
     return text + (f", calls {one.calls:.3f} s on threads" if _has_threads(one) else "")
+
+
+def shown_seconds(seconds: float) -> str:
+    """Return a duration in the unit that suits it, with three significant digits.
+
+    Example:
+        >>> [shown_seconds(seconds) for seconds in (0.0, 2.5e-7, 0.0105, 1.25, 1250.0)]
+        ['0 us', '0.25 us', '10.5 ms', '1.25 s', '1250 s']
+    """
+    for unit, size in (("us", 1e-6), ("ms", 1e-3)):
+        if seconds < 1000 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
 
 
 _ADVICE: tuple[tuple[type[Node], str], ...] = (
@@ -303,3 +324,43 @@ def _advice(worst: Measured, whole: float) -> str:
     return (
         found[0] if found else "prefetch(AUTOTUNE) after it lets it run beside the training loop."
     )
+
+
+def advice_on_workers(seen: Mapping[str, int]) -> str:
+    """Return advice for a pipeline that runs on workers.
+
+    Args:
+        seen: how often they were seen at what; not empty.
+
+    Example:
+        >>> advice_on_workers({"map(decode) at train.py:3": 9, OUTSIDE: 1})[:52]
+        'The workers are busy, most often with map(decode) at'
+    """
+    most, whole = max(seen, key=lambda name: seen[name]), sum(seen.values())
+    if seen.get(WAITS_FOR_READERS, 0) > whole / 2:
+        return (
+            "The workers wait for this process, so elements travel, or are taken here, more "
+            "slowly than they are made. Make elements fewer and larger: batch() before "
+            "distribute(). Or read the job in several processes."
+        )
+    if most == WAITS_FOR_SPLITS:
+        return (
+            "The workers wait for splits: the source has fewer files or elements left than "
+            "workers, or the dispatcher is slow. Use more and smaller files."
+        )
+    if most == OUTSIDE:
+        return (
+            "The workers are busy, but seldom with your functions: reading, batching or packing "
+            "takes their time. Add workers, and profile() the dataset before distribute() to find "
+            "the operation."
+        )
+    return (
+        f"The workers are busy, most often with {most} ({100 * seen[most] / whole:.0f} % of the "
+        f"time). Add workers, or make {most.partition(' at ')[0]} faster."
+    )
+
+
+def _shares(seen: Mapping[str, int]) -> str:
+    whole = sum(seen.values())
+    ranked = sorted(seen.items(), key=lambda item: -item[1])
+    return ", ".join(f"{100 * count / whole:.0f} % {name}" for name, count in ranked)

@@ -6,7 +6,7 @@ The operations themselves are in the other modules of this package.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -129,6 +129,12 @@ class Node:
         it reads them.
         """
         return source
+
+    def activity(self) -> Mapping[str, int]:
+        """Return how often other processes that run the pipeline of this node were seen
+        at what; empty if it runs in this process.
+        """
+        return {}
 
     def spec(self, infer: Infer) -> Any:
         """Return the spec of its elements, or None if only running an element can

@@ -839,7 +839,7 @@ def test_a_worker_says_that_no_dispatcher_answers() -> None:
         text = host.sent(e.LogLine).text
         assert said in text
         assert "tcp://nowhere:5050" in text
-        assert "3600 s (`dispatcher_timeout_ms`)" in text
+        assert "3600 s (`dispatcher_timeout_ms`=3600000)" in text
 
 
 def test_the_dispatcher_can_tell_a_worker_to_leave() -> None:

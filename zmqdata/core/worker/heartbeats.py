@@ -132,15 +132,16 @@ def is_silent(dispatcher: str, registered: bool, seconds: float, patience: float
         if registered
         else f"No dispatcher has answered at {dispatcher} for {seconds:.0f} s. This worker"
     )
-    return f"{what} keeps trying for {patience:g} s (`dispatcher_timeout_ms`). {_CHECK}"
+    return f"{what} keeps trying for {_limit(patience)}. {_CHECK}"
 
 
 def given_up(dispatcher: str, patience: float) -> str:
     """Return the error of a worker that gives its dispatcher up."""
-    return (
-        f"The dispatcher at {dispatcher} has not answered for {patience:g} s "
-        f"(`dispatcher_timeout_ms`). {_CHECK}"
-    )
+    return f"The dispatcher at {dispatcher} has not answered for {_limit(patience)}. {_CHECK}"
+
+
+def _limit(patience: float) -> str:
+    return f"{patience:g} s (`dispatcher_timeout_ms`={1000 * patience:.0f})"
 
 
 _CHECK = "Check that it is running, and that this machine can reach it."
