@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,40 @@ def test_a_failure_comes_before_the_end_of_a_later_input() -> None:
         "raised",
     ]
     assert [outcome[0] for outcome in check_restore(pairs(count(0, 1), failing))] == ["tuple"]
+
+
+def test_each_input_is_asked_as_often_as_the_others() -> None:
+    """When an input ends, zip asks the others once more, as tf.data does, and never
+    again.
+    """
+    asked: list[int] = []
+
+    def noted(number: int, stop: int) -> Node:
+        def note(x: Any) -> Any:
+            asked.append(number)
+            return 1 // (3 - int(x))  # fails for the element behind the end
+
+        return nodes.Map(inputs=(count(0, stop),), function=note)
+
+    iterator = make_iterator(pairs(count(0, 3), noted(1, 5), noted(2, 4), noted(3, 3)), Context())
+    assert len(list(iterator)) == 3
+    assert next(iterator, None) is None
+    assert [asked.count(number) for number in (1, 2, 3)] == [4, 4, 3]
+
+
+def test_zipped_file_caches_are_all_complete(tmp_path: Path) -> None:
+    """Every cache that is zipped is complete after an epoch, and replays its files."""
+    asked = []
+    caches = [
+        nodes.Cache(
+            inputs=(nodes.Map(inputs=(count(0, 4),), function=asked.append),),
+            filename=str(tmp_path / str(number)),
+        )
+        for number in range(3)
+    ]
+    for _ in range(2):
+        assert len(list(make_iterator(pairs(*caches), Context()))) == 4
+    assert len(asked) == 12
 
 
 def test_each_input_has_its_own_provider() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.iterators.checks import LedgerProvider, check_restore, plain, provided
+from tests.iterators.checks import LedgerProvider, check_restore, plain, provided, run
 from zmqdata import nodes
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.nodes import Node, Range, Repeat
@@ -44,6 +44,36 @@ def test_nothing_for_ever_ends() -> None:
     nothing = nodes.Filter(inputs=(count(3),), predicate=lambda x: False)
     assert check_restore(repeated(nothing)) == []
     assert check_restore(repeated(count(0))) == []
+
+
+def filled(sizes: list[int]) -> Node:
+    """Source whose passes have so many elements, one size after the other."""
+    following = iter(sizes)
+    return nodes.FromGenerator(generator=lambda: range(next(following)))
+
+
+def test_a_finite_repeat_goes_on_after_empty_passes() -> None:
+    """A finite repeat makes all of its passes, as in tf.data."""
+    assert run(repeated(filled([0, 0, 1, 0, 2]), 5)) == [plain(0), plain(0), plain(1)]
+
+
+def test_an_endless_repeat_ends_at_an_empty_pass() -> None:
+    """The first pass without elements ends an endless repeat, as in tf.data."""
+    assert run(repeated(filled([2, 1, 0, 3]))) == [plain(0), plain(1), plain(0)]
+    assert run(repeated(repeated(filled([0, 1, 0, 0, 3]), 2))) == [plain(0)]
+
+
+def test_a_failure_shows_that_a_pass_is_not_empty() -> None:
+    """An endless repeat goes on after a pass whose every element failed."""
+    failures = iter([True, True, False])
+    flaky = nodes.Map(inputs=(count(1),), function=lambda x: 1 // (not next(failures)))
+    read = run(repeated(flaky), limit=3)
+    assert [outcome[0] for outcome in read] == ["raised", "raised", "int"]
+
+
+def test_many_passes_of_an_input_known_to_be_empty_take_no_time() -> None:
+    """A repeat whose input is known to be empty ends without making its passes."""
+    assert check_restore(repeated(count(0), 10**15)) == []
 
 
 def test_each_repetition_has_an_order_of_its_own() -> None:

@@ -17,6 +17,9 @@ from zmqdata.splits import SplitProvider
 class ZipIterator(ElementIterator):
     """Joins an element of each input. An element that fails leaves the inputs
     aligned.
+
+    When an input ends, the others are asked once more, as in tf.data: caches of equal
+    length are then complete. What they return or raise then belongs to no element.
     """
 
     def __init__(self, node: nodes.Zip, context: Context) -> None:
@@ -43,15 +46,15 @@ class ZipIterator(ElementIterator):
                 elements.append(next(source))
             except StopIteration:
                 self._ended = True
-                if failed is None:
-                    raise
-                # The error of an earlier input is raised first, and the end on the next
-                # call.
-                break
             except Exception as error:
-                failed = failed or error
+                if not self._ended:
+                    failed = failed or error
         if failed is not None:
+            # The error of an earlier input is raised first, and the end on the next
+            # call.
             raise failed
+        if self._ended:
+            raise StopIteration
         return elements
 
     def state(self) -> Any:

@@ -68,10 +68,11 @@ def _refills(node: nodes.Node) -> bool:
 class RepeatIterator(ElementIterator):
     """Runs its input again and again, each time for another repetition.
 
-    With providers, it asks them for the splits of the next repetition. A repetition
-    without splits does not end it, because other tasks may have taken them. The same
-    holds over a job of the service, whose elements other clients may have read.
-    Otherwise a complete pass without elements ends the iteration.
+    With providers, it asks them for the splits of the next repetition. An endless
+    repeat ends after a pass with neither elements nor failures, as in tf.data. It goes
+    on if other tasks may have taken the splits of that pass, or other clients its
+    elements. A finite repeat makes all of its passes, unless its input is known to be
+    empty.
     """
 
     def __init__(self, node: nodes.Repeat, context: Context) -> None:
@@ -83,8 +84,8 @@ class RepeatIterator(ElementIterator):
         self._done = 0
         self._found = False
         self._input = self._make_input()
-        others_take = context.providers is not None or _refills(node.input)
-        self._goes_on_empty = others_take and node.input.cardinality != 0
+        may_fill = node.count >= 0 or context.providers is not None or _refills(node.input)
+        self._goes_on_empty = may_fill and node.input.cardinality != 0
 
     def _make_input(self) -> ElementIterator:
         count = self._node.count
@@ -98,6 +99,9 @@ class RepeatIterator(ElementIterator):
             except StopIteration:
                 self._begin_again()
                 continue
+            except Exception:
+                self._found = True
+                raise
             self._found = True
             return element
         raise StopIteration
