@@ -26,6 +26,12 @@ class NotFoundError(DataServiceError, LookupError):
     """A dataset, job, protocol or file with this name does not exist."""
 
 
+class NoFilesMatchedError(NotFoundError, InvalidArgumentError):
+    """No file matches the patterns of ``list_files``. tf.data raises
+    ``InvalidArgumentError`` then.
+    """
+
+
 class AlreadyExistsError(DataServiceError):
     """An object with this name exists already and would be overwritten."""
 
@@ -132,6 +138,7 @@ BY_NAME: dict[str, type[DataServiceError]] = {
     for kind in (
         InvalidArgumentError,
         NotFoundError,
+        NoFilesMatchedError,
         AlreadyExistsError,
         FailedPreconditionError,
         UnavailableError,

@@ -5,6 +5,7 @@ with which errors.
 from __future__ import annotations
 
 import _thread
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -85,9 +86,9 @@ INT = TensorSpec((), "int64")
             "predicate must be callable, got 7 of type int",
         ),
         (
-            lambda: absolute_path(b"x"),
+            lambda: absolute_path(7),
             TypeError,
-            "a file name must be a str or path, got b'x' of type bytes",
+            "a file name must be a str or path, got 7 of type int",
         ),
         (
             lambda: sliceable(5),
@@ -301,6 +302,25 @@ def test_file_names_and_how_they_are_read(tmp_path: Path) -> None:
         file_names(7)
     with pytest.raises(ValueError, match="compression_type must be"):
         compression("BZ2")
+
+
+def test_a_file_name_is_text_or_bytes(tmp_path: Path) -> None:
+    """A name may be anything that a pipeline yields for a text: bytes, a text of numpy,
+    or an array of names. Bytes that are not UTF-8 name the same file.
+    """
+    expected = str(tmp_path / "a")
+
+    class BytesPath:
+        def __fspath__(self) -> bytes:
+            return os.fsencode(expected)
+
+    one = np.array(expected)
+    for name in (expected.encode(), np.bytes_(expected.encode()), one[()], one, BytesPath()):
+        assert file_names(name) == (expected,)
+        assert type(file_names(name)[0]) is str
+    for several_names in (one.reshape(1, 1), one.astype(bytes).reshape(1), [expected.encode()]):
+        assert file_names(several_names) == (expected,)
+    assert os.fsencode(absolute_path(b"/caf\xe9")) == b"/caf\xe9"
 
 
 def test_a_ragged_tensor_is_sliced_where_it_lies() -> None:

@@ -35,6 +35,28 @@ def test_files_are_named_by_a_dataset_too(tmp_path: Path) -> None:
     assert list(TextLineDataset(names, buffer_size=1)) == ["Habcdf"]
 
 
+def test_names_come_out_of_pipelines_as_bytes(tmp_path: Path) -> None:
+    """A name that a pipeline yields as bytes is opened by every operation that takes
+    names.
+    """
+    name, folder = str(tmp_path / "a").encode(), str(tmp_path / "saved").encode()
+    with TFRecordWriter(name) as writer:
+        writer.write(b"ab")
+    names = Dataset.from_tensor_slices(np.array([name]))
+    assert list(names.interleave(TFRecordDataset, cycle_length=1)) == [b"ab"]
+    assert list(TFRecordDataset(names)) == list(TFRecordDataset(names, num_parallel_reads=1))
+    assert list(TFRecordDataset(name)) == list(TFRecordDataset([name])) == [b"ab"]
+    assert list(Dataset.list_files(name)) == [name.decode()]
+    Dataset.range(2).save(folder)
+    assert list(Dataset.load(folder)) == [0, 1]
+    assert list(Dataset.range(2).cache(name + b"-cache").snapshot(name + b"-snapshot")) == [0, 1]
+    iterator = iter(Dataset.range(2))
+    next(iterator)
+    iterator.save(name + b"-state")
+    iterator.restore(name + b"-state")
+    assert list(iterator) == [1]
+
+
 @pytest.mark.parametrize("named", [list, lambda names: Dataset.from_tensor_slices(names)])
 def test_files_are_read_in_parallel(tmp_path: Path, named: Callable[[list[str]], Any]) -> None:
     """``num_parallel_reads`` reads that number of files in turn, from any source of
@@ -162,9 +184,9 @@ def test_columns_are_left_out(tmp_path: Path) -> None:
         ),
         (lambda: SqlDataset("sqlite", "a", 1, (int,)), TypeError, "query must be a str"),
         (
-            lambda: SqlDataset("sqlite", "a", "SELECT 1", int),
+            lambda: SqlDataset("sqlite", "a", "SELECT 1", 1),
             TypeError,
-            "output_types must be a tuple",
+            "output_types must be a dtype, or a tuple",
         ),
         (
             lambda: SqlDataset("sqlite", "a", "SELECT 1", (complex,)),

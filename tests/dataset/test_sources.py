@@ -11,7 +11,7 @@ import pytest
 from tests.dataset.reading import ints
 from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.errors import NotFoundError
+from zmqdata.errors import InvalidArgumentError, NoFilesMatchedError, NotFoundError
 
 
 @pytest.mark.parametrize(
@@ -43,10 +43,10 @@ from zmqdata.errors import NotFoundError
         ),
         (
             lambda: Dataset.list_files("/nowhere/*.txt"),
-            NotFoundError,
+            NoFilesMatchedError,
             "No files matched pattern: '/nowhere/",
         ),
-        (lambda: Dataset.list_files([]), NotFoundError, "none was given"),
+        (lambda: Dataset.list_files([]), NoFilesMatchedError, "none was given"),
         (lambda: Dataset.list_files([7]), TypeError, "a str or path"),
         (lambda: Dataset.list_files(__file__, shuffle=1), TypeError, "shuffle must be a bool"),
         (lambda: Dataset.list_files(__file__, seed="x"), TypeError, "seed must be an int"),
@@ -134,3 +134,14 @@ def test_zip_takes_datasets_or_a_nesting() -> None:
 def test_constructors_of_a_subclass_make_plain_datasets() -> None:
     """TextLineDataset inherits the constructors, but they make plain datasets."""
     assert type(TextLineDataset.range(3)) is Dataset
+
+
+def test_an_empty_folder_has_no_files(tmp_path: Path) -> None:
+    """A pattern in an empty folder matches nothing, which both classes of error catch,
+    and the error for a folder says how to list its files.
+    """
+    for kind in (NotFoundError, InvalidArgumentError):
+        with pytest.raises(kind, match="No files matched pattern"):
+            Dataset.list_files(f"{tmp_path}/*")
+    with pytest.raises(NoFilesMatchedError, match=r"is a folder; '.*/\*' matches the files in it"):
+        Dataset.list_files(tmp_path)

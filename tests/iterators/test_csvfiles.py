@@ -40,10 +40,39 @@ def test_rows_of_all_files_in_order(tmp_path: Path, compression: str) -> None:
     """Rows come from plain and compressed files without headers. Quoted fields may hold
     delimiters and line ends.
     """
-    contents = [b'a,"b\nc"\nx,1\r\n"y, ""z""\nw",2\n', b"h,i\n,3", b""]
+    contents = [b'a,"b\nc"\nx,1\r\n"y, ""z""\nw",2\n', b"h,i\n,3", b"h,i\n"]
     node = csv_node(tmp_path, contents, compression_type=compression, header=True)
     rows = [("x", np.int64(1)), ('y, "z"\nw', np.int64(2)), ("none", np.int64(3))]
     assert check_restore(node) == list(map(plain, rows))
+
+
+@pytest.mark.parametrize("compression", PACKERS)
+def test_rows_end_with_any_line_end(tmp_path: Path, compression: str) -> None:
+    """A lone CR ends a row as LF and CR LF do, also behind a header, and a quoted field
+    keeps it.
+    """
+    content = b'a,b\rx,1\r"y\rz",2\n\xc3\xa4,3\r\n"",4\r,5'
+    node = csv_node(tmp_path, [content, b"a,b\r"], compression_type=compression, header=True)
+    texts = ["x", "y\rz", "ä", "none", "none"]
+    rows = [plain((text, np.int64(place + 1))) for place, text in enumerate(texts)]
+    assert check_restore(node) == rows
+
+
+def test_a_file_of_long_rows_is_read_in_pieces(tmp_path: Path) -> None:
+    """A CR at the end of a piece that is read belongs to the LF of the next piece."""
+    lengths = [8189, 8190, 8191, 65534]
+    content = b"".join(b"a" * length + b",1\r\n" for length in lengths)
+    rows = run(csv_node(tmp_path, [content]))
+    assert [len(row[1][1]) for row in rows] == lengths
+
+
+def test_a_file_without_its_header_fails_alone(tmp_path: Path) -> None:
+    """An empty file where a header is expected is a single failure, as in tf.data, and
+    the next file follows.
+    """
+    outcomes = check_restore(csv_node(tmp_path, [b"", b"a,b\nx,1\n"], header=True))
+    assert "Can't read header of file" in outcomes[0][2]
+    assert outcomes[1:] == [plain(("x", np.int64(1)))]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.iterators.checks import LedgerProvider, check_restore, plain, provided, run
 from zmqdata import nodes
-from zmqdata.errors import NotFoundError, PipelineError
+from zmqdata.errors import NoFilesMatchedError, PipelineError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.files import open_binary
 from zmqdata.splits import Split
@@ -147,7 +147,7 @@ def test_files_that_are_gone_are_an_error(tmp_path: Path) -> None:
     quietly.
     """
     node = nodes.ListFiles(patterns=(f"{tmp_path}/*",), shuffle=False)
-    with pytest.raises(NotFoundError, match="no file matches"):
+    with pytest.raises(NoFilesMatchedError, match="no file matches"):
         next(make_iterator(node, Context()))
 
 
@@ -158,3 +158,16 @@ def test_failures_name_the_node(tmp_path: Path) -> None:
         PipelineError, match=r"TextLineDataset\(.*\) at a.py:1 failed: FileNotFoundError"
     ):
         next(make_iterator(node, Context()))
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_abandoned_iterator_closes_its_file(tmp_path: Path) -> None:
+    """An iterator that is dropped in the middle of a file closes it, so that Python
+    does not warn about it.
+    """
+    (tmp_path / "a").write_text("1\n2\n")
+    iterator = make_iterator(nodes.TextLines(filenames=(str(tmp_path / "a"),)), Context())
+    next(iterator)
+    file = iterator._file  # type: ignore[attr-defined]
+    del iterator
+    assert file.closed

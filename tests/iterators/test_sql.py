@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from tests.iterators.checks import check_restore, plain, run
 from zmqdata import nodes
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import FailedPreconditionError, PipelineError
 from zmqdata.iterators import Context, make_iterator
 
@@ -55,6 +57,44 @@ def test_a_row_of_other_types_fails_alone(tmp_path: Path) -> None:
     outcomes = check_restore(sql_node(tmp_path, rows))
     assert [outcome[0] for outcome in outcomes] == ["raised", "raised", "tuple"]
     assert "column 1 has the value 'one' of type str, expected int8" in outcomes[0][2]
+
+
+def test_a_single_dtype_yields_values(tmp_path: Path) -> None:
+    """A dtype instead of a tuple makes each row the value of its only column."""
+    node = sql_node(
+        tmp_path,
+        [("x", 1, 1, b"", 1), ("y", 2, 1, b"", 1)],
+        "SELECT b FROM t",
+        output_types=np.dtype("int8"),
+    )
+    assert check_restore(node) == [plain(np.int8(1)), plain(np.int8(2))]
+    assert nodes.known_spec(node) == TensorSpec((), np.int8)
+
+
+def open_files(folder: Path) -> list[str]:
+    names = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    return [name for name in names if name.startswith(str(folder))]
+
+
+@pytest.mark.parametrize("query", ["SELECT a FROM t", "SELECT z FROM t", "SELECT abs(b), * FROM t"])
+def test_an_error_closes_the_connection(tmp_path: Path, query: str) -> None:
+    """After an error of the query the database is closed, and not only at the end of
+    the iterator.
+    """
+    iterator = make_iterator(sql_node(tmp_path, [("x", -(2**63), 1, b"", 1)], query), Context())
+    with pytest.raises(PipelineError):
+        next(iterator)
+    assert open_files(tmp_path) == []
+    iterator.close()
+
+
+def test_an_abandoned_iterator_closes_its_connection(tmp_path: Path) -> None:
+    """An iterator that is dropped between two rows closes the database."""
+    iterator = make_iterator(sql_node(tmp_path, [("x", 1, 1, b"", 1)] * 2), Context())
+    next(iterator)
+    assert open_files(tmp_path) != []
+    del iterator
+    assert open_files(tmp_path) == []
 
 
 @pytest.mark.parametrize(

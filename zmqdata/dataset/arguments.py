@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import optree
@@ -202,14 +202,33 @@ def error_policy(on_error: Any, retries: Any, max_errors: Any) -> dict[str, Any]
     return {"on_error": on_error, "retries": again, "max_errors": most}
 
 
+FileName: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
+"""Name of a file or folder. The operating system takes bytes as well as text."""
+
+FileNames: TypeAlias = "FileName | Iterable[FileName]"
+"""A name, or several."""
+
+
 def file_path(value: Any) -> str:
-    """Return the name of a file."""
-    found = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if not isinstance(found, str):
+    """Return the name of a file as text.
+
+    Bytes are decoded as the operating system's names are, so that every name can be
+    opened, whatever its encoding.
+
+    >>> file_path(b"a.txt"), file_path(np.array("a.txt"))
+    ('a.txt', 'a.txt')
+    """
+    try:
+        found = os.fsdecode(value.item() if _is_scalar(value) else value)
+    except TypeError:
         refuse("a file name", value, "a str or path")
     if not found or "\0" in found:
         raise ValueError(f"a file name must not be empty, nor contain a NUL, got {found!r}")
-    return found
+    return str(found)
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0
 
 
 def absolute_path(value: Any) -> str:
@@ -217,12 +236,16 @@ def absolute_path(value: Any) -> str:
     return os.path.abspath(file_path(value))
 
 
-def file_names(value: Any) -> tuple[str, ...]:
+def file_names(
+    value: Any,
+    name: str = "filenames",
+    expected: str = "a file name, several or a dataset of them",
+) -> tuple[str, ...]:
     """Return a file name or several, resolved from the current folder."""
-    given = [value] if isinstance(value, (str, os.PathLike)) else value
-    return tuple(
-        map(absolute_path, several("filenames", given, "a file name, several or a dataset of them"))
-    )
+    if isinstance(value, (str, bytes, os.PathLike)) or _is_scalar(value):
+        return (absolute_path(value),)
+    given = value.ravel() if isinstance(value, np.ndarray) else value
+    return tuple(map(absolute_path, several(name, given, expected)))
 
 
 def compression(value: Any) -> str:

@@ -4,7 +4,6 @@ datasets of the records of files.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -14,6 +13,8 @@ import numpy as np
 from zmqdata import nodes
 from zmqdata.dataset import arguments
 from zmqdata.dataset.arguments import (
+    FileName,
+    FileNames,
     absolute_path,
     at_least,
     call_site,
@@ -27,7 +28,6 @@ from zmqdata.dataset.arguments import (
 from zmqdata.dataset.surface import Dataset, opened_files
 from zmqdata.errors import InvalidArgumentError
 
-FileNames = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Dataset
 _KINDS = "iufUS"
 
 
@@ -58,7 +58,7 @@ class TFRecordDataset(Dataset):
 
     def __init__(
         self,
-        filenames: FileNames,
+        filenames: FileNames | Dataset,
         compression_type: str | None = None,
         buffer_size: int | None = None,
         num_parallel_reads: int | None = None,
@@ -107,7 +107,7 @@ class FixedLengthRecordDataset(Dataset):
 
     def __init__(
         self,
-        filenames: FileNames,
+        filenames: FileNames | Dataset,
         record_bytes: int,
         header_bytes: int | None = None,
         footer_bytes: int | None = None,
@@ -171,7 +171,7 @@ class CsvDataset(Dataset):
 
     def __init__(
         self,
-        filenames: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        filenames: FileNames,
         record_defaults: Sequence[Any],
         compression_type: str | None = None,
         buffer_size: int | None = None,
@@ -265,7 +265,9 @@ class SqlDataset(Dataset):
         data_source_name: file name of the database, which is opened read-only.
         query: SQL. With an ORDER BY each iteration has the same order, which restoring
             an iterator requires.
-        output_types: a dtype for each column; NULL becomes 0, False or an empty text.
+        output_types: a tuple with a dtype for each column, or a single dtype for a
+            query with one column, whose rows are then values instead of tuples. NULL
+            becomes 0, False or an empty text.
 
     For a row with values of other types, iterating raises a PipelineError and continues
     with the next row.
@@ -284,9 +286,9 @@ class SqlDataset(Dataset):
     def __init__(
         self,
         driver_name: str,
-        data_source_name: str | os.PathLike[str],
+        data_source_name: FileName,
         query: str,
-        output_types: Sequence[Any],
+        output_types: Any,
     ) -> None:
         if driver_name != "sqlite":
             raise InvalidArgumentError(
@@ -298,23 +300,27 @@ class SqlDataset(Dataset):
             refuse("query", query, "a str")
         if not query.strip():
             raise ValueError(f"query must not be empty, got {query!r}")
-        if isinstance(output_types, (str, type, np.dtype)) or not isinstance(
-            output_types, Sequence
-        ):
-            refuse("output_types", output_types, "a tuple with a dtype for each column")
-        if not output_types:
-            raise ValueError(
-                "output_types must not be empty: it has a dtype for each column of the query"
-            )
         super().__init__(
             nodes.Sql(
                 driver_name=driver_name,
                 data_source_name=absolute_path(data_source_name),
                 query=query,
-                output_types=tuple(map(_sql_dtype, output_types)),
+                output_types=_sql_dtypes(output_types),
                 site=call_site(),
             )
         )
+
+
+def _sql_dtypes(given: Any) -> Any:
+    if isinstance(given, (str, type, np.dtype)):
+        return _sql_dtype(given)
+    if not isinstance(given, Sequence):
+        refuse("output_types", given, "a dtype, or a tuple with a dtype for each column")
+    if not given:
+        raise ValueError(
+            "output_types must not be empty: it has a dtype for each column of the query"
+        )
+    return tuple(map(_sql_dtype, given))
 
 
 def _sql_dtype(given: Any) -> np.dtype[Any]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from zmqdata.dataset.arguments import file_path
+from zmqdata.dataset.arguments import FileName, file_path
 from zmqdata.dataset.depth import too_deep
 from zmqdata.dataset.drawing import difference, parameter_lines, shipped_in
 from zmqdata.errors import (
@@ -302,7 +302,7 @@ class DatasetIterator:
                 stacklevel=3,
             )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: FileName) -> None:
         """Write the state to a file atomically.
 
         Args:
@@ -324,7 +324,7 @@ class DatasetIterator:
         check = zlib.crc32(payload).to_bytes(4, "big")
         _write_atomically(target, _MAGIC + bytes([VERSION]) + check + payload)
 
-    def restore(self, path: str | os.PathLike[str], *, strict: bool = True) -> None:
+    def restore(self, path: FileName, *, strict: bool = True) -> None:
         """Continue at the position at which ``save`` was called.
 
         Args:
@@ -338,18 +338,19 @@ class DatasetIterator:
 
         Equivalent of ``tf.train.Checkpoint(iterator).restore``.
         """
+        name = file_path(path)
         try:
-            content = Path(file_path(path)).read_bytes()
+            content = Path(name).read_bytes()
         except FileNotFoundError:
             raise NotFoundError(
-                f"the file {os.fspath(path)} does not exist; save(path) writes an iterator state"
+                f"the file {name} does not exist; save(path) writes an iterator state"
             ) from None
         except IsADirectoryError:
             raise InvalidArgumentError(
-                f"{os.fspath(path)} is a folder, expected the file that save(path) "
+                f"{name} is a folder, expected the file that save(path) "
                 "wrote; Dataset.load(path) reads a saved dataset"
             ) from None
-        self.load_state_dict(_payload(content, os.fspath(path)), strict=strict)
+        self.load_state_dict(_payload(content, name), strict=strict)
 
 
 def _ended() -> Any:

@@ -13,9 +13,10 @@ import optree
 
 from zmqdata import nodes
 from zmqdata.dataset.arguments import (
-    absolute_path,
+    FileNames,
     call_site,
     dtype,
+    file_names,
     flag,
     generator_spec,
     input_node,
@@ -26,7 +27,7 @@ from zmqdata.dataset.arguments import (
 )
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.elements.specs import map_structure
-from zmqdata.errors import NotFoundError
+from zmqdata.errors import NoFilesMatchedError
 from zmqdata.iterators import as_element
 from zmqdata.matching import matching_files
 
@@ -173,7 +174,7 @@ class Sources(DatasetMethods[D]):
     @classmethod
     def list_files(
         cls,
-        file_pattern: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        file_pattern: FileNames,
         shuffle: bool | None = None,
         seed: int | None = None,
     ) -> D:
@@ -188,8 +189,9 @@ class Sources(DatasetMethods[D]):
             seed: fixes the orders.
 
         Raises:
-            NotFoundError: no file matches. The files are listed again for each
-                repetition.
+            NoFilesMatchedError: no file matches; folders do not count. It is a
+                NotFoundError and an InvalidArgumentError. The files are listed again
+                for each repetition.
 
         >>> import zmqdata.dataset
         >>> from zmqdata.dataset import Dataset
@@ -200,16 +202,12 @@ class Sources(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.list_files``, which lists the files only once,
         when the dataset is created.
         """
-        given = [file_pattern] if isinstance(file_pattern, (str, os.PathLike)) else file_pattern
-        patterns = tuple(
-            map(absolute_path, several("file_pattern", given, "a file name, a pattern, or several"))
-        )
+        patterns = file_names(file_pattern, "file_pattern", "a file name, a pattern, or several")
         if not matching_files(patterns):
-            raise NotFoundError(
+            raise NoFilesMatchedError(
                 "No files matched pattern: "
                 f"{', '.join(map(repr, patterns)) or 'none was given'}, searched from "
-                f"the folder {os.getcwd()!r}. Check the spelling; relative patterns "
-                "start from that folder"
+                f"the folder {os.getcwd()!r}. {_pattern_hint(patterns)}"
             )
         shuffled = True if shuffle is None else flag("shuffle", shuffle)
         return cls._wrap(
@@ -248,3 +246,12 @@ class Sources(DatasetMethods[D]):
             raise ValueError(f"zip() got {nesting!r}, expected at least one dataset")
         template = optree.tree_unflatten(treespec, list(range(len(inputs))))
         return cls._wrap(nodes.Zip(inputs=inputs, template=template, site=call_site()))
+
+
+def _pattern_hint(patterns: tuple[str, ...]) -> str:
+    """Return advice on patterns that no file matches."""
+    folders = [pattern for pattern in patterns if os.path.isdir(pattern)]
+    if folders:
+        example = os.path.join(folders[0], "*")
+        return f"{folders[0]!r} is a folder; {example!r} matches the files in it"
+    return "Check the spelling; relative patterns start from that folder"

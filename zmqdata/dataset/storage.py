@@ -4,14 +4,13 @@ mixin of the class in ``surface``.
 
 from __future__ import annotations
 
-import os
 import secrets
 from dataclasses import replace
 from typing import Any
 
 from zmqdata import nodes
 from zmqdata.blocks import validate_compression
-from zmqdata.dataset.arguments import absolute_path, call_site
+from zmqdata.dataset.arguments import FileName, absolute_path, call_site, file_path
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
@@ -34,7 +33,7 @@ class Storage(DatasetMethods[D]):
     elements.
     """
 
-    def cache(self, filename: str | os.PathLike[str] = "") -> D:
+    def cache(self, filename: FileName = "") -> D:
         """Run the dataset once, and replay its elements from then on.
 
         Args:
@@ -57,10 +56,10 @@ class Storage(DatasetMethods[D]):
         interrupted run stay in memory, too. With the service, each task caches and
         repeats its own elements, and each worker needs its own file name.
         """
-        folder = "" if filename == "" else absolute_path(filename)
+        folder = "" if filename in ("", b"") else absolute_path(filename)
         return self._wrap(nodes.Cache(inputs=(self._node,), filename=folder, site=call_site()))
 
-    def snapshot(self, path: str | os.PathLike[str], compression: str | None = "AUTO") -> D:
+    def snapshot(self, path: FileName, compression: str | None = "AUTO") -> D:
         """Run the dataset once, and read its elements from files from then on, also in
         other programs.
 
@@ -94,7 +93,7 @@ class Storage(DatasetMethods[D]):
         )
         return self._wrap(made)
 
-    def save(self, path: str | os.PathLike[str], compression: str | None = None) -> None:
+    def save(self, path: FileName, compression: str | None = None) -> None:
         """Run the whole dataset and write its elements into a folder, replacing an
         earlier save.
 
@@ -135,7 +134,7 @@ class Storage(DatasetMethods[D]):
     @classmethod
     def load(
         cls,
-        path: str | os.PathLike[str],
+        path: FileName,
         element_spec: Any = None,
         compression: str | None = None,
         wait: bool = False,
@@ -174,7 +173,8 @@ class Storage(DatasetMethods[D]):
         """
         if not isinstance(wait, bool):
             raise TypeError(f"`wait` must be True or False, got {wait!r}")
-        folder = whole_path(path) if isinstance(path, str) and is_url(path) else absolute_path(path)
+        name = file_path(path)
+        folder = whole_path(name) if is_url(name) else absolute_path(name)
         wanted = None if compression is None else (compression, validate_compression(compression))
         node = _saved(folder, wait)
         spec, stored = node.elements_spec, _compression_of(folder, node)

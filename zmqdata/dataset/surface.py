@@ -4,8 +4,7 @@ methods are in ``sources``, ``batches``, ``transforms`` and the other mixins.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,6 +13,7 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.dataset.arguments import (
+    FileNames,
     call_site,
     compression,
     file_names,
@@ -305,7 +305,7 @@ class TextLineDataset(Dataset):
 
     def __init__(
         self,
-        filenames: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Dataset,
+        filenames: FileNames | Dataset,
         compression_type: str | None = None,
         buffer_size: int | None = None,
         num_parallel_reads: int | None = None,

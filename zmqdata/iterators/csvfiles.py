@@ -4,10 +4,11 @@ conversion of fields.
 
 from __future__ import annotations
 
+import io
 import re
 import zlib
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 
@@ -17,21 +18,25 @@ from zmqdata.iterators.base import Context, failure, make_iterator
 from zmqdata.iterators.files import FilesIterator
 
 Convert = Callable[[str], Any]
-_CLOSING = re.compile(rb'(?:[^"]|"")*')
+_CLOSING = re.compile(r'(?:[^"]|"")*')
 
 
 @make_iterator.register(nodes.Csv)
 class CsvIterator(FilesIterator):
     """Yields a tuple for each row. An unreadable row is a single failure; the next row
     follows.
+
+    Rows end with LF, CR LF or a lone CR. Bytes that are not UTF-8 are kept as lone
+    surrogates until their row is complete, so that only this row fails.
     """
+
+    _lines: TextIO
 
     def __init__(self, node: nodes.Csv, context: Context) -> None:
         super().__init__(node, context)
         self._converts = [
             converter(column, place, node.na_value) for place, column in enumerate(node.columns)
         ]
-        self._delimiter = node.field_delim.encode()
         self._numbers = [column.number for column in node.columns]
         self._as_they_come = node.width == len(node.columns) and not node.excluded
 
@@ -49,52 +54,66 @@ class CsvIterator(FilesIterator):
 
     def _next_row(self) -> str:
         while True:
-            file = self._file or self._open()
-            try:
-                line = self._read_row(file)
-            except (OSError, EOFError, zlib.error) as error:
-                self._end_part()
-                raise failure(self._node, error) from error
-            if line:
+            if self._file is None:
+                self._open()
+            row = self._read_row()
+            if row:
                 break
             self._end_part()
+        if not row.isascii():
+            try:
+                row.encode()
+            except UnicodeEncodeError:
+                self._refuse(_as_bytes(row))
+        return row.removesuffix("\n").removesuffix("\r")
+
+    def _refuse(self, row: bytes) -> None:
         try:
-            return line.removesuffix(b"\n").removesuffix(b"\r").decode()
+            row.decode()
         except UnicodeDecodeError as error:
             raise failure(self._node, error) from error
 
-    def _open(self) -> BinaryIO:
-        file = super()._open()
-        self._offset = 0
-        if self._node.header:
-            try:
-                self._read_row(file)
-            except (OSError, EOFError, zlib.error) as error:
-                self._end_part()
-                raise failure(self._node, error) from error
+    def _open(self, offset: int = 0) -> BinaryIO:
+        file = super()._open(offset)
+        self._lines = io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="")
+        if self._node.header and not offset and not self._read_row():
+            name = self._node.filenames[self._next]
+            self._end_part()
+            error = InvalidArgumentError(
+                f"Can't read header of file {name}: the file is empty. Write the header, leave "
+                "the file out, or pass header=False"
+            )
+            raise failure(self._node, error) from error
         return file
 
-    def _read_row(self, file: BinaryIO) -> bytes:
+    def _read_row(self) -> str:
         """Return a line, and the following lines while a quoted field is open at its
         end.
         """
-        line = file.readline()
-        if (
-            self._node.use_quote_delim
-            and line.count(b'"') % 2
-            and _ends_quoted(line, self._delimiter)
-        ):
-            lines, quotes = [line], 1
-            while quotes % 2:
-                line = file.readline()
-                if not line:
-                    # Splitting the row into fields raises the error.
-                    break
-                lines.append(line)
-                quotes += line.count(b'"')
-            line = b"".join(lines)
-        self._offset += len(line)
-        return line
+        try:
+            row = self._lines.readline()
+            if (
+                self._node.use_quote_delim
+                and row.count('"') % 2
+                and _ends_quoted(row, self._node.field_delim)
+            ):
+                row = self._whole_row(row)
+        except (OSError, EOFError, zlib.error) as error:
+            self._end_part()
+            raise failure(self._node, error) from error
+        self._offset += len(row if row.isascii() else _as_bytes(row))
+        return row
+
+    def _whole_row(self, line: str) -> str:
+        lines, quotes = [line], 1
+        while quotes % 2:
+            line = self._lines.readline()
+            if not line:
+                # Splitting the row into fields raises the error.
+                break
+            lines.append(line)
+            quotes += line.count('"')
+        return "".join(lines)
 
     def _chosen(self, fields: list[Any]) -> list[Any]:
         node = self._node
@@ -108,13 +127,18 @@ class CsvIterator(FilesIterator):
         return [kept[number] for number in self._numbers]
 
 
-def _ends_quoted(line: bytes, delimiter: bytes) -> bool:
+def _as_bytes(row: str) -> bytes:
+    """Return a row as it is in the file."""
+    return row.encode("utf-8", "surrogateescape")
+
+
+def _ends_quoted(line: str, delimiter: str) -> bool:
     """Return True if a line with an odd number of quotes ends within a quoted field;
     False if it is malformed.
     """
     at = 0
     while True:
-        if line.startswith(b'"', at):
+        if line.startswith('"', at):
             at = _CLOSING.match(line, at + 1).end()  # type: ignore[union-attr]  # it also matches an empty text
             if at == len(line):
                 return True

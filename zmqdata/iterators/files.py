@@ -10,7 +10,7 @@ import zlib
 from typing import Any, BinaryIO
 
 from zmqdata import nodes
-from zmqdata.errors import NotFoundError
+from zmqdata.errors import NoFilesMatchedError
 from zmqdata.iterators.base import Context, failure, make_iterator
 from zmqdata.iterators.sources import IndexedIterator, PartsIterator
 from zmqdata.matching import matching_files
@@ -38,7 +38,7 @@ class ListFilesIterator(IndexedIterator):
     def _list(self) -> None:
         names = matching_files(self._node.patterns)
         if not names:
-            raise NotFoundError(f"{self._node.label}: no file matches any more")
+            raise NoFilesMatchedError(f"{self._node.label}: no file matches any more")
         context = self._context
         self._names = self._node.split_source.ordered(names, context.seed, context.turn)
         self._stop, self._listed = len(names), True
@@ -52,16 +52,16 @@ class FilesIterator(PartsIterator):
     """
 
     _is_within = True
+    _file: BinaryIO | None = None
 
     def __init__(self, node: Any, context: Context) -> None:
         super().__init__(context, len(node.filenames))
         self._node = node
-        self._file: BinaryIO | None = None
         self._offset = 0
 
-    def _open(self) -> BinaryIO:
-        """Open the next file and return it. While it is open, ``_next`` is its
-        index.
+    def _open(self, offset: int = 0) -> BinaryIO:
+        """Open the next file and return it, positioned at ``offset``. While it is open,
+        ``_next`` is its index.
         """
         self._begin_part()
         node = self._node
@@ -72,6 +72,9 @@ class FilesIterator(PartsIterator):
         except OSError as error:
             self._next += self._stride
             raise failure(node, error) from error
+        if offset:
+            self._file.seek(offset)
+        self._offset = offset
         return self._file
 
     @property
@@ -90,13 +93,15 @@ class FilesIterator(PartsIterator):
         position, offset = state
         super().restore(position)
         if offset:
-            self._open().seek(offset)
-            self._offset = offset
+            self._open(offset)
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
         self._file = None
+
+    def __del__(self) -> None:
+        self.close()
 
 
 @make_iterator.register(nodes.TextLines)

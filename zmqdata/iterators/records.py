@@ -75,7 +75,7 @@ class FixedLengthRecordsIterator(FilesIterator):
                 return record
             self._end_part()
 
-    def _open(self) -> BinaryIO:
+    def _open(self, offset: int = 0) -> BinaryIO:
         file = super()._open()
         node = self._node
         self._ahead = b""
@@ -85,13 +85,13 @@ class FixedLengthRecordsIterator(FilesIterator):
             if self._end < node.header_bytes or rest:
                 return self._refuse_length()
         try:
-            file.seek(node.header_bytes)
+            file.seek(offset or node.header_bytes)
         except (EOFError, zlib.error, OSError) as error:
             self._next += self._stride
             file.close()
             self._file = None
             raise failure(node, error) from error
-        self._offset = node.header_bytes
+        self._offset = offset or node.header_bytes
         return file
 
     def _refuse_length(self) -> BinaryIO:

@@ -20,26 +20,28 @@ _KINDS: dict[str, Any] = {"U": (str,), "S": (bytes, str), "f": (float, int)}
 
 @make_iterator.register(nodes.Sql)
 class SqlIterator(IndexedIterator):
-    """Yields rows as tuples. Its state is a count: restoring runs the query again and
-    skips that many rows.
+    """Yields rows as tuples, or as values if a single dtype is given. Its state is a
+    count: restoring runs the query again and skips that many rows.
 
     The query must return its rows in the same order each time: give it an ORDER BY.
     """
 
+    _connection: sqlite3.Connection | None = None
+    _rows: sqlite3.Cursor | None = None
+
     def __init__(self, node: nodes.Sql, context: Context) -> None:
         super().__init__(context, 1)
         self._node = node
-        self._connection: sqlite3.Connection | None = None
-        self._rows: sqlite3.Cursor | None = None
         self._count = 0
-        self._converts = [converter(dtype, place) for place, dtype in enumerate(node.output_types)]
+        self._is_tuple = isinstance(node.output_types, tuple)
+        dtypes: Any = node.output_types if self._is_tuple else (node.output_types,)
+        self._converts = [converter(dtype, place) for place, dtype in enumerate(dtypes)]
 
-    def __next__(self) -> tuple[Any, ...]:
+    def __next__(self) -> Any:
         row = self._pull()
         try:
-            return tuple(
-                [convert(value) for convert, value in zip(self._converts, row, strict=True)]
-            )
+            values = [convert(value) for convert, value in zip(self._converts, row, strict=True)]
+            return tuple(values) if self._is_tuple else values[0]
         except Exception as error:
             raise failure(self._node, error) from error
 
@@ -99,6 +101,9 @@ class SqlIterator(IndexedIterator):
         if self._connection is not None:
             with closing(self._connection):
                 self._connection = self._rows = None
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def converter(dtype: np.dtype[Any], place: int = 0) -> Callable[[Any], Any]:

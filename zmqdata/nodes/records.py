@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from zmqdata.elements.specs import TensorSpec
+from zmqdata.elements.specs import TensorSpec, map_structure
 from zmqdata.errors import UnimplementedError
 from zmqdata.nodes.base import FILE_AGAIN, Infer, Node
 from zmqdata.splits import IndexSplits, SplitSource
@@ -122,7 +123,7 @@ class Csv(Files):
 
 @dataclass(frozen=True, kw_only=True)
 class Sql(Node):
-    """Yields the rows of a query, as tuples."""
+    """Yields the rows of a query, as tuples or as single values."""
 
     driver_name: str
     """Database driver."""
@@ -130,8 +131,10 @@ class Sql(Node):
     """Path of the database."""
     query: str
     """The query."""
-    output_types: tuple[np.dtype[Any], ...] = field(default=())
-    """Dtype of each column."""
+    output_types: np.dtype[Any] | tuple[np.dtype[Any], ...] = field(default=())
+    """Dtype of each column; a single dtype: each row is the value of its only
+    column.
+    """
     operation: ClassVar[str] = "SqlDataset"
     restoring: ClassVar[str] = "runs the query again, and reads up to the position"
     own_state: ClassVar[int] = 16
@@ -145,4 +148,4 @@ class Sql(Node):
         raise whole_only(self, "SqlDataset")
 
     def spec(self, infer: Infer) -> Any:
-        return tuple(TensorSpec((), dtype) for dtype in self.output_types)
+        return map_structure(partial(TensorSpec, ()), self.output_types)
