@@ -347,4 +347,9 @@ NOT_SAMPLED: dict[type[Node], str] = {
 @cache
 def sample_pipelines() -> list[Dataset]:
     """Make each source and each step once, with a few elements."""
+    return made_pipelines()
+
+
+def made_pipelines() -> list[Dataset]:
+    """Make each source and each step anew, with a few elements."""
     return [make(3) for make in SOURCES] + [step(3)(Dataset.range(12)) for step in STEPS]

@@ -4,16 +4,28 @@ whatever the tree.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.iterators.checks import check_restore, provided
-from tests.iterators.kinds import NOT_SAMPLED, SOURCES, STEPS, kinds, sample_pipelines
+from tests.iterators.checks import check_restore, provided, run
+from tests.iterators.kinds import (
+    NOT_SAMPLED,
+    SOURCES,
+    STEPS,
+    kinds,
+    made_pipelines,
+    sample_pipelines,
+)
 from zmqdata.errors import UnimplementedError
-from zmqdata.nodes import Cache, every_node, split_sources
+from zmqdata.iterators import Context, make_iterator
+from zmqdata.iterators.transforms import UnaryIterator
+from zmqdata.nodes import Cache, Node, Repeat, Unary, every_node, split_sources
 from zmqdata.splits import IndexSplits, SplitSource
 
 NUMBERS = st.integers(0, 4)
@@ -65,6 +77,59 @@ def test_any_tree_that_gets_splits_continues_exactly(tree: Any, width: int) -> N
     handed = [[ranges(one, width, repetition) for repetition in range(5)] for one in sources]
     if not writes:  # with the splits of the first run
         check_restore(dataset.node, provided(*handed), limit=40)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Anew(Unary):
+    """Yields its input, with a new iterator for every pass."""
+
+
+@make_iterator.register(_Anew)
+class _AnewIterator(UnaryIterator):
+    def __init__(self, node: _Anew, context: Context) -> None:
+        self._input = make_iterator(node.input, context)
+
+    def __next__(self) -> Any:
+        return next(self._input)
+
+
+def repeated(node: Node) -> Node:
+    return Repeat(inputs=(node,), count=3)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(TREES, st.sampled_from([None, 1, 2]))
+def test_a_rewound_iterator_is_as_a_new_one(tree: Any, width: int | None) -> None:
+    """Passes that rewind their iterators yield what passes with new iterators yield,
+    with and without splits, and continue exactly from any step.
+    """
+    source, size, steps = tree
+
+    def built() -> Node:
+        dataset = SOURCES[source](size)
+        for index, number in steps[:3]:
+            dataset = STEPS[index](number)(dataset)
+        return dataset.node
+
+    rewound, anew = repeated(built()), repeated(_Anew(inputs=(built(),)))
+    context: Callable[[], Context] = partial(Context, seed=7)
+    if width is not None:
+        try:
+            sources = split_sources(rewound)
+        except UnimplementedError:
+            return
+        handed = [[ranges(one, width, repetition) for repetition in range(5)] for one in sources]
+        context = provided(*handed)
+    assert run(rewound, context(), 60) == run(anew, context(), 60)
+    if not any(isinstance(node, Cache) and node.filename for node in every_node(rewound)):
+        check_restore(rewound, context, limit=12)
+
+
+@pytest.mark.parametrize("index", range(len(SOURCES) + len(STEPS)))
+def test_each_kind_rewinds_exactly(index: int) -> None:
+    """Each source and each step repeats exactly before it is used in a tree."""
+    rewound, anew = (made[index].node for made in (sample_pipelines(), made_pipelines()))
+    assert run(repeated(rewound)) == run(repeated(_Anew(inputs=(anew,))))
 
 
 @pytest.mark.parametrize("index", range(len(SOURCES) + len(STEPS)))

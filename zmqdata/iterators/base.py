@@ -12,8 +12,8 @@ import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from functools import singledispatch
+from dataclasses import dataclass, field
+from functools import cached_property, singledispatch
 from typing import Any
 
 import numpy as np
@@ -129,6 +129,16 @@ class ElementIterator(ABC):
         """Continue where ``state`` was taken. Call it on a new iterator of the same
         node and context.
         """
+
+    def rewind(self, repetition: int) -> bool:
+        """Return to the beginning, for another repetition of the same node and context,
+        at a fraction of the cost of a new iterator.
+
+        Returns:
+            False if it cannot. Its position is undefined then: close it, and create a
+            new one.
+        """
+        return False
 
     def pass_part(self, ahead: int) -> None:
         """Skip the rest of a part of a source, which failed in an earlier attempt,
@@ -345,22 +355,54 @@ class Context:
                 else first + len(source_nodes(node.inputs[index]))
             )
             providers = providers[first:last]
-        return replace(self, providers=providers, path=(*self.path, index))
+        return self._changed(providers=providers, path=(*self.path, index))
 
     def nested(self, number: int) -> Context:
         """Return the context of the dataset that a function made of element ``number``:
         it reads all of its sources.
         """
-        place = (*self.path, number)
-        seeds = mixed_seed(self.seed, *place), mixed_seed(self.fixed_seed, *place)
-        inside = replace(
-            self, nest=f"{self.place}[{number}]", path=(), shared_seed=None, providers=None
-        )
-        return replace(inside, seed=seeds[0], fixed_seed=seeds[1])
+        values = {**vars(self), "path": (), "shared_seed": None, "providers": None}
+        values.update(outer=self, number=number)
+        for name in ("seed", "fixed_seed", "nest"):
+            values.pop(name, None)
+        return _with_values(NestedContext, values)
 
     def repeated(self, repetition: int) -> Context:
         """Return the same context for another repetition."""
-        return replace(self, repetition=repetition)
+        return self._changed(repetition=repetition)
+
+    def _changed(self, **changes: Any) -> Context:
+        return _with_values(type(self), {**vars(self), **changes})
+
+
+class NestedContext(Context):
+    """Context of the dataset that a function made of an element. Most datasets need
+    neither seeds nor place, which are therefore computed at the first access.
+    """
+
+    outer: Context
+    number: int
+
+    @cached_property
+    def seed(self) -> int:
+        return mixed_seed(self.outer.seed, *self.outer.path, self.number)
+
+    @cached_property
+    def fixed_seed(self) -> int:
+        return mixed_seed(self.outer.fixed_seed, *self.outer.path, self.number)
+
+    @cached_property
+    def nest(self) -> str:
+        return f"{self.outer.place}[{self.number}]"
+
+
+def _with_values(kind: type[Context], values: dict[str, Any]) -> Context:
+    """Return a context with these attributes. ``dataclasses.replace`` takes five times
+    as long, and every pass of a repeat or nested dataset needs several contexts.
+    """
+    made = object.__new__(kind)
+    vars(made).update(values)
+    return made
 
 
 def mixed_seed(*parts: int) -> int:

@@ -60,6 +60,10 @@ class BatchIterator(UnaryIterator):
         except Exception as error:
             raise failure(self._node, error) from error
 
+    def rewind(self, repetition: int) -> bool:
+        self._broken_off = None
+        return self._input.rewind(repetition)
+
     def _next_elements(self) -> list[Any]:
         if self._notes is None:
             self._notes = isinstance(self._input.state(), Bookmark)

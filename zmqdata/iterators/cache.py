@@ -158,6 +158,11 @@ class MemoryCacheIterator(ElementIterator):
         self._position = position + 1
         return copied(element)
 
+    def rewind(self, repetition: int) -> bool:
+        self.close()
+        self._position = 0
+        return True
+
     def _pull(self, number: int) -> Any:
         source = (
             self._input if self._at == number and self._input is not None else self._seek(number)

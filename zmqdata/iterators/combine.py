@@ -57,6 +57,10 @@ class ZipIterator(ElementIterator):
             raise StopIteration
         return elements
 
+    def rewind(self, repetition: int) -> bool:
+        self._ended = False
+        return all(source.rewind(repetition) for source in self._inputs)
+
     def state(self) -> Any:
         return [self._ended, [source.state() for source in self._inputs]]
 

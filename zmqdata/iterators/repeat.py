@@ -81,16 +81,20 @@ class RepeatIterator(ElementIterator):
         self._context = (
             context if context.providers is None else replace(context, providers=self._providers)
         )
+        self._outer = self._first_repetition(context.repetition)
         self._done = 0
         self._found = False
         self._input = self._make_input()
         may_fill = node.count >= 0 or context.providers is not None or _refills(node.input)
         self._goes_on_empty = may_fill and node.input.cardinality != 0
 
-    def _make_input(self) -> ElementIterator:
+    def _first_repetition(self, outer: int) -> int:
+        """Number of the first pass within repetition ``outer`` of a repeat above."""
         count = self._node.count
-        outer = self._context.repetition * (_ENDLESS if count < 0 else max(1, count))
-        return input_iterator(self._node, self._context.repeated(outer + self._done))
+        return outer * (_ENDLESS if count < 0 else max(1, count))
+
+    def _make_input(self) -> ElementIterator:
+        return input_iterator(self._node, self._context.repeated(self._outer + self._done))
 
     def __next__(self) -> Any:
         while self._done != self._node.count:
@@ -107,16 +111,27 @@ class RepeatIterator(ElementIterator):
         raise StopIteration
 
     def _begin_again(self) -> None:
-        self._input.close()
         self._done += 1
         if not self._found and not self._goes_on_empty:
             self._done = self._node.count  # the input will never yield an element
         if self._done == self._node.count:
+            self._input.close()
             return
         self._found = False
         for provider in self._providers:
             provider.reset()
-        self._input = self._make_input()
+        self._rewind_input()
+
+    def _rewind_input(self) -> None:
+        if not self._input.rewind(self._outer + self._done):
+            self._input.close()
+            self._input = self._make_input()
+
+    def rewind(self, repetition: int) -> bool:
+        self._outer = self._first_repetition(repetition)
+        self._done, self._found = 0, False
+        self._rewind_input()
+        return True
 
     def state(self) -> Any:
         if self._done == self._node.count:

@@ -173,6 +173,10 @@ class TakeWhileIterator(EndingIterator):
         self._ended = True
         raise StopIteration
 
+    def rewind(self, repetition: int) -> bool:
+        self._ended = False
+        return self._input.rewind(repetition)
+
 
 @make_iterator.register(nodes.Unique)
 class UniqueIterator(UnaryIterator):

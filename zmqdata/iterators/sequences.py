@@ -114,6 +114,13 @@ class SequenceIterator(IndexedIterator):
             if index not in site.special or not site.leaves_out(index, self.current_split()):
                 return site.call(index, self._item, index)
 
+    def rewind(self, repetition: int) -> bool:
+        if self._site is not None:
+            return False
+        if self._order_of is not None and self._provider is None:
+            self._order = self._order_of(repetition)
+        return self._to_beginning(repetition)
+
     def _item(self, index: int) -> Any:
         try:
             return owned(self._sequence[index if self._order is None else self._order[index]])

@@ -93,7 +93,11 @@ class ShuffleIterator(ElementIterator):
         self._trail = Trail(
             input_iterator(node, context), max(self._size, _MARK_EVERY), self._oldest
         )
-        self._seed = order_seed(node, context)
+        self._node, self._context = node, context
+        self._begin(context)
+
+    def _begin(self, context: Context) -> None:
+        self._seed = order_seed(self._node, context)
         self._buffer: list[Any] = []
         # Numbers of the elements in the buffer before the first draw of the plan,
         # modulo 2**32.
@@ -134,6 +138,10 @@ class ShuffleIterator(ElementIterator):
         element = buffer[place]
         buffer[place] = pulled
         return element
+
+    def rewind(self, repetition: int) -> bool:
+        self._begin(self._context.repeated(repetition))
+        return self._trail.rewind(repetition)
 
     # --- planning
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.blocks import copied
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import map_structure
 from zmqdata.iterators.base import (
@@ -118,6 +119,14 @@ class IndexedIterator(ElementIterator):
         last = self._next if self._is_within else self._next - self._stride
         return last, last + 1
 
+    def _to_beginning(self, repetition: int) -> bool:
+        """Rewind a source that holds nothing but its place."""
+        self._next = 0
+        self._repetition = repetition
+        if self._provider is not None:
+            self._stop, self._order = 0, None
+        return True
+
     def _next_range(self, count: int) -> range:
         """Return up to ``count`` of the next indices, and mark them as read."""
         while self._next >= self._stop:
@@ -173,6 +182,7 @@ class RangeIterator(IndexedIterator, Stackable):
         super().__init__(context, node.cardinality)
         self._start, self._step = node.start, node.step
         self._kind = np.dtype(node.dtype).type
+        self._all: list[Any] = []  # all integers, if they are few and were made before
 
     @property
     def _next(self) -> int:
@@ -185,8 +195,17 @@ class RangeIterator(IndexedIterator, Stackable):
     def __next__(self) -> Any:
         for value in self._ready:
             return value
-        self._ready = iter(self.next_rows(AHEAD))
+        rows = self.next_rows(AHEAD)
+        if self._provider is None and len(rows) == self._stop:
+            self._all = rows
+        self._ready = iter(rows)
         return next(self._ready)
+
+    def rewind(self, repetition: int) -> bool:
+        if self._all:
+            self._ready, self._behind = iter(self._all), len(self._all)
+            return True
+        return self._to_beginning(repetition)
 
     def next_stacked(self, count: int) -> tuple[int, Any]:
         indices = self._next_range(count)
@@ -209,8 +228,13 @@ class TensorsIterator(IndexedIterator):
         self._tensors = node.tensors
 
     def __next__(self) -> Any:
-        self._next_range(1)
-        return map_structure(_own, self._tensors)
+        while self._next >= self._stop:
+            self._advance()
+        self._next += self._stride
+        return copied(self._tensors)
+
+    def rewind(self, repetition: int) -> bool:
+        return self._to_beginning(repetition)
 
 
 def _own(leaf: Any) -> Any:
@@ -233,6 +257,9 @@ class TensorSlicesIterator(IndexedIterator, Stackable):
             index = self._next
         self._next = index + self._stride
         return self._row(index if self._order is None else self._order[index])
+
+    def rewind(self, repetition: int) -> bool:
+        return self._to_beginning(repetition)
 
     def next_stacked(self, count: int) -> tuple[int, Any]:
         indices = self._next_range(count if self._order_of is None else min(count, AHEAD))
@@ -348,6 +375,13 @@ class GeneratorIterator(PartsIterator):
         super().restore(position)
         for _ in range(count):
             self._pull()
+
+    def rewind(self, repetition: int) -> bool:
+        if self._site is not None:
+            return False
+        self.close()
+        self._count = self.begun = 0
+        return self._to_beginning(repetition)
 
     def close(self) -> None:
         closer = getattr(self._values, "close", None)

@@ -82,6 +82,12 @@ class Trail:
                 self.pulled = number
             raise
 
+    def rewind(self, repetition: int) -> bool:
+        """Rewind the input, see ``ElementIterator.rewind``."""
+        self.pulled = self._due = 0
+        self._marks.clear()
+        return self.source.rewind(repetition)
+
     def _mark(self, number: int) -> None:
         self._forget(min(self._oldest(), number))
         if len(self._marks) >= _MOST_MARKS:

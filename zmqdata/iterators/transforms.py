@@ -58,6 +58,9 @@ class MapIterator(UnaryIterator):
         except Exception as error:
             raise failure(self._node, error) from error
 
+    def rewind(self, repetition: int) -> bool:
+        return self._input.rewind(repetition)
+
 
 class FilterIterator(UnaryIterator):
     """Passes on the elements for which a predicate is true."""
@@ -81,6 +84,9 @@ class FilterIterator(UnaryIterator):
             if kept:
                 return element
         raise StopIteration
+
+    def rewind(self, repetition: int) -> bool:
+        return self._input.rewind(repetition)
 
 
 def as_bool(value: Any) -> bool:
@@ -128,6 +134,8 @@ class TakeIterator(CountingIterator):
     it.
     """
 
+    _node: nodes.Take
+
     def __init__(self, node: nodes.Take, context: Context) -> None:
         super().__init__(node, context, node.count)
 
@@ -138,12 +146,18 @@ class TakeIterator(CountingIterator):
         self._count -= 1
         return element
 
+    def rewind(self, repetition: int) -> bool:
+        self._count = self._node.count
+        return self._input.rewind(repetition)
+
 
 @make_iterator.register(nodes.Skip)
 class SkipIterator(CountingIterator):
     """Skips the first elements and counts them down; with a negative count it is empty,
     and reads nothing.
     """
+
+    _node: nodes.Skip
 
     def __init__(self, node: nodes.Skip, context: Context) -> None:
         super().__init__(node, context, node.count)
@@ -156,10 +170,16 @@ class SkipIterator(CountingIterator):
             self._count -= 1
         return next(self._input)
 
+    def rewind(self, repetition: int) -> bool:
+        self._count = self._node.count
+        return self._input.rewind(repetition)
+
 
 @make_iterator.register(nodes.Enumerate)
 class EnumerateIterator(CountingIterator):
     """Pairs elements with a running number, counted per iterator."""
+
+    _node: nodes.Enumerate
 
     def __init__(self, node: nodes.Enumerate, context: Context) -> None:
         super().__init__(node, context, node.start)
@@ -169,3 +189,7 @@ class EnumerateIterator(CountingIterator):
         number = self._count
         self._count = number + 1
         return (np.int64(number), element)
+
+    def rewind(self, repetition: int) -> bool:
+        self._count = self._node.start
+        return self._input.rewind(repetition)
