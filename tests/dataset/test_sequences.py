@@ -58,7 +58,7 @@ def test_sources_and_iterables_describe_themselves() -> None:
     [
         (lambda: Dataset.random(seed="x"), TypeError, "seed must be an int"),
         (lambda: Dataset.random(rerandomize_each_iteration=1), TypeError, "must be a bool"),
-        (lambda: Dataset.from_list((1, 2)), TypeError, "`elements` must be a list, got a tuple"),
+        (lambda: Dataset.from_list((1, 2)), ValueError, "`elements` must be a list, got a tuple"),
         (lambda: Dataset.from_list([]), ValueError, "must not be empty"),
         (lambda: Dataset.from_list([1, "a"]), TypeError, "specs do not fit together"),
         (lambda: Dataset.from_iterable(iter([1])), TypeError, "run only once"),

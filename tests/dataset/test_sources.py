@@ -23,7 +23,9 @@ from zmqdata.errors import InvalidArgumentError, NoFilesMatchedError, NotFoundEr
         (lambda: Dataset.range(2**63), ValueError, "64 bits"),
         (lambda: Dataset.range(1.5), TypeError, "must be an int, got 1.5 of type float"),
         (lambda: Dataset.range(True), TypeError, "must be an int"),
-        (lambda: Dataset.range(3, output_type=str), TypeError, "integer or float dtype"),
+        (lambda: Dataset.range(3, output_type=str), TypeError, "a numeric dtype"),
+        (lambda: Dataset.range(3, dtype=bool), TypeError, "dtype of range.. is bool"),
+        (lambda: Dataset.range(3, output_type=int, dtype=int), TypeError, "pass one"),
         (lambda: Dataset.from_tensor_slices(5), ValueError, "an axis to slice"),
         (lambda: Dataset.from_tensor_slices({}), ValueError, "contains no array"),
         (
@@ -72,6 +74,16 @@ def test_wrong_arguments_are_refused_at_the_call(
 def test_ranges_are_pythons(numbers: tuple[int, ...]) -> None:
     """A range takes the one, two or three numbers of Python's range."""
     assert ints(Dataset.range(*numbers)) == list(range(*numbers))
+
+
+@pytest.mark.parametrize("kind", ["uint8", "float16", "complex64"])
+def test_a_range_has_a_dtype(kind: str) -> None:
+    """Both names of the dtype mean the same. Numbers beyond it wrap as in tf.data."""
+    for dataset in (Dataset.range(254, 258, output_type=kind), Dataset.range(254, 258, dtype=kind)):
+        numbers = np.arange(254, 258).astype(kind)
+        assert dataset.element_spec == TensorSpec((), kind)
+        assert list(dataset) == [dataset.at(place) for place in range(4)] == list(numbers)
+        np.testing.assert_array_equal(next(iter(dataset.batch(4))), numbers)
 
 
 def test_ranges_have_a_dtype() -> None:

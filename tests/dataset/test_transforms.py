@@ -32,7 +32,7 @@ from zmqdata.errors import PipelineError, UnimplementedError
         (
             lambda: Dataset.range(1).interleave(int, 0),
             ValueError,
-            "cycle_length must be at least 1, got 0",
+            "Cycle length must be greater than zero, but got 0: cycle_length",
         ),
         (
             lambda: Dataset.range(1).interleave(int, 1, 0),
@@ -105,12 +105,16 @@ def test_autotune_and_unknown_are_taken_where_tf_takes_them() -> None:
     assert ints(Dataset.range(2).repeat(None).take(5)) == [0, 1, 0, 1, 0]
 
 
-def test_the_chosen_cycle_length_is_a_constant() -> None:
-    """Without a cycle length the order of interleave does not depend on the machine."""
-    for chosen in (Dataset.range(2).interleave(int), Dataset.range(2).interleave(int, AUTOTUNE)):
-        assert chosen.node == nodes.Interleave(
-            inputs=(Dataset.range(2).node,), function=int, cycle_length=DEFAULT_CYCLE_LENGTH
-        )
+@pytest.mark.parametrize(
+    ("calls", "cycle"), [(None, 16), (AUTOTUNE, 16), (4, 4), (np.int64(4), 4), (40, 16)]
+)
+@pytest.mark.parametrize("length", [None, AUTOTUNE])
+def test_the_chosen_cycle_length_is_a_constant(length: int | None, calls: Any, cycle: int) -> None:
+    """Without a cycle length, the order of interleave does not depend on the machine:
+    it follows from the number of parallel calls, or is a constant.
+    """
+    made = Dataset.range(2).interleave(int, length, num_parallel_calls=calls).node
+    assert getattr(made, "cycle_length", None) == cycle <= DEFAULT_CYCLE_LENGTH
 
 
 def test_iterators_reshuffle_unless_told_otherwise() -> None:

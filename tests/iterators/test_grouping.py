@@ -158,7 +158,7 @@ def test_groups_may_have_sizes_of_their_own() -> None:
     )
     assert [outcome[3] for outcome in read] == [[0], [2], [1, 3], [4], [5]]
     bad = check_restore(grouped(count(2), batched, size=lambda key: 0))
-    assert "at least 1, it returned 0 for the key 1" in bad[1][2]
+    assert "greater than zero, but got 0 from window_size_func for the key 1" in bad[1][2]
 
 
 def test_groups_can_be_anything() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,6 +17,11 @@ from zmqdata.nodes import Node, Padding, Range, padding_plan, ragged_axes, split
 from zmqdata.splits import IndexSplits
 
 INT = np.int64
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
 
 
 def ten() -> Range:
@@ -172,6 +177,16 @@ VARYING = said(
 def test_specs_follow_from_the_input(node: Node, spec: Any) -> None:
     """Known lengths stay known. After a function without a spec no length is known."""
     assert infer(node) == spec
+
+
+def test_a_part_of_the_padding_may_be_left_out() -> None:
+    """None stands for a leaf, or for a part with all of its leaves."""
+    element = {"x": 1, "y": (2, {"z": 3}), "w": Pair(4, 5)}
+    values = {"x": None, "y": (7, None), "w": Pair(None, 8)}
+    plan = padding_plan(element, {"x": None, "y": None, "w": Pair([], None)}, values)
+    assert plan["x"] == Padding()
+    assert plan["y"] == (Padding(None, 7), {"z": Padding()})
+    assert plan["w"] == Pair(Padding((), None), Padding(None, 8))
 
 
 def test_the_plan_has_a_padding_for_each_leaf() -> None:

@@ -17,6 +17,7 @@ import optree
 
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.specs import AUTOTUNE, TensorSpec, check_spec, is_list, merge_specs
+from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node
 from zmqdata.storage.records import COMPRESSION_TYPES
 
@@ -61,6 +62,21 @@ def at_least(name: str, value: Any, least: int, most: int | None = None) -> int:
     if most is not None and number > most:
         raise ValueError(f"{name} must be at most {most}, got {number}")
     return number
+
+
+def positive(what: str, name: str, value: Any, most: int | None = None) -> int:
+    """Return the argument as an int of at least 1 and, if given, at most ``most``.
+
+    Raises:
+        InvalidArgumentError: it is 0 or negative; the text says so in tf.data's words,
+            of which ``what`` is the subject.
+    """
+    number = integer(name, value)
+    if number < 1:
+        raise InvalidArgumentError(
+            f"{what} must be greater than zero, but got {number}: {name} must be at least 1"
+        )
+    return at_least(name, number, 1, most)
 
 
 def optional_seed(value: Any) -> int | None:

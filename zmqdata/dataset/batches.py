@@ -14,7 +14,15 @@ import numpy as np
 import optree
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import at_least, flag, function, integer, optional_spec, refuse
+from zmqdata.dataset.arguments import (
+    at_least,
+    flag,
+    function,
+    integer,
+    optional_spec,
+    positive,
+    refuse,
+)
 from zmqdata.dataset.parts import D
 from zmqdata.dataset.transforms import Transformations
 from zmqdata.elements.ragged import RaggedTensorSpec, splits_dtype
@@ -42,8 +50,8 @@ class Batches(Transformations[D]):
             padded_shapes: a shape for each array, in the nesting of the elements. An
                 axis of None (or -1) is padded to the longest in the batch. None: this
                 applies to all axes of unknown length.
-            padding_values: the padding for each array, or a single value for all; None:
-                0, or the empty text.
+            padding_values: the padding for each array, or a single value for all. None,
+                for all or for a part of the element: 0, or the empty text.
             drop_remainder: drop a last batch that is not full.
 
         Raises:
@@ -61,7 +69,10 @@ class Batches(Transformations[D]):
         Equivalent of ``tf.data.Dataset.padded_batch``. A padding value is converted to
         the dtype of its array if the conversion preserves the value.
         """
-        size, drop = at_least("batch_size", batch_size, 1), flag("drop_remainder", drop_remainder)
+        size, drop = (
+            positive("Batch size", "batch_size", batch_size),
+            flag("drop_remainder", drop_remainder),
+        )
         check_padding("padded_batch", known_spec(self._node), padded_shapes, padding_values)
         return self._then(
             nodes.PaddedBatch,
@@ -91,7 +102,10 @@ class Batches(Transformations[D]):
 
         Equivalent of ``tf.data.Dataset.ragged_batch``.
         """
-        size, drop = at_least("batch_size", batch_size, 1), flag("drop_remainder", drop_remainder)
+        size, drop = (
+            positive("Batch size", "batch_size", batch_size),
+            flag("drop_remainder", drop_remainder),
+        )
         try:
             splits = splits_dtype(row_splits_dtype).name
         except TypeError:
@@ -140,7 +154,7 @@ class Batches(Transformations[D]):
         if not (
             isinstance(given, (list, tuple)) or (isinstance(given, np.ndarray) and given.ndim == 1)
         ):
-            given = [at_least("batch_size", given, 1)]
+            given = [positive("Batch size", "batch_size", given)]
         sizes = tuple([at_least("batch_size", size, 0) for size in given])
         if not any(sizes):
             raise ValueError(
@@ -236,7 +250,7 @@ class Batches(Transformations[D]):
         return self._then(
             nodes.MapBatches,
             function=function("map_func", map_func),
-            batch_size=at_least("batch_size", batch_size, 1),
+            batch_size=positive("Batch size", "batch_size", batch_size),
             drop_remainder=flag("drop_remainder", drop_remainder),
             output_spec=optional_spec("output_spec", output_spec),
         )
@@ -305,7 +319,7 @@ def buckets(boundaries: Any, sizes: Any) -> tuple[tuple[int, ...], tuple[int, ..
         if not isinstance(given, (list, tuple, np.ndarray)):
             refuse(name, given, "a list of ints")
     limits = tuple([integer("bucket_boundaries", one) for one in boundaries])
-    counts = tuple([at_least("bucket_batch_sizes", one, 1) for one in sizes])
+    counts = tuple([positive("Window size", "bucket_batch_sizes", one) for one in sizes])
     if not limits or list(limits) != sorted(set(limits)):
         raise ValueError(
             f"bucket_boundaries must be one or more ascending lengths, got {list(limits)}"

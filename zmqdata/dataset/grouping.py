@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import at_least, call_site, flag, function, refuse
+from zmqdata.dataset.arguments import call_site, flag, function, positive, refuse
 from zmqdata.dataset.parts import D, DatasetMethods
 
 
@@ -35,14 +35,14 @@ class Groupings(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.window``. With the service, each worker forms
         its own windows.
         """
-        length = at_least("size", size, 1)
+        length = positive("Window size", "size", size)
         return self._wrap(
             nodes.Window(
                 inputs=(self._node,),
                 site=call_site(),
                 size=length,
-                shift=length if shift is None else at_least("shift", shift, 1),
-                stride=at_least("stride", stride, 1),
+                shift=length if shift is None else positive("Window shift", "shift", shift),
+                stride=positive("Window stride", "stride", stride),
                 drop_remainder=flag("drop_remainder", drop_remainder),
                 wrap=self._wrap,
             )
@@ -88,7 +88,7 @@ class Groupings(DatasetMethods[D]):
                 function=function("reduce_func", reduce_func),
                 window_size=None
                 if window_size is None
-                else at_least("window_size", window_size, 1),
+                else positive("Window size", "window_size", window_size),
                 window_size_function=window_size_func
                 and function("window_size_func", window_size_func),
                 wrap=self._wrap,

@@ -54,9 +54,8 @@ class Sequences(DatasetMethods[D]):
                 yields copies.
 
         Raises:
-            TypeError: ``elements`` is not a list, or the elements differ in nesting or
-                dtype.
-            ValueError: the list is empty.
+            TypeError: the elements differ in nesting or dtype.
+            ValueError: ``elements`` is not a list, as in tf.data, or is empty.
 
         >>> from zmqdata.dataset import Dataset
         >>> list(Dataset.from_list([("a", [1]), ("b", [2, 3])]))
@@ -65,7 +64,10 @@ class Sequences(DatasetMethods[D]):
         Equivalent of ``tf.data.experimental.from_list``.
         """
         if not isinstance(elements, list):
-            raise TypeError(f"`elements` must be a list, got a {type(elements).__name__}")
+            raise ValueError(
+                f"`elements` must be a list, got a {type(elements).__name__}: pass list(elements) "
+                "if its items are the elements"
+            )
         if not elements:
             raise ValueError(
                 "`elements` must not be empty: the spec of the dataset follows from its elements"

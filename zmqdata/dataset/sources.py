@@ -12,10 +12,10 @@ import numpy as np
 import optree
 
 from zmqdata import nodes
+from zmqdata.dataset import arguments
 from zmqdata.dataset.arguments import (
     FileNames,
     call_site,
-    dtype,
     file_names,
     flag,
     generator_spec,
@@ -36,19 +36,22 @@ class Sources(DatasetMethods[D]):
     """Constructors of datasets (``D``) from arguments alone."""
 
     @classmethod
-    def range(cls, *args: int, output_type: Any = np.int64) -> D:
+    def range(cls, *args: int, output_type: Any = None, dtype: Any = None) -> D:
         """Yield the integers from start to stop, exclusive.
 
         Args:
             args: ``stop``, or ``start, stop``, or ``start, stop, step``, as for
                 Python's ``range``.
-            output_type: the numpy dtype of the elements.
+            output_type: the numpy dtype of the elements; None: int64.
+            dtype: the same, under the name that ``counter`` and numpy have for it.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.range(2, 10, 3)]
         [2, 5, 8]
+        >>> list(Dataset.range(2, dtype=np.uint8))
+        [np.uint8(0), np.uint8(1)]
 
-        Equivalent of ``tf.data.Dataset.range``.
+        Equivalent of ``tf.data.Dataset.range``, which ignores ``dtype``.
         """
         if not 1 <= len(args) <= 3:
             raise ValueError(
@@ -67,7 +70,12 @@ class Sources(DatasetMethods[D]):
                 f"range() got {args}, expected numbers of at most 2**62, because "
                 "elements have 64 bits"
             )
-        kind = dtype("output_type of range()", output_type, "iuf", "an integer or float dtype")
+        name, given = ("dtype", dtype) if output_type is None else ("output_type", output_type)
+        if output_type is not None and dtype is not None:
+            raise TypeError("range() takes output_type or dtype, which mean the same; pass one")
+        kind = arguments.dtype(
+            f"{name} of range()", np.int64 if given is None else given, "iufc", "a numeric dtype"
+        )
         return cls._wrap(
             nodes.Range(start=start, stop=stop, step=step, dtype=kind.name, site=call_site())
         )

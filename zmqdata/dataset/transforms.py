@@ -21,6 +21,7 @@ from zmqdata.dataset.arguments import (
     optional_seed,
     optional_spec,
     parallel_calls,
+    positive,
 )
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.elements.specs import AUTOTUNE, UNKNOWN_CARDINALITY
@@ -28,8 +29,8 @@ from zmqdata.iterators import known_spec
 
 MOST_CYCLE_LENGTH = 1 << 20
 DEFAULT_CYCLE_LENGTH = 16
-"""The default cycle length of interleave. tf.data uses the number of cores; a constant
-keeps the order independent of the machine.
+"""The default cycle length of interleave, where tf.data has the number of cores; a
+constant keeps the order independent of the machine.
 """
 
 
@@ -182,7 +183,7 @@ class Transformations(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.batch``. With the service, each worker has its
         own remainder.
         """
-        size = at_least("batch_size", batch_size, 1)
+        size = positive("Batch size", "batch_size", batch_size)
         parallel_calls(num_parallel_calls, deterministic)  # checks them
         return self._then(
             nodes.Batch, batch_size=size, drop_remainder=flag("drop_remainder", drop_remainder)
@@ -278,7 +279,8 @@ class Transformations(DatasetMethods[D]):
 
         Args:
             map_func: as for ``flat_map``.
-            cycle_length: number of datasets open at a time; None or AUTOTUNE: 16.
+            cycle_length: number of datasets open at a time; None or AUTOTUNE:
+                ``num_parallel_calls`` if it is a number below 16, otherwise 16.
             block_length: number of consecutive elements from a dataset before the next
                 dataset has its turn; None: 1.
             num_parallel_calls: number of datasets opened, and number read, concurrently
@@ -295,12 +297,17 @@ class Transformations(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.interleave``, where AUTOTUNE is the number of
         cores.
         """
-        cycle = DEFAULT_CYCLE_LENGTH
-        if cycle_length not in (None, AUTOTUNE):
-            cycle = at_least("cycle_length", cycle_length, 1, MOST_CYCLE_LENGTH)
-        block = 1 if block_length is None else at_least("block_length", block_length, 1)
+        block = (
+            1 if block_length is None else positive("Block length", "block_length", block_length)
+        )
         made = function("map_func", map_func)
         calls = parallel_calls(num_parallel_calls, deterministic)
+        if cycle_length not in (None, AUTOTUNE):
+            cycle = positive("Cycle length", "cycle_length", cycle_length, MOST_CYCLE_LENGTH)
+        elif num_parallel_calls in (None, AUTOTUNE):
+            cycle = DEFAULT_CYCLE_LENGTH
+        else:
+            cycle = min(calls["num_parallel_calls"], DEFAULT_CYCLE_LENGTH)
         kind = nodes.ParallelInterleave if calls else nodes.Interleave
         return self._then(kind, function=made, cycle_length=cycle, block_length=block, **calls)
 

@@ -112,7 +112,7 @@ class GroupByReducerIterator(UnaryIterator):
             raise StopIteration
         state = self._states.pop(next(iter(self._states)))
         try:
-            return as_element(self._reducer.finalize_func(state))
+            return as_element(call(self._reducer.finalize_func, state))
         except Exception as error:
             raise failure(self._node, error) from error
 

@@ -19,6 +19,7 @@ import optree
 from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.elements.specs import is_list
+from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Context, ElementIterator, call, failure, is_end, make_iterator
 from zmqdata.iterators.carried import as_index
 from zmqdata.iterators.inference import nested_node
@@ -223,9 +224,9 @@ class GroupByWindowIterator(ElementIterator):
             return self._node.window_size
         size = as_index(self._node.window_size_function(np.int64(key)), "window_size_func")
         if size < 1:
-            raise ValueError(
-                f"window_size_func must return a size of at least 1, it returned {size} for "
-                f"the key {key}"
+            raise InvalidArgumentError(
+                f"Window size must be greater than zero, but got {size} from window_size_func for "
+                f"the key {key}: return a size of at least 1"
             )
         return size
 

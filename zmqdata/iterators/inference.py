@@ -45,17 +45,32 @@ def infer_spec(node: nodes.Node) -> Any:
 def _spec_by_running(node: nodes.Node) -> Any:
     if not isinstance(node, (nodes.FlatMap, nodes.GroupByWindow)):
         return spec_of(first_element(node))
+    if isinstance(node, nodes.GroupByWindow):
+        return infer_spec(_first_group(node))
     element = first_element(node.input)
     try:
-        if isinstance(node, nodes.GroupByWindow):
-            group = node.wrap(nodes.Elements(elements=(element,), site=node.site))
-            made = node.function(np.int64(call(node.key_function, element)), group)
-        else:
-            made = call(node.function, element)
-        inner = nested_node(made, node)
+        inner = nested_node(call(node.function, element), node)
     except Exception as error:
         raise failure(node, error) from error
     return infer_spec(inner)
+
+
+def _first_group(node: nodes.GroupByWindow) -> nodes.Node:
+    """Return the node that the function of group_by_window makes of the first element,
+    or of an empty group if the input is empty.
+    """
+    try:
+        elements: tuple[Any, ...] = (first_element(node.input),)
+    except InvalidArgumentError:
+        if node.input.cardinality or known_spec(node.input) is None:
+            raise
+        elements = ()
+    group = nodes.Elements(elements=elements, empty_spec=known_spec(node.input), site=node.site)
+    try:
+        key = call(node.key_function, elements[0]) if elements else 0
+        return nested_node(node.function(np.int64(key), node.wrap(group)), node)
+    except Exception as error:
+        raise failure(node, error) from error
 
 
 def first_element(node: nodes.Node) -> Any:

@@ -25,7 +25,7 @@ from zmqdata.elements.specs import (
 )
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes.base import Infer, Node, function_name, known_spec
-from zmqdata.nodes.transforms import Batch, Unary
+from zmqdata.nodes.transforms import Batch, Unary, unless_infinite
 
 
 class Padding(NamedTuple):
@@ -44,7 +44,8 @@ def padding_plan(structure: Any, padded_shapes: Any, padding_values: Any) -> Any
         structure: an element, or its spec.
         padded_shapes: a shape for each leaf, in the same nesting; None: no shape is
             given.
-        padding_values: a value for each leaf, or a single value for all, or None.
+        padding_values: a value for each leaf, or a single value for all, or None. In
+            both, None may also stand for a part of the element.
 
     Raises:
         InvalidArgumentError: the nesting differs.
@@ -58,11 +59,13 @@ def padding_plan(structure: Any, padded_shapes: Any, padding_values: Any) -> Any
 
 
 def _for_each_leaf(name: str, structure: Any, given: Any) -> Any:
-    if given is None or (name == "padding_values" and not isinstance(given, (dict, tuple))):
+    if name == "padding_values" and not isinstance(given, (dict, tuple)):
         return map_structure(lambda _: given, structure)
     try:
         return map_structure(
-            lambda _, one: _shape(one) if name == "padded_shapes" else one, structure, given
+            lambda _, one: _shape(one) if name == "padded_shapes" else one,
+            structure,
+            _with_all_parts(structure, given),
         )
     except (TypeError, ValueError) as error:
         nesting = map_structure(lambda _: "*", structure)
@@ -70,6 +73,21 @@ def _for_each_leaf(name: str, structure: Any, given: Any) -> Any:
             f"{name} must have the nesting of the elements, which is {nesting}; got {given!r} "
             f"({error}). Give a value for each leaf"
         ) from None
+
+
+def _with_all_parts(structure: Any, given: Any) -> Any:
+    """Return ``given`` with None for each leaf of a part that it leaves out by None."""
+    if given is None:
+        return map_structure(lambda _: None, structure)
+    if isinstance(structure, dict) and isinstance(given, dict):
+        return {
+            key: _with_all_parts(structure[key], part) if key in structure else part
+            for key, part in given.items()
+        }
+    if isinstance(structure, tuple) and isinstance(given, tuple) and len(structure) == len(given):
+        parts = map(_with_all_parts, structure, given)
+        return tuple(parts) if type(given) is tuple else tuple.__new__(type(given), parts)
+    return given
 
 
 def _shape(given: Any) -> Shape | None:
@@ -267,7 +285,7 @@ class BucketBySequenceLength(Unary):
 
     @property
     def cardinality(self) -> int:
-        return UNKNOWN_CARDINALITY
+        return unless_infinite(self.input)
 
     def spec(self, infer: Infer) -> Any:
         same = self.drop_remainder and len(set(self.batch_sizes)) == 1

@@ -17,7 +17,7 @@ from zmqdata.elements.specs import (
     spec_of,
 )
 from zmqdata.nodes.base import AT_ITS_PLACE, Infer, Node, function_name
-from zmqdata.nodes.transforms import Unary
+from zmqdata.nodes.transforms import Unary, unless_infinite
 
 Wrap = Callable[[Node], Any]
 """Makes, from a node, the dataset that a user's function receives."""
@@ -31,6 +31,8 @@ class Elements(Node):
 
     elements: tuple[Any, ...] = field(repr=False)
     """The elements."""
+    empty_spec: Any = None
+    """Spec of the dataset if it has no elements; None: unknown."""
     operation: ClassVar[str] = "elements"
     restoring: ClassVar[str] = AT_ITS_PLACE
 
@@ -47,7 +49,9 @@ class Elements(Node):
         return len(self.elements)
 
     def spec(self, infer: Infer) -> Any:
-        return reduce(merge_specs, map(spec_of, self.elements)) if self.elements else None
+        return (
+            reduce(merge_specs, map(spec_of, self.elements)) if self.elements else self.empty_spec
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +128,7 @@ class GroupByWindow(Unary):
 
     @property
     def cardinality(self) -> int:
-        return UNKNOWN_CARDINALITY
+        return unless_infinite(self.input)
 
     def spec(self, infer: Infer) -> Any:
         return None
@@ -145,8 +149,10 @@ class Reducer:
     """Makes the first state from a key."""
     reduce_func: Callable[[Any, Any], Any]
     """Makes the next state from a state and an element."""
-    finalize_func: Callable[[Any], Any]
-    """Makes the result from the last state."""
+    finalize_func: Callable[..., Any]
+    """Makes the result from the last state; a plain tuple is passed as several
+    arguments, as for ``map``.
+    """
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.nodes.base import NOTHING_AGAIN, Infer, function_name
-from zmqdata.nodes.transforms import Interleave, Map, Unary
+from zmqdata.nodes.transforms import Interleave, Map, Unary, unless_infinite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +109,11 @@ class ParallelInterleave(Interleave):
     @property
     def is_deterministic(self) -> bool:
         return self.deterministic is not False
+
+    @property
+    def cardinality(self) -> int:
+        # As in tf.data, which knows it for this interleave only.
+        return unless_infinite(self.input)
 
     @property
     def state_bytes(self) -> int:

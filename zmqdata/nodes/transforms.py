@@ -37,6 +37,19 @@ class Unary(Node):
         return infer(self.input)
 
 
+def unless_infinite(node: Node) -> int:
+    """Return the cardinality of an operation that yields an unknown number of elements
+    for a finite input, and never ends before an infinite one.
+
+    >>> from zmqdata.nodes import Range
+    >>> numbers = Range(start=0, stop=3)
+    >>> unless_infinite(numbers), unless_infinite(Repeat(inputs=(numbers,), count=-1))
+    (-2, -1)
+    """
+    endless = node.cardinality == INFINITE_CARDINALITY
+    return INFINITE_CARDINALITY if endless else UNKNOWN_CARDINALITY
+
+
 @dataclass(frozen=True, kw_only=True)
 class Map(Unary):
     """Calls a function with each element."""
