@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from tests.dataset.reading import ints
-from zmqdata import nodes
 from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH
 from zmqdata.elements.specs import AUTOTUNE, UNKNOWN_CARDINALITY, TensorSpec
