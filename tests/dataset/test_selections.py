@@ -114,7 +114,7 @@ def test_a_single_element() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "index"), [(TEN, 10), (TEN, -1), (TEN.take(0), 0), (TEN.repeat(), -1)]
+    ("dataset", "index"), [(TEN, 10), (TEN, -1), (TEN.take(0), 0), (TEN.filter(bool), -1)]
 )
 def test_numbers_that_no_element_has(dataset: Dataset, index: int) -> None:
     """The error lists the valid numbers."""

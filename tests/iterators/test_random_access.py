@@ -11,6 +11,7 @@ import pytest
 from tests.iterators.checks import plain
 from zmqdata import nodes
 from zmqdata.dataset import Dataset
+from zmqdata.elements.specs import UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.errors import FailedPreconditionError, PipelineError, UnimplementedError
 from zmqdata.iterators import element_at
 from zmqdata.nodes import SHARD_HINT, Options
@@ -68,6 +69,12 @@ ELEMENTS = Dataset(nodes.Elements(elements=(np.zeros(2), np.ones(2))))
         Dataset.from_source(list(range(20)), shuffle=True, seed=5, reshuffle_each_iteration=False),
         Dataset.list_files([__file__, np.__file__], shuffle=False),
         TEN.assert_cardinality(10).cache(),
+        TEN.shuffle(3, seed=1, reshuffle_each_iteration=False),
+        TEN.shuffle(100, seed=1, reshuffle_each_iteration=False).batch(4).repeat(2),
+        TEN.shuffle(UNKNOWN_CARDINALITY, seed=1, reshuffle_each_iteration=False).skip(2),
+        TEN.map(abs).shuffle(2, 3, False).shuffle(4, 5, False),
+        Dataset.range(300).shuffle(20, seed=7, reshuffle_each_iteration=False),
+        TEN.map(np.ones, output_spec=TensorSpec((2,), "float64")).take(0).unbatch(),
     ],
 )
 def test_elements_are_those_of_iteration(dataset: Dataset) -> None:
@@ -77,13 +84,21 @@ def test_elements_are_those_of_iteration(dataset: Dataset) -> None:
     ]
 
 
-def test_endless_datasets_have_all_numbers() -> None:
-    """Endless repetitions, batches and counters return an element for any number."""
-    assert TEN.repeat().at(1_000_003) == 3
-    assert TEN.repeat().batch(4).at(2).tolist() == [8, 9, 0, 1]
-    assert Dataset.counter(1, 2).at(10**9) == 2 * 10**9 + 1
-    assert TEN.repeat().concatenate(TEN).at(11) == 1
-    assert TEN.repeat().repeat(2).at(12) == 2
+def test_endless_datasets_have_elements_below_a_limit() -> None:
+    """Endless repetitions, batches and counters have an element for any number below a
+    limit, and are refused without a limit.
+    """
+    for endless, number, element in (
+        (TEN.repeat(), 1_000_003, 3),
+        (TEN.repeat().batch(4), 2, [8, 9, 0, 1]),
+        (Dataset.counter(1, 2), 10**9, 2 * 10**9 + 1),
+        (TEN.repeat().concatenate(TEN), 11, 1),
+        (TEN.repeat().repeat(2), 12, 2),
+    ):
+        assert endless.take(2 * 10**9).at(number).tolist() == element
+        for place in (number, -1, 2**70):
+            with pytest.raises(FailedPreconditionError, match=r"infinite cardinality.*take\(n\)"):
+                endless.at(place)
 
 
 def test_what_is_handed_out_is_the_receivers() -> None:
@@ -102,11 +117,11 @@ def test_what_is_handed_out_is_the_receivers() -> None:
     [
         (TEN.filter(lambda x: True).map(int), "Filter"),
         (TEN.shuffle(3), "Shuffle"),
+        (TEN.shuffle(3, seed=1), "Shuffle"),
+        (TEN.shuffle(3, reshuffle_each_iteration=False), "Shuffle"),
         (TEN.map(abs, on_error="skip"), "GuardedMap"),
         (TEN.random_map(drawn), "RandomMap"),
         (TEN.random_map(drawn, seed=1), "RandomMap"),
-        (TEN.batch(2).unbatch(), "Unbatch"),
-        (TEN.batch(2).map(abs).unbatch(), "Unbatch"),
         (Dataset.random(), "Random"),
         (Dataset.random(1, rerandomize_each_iteration=True), "Random"),
         (Dataset.from_source("abc", shuffle=True), "FromSource"),
@@ -114,7 +129,6 @@ def test_what_is_handed_out_is_the_receivers() -> None:
         (Dataset.list_files(__file__), "ListFiles"),
         (TEN.flat_map(lambda x: TEN).batch(2), "FlatMap"),
         (TEN.shard(SHARD_HINT, SHARD_HINT), "Shard"),
-        (TEN.batch(5).unbatch(), "Unbatch"),
         (Dataset.from_source([1, 2], shuffle=True), "FromSource"),
         (TEN.rejection_resample(int, [0.5, 0.5]), "RejectionResample"),
     ],
@@ -126,6 +140,60 @@ def test_operations_that_know_an_order_only_say_so(dataset: Dataset, kind: str) 
         match=rf"not supported for dataset of type {kind}: .* at test_random_access.py:\d+",
     ):
         element_at(dataset.node, 1)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "kind"),
+    [
+        (TEN.batch(2).unbatch(), "Unbatch"),
+        (TEN.batch(2).map(abs).unbatch(), "Unbatch"),
+        (TEN.filter(bool).shuffle(3, seed=1, reshuffle_each_iteration=False), "Shuffle"),
+        (TEN.repeat().shuffle(3, seed=1, reshuffle_each_iteration=False).take(2), "Shuffle"),
+    ],
+)
+def test_operations_that_need_a_number_of_elements_say_so(dataset: Dataset, kind: str) -> None:
+    """The error names the operation whose number of elements is unknown or infinite."""
+    with pytest.raises(
+        FailedPreconditionError,
+        match=rf"type {kind} has (unknown|infinite) cardinality which does not support random",
+    ):
+        dataset.at(0)
+
+
+def test_a_full_cache_has_a_number_of_elements(tmp_path: Path) -> None:
+    """All operations above a full cache count its elements, whatever made them."""
+    for folder in ("", tmp_path / "cache"):
+        cached = TEN.filter(lambda x: x > 6).cache(folder)
+        with pytest.raises(UnimplementedError, match="type Filter"):
+            cached.at(0)
+        assert len(list(cached)) == 3
+        for dataset in (
+            cached,
+            cached.map(int).batch(2),
+            cached.repeat(3),
+            cached.concatenate(TEN).skip(1),
+            TEN.concatenate(cached),
+            Dataset.zip(cached, TEN),
+            cached.shard(2, 1).enumerate(),
+            cached.shuffle(2, seed=1, reshuffle_each_iteration=False),
+            cached.take(2).cache().map(int),
+        ):
+            elements = [plain(element) for element in dataset]
+            assert [plain(dataset.at(place)) for place in range(len(elements))] == elements
+            with pytest.raises(IndexError, match=f"the numbers 0 to {len(elements) - 1}"):
+                dataset.at(len(elements))
+
+
+def test_failed_elements_have_no_number_in_a_full_cache() -> None:
+    """A full cache lacks the elements that failed, and so has no numbers for them."""
+    cached = TEN.map(lambda x: 6 // int(x - 3)).cache()
+    iterator = iter(cached)
+    with pytest.raises(PipelineError):
+        list(iterator)
+    list(iterator)
+    assert cached.at(3) == 6
+    with pytest.raises(IndexError, match="the numbers 0 to 8"):
+        cached.at(9)
 
 
 class _Broken(list[int]):
@@ -168,7 +236,7 @@ def test_failures_name_their_node() -> None:
 
 def test_a_random_source_with_a_seed_has_numbers() -> None:
     """Each random number follows from the seed and its place."""
-    numbers = Dataset.random(seed=4)
+    numbers = Dataset.random(seed=4).take(2000)
     assert [numbers.at(place) for place in range(1030)][1020:] == list(numbers.take(1030))[1020:]
 
 

@@ -21,10 +21,11 @@ from zmqdata.dataset.arguments import (
     optional_seed,
     refuse,
 )
+from zmqdata.dataset.depth import within_stack
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec, map_structure
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.iterators import as_element, element_at, infer_spec
+from zmqdata.iterators import as_element, element_at, infer_spec, uncounted, with_filled_caches
 from zmqdata.nodes import SHARD_HINT, Options
 
 
@@ -291,11 +292,16 @@ class Selections(DatasetMethods[D]):
     def at(self, index: int) -> Any:
         """Return an element by its number, without running the elements before it.
 
+        A shuffle has a fixed order if it has a seed and
+        ``reshuffle_each_iteration=False``. A cache that is full needs no input.
+
         Args:
             index: from 0 to the cardinality, exclusive.
 
         Raises:
             IndexError: the dataset has no such element.
+            FailedPreconditionError: the dataset is infinite, or an operation needs a
+                number of elements that is unknown.
             UnimplementedError: an operation of the pipeline can yield its elements only
                 in order; the text names it.
 
@@ -305,19 +311,24 @@ class Selections(DatasetMethods[D]):
 
         Equivalent of ``tf.data.experimental.at``.
         """
-        number, count = integer("index", index), self._node.cardinality
-        if number < 0 or 0 <= count <= number:
-            limit = (
-                f"0 to {count - 1}"
-                if count > 0
-                else "none, the dataset is empty"
-                if count == 0
-                else "0 upwards"
-            )
-            raise IndexError(
-                f"at() got {number} for {self._node.label}, whose elements have the numbers {limit}"
-            )
-        return element_at(self._node, number)
+        number = integer("index", index)
+        with within_stack(self._node):
+            node = with_filled_caches(self._node)
+            count = node.cardinality
+            if count == INFINITE_CARDINALITY:
+                raise uncounted(node)
+            if number < 0 or 0 <= count <= number:
+                limit = (
+                    f"0 to {count - 1}"
+                    if count > 0
+                    else "none, the dataset is empty"
+                    if count == 0
+                    else "0 upwards"
+                )
+                raise IndexError(
+                    f"at() got {number} for {node.label}, whose elements have the numbers {limit}"
+                )
+            return element_at(node, number)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ from zmqdata.iterators.base import (
 )
 from zmqdata.iterators.inference import infer_spec, known_spec
 from zmqdata.iterators.inputs import input_iterator
-from zmqdata.iterators.random_access import element_at
+from zmqdata.iterators.random_access import element_at, uncounted, with_filled_caches
 
 __all__ = [
     "Context",
@@ -75,6 +75,8 @@ __all__ = [
     "make_iterator",
     "mixed_seed",
     "plain_state",
+    "uncounted",
+    "with_filled_caches",
 ]
 
 _REGISTERED = (

@@ -103,6 +103,14 @@ def played(owner: object, number: int) -> tuple[Any] | None:
     return (copied(tape.elements[number]),)
 
 
+def tape_length(owner: object) -> int | None:
+    """Return the number of elements of an owner's tape; None if the end of the tape was
+    not reached.
+    """
+    tape = _tapes.get(owner, {}).get(())
+    return None if tape is None else tape.length
+
+
 class MemoryCacheIterator(ElementIterator):
     """Plays a tape, and pulls the elements that the tape lacks. All iterators of a
     dataset object share a tape.

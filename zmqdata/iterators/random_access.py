@@ -4,6 +4,7 @@ it without all elements before it.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import singledispatch
@@ -15,14 +16,15 @@ import optree
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
-from zmqdata.elements.specs import leading_length, map_structure
+from zmqdata.elements.specs import INFINITE_CARDINALITY, leading_length, map_structure
 from zmqdata.errors import FailedPreconditionError, UnimplementedError
 from zmqdata.iterators.base import Context, as_element, call, failure, make_iterator
 from zmqdata.iterators.choices import classified
 from zmqdata.iterators.guarding import guarded_call
 from zmqdata.iterators.loading import opened
 from zmqdata.iterators.random_map import GuardedRandomNode, drawing_call, map_seed
-from zmqdata.iterators.stored import kept_element
+from zmqdata.iterators.shuffle import drawn_number
+from zmqdata.iterators.stored import kept_count, kept_element
 from zmqdata.matching import matching_files
 
 
@@ -40,6 +42,61 @@ def element_at(node: nodes.Node, index: int) -> Any:
     np.int64(7)
     """
     raise _refusal(node, index)
+
+
+def uncounted(node: nodes.Node) -> FailedPreconditionError:
+    """Return the error for a node without random access because its number of elements
+    is infinite or unknown.
+    """
+    count = "infinite" if node.cardinality == INFINITE_CARDINALITY else "unknown"
+    remedy = (
+        "limit it with take(n)" if count == "infinite" else "state it with assert_cardinality()"
+    )
+    return FailedPreconditionError(
+        f"Dataset of type {type(node).__name__} has {count} cardinality which does not support "
+        f"random access: {node.label} has no number of elements to count within. Remedy: {remedy}"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Filled(nodes.Node):
+    """Stands for a full cache, whose number of elements is known."""
+
+    cache: nodes.Cache
+    """The cache."""
+    count: int
+    """Its number of elements."""
+
+    @property
+    def label(self) -> str:
+        return self.cache.label
+
+    @property
+    def cardinality(self) -> int:
+        return self.count
+
+    def spec(self, infer: nodes.Infer) -> Any:
+        return infer(self.cache)
+
+
+@element_at.register
+def _(node: _Filled, index: int) -> Any:
+    return element_at(node.cache, index)
+
+
+def with_filled_caches(node: nodes.Node) -> nodes.Node:
+    """Return the node with the number of elements of each full cache.
+
+    >>> numbers = nodes.Cache(inputs=(nodes.Range(start=0, stop=3),))
+    >>> with_filled_caches(numbers) is numbers
+    True
+    """
+    if isinstance(node, nodes.Cache):
+        count = kept_count(node)
+        return node if count is None else _Filled(cache=node, count=count)
+    inputs = tuple(map(with_filled_caches, node.inputs))
+    same = all(map(operator.is_, inputs, node.inputs))
+    return node if same else replace(node, inputs=inputs)
 
 
 def _refusal(node: nodes.Node, index: int, reason: str = "") -> UnimplementedError:
@@ -221,10 +278,11 @@ def _(node: nodes.Unbatch, index: int) -> Any:
     spec = nodes.known_spec(node.input)
     rows = None if spec is None else leading_length(spec)
     if not rows:
-        raise _refusal(
-            node,
-            index,
-            ", as batches may differ in length: batch(n, drop_remainder=True) makes them equal",
+        raise FailedPreconditionError(
+            f"Dataset of type Unbatch has unknown cardinality which does not support random "
+            f"access: {node.label} cannot compute element {index}, as batches may differ in "
+            "length. Remedy: batch(n, drop_remainder=True) makes them equal, and after a function "
+            "map(..., output_spec=) states their shape"
         )
     batch, row = divmod(index, rows)
     return _run_on(node, [element_at(node.input, batch)], number=row)
@@ -236,6 +294,20 @@ def _(node: nodes.RejectionResample, index: int) -> Any:
         raise _refusal(node, index)
     element = element_at(node.input, index)
     return classified(node, lambda one: call(node.function, one), element)[0], element
+
+
+@element_at.register
+def _(node: nodes.Shuffle, index: int) -> Any:
+    if node.input.cardinality < 0:
+        raise uncounted(node)
+    if node.seed is None or node.reshuffle_each_iteration:
+        raise _refusal(
+            node,
+            index,
+            ", as each iteration has its own order: give it a seed and "
+            "reshuffle_each_iteration=False",
+        )
+    return element_at(node.input, drawn_number(node, index))
 
 
 @element_at.register

@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from array import array
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ _SOURCES = (nodes.Range, nodes.TensorSlices, nodes.FromSource)
 
 _Numbers = np.ndarray[Any, np.dtype[np.uint32]]
 _Places = np.ndarray[Any, np.dtype[np.uint64]]
+_Drawn = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @make_iterator.register(nodes.Shuffle)
@@ -291,6 +293,36 @@ class ShuffleIterator(ElementIterator):
 
     def close(self) -> None:
         self._trail.source.close()
+
+
+def drawn_number(node: nodes.Shuffle, place: int) -> int:
+    """Return the number of the input's element that a shuffle yields at a place.
+
+    The shuffle must have a seed and the same order in each iteration, and its input a
+    known cardinality. The draws up to the place are made once and kept.
+
+    >>> numbers = nodes.Range(start=0, stop=5)
+    >>> node = nodes.Shuffle(
+    ...     inputs=(numbers,), buffer_size=3, seed=1, reshuffle_each_iteration=False
+    ... )
+    >>> [drawn_number(node, place) for place in range(5)] == list(
+    ...     ShuffleIterator(node, Context())
+    ... )
+    True
+    """
+    count = node.input.cardinality
+    known = min(count, 1 << place.bit_length())
+    assert node.seed is not None
+    return int(_drawn(count, node.buffer_size, node.seed, known)[place])
+
+
+@lru_cache(maxsize=8)
+def _drawn(count: int, size: int | None, seed: int, known: int) -> _Drawn:
+    numbers = nodes.Range(start=0, stop=count)
+    shuffle = nodes.Shuffle(
+        inputs=(numbers,), buffer_size=size, seed=seed, reshuffle_each_iteration=False
+    )
+    return np.fromiter(ShuffleIterator(shuffle, Context()), np.int64, known)
 
 
 def _ages(numbers: _Numbers, pulled: int) -> np.ndarray[Any, np.dtype[np.int64]]:

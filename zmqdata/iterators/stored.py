@@ -20,7 +20,7 @@ from zmqdata.errors import (
     NotFoundError,
 )
 from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
-from zmqdata.iterators.cache import identified, identity, played
+from zmqdata.iterators.cache import identified, identity, played, tape_length
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.storage.chunks import CHUNK_BYTES, ChunkReader, ChunkWriter
 from zmqdata.storage.manifests import (
@@ -308,6 +308,16 @@ def kept_element(node: nodes.Cache, index: int) -> tuple[Any] | None:
         return (next(reader),)
     finally:
         reader.close()
+
+
+def kept_count(node: nodes.Cache) -> int | None:
+    """Return the number of elements of a full cache; None if it is not full."""
+    if not node.filename:
+        return tape_length(node)
+    try:
+        return read_manifest(node.folder).elements
+    except NotFoundError:
+        return None
 
 
 @make_iterator.register(nodes.Snapshot)
