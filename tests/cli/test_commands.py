@@ -39,7 +39,7 @@ DISPATCHERS = st.builds(
     gc_dynamic_sharding_jobs=st.booleans(),
     deployment_mode=st.sampled_from(["COLOCATED", "REMOTE", "HYBRID"]),
     job_gc_timeout_ms=st.integers(-1, 10**9),
-    client_timeout_ms=st.integers(100, 10**9),
+    client_timeout_ms=st.integers(1_000, 10**9),
     host=WORDS.filter(lambda word: "/" not in word),
 )
 WORKERS = st.builds(

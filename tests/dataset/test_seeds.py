@@ -32,6 +32,23 @@ def test_set_random_seed_fixes_what_is_drawn() -> None:
     assert all(one != other for one, other in zip(first, draw(2), strict=True))
 
 
+def test_no_random_seed_draws_again() -> None:
+    """``set_random_seed(None)`` ends the repetition of draws, as before the first
+    call.
+    """
+    numbers = Dataset.range(1000).shuffle(1000)
+    try:
+        set_random_seed(3)
+        fixed = [int(x) for x in numbers]
+        drawn = []
+        for _ in range(2):
+            set_random_seed(None)
+            drawn.append([int(x) for x in numbers])
+    finally:
+        set_random_seed(None)
+    assert fixed != drawn[0] != drawn[1] != fixed
+
+
 def test_without_a_seed_each_iterator_draws_its_own() -> None:
     """Seeds come from the operating system, and all of them differ, within a program
     and between programs.

@@ -28,6 +28,8 @@ def test_a_configuration_becomes_times_and_policy() -> None:
         1.0,
     )
     assert times_of(DispatcherConfig(job_gc_timeout_ms=-1)).gc_timeout == -1.0
+    with pytest.warns(UserWarning, match="counts as 1000"):
+        assert times_of(DispatcherConfig(client_timeout_ms=50)).client_timeout == 1.0
     assert times_of(DispatcherConfig(worker_timeout_ms=4_000)).worker_timeout == 4.0
     assert times_of(DispatcherConfig()) == DispatcherTimes()
     config = DispatcherConfig(

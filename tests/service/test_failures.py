@@ -421,7 +421,7 @@ def test_killed_client_is_forgotten(make_service: Callable[..., Service]) -> Non
     """After the timeouts the dispatcher forgets a client killed with SIGKILL, and
     workers drop what they kept for it.
     """
-    service = make_service(client_timeout_ms=500, job_gc_timeout_ms=500)
+    service = make_service(client_timeout_ms=1_000, job_gc_timeout_ms=500)
     process = client(service)
     process.kill()
     process.communicate()

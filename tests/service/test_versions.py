@@ -114,7 +114,7 @@ def test_a_dispatcher_that_comes_back_in_another_version(
     goodbye that no dispatcher would hear; workers end with it.
     """
     options = {"insecure": True, "heartbeat_interval_ms": 50}
-    service = make_service(1, options, insecure=True, client_timeout_ms=300)
+    service = make_service(1, options, insecure=True, client_timeout_ms=1_000)
     it = iter(service.read(Dataset.range(1).repeat(), "parallel_epochs", job_name="job"))
     next(it)
     service.dispatcher.stop()

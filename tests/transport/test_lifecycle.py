@@ -144,7 +144,9 @@ def test_a_forked_child_ends_nothing() -> None:
 
 
 def test_no_address_before_the_start() -> None:
-    """A server that was not started has no address, no workers and no tasks."""
+    """A server on any free port that was not started has no address, no workers and no
+    tasks.
+    """
     for ask in (
         lambda: make_dispatcher().target,
         lambda: make_dispatcher().address,
@@ -154,6 +156,31 @@ def test_no_address_before_the_start() -> None:
             ask()
     assert make_dispatcher().num_workers() == make_worker().num_tasks() == 0
     assert not make_worker().wait_registered(0)
+
+
+def test_a_fixed_port_is_an_address_before_the_start() -> None:
+    """A server with a fixed port tells its address before the start, and has the same
+    address afterwards; a server that was stopped before tells none.
+    """
+    with DispatchServer() as passing:
+        port = int(passing.target.rpartition(":")[2])
+    dispatcher = DispatchServer(DispatcherConfig(port=port), start=False)
+    told = dispatcher.target
+    assert told == dispatcher.address == f"tcp://127.0.0.1:{port}"
+    with dispatcher:
+        dispatcher.start()
+        assert dispatcher.target == told
+        with WorkerServer(WorkerConfig(told)) as passing_worker:
+            free = int(passing_worker.address.rpartition(":")[2])
+        worker = WorkerServer(WorkerConfig(told, port=free), start=False)
+        assert worker.address == f"tcp://127.0.0.1:{free}"
+        with worker:
+            worker.start()
+            assert worker.address == f"tcp://127.0.0.1:{free}"
+    fresh = DispatchServer(DispatcherConfig(port=port), start=False)
+    fresh.stop()
+    with pytest.raises(RuntimeError, match="was stopped and never started, so it has no address"):
+        fresh.target  # noqa: B018 - asking is all that is wanted
 
 
 def test_counts() -> None:

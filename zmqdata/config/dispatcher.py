@@ -8,6 +8,7 @@ not to this module.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 SMALLEST_MESSAGE_LIMIT = 1 << 16
 DEPLOYMENT_MODES = ("COLOCATED", "REMOTE", "HYBRID")
 _PORT_RANGE = re.compile(r"(?P<host>.+):(?P<first>[0-9]{1,5})-(?P<last>[0-9]{1,5})")
-LEAST_CLIENT_TIMEOUT = 100
-"""Smallest client timeout in milliseconds: enough for three reports of a client on a
+LEAST_LEASE_MS = 1_000
+"""Shortest lease of a client in milliseconds: enough for three reports of a client on a
 busy machine.
 """
 SNAPSHOTS_PER_WORKER = 3
@@ -122,8 +123,8 @@ class DispatcherConfig:
     client_timeout_ms: int = milliseconds(
         15_000,
         "silence after which a client counts as gone if other clients read the same job, in "
-        "milliseconds; at least 100; clients report once a second, or three times within this time "
-        "if that is more often",
+        "milliseconds; less than 1000 counts as 1000, with a warning; clients report once a "
+        "second, or three times within this time if that is more often",
     )
     gc_dynamic_sharding_jobs: bool = setting(
         True,
@@ -167,11 +168,13 @@ class DispatcherConfig:
         check_settings(self)
         check_protocol(self.protocol)
         check_host(self.host)
-        if self.client_timeout_ms < LEAST_CLIENT_TIMEOUT:
-            raise ValueError(
-                f"`client_timeout_ms` must be at least {LEAST_CLIENT_TIMEOUT}, got "
-                f"{self.client_timeout_ms}. Clients report three times within it, and with a "
-                "shorter timeout a client that is busy for a moment would count as gone"
+        if self.client_timeout_ms < LEAST_LEASE_MS:
+            warnings.warn(
+                f"`client_timeout_ms` is {self.client_timeout_ms}, and counts as "
+                f"{LEAST_LEASE_MS}. Clients report three times within it, and with a shorter "
+                "lease a client that is busy for a moment would count as gone. Set it to at "
+                f"least {LEAST_LEASE_MS}",
+                stacklevel=3,
             )
         object.__setattr__(self, "worker_addresses", tuple(_one_per_port(self.worker_addresses)))
         _check_places(self.worker_addresses)

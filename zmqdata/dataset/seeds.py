@@ -14,13 +14,14 @@ class _Seeds:
     user has set.
     """
 
-    def __init__(self) -> None:
-        self.seed: int | None = None
-        self.fixed = secrets.randbits(63)
-        self.count = itertools.count()
+    seed: int | None
 
-    def set(self, seed: int) -> None:
-        self.seed, self.fixed, self.count = seed, mixed_seed(seed), itertools.count()
+    def __init__(self) -> None:
+        self.set(None)
+
+    def set(self, seed: int | None) -> None:
+        self.seed, self.count = seed, itertools.count()
+        self.fixed = secrets.randbits(63) if seed is None else mixed_seed(seed)
 
     def next(self) -> int:
         return (
@@ -31,13 +32,13 @@ class _Seeds:
 _seeds = _Seeds()
 
 
-def set_random_seed(seed: int) -> None:
+def set_random_seed(seed: int | None) -> None:
     """Make the draws of local iteration (shuffles without their own seed) equal in each
     run of the program.
 
     Args:
         seed: at least 0. The seeds of iterators created from now on follow from it and
-            from their number.
+            from their number. None: they are drawn again, as before the first call.
 
     Raises:
         TypeError, ValueError: the seed is not such a number.
@@ -51,7 +52,7 @@ def set_random_seed(seed: int) -> None:
     dispatcher's seeds decide instead, except for
     ``distribute(..., deterministic=True)``.
     """
-    _seeds.set(at_least("seed", seed, 0))
+    _seeds.set(None if seed is None else at_least("seed", seed, 0))
 
 
 def given_seed() -> int:

@@ -23,7 +23,7 @@ import zmq
 
 from zmqdata import messages as m
 from zmqdata import wire
-from zmqdata.config.dispatcher import DispatcherConfig
+from zmqdata.config.dispatcher import LEAST_LEASE_MS, DispatcherConfig
 from zmqdata.config.endpoints import split_address
 from zmqdata.config.keys import WITHOUT_KEY
 from zmqdata.config.settings import check_type
@@ -129,8 +129,7 @@ class DispatcherShell:
             hear=self._receive,
         )
         closing(self._entrance.close)
-        port = split_address(self._entrance.bound.partition("://")[2])[1]
-        self.target = f"tcp://{announced_address(config.host, None, None, port)}"
+        self.target = target_of(config, split_address(self._entrance.bound.partition("://")[2])[1])
         self.config = config
         self.core = DispatcherCore(
             secrets.randbits(62),
@@ -347,9 +346,19 @@ def _is_sound(ask: m.RegisterDataset) -> bool:
     return hashlib.sha256(ask.pipeline).hexdigest() == digest
 
 
+def target_of(config: DispatcherConfig, port: int) -> str:
+    """Return the address by which workers and clients reach a dispatcher on a port.
+
+    Example:
+        >>> target_of(DispatcherConfig(), 5050)
+        'tcp://127.0.0.1:5050'
+    """
+    return f"tcp://{announced_address(config.host, None, None, port)}"
+
+
 def times_of(config: DispatcherConfig) -> DispatcherTimes:
     """Return the times of a configuration, in seconds. Without checks for unused jobs,
-    none is collected.
+    none is collected. No lease is shorter than ``LEAST_LEASE_MS``.
 
     Example:
         >>> times_of(DispatcherConfig(job_gc_check_interval_ms=-1)).gc_timeout
@@ -358,7 +367,7 @@ def times_of(config: DispatcherConfig) -> DispatcherTimes:
     collects = config.job_gc_timeout_ms >= 0 and config.job_gc_check_interval_ms >= 0
     return DispatcherTimes(
         disconnect_grace=config.disconnect_grace_ms / 1000,
-        client_timeout=config.client_timeout_ms / 1000,
+        client_timeout=max(LEAST_LEASE_MS, config.client_timeout_ms) / 1000,
         gc_timeout=config.job_gc_timeout_ms / 1000 if collects else -1.0,
         gc_interval=config.job_gc_check_interval_ms / 1000,
         worker_timeout=config.worker_timeout_ms / 1000,
@@ -481,11 +490,15 @@ class DispatchServer(Server[DispatcherShell]):
     @property
     def target(self) -> str:
         """The address for workers and clients, for example ``"tcp://127.0.0.1:5050"``.
-        It is kept after the dispatcher has stopped.
+        With a fixed port it is known before the start. It is kept after the dispatcher
+        has stopped.
 
         Raises:
-            RuntimeError: the dispatcher was never started.
+            RuntimeError: the dispatcher was never started, and has no fixed port or was
+                stopped.
         """
+        if self._is_new and self._config.port:
+            return target_of(self._config, self._config.port)
         return self._started().target
 
     @property

@@ -86,6 +86,11 @@ class Server(ABC, Generic[ShellT]):
             )
         return self._shell
 
+    @property
+    def _is_new(self) -> bool:
+        """True if the server was neither started nor stopped."""
+        return self._own_shell() is None and not self._stopped.is_set()
+
     def _started(self) -> ShellT:
         shell = self._own_shell()
         if shell is None:
@@ -95,7 +100,10 @@ class Server(ABC, Generic[ShellT]):
                     f"This {name} was stopped and never started, so it has no address. Make a new "
                     "server."
                 )
-            raise RuntimeError(f"A {name} has no address before start() is called.")
+            raise RuntimeError(
+                f"A {name} has no address before start() is called, because it listens on any "
+                "free port. Start it, or configure a fixed `port`."
+            )
         return shell
 
     def start(self) -> None:

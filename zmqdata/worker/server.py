@@ -118,9 +118,7 @@ class WorkerShell:
             refused=self._refused,
         )
         port = split_address(self.control.bound.partition("://")[2])[1]
-        self.address = (
-            f"tcp://{announced_address(config.host, config.worker_address, endpoint, port)}"
-        )
+        self.address = address_of(config, endpoint, port)
         deaths = msgspec.convert(self.crumbs.told(), tuple[m.Death, ...])
         self.core = WorkerCore(_profile(config, endpoint, self.address, deaths, self._max_tasks))
         self.crumbs.introduce(self.core.profile.worker)
@@ -333,6 +331,16 @@ class WorkerShell:
         self._hopeless.set()
 
 
+def address_of(config: WorkerConfig, dispatcher: str, port: int) -> str:
+    """Return the control address that a worker on a port announces to clients.
+
+    Example:
+        >>> address_of(WorkerConfig("localhost:5050"), "tcp://localhost:5050", 7000)
+        'tcp://127.0.0.1:7000'
+    """
+    return f"tcp://{announced_address(config.host, config.worker_address, dispatcher, port)}"
+
+
 def _profile(
     config: WorkerConfig,
     dispatcher: str,
@@ -445,11 +453,16 @@ class WorkerServer(Server[WorkerShell]):
     @property
     def address(self) -> str:
         """The control address that clients are told, for example
-        ``"tcp://192.168.1.7:40001"``; the last address if the worker is stopped.
+        ``"tcp://192.168.1.7:40001"``; the last address if the worker is stopped. With a
+        fixed port it is known before the start.
 
         Raises:
-            RuntimeError: the worker was never started.
+            RuntimeError: the worker was never started, and has no fixed port or was
+                stopped.
         """
+        if self._is_new and self._config.port:
+            endpoint = parse_service(self._config.dispatcher_address)
+            return address_of(self._config, endpoint, self._config.port)
         return self._started().address
 
     def wait_registered(self, timeout: float | None = None) -> bool:
