@@ -14,6 +14,7 @@ from zmqdata.errors import (
     MissingCodecError,
     ObjectsRefusedError,
     PipelineError,
+    WrongTypeError,
     named_error,
 )
 
@@ -52,10 +53,10 @@ def test_remote_faults_are_caught_like_local_ones(kind: str, builtin: type[Excep
 
 def test_errors_that_travel_are_found_by_name() -> None:
     """An error sent by name is found by name. The exceptions are the base class,
-    PipelineError with its extra fields, and the receiver's own errors.
+    PipelineError with its extra fields, and what a process finds by itself.
     """
-    of_the_receiver = {MissingClassError, MissingCodecError, ObjectsRefusedError}
-    assert set(BY_NAME.values()) == set(KINDS) - {DataServiceError, PipelineError} - of_the_receiver
+    local = {MissingClassError, MissingCodecError, ObjectsRefusedError, WrongTypeError}
+    assert set(BY_NAME.values()) == set(KINDS) - {DataServiceError, PipelineError} - local
     assert all(kind.__name__ == name for name, kind in BY_NAME.items())
     assert all(str(kind("text")) == "text" for kind in BY_NAME.values())
 

@@ -22,6 +22,16 @@ class InvalidArgumentError(DataServiceError, ValueError):
     """An argument, or a combination of arguments, can never work."""
 
 
+class WrongTypeError(InvalidArgumentError, TypeError):
+    """A value has a type, dtype, shape or nesting that its operation cannot take, such
+    as a number that the function of ``flat_map`` returned.
+
+    tf.data raises a ``TypeError`` for some operations and a ``ValueError`` for others;
+    this class is both. While elements are read, it is the cause of a
+    ``PipelineError``.
+    """
+
+
 class NotFoundError(DataServiceError, LookupError):
     """A dataset, job, protocol or file with this name does not exist."""
 

@@ -21,7 +21,6 @@ from zmqdata.dataset.arguments import (
     absolute_path,
     at_least,
     call_site,
-    check_alike,
     compression,
     dtype,
     error_policy,
@@ -150,11 +149,6 @@ INT = TensorSpec((), "int64")
             r"TensorSpec\(shape, dtype\) .*got <class 'int'>",
         ),
         (lambda: optional_spec("output_spec", [INT]), TypeError, "no lists"),
-        (
-            lambda: check_alike("f()", INT, TensorSpec((), str)),
-            TypeError,
-            r"f\(\) joins datasets .*dtype int64 and",
-        ),
         (lambda: compression(()), ValueError, "compression_type must be"),
         (
             lambda: function("predicate", np.zeros(10**4)),
@@ -208,8 +202,6 @@ def test_specs_are_nested_as_elements_are() -> None:
         DatasetSpec(INT),
     ):
         assert optional_spec("output_spec", spec) is spec
-    for pair in ((None, INT), (INT, None), (INT, INT)):
-        check_alike("f()", *pair)
 
 
 def test_a_size_may_be_the_least() -> None:

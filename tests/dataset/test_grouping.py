@@ -9,7 +9,7 @@ import pytest
 
 from zmqdata.dataset import Dataset, Reducer
 from zmqdata.elements.specs import INFINITE_CARDINALITY, DatasetSpec, TensorSpec
-from zmqdata.errors import InvalidArgumentError, PipelineError
+from zmqdata.errors import InvalidArgumentError, PipelineError, WrongTypeError
 from zmqdata.pipelines import fingerprint, open_pipeline, pack_pipeline
 
 TEN = Dataset.range(10)
@@ -58,7 +58,7 @@ def test_windows_and_groups_of_nothing() -> None:
     assert groups.element_spec == DatasetSpec(TensorSpec((), np.int64))
     with pytest.raises(InvalidArgumentError, match="the pipeline yields none"):
         _ = nothing.map(float).group_by_window(int, batched, 2).element_spec
-    with pytest.raises(PipelineError, match="must return a Dataset"):
+    with pytest.raises(WrongTypeError, match="must return a Dataset"):
         _ = nothing.group_by_window(int, lambda key, group: key, 2).element_spec
 
 

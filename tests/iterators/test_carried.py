@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -12,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.iterators.checks import plain
-from zmqdata.iterators.carried import NotPlainError, as_index, from_plain, to_plain
+from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.errors import WrongTypeError
+from zmqdata.iterators.carried import NotPlainError, RunningState, from_plain, to_plain
 
 Point = namedtuple("Point", ["x", "y"])
 LEAVES = st.one_of(
@@ -71,14 +74,55 @@ def test_other_objects_are_not_plain(value: Any) -> None:
         to_plain(value)
 
 
-@pytest.mark.parametrize("value", [3, np.int8(3), np.array(3)])
-def test_integers_of_all_kinds_are_indices(value: Any) -> None:
-    """Integers of Python and numpy, and integer arrays without axes, are indices."""
-    assert as_index(value, "key_func") == 3
+@pytest.mark.parametrize(
+    "states",
+    [
+        (0, np.int64(1), 2, np.int64(3)),
+        (0, 0.5, np.float32(1), 2),
+        (0, np.float64(0.5), 1, 2.5),
+        (np.int32(0), np.array(1, np.int32)),
+        (np.zeros(2), np.zeros((3, 1)), np.float64(1)),
+        ("", "longer", np.str_("a"), np.array(["a", "bc"])),
+        (False, np.bool_(True)),
+        ((0, {"a": None}), (np.int8(1), {"a": "text"}), (2, {"a": 7})),
+        (None, (1, 2)),
+        (Decimal(1), 2),
+        ((np.zeros(2), 0), (np.ones(1), np.int8(1)), (np.ones(3), np.int8(2))),
+        (RaggedTensor.from_rows([[1]]), RaggedTensor.from_rows([[1, 2], [3]])),
+    ],
+)
+def test_states_may_follow(states: tuple[Any, ...]) -> None:
+    """States keep nesting and dtypes; Python numbers take the dtype beside them, and
+    None and objects become anything.
+    """
+    running = RunningState(states[0], "scan_func")
+    for state in states[1:]:
+        running.check(state)
 
 
-@pytest.mark.parametrize("value", [True, np.bool_(True), 1.0, "1", None, np.array([1, 2])])
-def test_nothing_else_is_an_index(value: Any) -> None:
-    """The refusal names the function, its result and the remedy."""
-    with pytest.raises(TypeError, match=r"key_func must return one integer, it returned .*int\(\)"):
-        as_index(value, "key_func")
+@pytest.mark.parametrize(
+    ("states", "expected", "found"),
+    [
+        ((np.int32(1), np.int64(1)), "int32", "int64"),
+        ((0, np.float64(1), np.float32(1)), "float64", "float32"),
+        ((0, 0.5, np.int64(1)), "float", "int64"),
+        ((np.zeros(2), np.zeros(2, np.float32)), "float64", "float32"),
+        ((np.zeros(2), np.zeros(2), np.zeros(2, np.int64)), "float64", "int64"),
+        ((0, "text"), "int", "str"),
+        ((0, None), "int", "object"),
+        ((b"", ""), "bytes", "str"),
+        ((False, 1), "bool", "int"),
+        (((0, 1.5), (0, np.int64(2))), "float", "int64"),
+        (((0, 0), (1, np.int64(2)), (1, np.int32(2))), "int64", "int32"),
+        (((np.zeros(1),), (np.ones(1),), (np.ones(1, int),)), "float64", "int64"),
+        ((RaggedTensor.from_rows([[1]]), np.ones(1)), "ragged int64", "float64"),
+    ],
+)
+def test_states_must_follow(states: tuple[Any, ...], expected: str, found: str) -> None:
+    """The refusal shows both dtypes, with tf.data's words."""
+    running = RunningState(states[0], "scan_func")
+    for state in states[1:-1]:
+        running.check(state)
+    words = "The element types for the new state must match the initial state. Expected"
+    with pytest.raises(WrongTypeError, match=f"{words} {expected}, got {found}\\."):
+        running.check(states[-1])

@@ -28,6 +28,7 @@ from zmqdata.errors import (
     NotFoundError,
     ProtocolError,
     UnimplementedError,
+    WrongTypeError,
 )
 from zmqdata.nodes import Node, known_spec, split_sources
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
@@ -135,9 +136,14 @@ class Registration:
     def tell_spec(self, dataset: Dataset) -> None:
         """Add the spec of the elements, if it can be found here, for processes that
         know only the id.
+
+        Raises:
+            WrongTypeError: a function returned what its operation cannot take.
         """
         try:
             spec = encode_spec(dataset.element_spec)
+        except WrongTypeError:
+            raise
         except Exception as error:
             # Functions of the user run here, and may need files that only workers have.
             log.info(

@@ -16,7 +16,7 @@ import numpy as np
 import optree
 
 from zmqdata.elements.ragged import RaggedTensor
-from zmqdata.elements.specs import AUTOTUNE, TensorSpec, check_spec, is_list, merge_specs
+from zmqdata.elements.specs import AUTOTUNE, TensorSpec, check_spec, is_list
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node
 from zmqdata.storage.records import COMPRESSION_TYPES
@@ -58,9 +58,9 @@ def at_least(name: str, value: Any, least: int, most: int | None = None) -> int:
     """
     number = integer(name, value)
     if number < least:
-        raise ValueError(f"{name} must be at least {least}, got {number}")
+        raise InvalidArgumentError(f"{name} must be at least {least}, got {number}")
     if most is not None and number > most:
-        raise ValueError(f"{name} must be at most {most}, got {number}")
+        raise InvalidArgumentError(f"{name} must be at most {most}, got {number}")
     return number
 
 
@@ -163,7 +163,7 @@ def parallel_calls(
         return {}
     calls = integer(name, num_parallel_calls)
     if calls < 1 and calls != AUTOTUNE:
-        raise ValueError(f"{name} must be at least 1, AUTOTUNE or None, got {calls}")
+        raise InvalidArgumentError(f"{name} must be at least 1, AUTOTUNE or None, got {calls}")
     return {"num_parallel_calls": calls, "deterministic": ordered}
 
 
@@ -313,18 +313,3 @@ def input_nodes(name: str, datasets: Any) -> tuple[Node, ...]:
     return tuple(
         input_node(name, dataset) for dataset in several(f"what {name} takes", datasets, expected)
     )
-
-
-def check_alike(name: str, first: Any, other: Any) -> None:
-    """Raise if elements are known to differ in nesting or dtype. None is an unknown
-    spec.
-    """
-    if first is None or other is None:
-        return
-    try:
-        merge_specs(first, other)
-    except TypeError as error:
-        raise TypeError(
-            f"{name} joins datasets whose elements have the same structure, and these "
-            f"differ: {error}"
-        ) from None

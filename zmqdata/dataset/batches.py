@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import optree
 
 from zmqdata import nodes
 from zmqdata.dataset.arguments import (
@@ -24,12 +23,10 @@ from zmqdata.dataset.arguments import (
     refuse,
 )
 from zmqdata.dataset.parts import D
+from zmqdata.dataset.refusals import check_element_call, check_padding, check_rows
 from zmqdata.dataset.transforms import Transformations
-from zmqdata.elements.ragged import RaggedTensorSpec, splits_dtype
-from zmqdata.elements.specs import leading_length, map_structure
-from zmqdata.errors import InvalidArgumentError
-from zmqdata.iterators.padding import filler_of
-from zmqdata.nodes import Padding, known_spec, padding_plan
+from zmqdata.elements.ragged import splits_dtype
+from zmqdata.nodes import known_spec
 
 
 class Batches(Transformations[D]):
@@ -208,9 +205,11 @@ class Batches(Transformations[D]):
         spec = known_spec(self._node)
         if not flag("no_padding", no_padding):
             check_padding("bucket_by_sequence_length", spec, padded_shapes, padding_values)
+        length_function = function("element_length_func", element_length_func)
+        check_element_call("element_length_func", length_function, spec)
         return self._then(
             nodes.BucketBySequenceLength,
-            length_function=function("element_length_func", element_length_func),
+            length_function=length_function,
             boundaries=boundaries,
             batch_sizes=sizes,
             padded_shapes=padded_shapes,
@@ -247,65 +246,13 @@ class Batches(Transformations[D]):
         Has no counterpart in tf.data: ``batch(batch_size).map(map_func).unbatch()``
         with known length.
         """
+        check_element_call("map_func", function("map_func", map_func), known_spec(self._node))
         return self._then(
             nodes.MapBatches,
-            function=function("map_func", map_func),
+            function=map_func,
             batch_size=positive("Batch size", "batch_size", batch_size),
             drop_remainder=flag("drop_remainder", drop_remainder),
             output_spec=optional_spec("output_spec", output_spec),
-        )
-
-
-def check_padding(operation: str, spec: Any, padded_shapes: Any, padding_values: Any) -> None:
-    """Raise for padding that is known to fail before anything runs. ``spec`` is the
-    spec of the elements, or None if unknown.
-
-    >>> check_padding("padded_batch", None, [None], -1)
-    """
-    if spec is None:
-        return
-
-    def check_leaf(leaf: Any, padding: Padding) -> None:
-        if isinstance(leaf, RaggedTensorSpec):
-            raise TypeError(
-                f"{operation}() pads arrays, but the elements have a ragged leaf "
-                f"{leaf}. Use batch() to stack ragged tensors, or "
-                "RaggedTensor.to_tensor() in a map() to pad them"
-            )
-        if (
-            leaf.shape is not None
-            and padding.shape is not None
-            and len(padding.shape) != len(leaf.shape)
-        ):
-            raise InvalidArgumentError(
-                f"padded_shapes must have one length for each axis: {padding.shape} "
-                f"is given for {leaf}. None stands for the longest length in the batch"
-            )
-        if padding.value is not None and leaf.shape != ():
-            filler_of(padding.value, leaf.dtype)
-
-    map_structure(check_leaf, spec, padding_plan(spec, padded_shapes, padding_values))
-
-
-def check_rows(name: str, spec: Any) -> None:
-    """Raise for elements that are known to have no rows.
-
-    >>> from zmqdata.elements.specs import TensorSpec
-    >>> check_rows("unbatch()", (TensorSpec((None, 3)), TensorSpec((4,))))
-    """
-    if spec is None:
-        return
-    leaves = optree.tree_leaves(spec, none_is_leaf=True)
-    if not leaves or any(leaf.shape == () for leaf in leaves):
-        raise InvalidArgumentError(
-            f"{name} splits arrays along their first axis, but some leaves have no "
-            f"axis: {spec}. Batch them first, or remove these leaves in a map()"
-        )
-    rows = leading_length(spec)
-    if any(leaf.shape and leaf.shape[0] not in (None, rows) for leaf in leaves):
-        raise InvalidArgumentError(
-            f"{name} splits arrays with equal numbers of rows, but these differ: "
-            f"{spec}. Make them equal in a map()"
         )
 
 

@@ -13,7 +13,6 @@ from zmqdata import nodes
 from zmqdata.dataset import arguments
 from zmqdata.dataset.arguments import (
     call_site,
-    check_alike,
     flag,
     input_node,
     input_nodes,
@@ -22,6 +21,7 @@ from zmqdata.dataset.arguments import (
     refuse,
 )
 from zmqdata.dataset.parts import D, DatasetMethods
+from zmqdata.dataset.refusals import check_alike, check_choices, check_weights
 from zmqdata.iterators import known_spec
 
 
@@ -96,6 +96,7 @@ class Choices(DatasetMethods[D]):
         varies = drawn is None if anew is None else flag("rerandomize_each_iteration", anew)
         choices: nodes.Node
         if isinstance(getattr(weights, "node", None), nodes.Node):
+            check_weights(known_spec(weights.node), len(inputs))
             choices = nodes.WeightedChoices(
                 inputs=(weights.node,), count=len(inputs), seed=drawn, rerandomize=varies, site=site
             )
@@ -136,9 +137,7 @@ class Choices(DatasetMethods[D]):
         """
         inputs = _inputs("choose_from_datasets()", datasets)
         choices = input_node("choose_from_datasets()", choice_dataset)
-        spec = known_spec(choices)
-        if spec is not None and (getattr(spec, "shape", None) != () or spec.dtype.kind not in "iu"):
-            raise TypeError(f"choice_dataset must yield integers, but its elements are {spec}")
+        check_choices(known_spec(choices))
         stops = flag("stop_on_empty_dataset", stop_on_empty_dataset)
         site = call_site()
         return cls._wrap(
@@ -155,7 +154,10 @@ class Choices(DatasetMethods[D]):
 def _inputs(name: str, datasets: Iterable[Any]) -> tuple[nodes.Node, ...]:
     inputs = input_nodes(name, datasets)
     if not inputs:
-        raise ValueError(f"{name} got no datasets, expected at least one")
+        raise ValueError(
+            f"Invalid `datasets`: {name} got no datasets, expected at least one. `datasets` should "
+            "not be empty."
+        )
     specs = [spec for spec in map(known_spec, inputs) if spec is not None]
     for spec in specs[1:]:
         check_alike(name, specs[0], spec)
@@ -173,7 +175,8 @@ def _with_weights(
     shares = numbers("weights", weights, f"one number for each of the {len(inputs)} datasets")
     if shares.shape != (len(inputs),):
         raise ValueError(
-            f"weights must hold a number for each of the {len(inputs)} datasets, got {weights!r}"
+            f"weights must hold a number for each of the {len(inputs)} datasets, got {weights!r}. "
+            "`weights` should have the same length as `datasets`"
         )
     if not (np.isfinite(shares).all() and (shares >= 0).all()):
         raise ValueError(f"weights must be finite numbers of at least 0, got {weights!r}")

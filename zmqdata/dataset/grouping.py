@@ -10,6 +10,8 @@ from typing import Any
 from zmqdata import nodes
 from zmqdata.dataset.arguments import call_site, flag, function, positive, refuse
 from zmqdata.dataset.parts import D, DatasetMethods
+from zmqdata.dataset.refusals import check_call, check_element_call
+from zmqdata.iterators import known_spec
 
 
 class Groupings(DatasetMethods[D]):
@@ -78,19 +80,23 @@ class Groupings(DatasetMethods[D]):
         if (window_size is None) == (window_size_func is None):
             raise ValueError(
                 "group_by_window() takes either window_size or window_size_func; "
-                "pass exactly one of them"
+                "pass exactly one of them. Either the `window_size` argument or the "
+                "`window_size_func` argument must be specified."
             )
+        check_element_call("key_func", function("key_func", key_func), known_spec(self._node))
+        check_call("reduce_func", function("reduce_func", reduce_func), 2)
+        if window_size_func is not None:
+            check_call("window_size_func", function("window_size_func", window_size_func), 1)
         return self._wrap(
             nodes.GroupByWindow(
                 inputs=(self._node,),
                 site=call_site(),
-                key_function=function("key_func", key_func),
-                function=function("reduce_func", reduce_func),
+                key_function=key_func,
+                function=reduce_func,
                 window_size=None
                 if window_size is None
                 else positive("Window size", "window_size", window_size),
-                window_size_function=window_size_func
-                and function("window_size_func", window_size_func),
+                window_size_function=window_size_func,
                 wrap=self._wrap,
             )
         )
@@ -114,6 +120,7 @@ class Groupings(DatasetMethods[D]):
         if not isinstance(reducer, nodes.Reducer):
             refuse("reducer", reducer, "a Reducer")
         key_function, site = function("key_func", key_func), call_site()
+        check_element_call("key_func", key_function, known_spec(self._node))
         return self._wrap(
             nodes.GroupByReducer(
                 inputs=(self._node,), site=site, key_function=key_function, reducer=reducer

@@ -23,9 +23,17 @@ from zmqdata.dataset.arguments import (
 )
 from zmqdata.dataset.depth import within_stack
 from zmqdata.dataset.parts import D, DatasetMethods
+from zmqdata.dataset.refusals import check_call, check_comparable, check_element_call
 from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec, map_structure
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.iterators import as_element, element_at, infer_spec, uncounted, with_filled_caches
+from zmqdata.iterators import (
+    as_element,
+    element_at,
+    infer_spec,
+    known_spec,
+    uncounted,
+    with_filled_caches,
+)
 from zmqdata.nodes import SHARD_HINT, Options
 
 
@@ -75,7 +83,8 @@ class Selections(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.take_while``. With the service, each worker ends
         on its own.
         """
-        return self._then(nodes.TakeWhile, predicate=function("predicate", predicate))
+        check_element_call("predicate", function("predicate", predicate), known_spec(self._node))
+        return self._then(nodes.TakeWhile, predicate=predicate)
 
     def unique(self) -> D:
         """Drop repeated elements. An element is a single array or scalar of integers or
@@ -88,6 +97,7 @@ class Selections(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.unique``. With the service, it sees only the
         elements of a worker.
         """
+        check_comparable(known_spec(self._node))
         return self._then(nodes.Unique)
 
     def scan(self, initial_state: Any, scan_func: Callable[[Any, Any], Any]) -> D:
@@ -97,7 +107,8 @@ class Selections(DatasetMethods[D]):
             initial_state: the first state, any nesting. States of arrays, numbers and
                 texts keep iterator states small.
             scan_func: gets the state and the element as two arguments; returns the next
-                state, nested like the first, and an element.
+                state, of the nesting and dtypes of the first, and an element. A Python
+                number takes the dtype of the numbers added to it.
 
         >>> from zmqdata.dataset import Dataset
         >>> sums = Dataset.range(5).scan(0, lambda total, x: (total + x, total + x))
@@ -108,6 +119,7 @@ class Selections(DatasetMethods[D]):
         own state.
         """
         fold = function("scan_func", scan_func)
+        check_call("scan_func", fold, 2)
         return self._then(nodes.Scan, initial_state=as_element(initial_state), function=fold)
 
     def ignore_errors(self, log_warning: bool = False) -> D:
@@ -225,6 +237,7 @@ class Selections(DatasetMethods[D]):
                 "target_dist"
             )
         made = function("class_func", class_func)
+        check_element_call("class_func", made, known_spec(self._node))
         drawn = optional_seed(seed)
         return self._then(
             nodes.RejectionResample, function=made, target=target, initial=initial, seed=drawn

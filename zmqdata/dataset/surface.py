@@ -28,6 +28,7 @@ from zmqdata.dataset.depth import within_stack
 from zmqdata.dataset.describing import Description, describe, draw
 from zmqdata.dataset.grouping import Groupings
 from zmqdata.dataset.profiling import Profile, profile
+from zmqdata.dataset.refusals import check_file_names
 from zmqdata.dataset.resuming import DatasetIterator
 from zmqdata.dataset.seeds import fixed_seed, next_seed
 from zmqdata.dataset.selections import Selections
@@ -36,7 +37,7 @@ from zmqdata.dataset.sources import Sources
 from zmqdata.dataset.storage import Storage
 from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH, Transformations
 from zmqdata.elements.specs import AUTOTUNE, INFINITE_CARDINALITY, map_structure
-from zmqdata.iterators import Context, infer_spec
+from zmqdata.iterators import Context, RunningState, infer_spec
 from zmqdata.pipelines import Fingerprint, fingerprint
 
 # Not in the dataset itself: any attribute beside its node would become part of the
@@ -77,7 +78,6 @@ class Dataset(
                 "Dataset.from_tensor_slices(...)"
             )
         self._node = node
-        self._spec: tuple[Any] | None = None
         self._iterations = 0
 
     @classmethod
@@ -150,10 +150,8 @@ class Dataset(
 
         Equivalent of ``tf.data.Dataset.element_spec``.
         """
-        if self._spec is None:
-            with within_stack(self._node):
-                self._spec = (infer_spec(self._node),)
-        return self._spec[0]
+        with within_stack(self._node):
+            return infer_spec(self._node)
 
     def __repr__(self) -> str:
         """Return the pipeline as a tree with the last operation on top, each operation
@@ -228,7 +226,12 @@ class Dataset(
 
         Args:
             initial_state: the first state, returned unchanged for an empty dataset.
-            reduce_func: gets the state and the element as two arguments.
+            reduce_func: gets the state and the element as two arguments, and returns a
+                state of the same nesting and dtypes. A Python number takes the dtype of
+                the numbers added to it, and None and other objects become anything.
+
+        Raises:
+            WrongTypeError: the function returned a state of another nesting or dtype.
 
         >>> int(Dataset.range(5).reduce(0, lambda total, x: total + x))
         10
@@ -236,10 +239,13 @@ class Dataset(
         Equivalent of ``tf.data.Dataset.reduce``.
         """
         state, fold = initial_state, function("reduce_func", reduce_func)
+        states = RunningState(initial_state, "reduce_func")
         iterator = iter(self)
         try:
             for element in iterator:
                 state = fold(state, element)
+                if type(state) is not states.settled:
+                    states.check(state)
         finally:
             iterator.close()
         return state
@@ -265,7 +271,12 @@ def opened_files(
 ) -> nodes.Node | None:
     """Return a node that opens each file by a function; None if known names are read
     sequentially.
+
+    Raises:
+        TypeError: a dataset is known not to yield names of files.
     """
+    if isinstance(filenames, Dataset):
+        check_file_names(nodes.known_spec(filenames.node))
     if num_parallel_reads is None:
         if not isinstance(filenames, Dataset):
             return None

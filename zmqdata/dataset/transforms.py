@@ -12,7 +12,6 @@ from zmqdata.dataset.arguments import (
     MOST,
     at_least,
     call_site,
-    check_alike,
     error_policy,
     flag,
     function,
@@ -24,6 +23,7 @@ from zmqdata.dataset.arguments import (
     positive,
 )
 from zmqdata.dataset.parts import D, DatasetMethods
+from zmqdata.dataset.refusals import check_alike, check_element_call
 from zmqdata.elements.specs import AUTOTUNE, UNKNOWN_CARDINALITY
 from zmqdata.iterators import known_spec
 
@@ -88,6 +88,7 @@ class Transformations(DatasetMethods[D]):
             "function": function("map_func", map_func),
             "output_spec": optional_spec("output_spec", output_spec),
         }
+        check_element_call("map_func", map_func, known_spec(self._node))
         guarded = error_policy(on_error, retries, max_errors)
         calls = parallel_calls(num_parallel_calls, deterministic)
         if calls:
@@ -140,6 +141,7 @@ class Transformations(DatasetMethods[D]):
         stateless operations. With the service, elements are numbered per worker.
         """
         drawn = function("map_func", map_func)
+        check_element_call("map_func", drawn, known_spec(self._node), more=1)
         fresh = rerandomize_each_iteration is None or flag(
             "rerandomize_each_iteration", rerandomize_each_iteration
         )
@@ -235,7 +237,8 @@ class Transformations(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.filter``.
         """
-        return self._then(nodes.Filter, predicate=function("predicate", predicate))
+        check_element_call("predicate", function("predicate", predicate), known_spec(self._node))
+        return self._then(nodes.Filter, predicate=predicate)
 
     def enumerate(self, start: int = 0) -> D:
         """Yield pairs of a running number (np.int64) and the element.
@@ -264,7 +267,8 @@ class Transformations(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.flat_map``. With the service, its input is
         split, but the datasets that it makes are not.
         """
-        return self._then(nodes.FlatMap, function=function("map_func", map_func))
+        check_element_call("map_func", function("map_func", map_func), known_spec(self._node))
+        return self._then(nodes.FlatMap, function=map_func)
 
     def interleave(
         self,
@@ -301,6 +305,7 @@ class Transformations(DatasetMethods[D]):
             1 if block_length is None else positive("Block length", "block_length", block_length)
         )
         made = function("map_func", map_func)
+        check_element_call("map_func", made, known_spec(self._node))
         calls = parallel_calls(num_parallel_calls, deterministic)
         if cycle_length not in (None, AUTOTUNE):
             cycle = positive("Cycle length", "cycle_length", cycle_length, MOST_CYCLE_LENGTH)

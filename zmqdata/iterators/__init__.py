@@ -53,6 +53,7 @@ from zmqdata.iterators.base import (
     mixed_seed,
     plain_state,
 )
+from zmqdata.iterators.carried import RunningState
 from zmqdata.iterators.inference import infer_spec, known_spec
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.random_access import element_at, uncounted, with_filled_caches
@@ -63,6 +64,7 @@ __all__ = [
     "ElementIterator",
     "UNFIT",
     "Restoring",
+    "RunningState",
     "Stackable",
     "as_element",
     "element_at",

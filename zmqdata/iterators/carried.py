@@ -1,13 +1,18 @@
-"""Conversion of the running states of user functions to plain values for iterator
-states, and of their results to integers.
+"""Running states of user functions: what later states have in common with the first,
+and their conversion to plain values for iterator states.
 """
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
+import optree
+
+from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.elements.shapes import dtype_name, without_width
+from zmqdata.elements.specs import is_list, map_structure
+from zmqdata.errors import WrongTypeError
 
 
 class NotPlainError(Exception):
@@ -65,21 +70,127 @@ def from_plain(plain: Any) -> Any:
     return array if mark == "a" else array[()]
 
 
-def as_index(value: Any, role: str) -> int:
-    """Return the integer that a user's function returned.
+_WEAK: dict[type, str] = {int: "iufcV", float: "fcV", complex: "cV"}
+"""For each number of Python, the kinds of dtypes that a state may have beside it, as in
+numpy's arithmetic.
+"""
+_TOLD_BY_TYPE = (int, float, complex, str, bytes, np.bool_, np.number)
+"""Values whose type tells the dtype."""
+_ANYTHING = object
+"""Kind of a leaf whose type is not known, such as None or an object of a class."""
 
-    Raises:
-        TypeError: the value is not an integer.
 
-    >>> as_index(np.int64(7), "key_func")
-    7
+def _kind(leaf: Any) -> Any:
+    """Return the dtype of a leaf, the type of a Python number, or ``_ANYTHING``."""
+    kind = type(leaf)
+    if kind in _WEAK:
+        return kind
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return without_width(leaf.dtype)
+    if isinstance(leaf, RaggedTensor):
+        return RaggedTensor, leaf.dtype
+    if isinstance(leaf, (bool, str, bytes)):
+        return without_width(np.asarray(leaf).dtype)
+    return _ANYTHING
+
+
+def _merged(old: Any, new: Any) -> Any:
+    """Return the kind that a leaf has once both kinds came, or None if they differ."""
+    # Numpy's dtypes are equal to the types of Python's numbers.
+    if old is _ANYTHING or (type(old) is type(new) and old == new):
+        return old
+    if isinstance(old, type) and isinstance(new, type):
+        return None if new is _ANYTHING else max(old, new, key=list(_WEAK).index)
+    weak, strong = (old, new) if isinstance(old, type) else (new, old)
+    if weak not in _WEAK or not isinstance(strong, np.dtype):
+        return None
+    return strong if strong.kind in _WEAK[weak] else None
+
+
+def _shown(kind: Any) -> str:
+    if isinstance(kind, np.dtype):
+        return dtype_name(kind)
+    return kind.__name__ if isinstance(kind, type) else f"ragged {dtype_name(kind[1])}"
+
+
+class RunningState:
+    """Nesting and dtypes that the states of a fold keep. Shapes may change.
+
+    A Python number fits every dtype that numpy's arithmetic gives it, so a fold may
+    begin with 0 and add floats. A leaf that is None or an object may become anything.
+
+    Args:
+        initial: the first state.
+        role: the user's argument that makes the states.
+        first: the user's argument that is or makes the first state.
+
+    Attributes:
+        settled: the type of the last state, if states of this type need no check; else
+            None.
+
+    >>> states = RunningState(0, "scan_func")
+    >>> states.check(np.int32(7))
     """
-    if not isinstance(value, (bool, np.bool_)):
+
+    def __init__(self, initial: Any, role: str, first: str = "initial_state") -> None:
+        self._role, self._first = role, first
+        leaves, self._nesting = optree.tree_flatten(initial, is_leaf=is_list, none_is_leaf=True)
+        self._kinds = list(map(_kind, leaves))
+        self.settled: type | None = None
+        self._types: tuple[type, ...] | None = None
+        self._is_array = False
+
+    def check(self, state: Any) -> None:
+        """Raise if a state differs from those before.
+
+        Raises:
+            WrongTypeError: its nesting or the dtype of a leaf differs.
+        """
+        kind = type(state)
+        if kind is tuple:
+            if tuple(map(type, state)) != self._types:
+                self._compare(state)
+        elif kind is not self.settled and (
+            kind is not np.ndarray or not self._is_array or state.dtype != self._kinds[0]
+        ):
+            self._compare(state)
+
+    def _compare(self, state: Any) -> None:
         try:
-            return operator.index(value)
-        except TypeError:
-            pass
-    raise TypeError(
-        f"{role} must return one integer, it returned {value!r} of type {type(value).__name__}: "
-        "convert it with int(), or hash the value that it represents"
-    )
+            leaves = self._nesting.flatten_up_to(state)
+        except (TypeError, ValueError):
+            raise self._other_nesting(state) from None
+        for place, (old, leaf) in enumerate(zip(self._kinds, leaves, strict=True)):
+            new = _kind(leaf)
+            if (kind := _merged(old, new)) is not None:
+                self._kinds[place] = kind
+            elif isinstance(leaf, (tuple, dict)):
+                raise self._other_nesting(state)
+            else:
+                raise WrongTypeError(
+                    f"Invalid `{self._role}`. The element types for the new state must match the "
+                    f"initial state. Expected {_shown(old)}, got {_shown(new)}. Convert the new "
+                    "state, or begin with a state of its dtypes"
+                )
+        self._remember(state)
+
+    def _remember(self, state: Any) -> None:
+        """Note the types of a state if they tell its dtypes: states of the same types
+        need no comparison.
+        """
+        kind = type(state)
+        if kind is tuple:
+            told = all(isinstance(part, _TOLD_BY_TYPE) for part in state)
+            self._types = tuple(map(type, state)) if told else None
+        else:
+            self.settled = kind if isinstance(state, _TOLD_BY_TYPE) else None
+            self._is_array = kind is np.ndarray
+
+    def _other_nesting(self, state: Any) -> WrongTypeError:
+        before = optree.tree_unflatten(self._nesting, list(map(_shown, self._kinds)))
+        return WrongTypeError(
+            f"Invalid `{self._role}`: {self._role} must return a state nested like {self._first}, "
+            f"which is {before}; it returned "
+            f"{map_structure(lambda leaf: _shown(_kind(leaf)), state)}. Return a state of the same "
+            "nesting, or begin with such a state"
+        )

@@ -15,9 +15,9 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, call, failure, make_iterator
-from zmqdata.iterators.carried import as_index
 from zmqdata.iterators.draws import Draws, drawing_seed
 from zmqdata.iterators.inputs import dataset_iterator, followed, input_iterator
+from zmqdata.iterators.results import as_index
 from zmqdata.iterators.sources import IndexedIterator
 from zmqdata.iterators.transforms import UnaryIterator
 
@@ -162,8 +162,9 @@ class ChooseIterator(ElementIterator):
             number = as_index(choice, "choice_dataset")
             if not 0 <= number < len(self._inputs):
                 raise IndexError(
-                    f"choice_dataset yielded {number}, expected a number from 0 to "
-                    f"{len(self._inputs) - 1}: the operation has {len(self._inputs)} datasets"
+                    f"choice_dataset yielded {number}, which is out of range, expected a number "
+                    f"from 0 to {len(self._inputs) - 1}: the operation has {len(self._inputs)} "
+                    "datasets"
                 )
         except Exception as error:
             raise failure(self._node, error) from error

@@ -7,14 +7,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import optree
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
-from zmqdata.elements.specs import is_list
 from zmqdata.iterators.base import Context, as_element, call, failure, make_iterator
-from zmqdata.iterators.carried import NotPlainError, as_index, from_plain, to_plain
+from zmqdata.iterators.carried import NotPlainError, RunningState, from_plain, to_plain
 from zmqdata.iterators.inputs import followed
+from zmqdata.iterators.results import as_index, state_and_output
 from zmqdata.iterators.transforms import UnaryIterator
 
 
@@ -32,7 +31,7 @@ class ScanIterator(UnaryIterator):
         super().__init__(node, context)
         self._function = followed(node, context, self._input, node.function)
         self._state = copied(node.initial_state)
-        self._structure = _structure(node.initial_state)
+        self._states = RunningState(node.initial_state, "scan_func")
         self._origin = self._input.state()
         self._pulled = 0
 
@@ -40,18 +39,9 @@ class ScanIterator(UnaryIterator):
         self._pulled += 1
         element = next(self._input)
         try:
-            result = self._function(self._state, element)
-            if not isinstance(result, (tuple, list)) or len(result) != 2:
-                raise TypeError(
-                    "scan_func must return a tuple of the new state and an element, it returned "
-                    f"{result!r} of type {type(result).__name__}"
-                )
-            state, output = as_element(result[0]), as_element(result[1])
-            if _structure(state) != self._structure:
-                raise TypeError(
-                    "scan_func must return a state nested like initial_state, which is "
-                    f"{self._structure}; it returned {_structure(state)}"
-                )
+            state, output = state_and_output(self._function(self._state, element))
+            if type(state) is not self._states.settled:
+                self._states.check(state)
         except Exception as error:
             raise failure(self._node, error) from error
         self._state = state
@@ -68,6 +58,7 @@ class ScanIterator(UnaryIterator):
         self._input.restore(inner)
         if carried is not None:
             self._state = from_plain(carried)
+            self._states.check(self._state)
             return
         for _ in range(pulled[0]):
             try:
@@ -76,12 +67,6 @@ class ScanIterator(UnaryIterator):
                 break
             except Exception:  # noqa: S112 - the error was raised before the state was taken
                 continue
-
-
-def _structure(value: Any) -> Any:
-    if isinstance(value, (np.ndarray, np.generic, int, float, str, bytes)):
-        return "one value"
-    return optree.tree_structure(value, is_leaf=is_list, none_is_leaf=True)
 
 
 @make_iterator.register(nodes.GroupByReducer)
@@ -99,6 +84,7 @@ class GroupByReducerIterator(UnaryIterator):
         self._key_function = followed(node, context, self._input, partial(call, node.key_function))
         self._reducer = node.reducer
         self._states: dict[int, Any] = {}
+        self._kinds: RunningState | None = None
         self._origin = self._input.state()
         self._pulled = 0
         self._ended = False
@@ -129,7 +115,11 @@ class GroupByReducerIterator(UnaryIterator):
             before = (
                 self._states[key] if key in self._states else self._reducer.init_func(np.int64(key))
             )
-            self._states[key] = as_element(self._reducer.reduce_func(before, element))
+            if self._kinds is None:
+                self._kinds = RunningState(before, "reduce_func", "init_func")
+            state = as_element(self._reducer.reduce_func(before, element))
+            self._kinds.check(state)
+            self._states[key] = state
         except Exception as error:
             raise failure(self._node, error) from error
 

@@ -21,9 +21,8 @@ from zmqdata.blocks import copied
 from zmqdata.elements.specs import is_list
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Context, ElementIterator, call, failure, is_end, make_iterator
-from zmqdata.iterators.carried import as_index
-from zmqdata.iterators.inference import nested_node
 from zmqdata.iterators.inputs import dataset_iterator, followed, marked_input
+from zmqdata.iterators.results import as_index, nested_node
 from zmqdata.iterators.sources import IndexedIterator
 from zmqdata.iterators.trail import Trail
 from zmqdata.iterators.transforms import UnaryIterator

@@ -1,11 +1,13 @@
 """Inference of a pipeline's spec: by the rules of its nodes, and by running an element
 where a function decides.
 
-The rules belong to the nodes.
+The rules belong to the nodes. What was found for a node is kept as long as the node
+lives, so that no function runs a second time for a spec.
 """
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +15,16 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.elements.specs import spec_of
-from zmqdata.errors import InvalidArgumentError
-from zmqdata.iterators.base import Context, call, failure, make_iterator
+from zmqdata.errors import InvalidArgumentError, PipelineError, WrongTypeError
+from zmqdata.iterators.base import Context, as_element, call, failure, make_iterator
+from zmqdata.iterators.carried import RunningState
+from zmqdata.iterators.results import as_index, nested_node
 from zmqdata.nodes import known_spec
 
-__all__ = ["first_element", "infer_spec", "known_spec", "nested_node"]
+__all__ = ["first_element", "infer_spec", "known_spec"]
+
+_found: dict[int, Any] = {}
+"""Specs of living nodes, by identity: equality of nodes may compare arrays."""
 
 
 def infer_spec(node: nodes.Node) -> Any:
@@ -26,51 +33,59 @@ def infer_spec(node: nodes.Node) -> Any:
     Raises:
         InvalidArgumentError: a function decides, and the node has no element to run it
             on.
-        PipelineError: the function failed.
+        WrongTypeError: a function returned what its operation cannot take.
+        PipelineError: a function failed.
 
     >>> infer_spec(nodes.Batch(inputs=(nodes.Range(start=0, stop=3),), batch_size=2))
     TensorSpec(shape=(None,), dtype=int64)
     """
-    known: dict[int, Any] = {}
-
-    def infer(inner: nodes.Node) -> Any:
-        if id(inner) not in known:
-            spec = inner.spec(infer)
-            known[id(inner)] = _spec_by_running(inner) if spec is None else spec
-        return known[id(inner)]
-
-    return infer(node)
+    if id(node) not in _found:
+        spec = node.spec(infer_spec)
+        _found[id(node)] = _spec_by_running(node) if spec is None else spec
+        weakref.finalize(node, _found.pop, id(node), None).atexit = False
+    return _found[id(node)]
 
 
 def _spec_by_running(node: nodes.Node) -> Any:
-    if not isinstance(node, (nodes.FlatMap, nodes.GroupByWindow)):
-        return spec_of(first_element(node))
-    if isinstance(node, nodes.GroupByWindow):
-        return infer_spec(_first_group(node))
-    element = first_element(node.input)
     try:
-        inner = nested_node(call(node.function, element), node)
-    except Exception as error:
-        raise failure(node, error) from error
-    return infer_spec(inner)
+        if not isinstance(node, (nodes.FlatMap, nodes.GroupByWindow, nodes.GroupByReducer)):
+            return spec_of(first_element(node))
+        is_empty_group = isinstance(node, nodes.GroupByWindow) and _is_known_to_be_empty(node.input)
+        element = None if is_empty_group else first_element(node.inputs[0])
+        try:
+            made = _made_of(node, element, is_empty_group)
+        except Exception as error:
+            raise failure(node, error) from error
+    except PipelineError as error:
+        if isinstance(error.__cause__, WrongTypeError):
+            raise WrongTypeError(f"{error.node}: {error.__cause__}") from None
+        raise
+    return infer_spec(made) if isinstance(made, nodes.Node) else spec_of(made)
 
 
-def _first_group(node: nodes.GroupByWindow) -> nodes.Node:
-    """Return the node that the function of group_by_window makes of the first element,
-    or of an empty group if the input is empty.
+def _is_known_to_be_empty(node: nodes.Node) -> bool:
+    return node.cardinality == 0 and known_spec(node) is not None
+
+
+def _made_of(
+    node: nodes.FlatMap | nodes.GroupByWindow | nodes.GroupByReducer, element: Any, is_empty: bool
+) -> Any:
+    """Return what the functions of a node make of a single element: the node of a
+    dataset, or an element. A group of an empty input has no element.
     """
-    try:
-        elements: tuple[Any, ...] = (first_element(node.input),)
-    except InvalidArgumentError:
-        if node.input.cardinality or known_spec(node.input) is None:
-            raise
-        elements = ()
-    group = nodes.Elements(elements=elements, empty_spec=known_spec(node.input), site=node.site)
-    try:
-        key = call(node.key_function, elements[0]) if elements else 0
-        return nested_node(node.function(np.int64(key), node.wrap(group)), node)
-    except Exception as error:
-        raise failure(node, error) from error
+    if isinstance(node, nodes.FlatMap):
+        return nested_node(call(node.function, element), node)
+    key = np.int64(0 if is_empty else as_index(call(node.key_function, element), "key_func"))
+    if isinstance(node, nodes.GroupByWindow):
+        if node.window_size_function is not None:
+            as_index(node.window_size_function(key), "window_size_func")
+        elements = () if is_empty else (element,)
+        group = nodes.Elements(elements=elements, empty_spec=known_spec(node.input), site=node.site)
+        return nested_node(node.function(key, node.wrap(group)), node)
+    initial = node.reducer.init_func(key)
+    state = as_element(node.reducer.reduce_func(initial, element))
+    RunningState(initial, "reduce_func", "init_func").check(state)
+    return as_element(call(node.reducer.finalize_func, state))
 
 
 def first_element(node: nodes.Node) -> Any:
@@ -101,20 +116,3 @@ def _without_buffers(node: nodes.Node) -> nodes.Node:
     if not node.inputs:
         return node
     return replace(node, inputs=tuple(map(_without_buffers, node.inputs)))
-
-
-def nested_node(result: Any, node: nodes.Node) -> nodes.Node:
-    """Return the node of the dataset that a function of flat_map or interleave
-    returned.
-
-    Raises:
-        TypeError: the function returned something else.
-    """
-    inner = getattr(result, "node", None)
-    if isinstance(inner, nodes.Node):
-        return inner
-    raise TypeError(
-        f"The function of {node.operation} must return a Dataset, it returned a "
-        f"{type(result).__name__}: wrap the result, for example with "
-        "Dataset.from_tensor_slices(...), or use map()"
-    )

@@ -14,8 +14,8 @@ from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, call, failure, make_iterator
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.deciding import Decider
-from zmqdata.iterators.inference import nested_node
 from zmqdata.iterators.inputs import dataset_iterator, fault_decider, marked_input
+from zmqdata.iterators.results import nested_node
 from zmqdata.iterators.trail import Trail
 
 _MARK_EVERY = 16

@@ -14,7 +14,7 @@ from zmqdata import nodes
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.shapes import Shape, dtype_name
 from zmqdata.elements.specs import map_structure
-from zmqdata.errors import InvalidArgumentError
+from zmqdata.errors import InvalidArgumentError, WrongTypeError
 from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
 from zmqdata.iterators.batch import BatchIterator, check_arrays, mixed, stack, stack_leaves
 from zmqdata.iterators.inputs import followed, input_iterator
@@ -142,7 +142,7 @@ def filler_of(value: Any, dtype: Any, place: str = "") -> Any:
     """Convert the padding value to the dtype of the leaf, if that does not change it.
 
     Raises:
-        InvalidArgumentError: the value would change, or is not a single value.
+        WrongTypeError: the value would change, or is not a single value.
 
     >>> filler_of(-1, np.dtype("int8")).dtype
     dtype('int8')
@@ -157,9 +157,10 @@ def filler_of(value: Any, dtype: Any, place: str = "") -> Any:
                 return filler
         except (TypeError, ValueError, OverflowError):
             pass
-    raise InvalidArgumentError(
-        f"padding value {value!r} cannot be represented in dtype "
-        f"{dtype_name(dtype)}{f', which the leaf at {place} has' if place else ''}: give "
+    scalars = "" if given.shape == () else "`padding_values` values should be scalars. "
+    raise WrongTypeError(
+        f"Invalid `padding_values`. {scalars}padding value {value!r} cannot be represented in "
+        f"dtype {dtype_name(dtype)}{f', which the leaf at {place} has' if place else ''}: give "
         "padding_values a value for each leaf, or a value that fits all leaves"
     )
 

@@ -22,7 +22,8 @@ from zmqdata.errors import (
 )
 from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
 from zmqdata.iterators.inputs import decider_for, followed, forgiving_input, input_iterator
-from zmqdata.iterators.transforms import UnaryIterator, as_bool
+from zmqdata.iterators.results import as_bool
+from zmqdata.iterators.transforms import UnaryIterator
 
 _log = logging.getLogger("zmqdata")
 _CHUNK = 4096  # bytes of digests in a chunk; chunks are shared between states

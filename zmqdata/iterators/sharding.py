@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from zmqdata import nodes
 from zmqdata.errors import InvalidArgumentError, NotFoundError
 from zmqdata.iterators.base import call, failure
-from zmqdata.iterators.inference import first_element, nested_node
+from zmqdata.iterators.inference import first_element
+from zmqdata.iterators.results import nested_node
 from zmqdata.iterators.selections import too_few_files, unfilled_hint
 
 _UNSHARDED = ("OFF", "DYNAMIC")

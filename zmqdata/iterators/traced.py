@@ -13,7 +13,8 @@ from zmqdata import nodes
 from zmqdata.iterators.base import FINISHED, Context, ElementIterator, as_element, make_iterator
 from zmqdata.iterators.callsites import CallSite
 from zmqdata.iterators.inputs import followed
-from zmqdata.iterators.transforms import CountingIterator, FilterIterator, MapIterator, as_bool
+from zmqdata.iterators.results import as_bool
+from zmqdata.iterators.transforms import CountingIterator, FilterIterator, MapIterator
 from zmqdata.iterators.watching import IDLE, Watch
 
 

@@ -19,6 +19,7 @@ from zmqdata.iterators.base import (
     make_iterator,
 )
 from zmqdata.iterators.inputs import followed, input_iterator
+from zmqdata.iterators.results import as_bool
 
 
 class UnaryIterator(ElementIterator):
@@ -87,30 +88,6 @@ class FilterIterator(UnaryIterator):
 
     def rewind(self, repetition: int) -> bool:
         return self._input.rewind(repetition)
-
-
-def as_bool(value: Any) -> bool:
-    """Return the result of a predicate as a bool.
-
-    Raises:
-        TypeError: the result is not a single bool.
-
-    >>> as_bool(np.array(True))
-    True
-    """
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    if isinstance(value, np.ndarray) and value.shape == () and value.dtype == np.bool_:
-        return bool(value)
-    came = (
-        f"an array of shape {value.shape} and dtype {value.dtype}"
-        if isinstance(value, np.ndarray)
-        else repr(value)
-    )
-    raise TypeError(
-        f"a predicate must return one bool, it returned {came}: compare the value with something, "
-        "or use .all() or .any()"
-    )
 
 
 class CountingIterator(UnaryIterator):

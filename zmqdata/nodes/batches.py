@@ -6,7 +6,7 @@ apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,7 +23,7 @@ from zmqdata.elements.specs import (
     with_leading_length,
     without_leading_axis,
 )
-from zmqdata.errors import InvalidArgumentError
+from zmqdata.errors import InvalidArgumentError, WrongTypeError
 from zmqdata.nodes.base import Infer, Node, function_name, known_spec
 from zmqdata.nodes.transforms import Batch, Unary, unless_infinite
 
@@ -67,6 +67,8 @@ def _for_each_leaf(name: str, structure: Any, given: Any) -> Any:
             structure,
             _with_all_parts(structure, given),
         )
+    except InvalidArgumentError:
+        raise
     except (TypeError, ValueError) as error:
         nesting = map_structure(lambda _: "*", structure)
         raise InvalidArgumentError(
@@ -93,10 +95,20 @@ def _with_all_parts(structure: Any, given: Any) -> Any:
 def _shape(given: Any) -> Shape | None:
     if given is None:
         return None
+    if isinstance(given, dict):
+        raise TypeError("a dict is no shape")
     axes = [given] if isinstance(given, (int, np.integer)) else given
-    if isinstance(axes, str) or not isinstance(axes, Iterable):
-        raise TypeError(f"a shape is a list with a length or None for each axis, got {given!r}")
-    return checked_shape([None if length is None or length == -1 else length for length in axes])
+    try:
+        lengths = [None if length is None or length == -1 else length for length in axes]
+        return checked_shape(lengths)
+    except (TypeError, ValueError):
+        found = np.asarray(given, None if isinstance(given, np.ndarray) else object)
+        was = f"shape was {found.shape}" if found.ndim > 1 else f"elements were {found.tolist()}"
+        raise WrongTypeError(
+            f"Padded shape {given!r} must be a vector of integers, but its {was}. Entries of "
+            "padded_shapes are lists of lengths of at least 0, with None or -1 for an axis as long "
+            "as the longest"
+        ) from None
 
 
 def padded_spec(spec: Any, known: Any, padded_shapes: Any, length: int | None) -> Any:

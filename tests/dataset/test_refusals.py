@@ -1,0 +1,361 @@
+"""Tests of ``zmqdata.dataset.refusals``: what declared specs show is refused when a
+pipeline is built.
+
+Each refusal has tf.data's class, and the words by which people search for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zmqdata import FixedLengthRecordDataset, TextLineDataset, TFRecordDataset
+from zmqdata.dataset import Dataset
+from zmqdata.dataset.refusals import check_alike, check_call, check_element_call
+from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.elements.specs import TensorSpec
+from zmqdata.errors import InvalidArgumentError
+from zmqdata.nodes import Reducer
+
+INT = TensorSpec((), np.int64)
+TEN = Dataset.range(10)
+PAIRS = Dataset.zip(TEN, TEN)
+ROWS = Dataset.from_tensors([1, 2, 3])
+UNKNOWN = TEN.map(lambda x: x)
+REDUCER = Reducer(lambda key: 0, lambda state, x: state, lambda state: state)
+
+REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "map: too few parameters": (
+        lambda: PAIRS.map(lambda x: x),
+        TypeError,
+        "<lambda>() takes 1 positional argument but 2 were given",
+    ),
+    "map: too many parameters": (
+        lambda: TEN.map(lambda x, y, z: x),
+        TypeError,
+        "missing 2 required positional arguments: 'y', 'z'",
+    ),
+    "map: a keyword": (
+        lambda: TEN.map(lambda x, *, size: x),
+        TypeError,
+        "missing 1 required keyword-only argument: 'size'",
+    ),
+    "map: a declared spec": (
+        lambda: UNKNOWN.map(lambda x: (x, x), output_spec=(INT, INT)).map(lambda x: x),
+        TypeError,
+        "because the elements are (TensorSpec",
+    ),
+    "map: no dict of keywords": (
+        lambda: Dataset.from_tensors({"a": 1, "b": 2}).map(lambda a, b: a),
+        TypeError,
+        "missing 1 required positional argument: 'b'",
+    ),
+    "map on threads": (lambda: TEN.map(lambda: 1, 2), TypeError, "takes 0 positional arguments"),
+    "random_map": (lambda: TEN.random_map(lambda x: x), TypeError, "takes 1 positional argument"),
+    "map_batches": (lambda: TEN.map_batches(lambda x, y: x, 2), TypeError, "missing 1 required"),
+    "filter": (lambda: PAIRS.filter(lambda x: True), TypeError, "`predicate` is called with 2"),
+    "take_while": (lambda: TEN.take_while(lambda: True), TypeError, "`predicate` is called with 1"),
+    "flat_map": (lambda: TEN.flat_map(lambda: TEN), TypeError, "`map_func` is called with 1"),
+    "interleave": (lambda: TEN.interleave(lambda: TEN), TypeError, "`map_func` is called with 1"),
+    "scan": (lambda: UNKNOWN.scan(0, lambda x: (x, x)), TypeError, "`scan_func` is called with 2"),
+    "group_by_window: key": (
+        lambda: PAIRS.group_by_window(lambda x: 0, lambda key, group: group, 2),
+        TypeError,
+        "`key_func` is called with 2 arguments",
+    ),
+    "group_by_window: group": (
+        lambda: UNKNOWN.group_by_window(lambda x: 0, lambda group: group, 2),
+        TypeError,
+        "`reduce_func` is called with 2 arguments",
+    ),
+    "group_by_window: size": (
+        lambda: TEN.group_by_window(lambda x: 0, max, window_size_func=lambda: 2),
+        TypeError,
+        "`window_size_func` is called with 1 argument",
+    ),
+    "group_by_window: no size": (
+        lambda: TEN.group_by_window(lambda x: 0, max),
+        ValueError,
+        "Either the `window_size` argument or the `window_size_func` argument must be specified.",
+    ),
+    "group_by_reducer": (
+        lambda: PAIRS.group_by_reducer(lambda x: 0, REDUCER),
+        TypeError,
+        "`key_func` is called with 2",
+    ),
+    "rejection_resample": (
+        lambda: PAIRS.rejection_resample(lambda x: 0, [1.0]),
+        TypeError,
+        "`class_func` is called with 2",
+    ),
+    "bucket_by_sequence_length": (
+        lambda: (
+            PAIRS.batch(1)
+            .bucket_by_sequence_length(len, [2], [1, 1])
+            .bucket_by_sequence_length(lambda x: 1, [2], [1, 1])
+        ),
+        TypeError,
+        "`element_length_func` is called with 2",
+    ),
+    "padded_batch: a smaller shape": (
+        lambda: ROWS.padded_batch(5, padded_shapes=[1]),
+        ValueError,
+        "The padded shape (1,) is not compatible with the shape (3,) of the corresponding input",
+    ),
+    "padded_batch: a smaller part": (
+        lambda: Dataset.zip(TEN, ROWS).padded_batch(5, padded_shapes=([], [2])),
+        ValueError,
+        "The padded shape (2,) is not compatible with the shape (3,)",
+    ),
+    "padded_batch: another rank": (
+        lambda: TEN.padded_batch(5, padded_shapes=[1]),
+        ValueError,
+        "The padded shape (1,) is not compatible with the shape ()",
+    ),
+    "padded_batch: a matrix": (
+        lambda: TEN.padded_batch(5, padded_shapes=np.array([[1, 2], [3, 4]])),
+        ValueError,
+        "must be a vector of integers, but its shape was (2, 2)",
+    ),
+    "padded_batch: a fraction": (
+        lambda: ROWS.padded_batch(5, padded_shapes=[3.5]),
+        TypeError,
+        "Padded shape [3.5] must be a vector of integers, but its elements were [3.5]",
+    ),
+    "padded_batch: another nesting": (
+        lambda: PAIRS.padded_batch(5, padded_shapes=[]),
+        ValueError,
+        "padded_shapes must have the nesting of the elements",
+    ),
+    "padded_batch: other keys": (
+        lambda: Dataset.from_tensors({"a": [1]}).padded_batch(5, padded_shapes={"b": [2]}),
+        ValueError,
+        "padded_shapes must have the nesting of the elements",
+    ),
+    "padded_batch: values of another nesting": (
+        lambda: TEN.padded_batch(5, padding_values=(1, 2)),
+        ValueError,
+        "`padding_values` values should be scalars",
+    ),
+    "padded_batch: values of another dtype": (
+        lambda: ROWS.padded_batch(5, padding_values="x"),
+        TypeError,
+        "Invalid `padding_values`",
+    ),
+    "padded_batch: windows": (
+        lambda: TEN.window(2).padded_batch(2),
+        TypeError,
+        "padded_batch() is not supported for datasets of datasets",
+    ),
+    "padded_batch: ragged": (
+        lambda: Dataset.from_tensors(RaggedTensor.from_rows([[1]])).padded_batch(2),
+        TypeError,
+        "ragged leaf",
+    ),
+    "bucket_by_sequence_length: a smaller shape": (
+        lambda: ROWS.bucket_by_sequence_length(len, [9], [1, 1], padded_shapes=[1]),
+        ValueError,
+        "The padded shape (1,) is not compatible with the shape (3,)",
+    ),
+    "names of files: integers": (
+        lambda: TextLineDataset(TEN),
+        TypeError,
+        "The `filenames` argument must contain `str` elements. Got a dataset of int64 elements",
+    ),
+    "names of files: read on threads": (
+        lambda: TFRecordDataset(TEN, num_parallel_reads=2),
+        TypeError,
+        "Got a dataset of int64 elements",
+    ),
+    "names of files: pairs": (
+        lambda: FixedLengthRecordDataset(Dataset.from_tensors(("a", "b")), 4),
+        TypeError,
+        "The `filenames` argument must contain `str` elements",
+    ),
+    "names of files: arrays": (
+        lambda: TextLineDataset(Dataset.from_tensors(["a", "b"])),
+        TypeError,
+        "elements of shape [] (i.e. scalars). Got a dataset of element shape (2,)",
+    ),
+    "names of files: windows": (
+        lambda: TextLineDataset(Dataset.from_tensor_slices(["a", "b"]).window(2)),
+        TypeError,
+        "The `filenames` argument must contain `str` elements",
+    ),
+    "choices: none": (
+        lambda: Dataset.choose_from_datasets([], TEN),
+        ValueError,
+        "`datasets` should not be empty.",
+    ),
+    "choices: vectors": (
+        lambda: Dataset.choose_from_datasets([TEN], TEN.batch(2)),
+        TypeError,
+        "Invalid `choice_dataset`. choice_dataset must yield integers, scalar `int64` each",
+    ),
+    "choices: fractions": (
+        lambda: Dataset.choose_from_datasets([TEN], Dataset.from_tensors(0.5)),
+        TypeError,
+        "but its elements are TensorSpec(shape=(), dtype=float64)",
+    ),
+    "choices: pairs": (
+        lambda: Dataset.choose_from_datasets([TEN], PAIRS),
+        TypeError,
+        "choice_dataset must yield integers",
+    ),
+    "choices: windows": (
+        lambda: Dataset.choose_from_datasets([TEN], TEN.window(2)),
+        TypeError,
+        "choice_dataset must yield integers",
+    ),
+    "choices: different elements": (
+        lambda: Dataset.choose_from_datasets([TEN, Dataset.from_tensors(0.5)], TEN),
+        TypeError,
+        "must have compatible element specs",
+    ),
+    "samples: none": (
+        lambda: Dataset.sample_from_datasets([]),
+        ValueError,
+        "`datasets` should not be empty.",
+    ),
+    "samples: too many weights": (
+        lambda: Dataset.sample_from_datasets([TEN, TEN], weights=[0.25, 0.25, 0.5]),
+        ValueError,
+        "should have the same length as `datasets`",
+    ),
+    "samples: too many weights in a dataset": (
+        lambda: Dataset.sample_from_datasets(
+            [TEN, TEN], Dataset.from_tensors([0.2, 0.3, 0.5]).repeat()
+        ),
+        ValueError,
+        "should have the same length as `datasets`, 2",
+    ),
+    "samples: a dataset of single weights": (
+        lambda: Dataset.sample_from_datasets([TEN, TEN], Dataset.from_tensors(0.5).repeat()),
+        ValueError,
+        "should have the same length as `datasets`, 2",
+    ),
+    "samples: a dataset of texts": (
+        lambda: Dataset.sample_from_datasets([TEN, TEN], Dataset.from_tensors(["a", "b"])),
+        TypeError,
+        "Invalid `weights`. `weights` type must be a float",
+    ),
+    "concatenate": (
+        lambda: TEN.concatenate(Dataset.from_tensors(0.5)),
+        TypeError,
+        "Incompatible dataset elements",
+    ),
+    "unbatch: scalars": (
+        lambda: TEN.unbatch(),
+        ValueError,
+        "Cannot unbatch an input with scalar components.",
+    ),
+    "unbatch: different lengths": (
+        lambda: Dataset.from_tensors(([1, 2], [1, 2, 3])).unbatch(),
+        ValueError,
+        "a matching leading dimension",
+    ),
+    "rebatch": (lambda: TEN.rebatch(2), ValueError, "Batch them first"),
+    "unique: fractions": (
+        lambda: Dataset.from_tensors(0.5).unique(),
+        TypeError,
+        "does not support type float64 -- only integers and texts are supported",
+    ),
+    "unique: pairs": (
+        lambda: PAIRS.unique(),
+        InvalidArgumentError,
+        "only supports inputs with a single component",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_declared_specs_show_is_refused_at_the_call(name: str) -> None:
+    """The call that adds the operation fails, with tf.data's class and words."""
+    make, kind, words = REFUSED[name]
+    with pytest.raises(kind, match=re.escape(words)):
+        make()
+
+
+def test_an_unknown_spec_refuses_nothing() -> None:
+    """Without a known spec, any operation is accepted, and nothing runs."""
+
+    def never(*arguments: Any) -> Any:
+        raise AssertionError(arguments)
+
+    unknown = TEN.map(never)
+    for build in (
+        lambda: unknown.map(lambda x, y: x).filter(lambda x: x),
+        lambda: unknown.padded_batch(2, padded_shapes=[1], padding_values="x"),
+        lambda: TextLineDataset(unknown),
+        lambda: Dataset.choose_from_datasets([unknown, TEN], unknown),
+        lambda: Dataset.sample_from_datasets([unknown, TEN], unknown),
+        lambda: unknown.unique().unbatch().rebatch(2),
+        lambda: unknown.group_by_window(lambda x, y: 0, lambda key, group: group, 2),
+    ):
+        build()
+
+
+class Callable1:
+    """An object that is called, and one of its methods."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        return arguments
+
+    def method(self, x: Any) -> Any:
+        return x
+
+
+def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        return function(*arguments, "injected")
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("function", "given"),
+    [
+        (lambda *parts: parts, 5),
+        (lambda x, y=1: x, 1),
+        (lambda x, y=1: x, 2),
+        (lambda x, *rest, size=3, **named: x, 4),
+        (functools.partial(lambda x, y: x, 1), 1),
+        (functools.partial(lambda x, y: x, y=1), 1),
+        (Callable1().method, 1),
+        (Callable1(), 7),
+        (wrapped(lambda x, token: x), 1),
+        (int, 1),
+        (max, 2),
+        (np.add, 2),
+        (dict.get, 3),
+        (TensorSpec, 2),
+    ],
+)
+def test_functions_that_may_accept_their_arguments(
+    function: Callable[..., Any], given: int
+) -> None:
+    """Defaults, partials, methods and wrappers count as Python counts them, and other
+    callables are not judged.
+    """
+    check_call("map_func", function, given)
+    check_element_call("map_func", function, (INT,) * given)
+
+
+def test_a_method_counts_its_own_arguments() -> None:
+    """The instance is not an argument of a bound method."""
+    with pytest.raises(TypeError, match="takes 1 positional argument but 2 were given"):
+        check_call("map_func", Callable1().method, 2)
+
+
+def test_datasets_may_be_alike_or_unknown() -> None:
+    """Elements of equal specs may be joined, and elements of unknown specs."""
+    for pair in ((None, INT), (INT, None), (INT, INT)):
+        check_alike("f()", *pair)
+    with pytest.raises(TypeError, match=r"f\(\) joins datasets .*dtype int64 and"):
+        check_alike("f()", INT, TensorSpec((), str))

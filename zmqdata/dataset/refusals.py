@@ -1,0 +1,302 @@
+"""Checks of a pipeline while it is built: what declared specs show to be impossible is
+refused at the operation's call, before anything runs.
+
+A spec is known at that time if it follows from sources, rules and ``output_spec=``. No
+function of the user is called to find it. Each check accepts None for an unknown spec.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+import optree
+
+from zmqdata.elements.ragged import RaggedTensorSpec
+from zmqdata.elements.shapes import dtype_name
+from zmqdata.elements.specs import (
+    DatasetSpec,
+    TensorSpec,
+    leading_length,
+    map_structure,
+    merge_specs,
+)
+from zmqdata.errors import InvalidArgumentError
+from zmqdata.iterators.padding import filler_of
+from zmqdata.nodes import Padding, padding_plan
+from zmqdata.nodes.base import function_name
+
+# --- calls of functions
+
+
+def check_element_call(name: str, function: Callable[..., Any], spec: Any, more: int = 0) -> None:
+    """Raise if a function is known not to accept elements of a spec: a plain tuple is
+    passed as several arguments.
+
+    Args:
+        name: the argument that the function was given as.
+        function: the function.
+        spec: spec of the elements, or None.
+        more: number of arguments after the element.
+
+    Raises:
+        TypeError: the function takes another number of arguments.
+
+    >>> check_element_call("map_func", lambda x, y: x, (TensorSpec(()), TensorSpec(())))
+    """
+    if spec is not None:
+        check_call(name, function, (len(spec) if type(spec) is tuple else 1) + more, spec)
+
+
+def check_call(name: str, function: Callable[..., Any], given: int, spec: Any = None) -> None:
+    """Raise if a function is known not to accept a number of arguments.
+
+    Raises:
+        TypeError: the function takes another number of arguments.
+
+    >>> check_call("scan_func", lambda state, x: (state, x), 2)
+    """
+    parameters = _parameters(function)
+    if parameters is None:
+        return
+    places = [
+        one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
+    required = [one.name for one in places if one.default is one.empty]
+    named = [
+        one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.default is one.empty
+    ]
+    if given > len(places) and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
+        wrong = (
+            f"takes {_counted(len(places), 'positional argument')} but {given} "
+            f"{'was' if given == 1 else 'were'} given"
+        )
+    elif given < len(required):
+        lacks = required[given:]
+        wrong = (
+            f"missing {_counted(len(lacks), 'required positional argument')}: "
+            f"{', '.join(map(repr, lacks))}"
+        )
+    elif named:
+        wrong = (
+            f"missing {_counted(len(named), 'required keyword-only argument')}: "
+            f"{', '.join(map(repr, named))}"
+        )
+    else:
+        return
+    elements = "" if spec is None else f", because the elements are {spec}"
+    raise TypeError(
+        f"`{name}` is called with {_counted(given, 'argument')}{elements}: "
+        f"{function_name(function)}() {wrong}. A plain tuple is passed as separate arguments, as "
+        "in `lambda x, y: ...`; any other element as a single argument"
+    )
+
+
+def _parameters(function: Any) -> list[inspect.Parameter] | None:
+    """Return the parameters of a Python function or method, or None for other callables
+    and functions that state a signature of their own, which may be untrue.
+    """
+    inner = function.func if isinstance(function, partial) else function
+    plain = inner.__func__ if isinstance(inner, MethodType) else inner
+    if not isinstance(plain, FunctionType) or "__signature__" in vars(plain):
+        return None
+    try:
+        return list(inspect.signature(function, follow_wrapped=False).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+# --- padding and rows
+
+
+def check_padding(operation: str, spec: Any, padded_shapes: Any, padding_values: Any) -> None:
+    """Raise for padding that is known to fail.
+
+    Raises:
+        InvalidArgumentError: shapes or values do not match the elements.
+        TypeError: the elements have leaves that cannot be padded.
+
+    >>> check_padding("padded_batch", None, [None], -1)
+    """
+    if spec is None:
+        return
+
+    def check_leaf(leaf: Any, padding: Padding) -> None:
+        if isinstance(leaf, RaggedTensorSpec):
+            raise TypeError(
+                f"{operation}() pads arrays, but the elements have a ragged leaf "
+                f"{leaf}. Use batch() to stack ragged tensors, or "
+                "RaggedTensor.to_tensor() in a map() to pad them"
+            )
+        if isinstance(leaf, DatasetSpec):
+            raise TypeError(
+                f"{operation}() is not supported for datasets of datasets, and the elements have "
+                f"a leaf {leaf}. Make arrays of the windows first, for example with flat_map()"
+            )
+        if padding.shape is not None:
+            _check_padded_shape(leaf, padding.shape)
+        # A value for all leaves need not fit scalars, which are not padded.
+        if padding.value is not None and (leaf.shape != () or np.ndim(padding.value)):
+            filler_of(padding.value, leaf.dtype)
+
+    map_structure(check_leaf, spec, padding_plan(spec, padded_shapes, padding_values))
+
+
+def _check_padded_shape(leaf: Any, padded: tuple[int | None, ...]) -> None:
+    if leaf.shape is None:
+        return
+    is_fit = len(padded) == len(leaf.shape) and not any(
+        want is not None and have is not None and have > want
+        for want, have in zip(padded, leaf.shape, strict=True)
+    )
+    if not is_fit:
+        raise InvalidArgumentError(
+            f"The padded shape {padded} is not compatible with the shape {leaf.shape} of the "
+            "corresponding input component: padded_shapes must have one length for each axis, at "
+            f"least that of {leaf}. None stands for the longest length in the batch"
+        )
+
+
+def check_rows(name: str, spec: Any) -> None:
+    """Raise for elements that are known to have no rows.
+
+    Raises:
+        InvalidArgumentError: an array has no axis, or the arrays have different numbers
+            of rows.
+
+    >>> check_rows("unbatch()", (TensorSpec((None, 3)), TensorSpec((4,))))
+    """
+    if spec is None:
+        return
+    leaves = optree.tree_leaves(spec, none_is_leaf=True)
+    if not leaves or any(leaf.shape == () for leaf in leaves):
+        raise InvalidArgumentError(
+            f"{name} splits arrays along their first axis, but some leaves have no "
+            f"axis: {spec}. Cannot unbatch an input with scalar components. Batch them first, or "
+            "remove these leaves in a map()"
+        )
+    rows = leading_length(spec)
+    if any(leaf.shape and leaf.shape[0] not in (None, rows) for leaf in leaves):
+        raise InvalidArgumentError(
+            f"{name} splits arrays with equal numbers of rows, a matching leading dimension, but "
+            f"these differ: {spec}. Make them equal in a map()"
+        )
+
+
+# --- elements with a certain meaning
+
+
+def check_alike(name: str, first: Any, other: Any) -> None:
+    """Raise if the elements of two datasets are known to differ in nesting or dtype.
+
+    Raises:
+        TypeError: they differ.
+
+    >>> check_alike("concatenate()", TensorSpec((2,)), TensorSpec((3,)))
+    """
+    if first is None or other is None:
+        return
+    try:
+        merge_specs(first, other)
+    except TypeError as error:
+        raise TypeError(
+            f"Incompatible dataset elements: {name} joins datasets whose elements have the same "
+            f"structure (`datasets` must have compatible element specs), and these differ: {error}"
+        ) from None
+
+
+def check_file_names(spec: Any) -> None:
+    """Raise if elements are known not to be names of files.
+
+    Raises:
+        TypeError: they are not single texts.
+
+    >>> check_file_names(TensorSpec((), str))
+    """
+    if spec is None:
+        return
+    if not isinstance(spec, TensorSpec) or spec.dtype.kind not in "USO":
+        kind = dtype_name(spec.dtype) if isinstance(spec, TensorSpec) else spec
+        raise TypeError(
+            f"The `filenames` argument must contain `str` elements. Got a dataset of {kind} "
+            "elements. Make names of them in a map()"
+        )
+    if spec.shape not in (None, ()):
+        raise TypeError(
+            "The `filenames` argument must contain `str` elements of shape [] (i.e. scalars). Got "
+            f"a dataset of element shape {spec.shape}. Take the arrays apart with unbatch()"
+        )
+
+
+def check_choices(spec: Any) -> None:
+    """Raise if elements are known not to be numbers of datasets.
+
+    Raises:
+        TypeError: they are not single integers.
+
+    >>> check_choices(TensorSpec((), "int32"))
+    """
+    if spec is None:
+        return
+    if (
+        not isinstance(spec, TensorSpec)
+        or spec.shape not in (None, ())
+        or spec.dtype.kind not in "iu"
+    ):
+        raise TypeError(
+            "Invalid `choice_dataset`. choice_dataset must yield integers, scalar `int64` each, "
+            f"but its elements are {spec}"
+        )
+
+
+def check_weights(spec: Any, count: int) -> None:
+    """Raise if elements are known not to be a weight for each dataset.
+
+    Raises:
+        TypeError: they are not arrays of numbers.
+        ValueError: they have another number of weights.
+
+    >>> check_weights(TensorSpec((2,), "float64"), 2)
+    """
+    if spec is None:
+        return
+    if not isinstance(spec, TensorSpec) or spec.dtype.kind not in "biuf":
+        raise TypeError(
+            "Invalid `weights`. `weights` type must be a float or an integer, in arrays of "
+            f"{count}, but its elements are {spec}"
+        )
+    if spec.shape is not None and (len(spec.shape) != 1 or spec.shape[0] not in (None, count)):
+        raise ValueError(
+            "Invalid `weights`. `weights` should have the same length as `datasets`, "
+            f"{count}, but its elements are {spec}"
+        )
+
+
+def check_comparable(spec: Any) -> None:
+    """Raise if ``unique`` is known not to compare elements of a spec.
+
+    Raises:
+        TypeError: they are not single arrays or scalars of integers or texts.
+
+    >>> check_comparable(TensorSpec((2,), str))
+    """
+    if spec is None:
+        return
+    if not isinstance(spec, TensorSpec):
+        raise InvalidArgumentError(
+            "unique() only supports inputs with a single component, an array or scalar, but the "
+            f"elements are {spec}. Make a key of them with map()"
+        )
+    if spec.dtype.kind not in "biuUSO":
+        raise TypeError(
+            f"unique() does not support type {dtype_name(spec.dtype)} -- only integers and texts "
+            "are supported. Make a key with map(), or a float as text"
+        )
