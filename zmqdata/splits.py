@@ -10,6 +10,7 @@ Leasing belongs to ``core.ledger``, and reading sources belongs to ``iterators``
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
@@ -35,8 +36,8 @@ class Split(Struct, frozen=True, array_like=True):
     stop: int
     """The index after the last index."""
     names: tuple[str, ...] = ()
-    """Names of the splits, in order, for a source with named splits
-    (``FileSplits``).
+    """Names of the splits, in order, for a source with named splits (``FileSplits``,
+    ``ChunkSplits``).
     """
     step: int = 1
     """Distance between consecutive indices of the range."""
@@ -112,6 +113,42 @@ class FileSplits(Struct, frozen=True, tag="files"):
         return tuple(found)
 
 
+class ChunkSplits(Struct, frozen=True, tag="chunks"):
+    """A source whose splits are the chunks of a distributed save, which may still be in
+    progress. A chunk is handed out once it is committed. A repetition ends once the
+    save has ended.
+    """
+
+    path: str
+    """Folder of the save."""
+    save_id: str
+    """Id of the save, to detect that it was replaced."""
+
+
+MOST_STREAMS = 1 << 20
+"""Maximum number of streams of a save whose chunks are splits."""
+FIRST_CHUNK = 1 << 52
+"""Number of the first chunk of the first stream. No other split of a save has a number
+that large, so no state of one kind passes for a state of the other.
+"""
+_CHUNK = re.compile("chunk_([0-9]{1,7})_([0-9]{1,9})_[0-9]{1,18}")
+
+
+def chunk_number(name: str) -> int | None:
+    """Return the number of the split that is a chunk, from the chunk's name; None if
+    the name is not that of a chunk, or has a number beyond the limits.
+
+    Every dispatcher gives a chunk the same number, whenever it finds the chunk.
+
+    >>> chunk_number("chunk_3_1_25"), chunk_number("chunk_3")
+    (4503599628419075, None)
+    """
+    found = _CHUNK.fullmatch(name)
+    if found is None or int(found[1]) >= MOST_STREAMS:
+        return None
+    return FIRST_CHUNK + int(found[2]) * MOST_STREAMS + int(found[1])
+
+
 def _drawn(names: list[str], size: int, draw: random.Random) -> Iterator[str]:
     """Yield names as they are drawn from a buffer of this size."""
     buffer, rest = names[:size], names[size:]
@@ -134,7 +171,7 @@ def turn_of(iteration: int, repetition: int) -> int:
     return repetition + (iteration << 32)
 
 
-SplitSource = IndexSplits | FileSplits
+SplitSource = IndexSplits | FileSplits | ChunkSplits
 
 
 class SplitProvider(Protocol):

@@ -295,8 +295,8 @@ class DecideUpdate(Update, frozen=True):
 
 
 class ListFilesUpdate(Update, frozen=True):
-    """The files of a source for one repetition, in the order in which they are handed
-    out.
+    """The files of a source for one repetition, or further chunks of a save, in the
+    order in which they are handed out.
     """
 
     iteration: int
@@ -304,7 +304,9 @@ class ListFilesUpdate(Update, frozen=True):
     repetition: int
     """Number of the repetition of the source."""
     names: tuple[str, ...]
-    """Names of the files."""
+    """Names of the files, or of chunks that are not known yet."""
+    more: bool = False
+    """True if the save may commit further chunks."""
 
 
 class HoldUpdate(Update, frozen=True):

@@ -11,12 +11,13 @@ from zmqdata.core.ledger import (
     Ledger,
     SpentSplits,
     SplitCursor,
+    cursor_of,
     cut_ledger,
     lease_seconds,
     lease_size,
     own_lease_size,
 )
-from zmqdata.splits import FileSplits, IndexSplits, Split
+from zmqdata.splits import FIRST_CHUNK, ChunkSplits, FileSplits, IndexSplits, Split
 
 FILES = FileSplits(("*.txt",), shuffle=False, seed=None)
 
@@ -262,3 +263,37 @@ def test_a_ledger_counts_what_it_does_not_keep() -> None:
     assert ledger.since(2) == ledger.since(0) == (Split(0, 4, 9),)
     assert ledger.since(3) == ()
     assert ledger.parted(3, 6) == ([Split(0, 4, 6)], [Split(0, 6, 9)])
+
+
+def test_chunks_are_handed_out_as_they_are_found() -> None:
+    """Each chunk of a save is handed out once, by name, and a repetition ends when the
+    save has ended and no chunk is left.
+    """
+    cursor = cursor_of(ChunkSplits("/a", "run"))
+    one, other = (
+        Split(0, FIRST_CHUNK + at, FIRST_CHUNK + at + 1, (f"chunk_{at}_0_9",)) for at in (0, 1)
+    )
+    assert cursor.needs_listing(0)
+    cursor.list(0, ("chunk_0_0_9",), more=True)
+    assert (cursor.needs_listing(0), cursor.remaining(0), cursor.peek(0, 5)) == (False, None, one)
+    cursor.advance(one)
+    assert (cursor.needs_listing(0), cursor.exhausted) == (True, False)
+    cursor.list(0, ("chunk_1_0_9",), more=False)
+    cursor.advance(other)
+    assert (cursor.needs_listing(0), cursor.remaining(0), cursor.exhausted) == (False, 0, True)
+    cursor.take_back([one])
+    assert (cursor.peek(0, 1), cursor.exhausted) == (one, False)
+    cursor.advance(one)
+    assert cursor.peek(0, 1).is_end
+
+
+def test_a_later_repetition_of_a_save_is_listed_anew() -> None:
+    """A repetition begins with the whole save, and one that is long over stays over."""
+    cursor = cursor_of(ChunkSplits("/a", "run"))
+    cursor.list(0, (), more=False)
+    cursor.list(1, ("chunk_0_0_9",), more=False)
+    cursor.advance(cursor.peek(1, 1))
+    cursor.forget_names(1)
+    assert (cursor.repetition, cursor.exhausted, cursor.needs_listing(0)) == (1, True, True)
+    cursor.advance(Split(MOST_REPETITIONS, 0, 0))
+    assert (cursor.needs_listing(0), cursor.peek(0, 1).is_end) == (False, True)

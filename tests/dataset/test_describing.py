@@ -112,7 +112,7 @@ def test_every_kind_of_node_says_what_restoring_costs(kind: type[Node]) -> None:
 COSTS = "repeats continues pulls calls opens reopens lists runs"
 FACTS = (
     r"\d+ elements|endless|number not known",
-    r"by (files|indices without end|\d+ indices)|a single one|cannot be split, .*|split as its inputs?(, all of .*)?",
+    r"by (files|the chunks of a save|indices without end|\d+ indices)|a single one|cannot be split, .*|split as its inputs?(, all of .*)?",
     r"in (any )?order",
     r"state \d+ bytes( and .*)?",
     rf"restoring ({'|'.join(COSTS.split())}) .*",

@@ -16,7 +16,7 @@ from zmqdata.errors import (
     NotFoundError,
     UnimplementedError,
 )
-from zmqdata.nodes import LoadGrowing, split_sources
+from zmqdata.nodes import split_sources
 from zmqdata.splits import IndexSplits
 from zmqdata.storage.manifests import (
     Manifest,
@@ -139,7 +139,7 @@ def test_what_is_being_saved_is_loaded_by_who_waits(tmp_path: Path) -> None:
         Dataset.load(tmp_path)
     growing = Dataset.load(tmp_path, TensorSpec((), np.int64), compression="lz4", wait=True)
     assert growing.element_spec == TensorSpec((), np.int64)
-    assert isinstance(growing.node, LoadGrowing)
+    assert growing.node.grows
     with pytest.raises(
         ValueError, match="User specified compression zstd, but the actual compression is lz4"
     ):
@@ -157,7 +157,7 @@ def test_a_save_that_failed_says_why(tmp_path: Path) -> None:
         match=r"The save job failed to write it. ValueError: a bad row. Remove the folder",
     ):
         Dataset.load(tmp_path)
-    assert isinstance(Dataset.load(tmp_path, wait=True).node, LoadGrowing)
+    assert Dataset.load(tmp_path, wait=True).node.grows
 
 
 def test_who_waits_finds_what_another_thread_begins(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_who_waits_finds_what_another_thread_begins(tmp_path: Path) -> None:
     waiting.start()
     begin_save(str(tmp_path / "later"), RUNNING)
     waiting.join(30)
-    assert isinstance(found[0].node, LoadGrowing)
+    assert found[0].node.grows
     with pytest.raises(TypeError, match="`wait` must be True or False, got 1"):
         Dataset.load(tmp_path, wait=1)  # type: ignore[arg-type]
 

@@ -33,7 +33,7 @@ from zmqdata.nodes import (
     AssertCardinality,
     Cache,
     Elements,
-    LoadGrowing,
+    Load,
     Node,
     Snapshot,
     StaticShard,
@@ -164,7 +164,9 @@ def save_in_chunks(folder: str) -> None:
 
 def growing(folder: str) -> Dataset:
     """Make the dataset that ``load(wait=True)`` makes of a save still in progress."""
-    return Dataset(LoadGrowing(path=folder, save_id="run", elements_spec=TensorSpec((), np.int64)))
+    return Dataset(
+        Load(path=folder, save_id="run", elements_spec=TensorSpec((), np.int64), grows=True)
+    )
 
 
 def paths(kind: str) -> list[str]:

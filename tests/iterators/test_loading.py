@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.iterators.checks import check_restore, plain, provided, run
+from tests.iterators.checks import LedgerProvider, check_restore, plain, provided, run
 from zmqdata import nodes
 from zmqdata.errors import (
     DataLossError,
@@ -19,6 +20,7 @@ from zmqdata.errors import (
 )
 from zmqdata.failures.codec import encode_failure
 from zmqdata.iterators import Context, loading, make_iterator
+from zmqdata.splits import Split
 from zmqdata.storage import chunks
 from zmqdata.storage.chunks import ChunkWriter
 from zmqdata.storage.manifests import (
@@ -53,9 +55,9 @@ def publish(folder: Path, stream: int, number: int, *values: int) -> Chunk:
     return Chunk(f"chunks/{path.name}", made.elements, made.nbytes)
 
 
-def begin(folder: Path) -> nodes.LoadGrowing:
+def begin(folder: Path) -> nodes.Load:
     begin_save(str(folder), SaveDescription("run", None, None, -2))
-    return nodes.LoadGrowing(path=str(folder), save_id="run", elements_spec=None)
+    return nodes.Load(path=str(folder), save_id="run", elements_spec=None, grows=True)
 
 
 def finish(folder: Path, *made: Chunk) -> nodes.Load:
@@ -78,7 +80,7 @@ def nine(folder: Path) -> tuple[Chunk, ...]:
     )
 
 
-def growing(node: nodes.LoadGrowing) -> Any:
+def growing(node: nodes.Load) -> Any:
     return make_iterator(node, Context())
 
 
@@ -113,7 +115,7 @@ def test_what_was_saved_since_is_refused(tmp_path: Path) -> None:
     for context in (Context(), provided([[(0, 1)]])()):
         with pytest.raises(FailedPreconditionError, match="something else was saved there since"):
             next(make_iterator(other, context))
-    stale = nodes.LoadGrowing(path=growing_node.path, save_id="other", elements_spec=None)
+    stale = replace(growing_node, save_id="other")
     with pytest.raises(FailedPreconditionError, match="something else was saved there since"):
         next(growing(stale))
 
@@ -180,6 +182,38 @@ def test_a_chunk_with_fewer_elements_than_its_name_says_is_data_loss(tmp_path: P
     finish(tmp_path, Chunk("chunks/chunk_0_0_4", 4, made.nbytes))
     found = [str(one) for one in run(node)]
     assert "it has 3 elements, but 4 were written" in found[-1]
+
+
+def test_a_state_from_during_the_save_continues_after_it(tmp_path: Path) -> None:
+    """A state that was taken during the save fits a load after its end, and a state of
+    that load fits one that waits.
+    """
+    waiting = begin(tmp_path)
+    first = publish(tmp_path, 1, 0, 3, 4)
+    iterator = growing(waiting)
+    assert [int(next(iterator)) for _ in range(2)] == [3, 4]
+    state = iterator.state()
+    made = (publish(tmp_path, 0, 0, 0, 1, 2), first, publish(tmp_path, 0, 1, 5, 6, 7, 8))
+    complete = growing(finish(tmp_path, *made))
+    complete.restore(state)
+    assert [int(next(complete)) for _ in range(4)] == [0, 1, 2, 5]
+    again = growing(waiting)
+    again.restore(complete.state())
+    assert [int(x) for x in again] == [6, 7, 8]
+
+
+def test_a_task_reads_chunks_by_name(tmp_path: Path) -> None:
+    """A task reads chunks of a save in progress that its provider names, and every
+    place can be restored.
+    """
+    node = begin(tmp_path)
+    made = nine(tmp_path)
+    ranges = [Split(0, 7 + at, 8 + at, (Path(made[at].name).name,)) for at in (2, 0)]
+
+    def context() -> Context:
+        return Context(seed=7, providers=(LedgerProvider([ranges]),))
+
+    assert check_restore(node, context) == [*NINE[5:], *NINE[:3]]
 
 
 def test_waiting_is_told(caplog: pytest.LogCaptureFixture) -> None:

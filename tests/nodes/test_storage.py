@@ -8,7 +8,7 @@ from zmqdata import nodes
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import UnimplementedError
 from zmqdata.nodes import Node, Range, Zip, split_sources
-from zmqdata.splits import IndexSplits
+from zmqdata.splits import ChunkSplits, IndexSplits
 
 INT = TensorSpec((), "int64")
 THREE = Range(start=0, stop=3)
@@ -53,16 +53,15 @@ def test_what_was_saved_describes_itself() -> None:
 
 
 def test_what_was_saved_in_chunks_is_split_by_chunk() -> None:
-    """Tasks share the chunks of a finished save, while the chunks of a growing save
-    cannot be counted.
+    """Tasks share the chunks of a finished save by number, and the chunks of a save in
+    progress by name.
     """
     node = nodes.Load(path="/a", save_id="r", count=5, elements_spec=INT, chunks=3)
     assert node.split_source == IndexSplits(3)
-    growing = nodes.LoadGrowing(path="/a", save_id="r", elements_spec=INT)
+    growing = nodes.Load(path="/a", save_id="r", elements_spec=INT, grows=True)
     assert (growing.label, growing.cardinality, infer(growing)) == (
         "load('/a', wait=True)",
         -2,
         INT,
     )
-    with pytest.raises(UnimplementedError, match=r"call load\(\) again once the save is complete"):
-        _ = growing.split_source
+    assert growing.split_source == ChunkSplits("/a", "r")

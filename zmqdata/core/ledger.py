@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from zmqdata.core.ranges import RangeSet
-from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
+from zmqdata.splits import ChunkSplits, FileSplits, IndexSplits, Split, SplitSource, chunk_number
 
 RAMP_SECONDS = 0.25
 STEADY_SECONDS = 10.0
@@ -133,9 +133,9 @@ class SplitCursor:
         """
         self.returned += [split for split in splits if not split.is_end]
 
-    def list(self, repetition: int, names: tuple[str, ...]) -> None:
+    def list(self, repetition: int, names: tuple[str, ...], more: bool = False) -> None:
         """Store the file names of a repetition, and name the returned splits that lack
-        them.
+        them. Only a save may have ``more`` names to come.
         """
         if repetition >= self.repetition:
             self.names[repetition] = names
@@ -210,6 +210,59 @@ class SplitCursor:
         last = start + ((size if remaining is None else min(size, remaining)) - 1) * self.step
         names = self.names.get(repetition, ())[start : last + 1 : self.step]
         return Split(repetition, start, last + 1, names, self.step)
+
+
+@dataclass
+class ChunkCursor(SplitCursor):
+    """The position of an iteration in a save that may still be in progress.
+
+    ``returned`` has all chunks that are known and that no task has. ``names`` has the
+    repetitions of which all chunks are known.
+    """
+
+    def advance(self, split: Split) -> None:
+        if split.repetition > self.repetition:
+            self.restore(split.repetition, 0, self.returned)
+        self._give_again(split)
+
+    def list(self, repetition: int, names: tuple[str, ...], more: bool = False) -> None:
+        for name in names:
+            number = chunk_number(name)
+            assert number is not None, "checked before it was decided"
+            self.returned.append(Split(repetition, number, number + 1, (name,)))
+        if not more:
+            self.names[repetition] = ()
+
+    @property
+    def exhausted(self) -> bool:
+        return self.repetition in self.names and not self.returned
+
+    def needs_listing(self, repetition: int) -> bool:
+        return self.remaining(repetition) is None and not any(
+            split.repetition == repetition for split in self.returned
+        )
+
+    def count(self, repetition: int) -> int | None:
+        return None
+
+    def remaining(self, repetition: int) -> int | None:
+        """Return the number of chunks of a repetition that no task has; None if further
+        chunks may follow.
+        """
+        if repetition not in self.names and repetition > self.repetition - MOST_REPETITIONS:
+            return None
+        return sum(split.size for split in self.returned if split.repetition == repetition)
+
+    def peek(self, repetition: int, size: int) -> Split:
+        for split in self.returned:
+            if split.repetition == repetition:
+                return split
+        return Split(repetition, 0, 0)
+
+
+def cursor_of(source: SplitSource) -> SplitCursor:
+    """Return the cursor at the beginning of a source."""
+    return (ChunkCursor if isinstance(source, ChunkSplits) else SplitCursor)(source)
 
 
 def lease_size(previous: int, seconds: float, remaining: int | None, tasks: int) -> int:

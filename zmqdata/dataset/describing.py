@@ -11,7 +11,7 @@ from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec, map_structu
 from zmqdata.errors import UnimplementedError
 from zmqdata.nodes import Node, every_node, options_of
 from zmqdata.pipelines.fingerprints import nodes_in_order
-from zmqdata.splits import FileSplits, SplitSource
+from zmqdata.splits import ChunkSplits, FileSplits, SplitSource
 
 _NOT_KNOWN = "known when it runs"
 
@@ -182,6 +182,8 @@ def _splits(node: Node) -> str:
 def _split_kind(splits: SplitSource) -> str:
     if isinstance(splits, FileSplits):
         return "by files"
+    if isinstance(splits, ChunkSplits):
+        return "by the chunks of a save"
     count = splits.count
     return (
         "by indices without end"

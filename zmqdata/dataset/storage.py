@@ -144,7 +144,8 @@ class Storage(DatasetMethods[D]):
         Elements from ``save`` keep their order and cannot be split. Elements from
         ``distributed_save`` are read chunk by chunk: the first chunk of each stream,
         then the second of each, and so on. Under DYNAMIC each chunk is read by a single
-        worker.
+        worker. With ``wait``, the dispatcher hands out chunks as they are committed, so
+        it must see the folder, too.
 
         Args:
             path: the folder, or a URL that fsspec supports.
@@ -196,7 +197,7 @@ class Storage(DatasetMethods[D]):
         )
 
 
-def _saved(folder: str, wait: bool) -> nodes.Load | nodes.LoadGrowing:
+def _saved(folder: str, wait: bool) -> nodes.Load:
     """Return a node for the save in a folder; with ``wait``, wait until a save
     begins.
     """
@@ -210,7 +211,7 @@ def _saved(folder: str, wait: bool) -> nodes.Load | nodes.LoadGrowing:
         waiting.pause("a save to begin")
 
 
-def _present(folder: str, wait: bool) -> nodes.Load | nodes.LoadGrowing:
+def _present(folder: str, wait: bool) -> nodes.Load:
     description, done = read_save(folder), is_done(folder)
     error = None if done else read_save_error(folder)
     if error is not None and not wait:
@@ -223,14 +224,19 @@ def _present(folder: str, wait: bool) -> nodes.Load | nodes.LoadGrowing:
         error is not None and description is None
     ):  # its folder was removed during the save, so no save can be awaited
         raise raised(error)
-    if description is not None and not done:
-        if not wait:
-            raise NotFoundError(
-                f"The dataset at {folder} is not saved to its end yet. load(path, "
-                "wait=True) reads it while it is written"
-            )
-        return nodes.LoadGrowing(
-            path=folder, save_id=description.save_id, elements_spec=description.element_spec
+    if description is not None and not done and not wait:
+        raise NotFoundError(
+            f"The dataset at {folder} is not saved to its end yet. load(path, "
+            "wait=True) reads it while it is written"
+        )
+    if description is not None and wait:
+        # The same description whenever load() is called, so that all that read the save
+        # read the same dataset.
+        return nodes.Load(
+            path=folder,
+            save_id=description.save_id,
+            elements_spec=description.element_spec,
+            grows=True,
         )
     manifest = read_manifest(folder)
     known = None if description is None else description.element_spec
@@ -243,8 +249,8 @@ def _present(folder: str, wait: bool) -> nodes.Load | nodes.LoadGrowing:
     )
 
 
-def _compression_of(folder: str, node: nodes.Load | nodes.LoadGrowing) -> str | None:
-    if isinstance(node, nodes.Load):
+def _compression_of(folder: str, node: nodes.Load) -> str | None:
+    if not node.grows:
         return read_manifest(folder).compression
     description = read_save(folder)
     return None if description is None else description.compression

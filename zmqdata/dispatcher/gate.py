@@ -15,7 +15,7 @@ from zmqdata.updates import Update
 
 REVEAL_NOTHING = (m.Probe, m.WorkerHeartbeatAnswered)
 """Messages that reveal no fact and need not wait."""
-NO_SECRET = (e.LogLine, e.FindFiles, e.StorePipeline)
+NO_SECRET = (e.LogLine, e.FindFiles, e.FindChunks, e.StorePipeline)
 """Commands that no other process observes and need not wait. A pipeline is stored
 before the fact that registers it.
 """

@@ -13,6 +13,7 @@ import logging
 from base64 import b64encode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import reduce
 from typing import TypeVar
 
@@ -35,6 +36,7 @@ from zmqdata.storage.manifests import (
     finish_save,
     one_spec,
     parse_stream,
+    partial_save,
     read_save,
     uncommitted_path,
 )
@@ -74,6 +76,10 @@ class SaveFolders:
         """Write the marker that ends a save."""
         self._submit(write_marker, command)
 
+    def find(self, command: e.FindChunks) -> None:
+        """List the committed chunks of a save."""
+        self._submit(find_chunks, command)
+
     def _submit(self, act: Callable[[Kind], e.DispatcherEvent], command: Kind) -> None:
         self._threads.submit(lambda: self._report(act(command)))
 
@@ -106,8 +112,8 @@ def prepare_save(command: e.PrepareSave) -> e.SavePrepared:
 
 
 def _objection(path: str) -> str:
-    """Return the reason why nothing can be saved to a path, whatever it contains; "" if
-    a save is possible.
+    """Return the reason why no save can be at a path, whatever the folder contains; ""
+    if a save is possible.
     """
     if "::" in path:
         # Chained file systems of fsspec open names given by a client as a template or
@@ -254,3 +260,22 @@ def _check(command: e.CheckSave) -> int:
     for chunk in command.chunks:
         _publish(files, command.path, chunk)
     return max(streams, default=-1) + 1
+
+
+def find_chunks(command: e.FindChunks) -> e.ChunksFound:
+    """List the committed chunks of a save, for tasks that read them."""
+    found = e.ChunksFound(command.iteration, command.source, command.repetition)
+    objection = _objection(command.chunks.path)
+    if objection:
+        return replace(found, error=InvalidArgumentError.__name__, text=objection)
+    try:
+        there = partial_save(command.chunks.path, command.chunks.save_id)
+    except DataServiceError as error:
+        text = f"The dispatcher cannot read the save: {error}"
+        return replace(found, error=type(error).__name__, text=text)
+    except Exception as error:  # for example an unreachable file system: it is tried again
+        return replace(found, text=str(error) or type(error).__name__)
+    if there.error is not None:
+        failure = bytes.fromhex(there.error.failure)
+        return replace(found, error=there.error.error, text=there.error.text, failure=failure)
+    return replace(found, names=tuple(map(str, there.chunks)), more=there.more)

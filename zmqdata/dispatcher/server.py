@@ -182,6 +182,7 @@ class DispatcherShell:
         table.on(e.SendPiece, self._send_piece)
         table.on(e.SendPipeline, self._send_pipeline)
         table.on(e.FindFiles, self._listings.begin)
+        table.on(e.FindChunks, self._saves.find)
         table.on(e.PrepareSave, self._saves.prepare)
         table.on(e.PublishChunk, self._saves.publish)
         table.on(e.CheckSave, self._saves.check)

@@ -1,5 +1,5 @@
 """Iterators over the output of ``save`` and ``distributed_save``: all of it, the chunks
-of a task, or a save in progress.
+of a task, or a save in there.
 """
 
 from __future__ import annotations
@@ -10,23 +10,20 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.errors import DataLossError, FailedPreconditionError
+from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.codec import decode_failure
 from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.sources import IndexedIterator
 from zmqdata.storage.chunks import UNKNOWN_SIZE, ChunkReader
-from zmqdata.storage.files import files_of
 from zmqdata.storage.manifests import (
+    CHUNKS,
     Chunk,
+    ChunkName,
     Manifest,
     SaveError,
-    chunk_path,
-    committed_chunks,
     error_of,
-    is_done,
+    partial_save,
     read_manifest,
-    read_save,
-    read_save_error,
 )
 
 log = logging.getLogger(__name__)
@@ -46,12 +43,17 @@ def _manifest_of(node: nodes.Load) -> Manifest:
 
 
 def opened(node: nodes.Load) -> ChunkReader:
-    """Return a reader of a save, at its beginning.
+    """Return a reader of a complete save, at its beginning.
 
     Raises:
         FailedPreconditionError: something else was saved there since.
     """
     return ChunkReader(node.path, _manifest_of(node).chunks)
+
+
+def _named(name: str) -> Chunk:
+    """Return a chunk of a distributed save."""
+    return Chunk(f"{CHUNKS}/{name}", ChunkName.parse(name).elements, UNKNOWN_SIZE)
 
 
 @make_iterator.register(nodes.Load)
@@ -65,25 +67,74 @@ def make_load_iterator(node: nodes.Load, context: Context) -> ElementIterator:
 
 
 class LoadIterator(ElementIterator):
-    """Reads a save. Its state is a position in a file."""
+    """Reads all of a save. It reads chunks of a save in progress as they are committed,
+    and waits for more until the save ends.
+
+    Its state is a position in a file. If it began during the save, its state also holds
+    the names of the chunks that it has found, because their order is that of discovery.
+    """
 
     def __init__(self, node: nodes.Load, context: Context) -> None:
         self._node = node
         self._reader: ChunkReader | None = None
+        self._names: list[str] | None = None  # None: all chunks, in the order of the manifest
+        self._ended = False
 
     def __next__(self) -> Any:
-        return next(self._reader or self._open())
+        try:
+            return next(self._reader or self._open())
+        except StopIteration:
+            if self._ended:
+                raise
+        return self._next_of_more()
 
     def _open(self) -> ChunkReader:
-        self._reader = opened(self._node)
+        return self._begin([] if self._node.grows else None)
+
+    def _begin(self, names: list[str] | None) -> ChunkReader:
+        """Open the named chunks, or all chunks of a complete save."""
+        if names is None:
+            chunks = list(_manifest_of(self._node).chunks)
+        else:
+            chunks = list(map(_named, names))
+        self._names, self._ended = names, names is None
+        self._reader = ChunkReader(self._node.path, chunks)
         return self._reader
 
+    def _next_of_more(self) -> Any:
+        wait = SaveWait(self._node.path)
+        assert self._reader is not None
+        while True:
+            for element in self._reader:
+                return element
+            if self._ended:
+                raise StopIteration
+            if not self._find_more():
+                wait.pause("another chunk of the save")
+
+    def _find_more(self) -> bool:
+        """Look for unread chunks; return False if nothing is new."""
+        assert self._names is not None
+        assert self._reader is not None
+        there = partial_save(self._node.path, self._node.save_id)
+        self._ended = not there.more
+        if there.error is not None:
+            raise raised(there.error)
+        seen = set(self._names)
+        fresh = [name for name in map(str, there.chunks) if name not in seen]
+        self._names += fresh
+        self._reader.add(map(_named, fresh))
+        return bool(fresh) or self._ended
+
     def state(self) -> Any:
-        return None if self._reader is None else self._reader.state()
+        if self._reader is None:
+            return None
+        return [None if self._names is None else list(self._names), self._reader.state()]
 
     def restore(self, state: Any) -> None:
         if state is not None:
-            self._open().restore(state)
+            names, place = state
+            self._begin(None if names is None else list(names)).restore(place)
 
     def close(self) -> None:
         if self._reader is not None:
@@ -91,7 +142,9 @@ class LoadIterator(ElementIterator):
 
 
 class LoadPartIterator(IndexedIterator):
-    """Reads the chunks that its provider assigns; splits are chunk numbers."""
+    """Reads the chunks that its provider assigns. Splits are places in the manifest, or
+    chunks by name if the save may be in there.
+    """
 
     _is_within = True
 
@@ -116,10 +169,15 @@ class LoadPartIterator(IndexedIterator):
         """
         while self._next >= self._stop:
             self._advance()
+        self._reader = ChunkReader(self._node.path, [self._chunk()])
+        return self._reader
+
+    def _chunk(self) -> Chunk:
+        if self._node.grows:
+            return _named(self._names[(self._next - self._first) // self._stride])
         if self._manifest is None:
             self._manifest = _manifest_of(self._node)
-        self._reader = ChunkReader(self._node.path, [self._manifest.chunks[self._next]])
-        return self._reader
+        return self._manifest.chunks[self._next]
 
     def state(self) -> Any:
         return [super().state(), None if self._reader is None else self._reader.state()]
@@ -136,84 +194,6 @@ class LoadPartIterator(IndexedIterator):
         if self._reader is not None:
             self._reader.close()
         self._reader = None
-
-
-@make_iterator.register(nodes.LoadGrowing)
-class LoadGrowingIterator(ElementIterator):
-    """Reads the chunks of a distributed save as they are committed, and waits for more
-    until the save ends.
-
-    Its state holds the names of the chunks that it has begun: their order is that of
-    discovery.
-    """
-
-    def __init__(self, node: nodes.LoadGrowing, context: Context) -> None:
-        self._node = node
-        self._names: list[str] = []
-        self._ended = False
-        self._reader = ChunkReader(node.path, ())
-
-    def __next__(self) -> Any:
-        wait = SaveWait(self._node.path)
-        while True:
-            for element in self._reader:
-                return element
-            if self._ended:
-                raise StopIteration
-            if not self._find_more():
-                wait.pause("another chunk of the save")
-
-    def _find_more(self) -> bool:
-        """Look for unread chunks; return False if nothing is new."""
-        # Read the marker before the chunks: the chunks listed after it are all that the
-        # save will have.
-        self._ended = is_done(self._node.path)
-        error = read_save_error(self._node.path)
-        if error is not None:
-            self._ended = True
-            raise raised(error)
-        self._check_run()
-        seen = set(self._names)
-        fresh = [
-            name
-            for name in committed_chunks(files_of(self._node.path), self._node.path)
-            if str(name) not in seen
-        ]
-        self._names += map(str, fresh)
-        self._reader.add(self._chunk(str(name), name.elements) for name in fresh)
-        if self._ended:
-            self._check_complete()
-        return bool(fresh) or self._ended
-
-    def _check_run(self) -> None:
-        description = read_save(self._node.path)
-        if description is None or description.save_id != self._node.save_id:
-            raise FailedPreconditionError(
-                f"{self._node.label}: something else was saved there since load() was called. "
-                "Call it again"
-            )
-
-    def _check_complete(self) -> None:
-        missing = {chunk.name for chunk in read_manifest(self._node.path).chunks} - {
-            chunk_path("", name)[1:] for name in self._names
-        }
-        if missing:
-            raise DataLossError(f"{self._node.path} is damaged: Found missing chunk {min(missing)}")
-
-    def _chunk(self, name: str, elements: int) -> Chunk:
-        return Chunk(chunk_path("", name)[1:], elements, UNKNOWN_SIZE)
-
-    def state(self) -> Any:
-        return [list(self._names), self._reader.state()]
-
-    def restore(self, state: Any) -> None:
-        names, place = state
-        self._names = list(names)
-        self._reader.add(self._chunk(name, int(name.rpartition("_")[2])) for name in names)
-        self._reader.restore(place)
-
-    def close(self) -> None:
-        self._reader.close()
 
 
 def raised(error: SaveError) -> Exception:

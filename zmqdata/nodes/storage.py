@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from zmqdata.errors import UnimplementedError
 from zmqdata.nodes.base import ByIdentity, Infer, Node
 from zmqdata.nodes.records import whole_only
 from zmqdata.nodes.transforms import Unary
-from zmqdata.splits import IndexSplits, SplitSource
+from zmqdata.splits import ChunkSplits, IndexSplits, SplitSource
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,21 +83,34 @@ class Load(Node):
     """Folder of the save."""
     save_id: str
     """Identifies the save, to detect that it was replaced."""
-    count: int
-    """Number of elements."""
+    count: int = UNKNOWN_CARDINALITY
+    """Number of elements, if it is known."""
     elements_spec: Any
     """Spec of the elements; None if it is unknown."""
     chunks: int | None = None
     """Number of chunks that several tasks may share; None: a single task must read them
-    all.
+    all, unless the save ``grows``.
+    """
+    grows: bool = False
+    """True for a ``distributed_save`` that may be in progress: elements yet to be
+    written belong to it, and tasks share its chunks as they are committed.
     """
     operation: ClassVar[str] = "load"
     restoring: ClassVar[str] = "opens its file at the position"
     own_state: ClassVar[int] = 32
 
     @property
+    def state_growth(self) -> str:  # type: ignore[override]  # a class of this kind has no one answer
+        return "16 bytes for each chunk of the save" if self.grows else ""
+
+    @property
+    def characteristics(self) -> Mapping[str, Any]:
+        # An iterator may be saved during the save, and restored after its end.
+        return {"path": self.path, "save_id": self.save_id}
+
+    @property
     def argument(self) -> str:
-        return repr(self.path)
+        return f"{self.path!r}, wait=True" if self.grows else repr(self.path)
 
     @property
     def cardinality(self) -> int:
@@ -104,46 +118,11 @@ class Load(Node):
 
     @property
     def split_source(self) -> SplitSource:
+        if self.grows:
+            return ChunkSplits(self.path, self.save_id)
         if self.chunks is None:
             raise whole_only(self, "LoadDataset")
         return IndexSplits(self.chunks)
-
-    def spec(self, infer: Infer) -> Any:
-        return self.elements_spec
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadGrowing(Node):
-    """Yields the elements of a ``distributed_save`` in progress, including elements yet
-    to be written.
-    """
-
-    path: str
-    """Folder of the save."""
-    save_id: str
-    """Identifies the save, to detect that it was replaced."""
-    elements_spec: Any
-    """Spec of the elements; None if it is unknown."""
-    operation: ClassVar[str] = "load"
-    restoring: ClassVar[str] = "opens its file at the position"
-    own_state: ClassVar[int] = 32
-    state_growth: ClassVar[str] = "16 bytes for each chunk that was begun"
-
-    @property
-    def argument(self) -> str:
-        return f"{self.path!r}, wait=True"
-
-    @property
-    def cardinality(self) -> int:
-        return UNKNOWN_CARDINALITY
-
-    @property
-    def split_source(self) -> SplitSource:
-        raise UnimplementedError(
-            f"Splitting is not implemented for a save that is still being written: {self.label} "
-            "must be read as a whole. Distribute it with ShardingPolicy.OFF, or call load() "
-            "again once the save is complete"
-        )
 
     def spec(self, infer: Infer) -> Any:
         return self.elements_spec

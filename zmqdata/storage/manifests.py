@@ -28,6 +28,7 @@ from zmqdata.errors import (
     AlreadyExistsError,
     DataLossError,
     DataServiceError,
+    FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
     named_error,
@@ -425,6 +426,50 @@ def committed_chunks(files: FileSystem, path: str) -> list[ChunkName]:
         if one.turn == other.turn:
             raise DataLossError(f"Found duplicate chunk: {path} has {one} and {other}")
     return chunks
+
+
+class PartialSave(NamedTuple):
+    """The state of a distributed save that is read while it is written."""
+
+    chunks: tuple[ChunkName, ...]
+    """The committed chunks, in the order in which they are read."""
+    more: bool
+    """True if the save may commit further chunks."""
+    error: SaveError | None
+    """The reason why the save failed; None if it did not fail."""
+
+
+def partial_save(path: str, save_id: str) -> PartialSave:
+    """Return the state of a distributed save.
+
+    Raises:
+        FailedPreconditionError: the folder has no save, or another save.
+        DataLossError: the folder is damaged.
+    """
+    # Read the marker before the chunks: the chunks listed after it are all that the
+    # save will have.
+    done = is_done(path)
+    error = read_save_error(path)
+    if error is not None:
+        return PartialSave((), False, error)
+    description = read_save(path)
+    if description is None:
+        raise FailedPreconditionError(
+            f"{path} has no save: it has no {SAVE}. The save was removed since load() was called, "
+            "or this machine does not see the folder"
+        )
+    if description.save_id != save_id:
+        raise FailedPreconditionError(
+            f"{path}: something else was saved there since load() was called. Call it again"
+        )
+    chunks = tuple(committed_chunks(files_of(path), path))
+    if done:
+        missing = {chunk.name for chunk in read_manifest(path).chunks} - {
+            f"{CHUNKS}/{name}" for name in chunks
+        }
+        if missing:
+            raise DataLossError(f"{path} is damaged: Found missing chunk {min(missing)}")
+    return PartialSave(chunks, not done, None)
 
 
 def error_of(error: SaveError) -> DataServiceError:

@@ -31,7 +31,13 @@ from zmqdata.core.events import Carriers
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.dataset import Dataset
-from zmqdata.dispatcher.savefolders import check_save, prepare_save, publish_chunk, write_marker
+from zmqdata.dispatcher.savefolders import (
+    check_save,
+    find_chunks,
+    prepare_save,
+    publish_chunk,
+    write_marker,
+)
 from zmqdata.dispatcher.server import host_aliases, policy_of, times_of
 from zmqdata.dispatcher.status import audits_of, status_of
 from zmqdata.errors import BY_NAME, DataServiceError, UnavailableError
@@ -100,6 +106,7 @@ class PlainDispatcher(SimulatedDispatcher):
         on(dispatcher_events.CheckSave, lambda x: self.soon(check_save(x)))
         on(dispatcher_events.FinishSave, lambda x: self.soon(write_marker(x)))
         on(dispatcher_events.FindFiles, lambda x: self.soon(_listed(x)))
+        on(dispatcher_events.FindChunks, lambda x: self.soon(find_chunks(x)))
         on(dispatcher_events.KeepPiece, lambda x: self.soon(_kept(kept, x)))
         on(dispatcher_events.StorePipeline, lambda x: kept.update({x.digest: x.pipeline}))
         on(dispatcher_events.SendPipeline, self._send_pipeline)

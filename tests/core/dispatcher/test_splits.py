@@ -4,17 +4,21 @@ splits back: from which task, for which task and by which reports.
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.core.dispatcher.test_decider import Cluster
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
+from zmqdata.core.dispatcher.saving import LOOK_INTERVAL, RETRY
 from zmqdata.core.dispatcher.splits import PATIENCE, Filling
-from zmqdata.splits import FileSplits, IndexSplits, Split
+from zmqdata.splits import FIRST_CHUNK, ChunkSplits, FileSplits, IndexSplits, Split
 from zmqdata.testing import Transcript
 
 A, B, C = "a", "b", "c"
 FILES = FileSplits(("*.txt",), False, None)
+CHUNKS = ChunkSplits("/a", "run")
 
 
 # --- assigning
@@ -85,6 +89,62 @@ def test_no_task_gets_the_splits_of_another_in_a_promised_order() -> None:
     taken = [index for split in got for index in range(split.start, split.stop, split.step)]
     assert taken == [0, 2]
     assert cluster.all_of(m.TakeBackSplits) == []
+
+
+# --- chunks of a save in progress
+
+
+def found(*names: str, more: bool = True, **changes: Any) -> e.ChunksFound:
+    return e.ChunksFound(2000, 0, 0, names, more, **changes)
+
+
+def test_chunks_are_looked_for_while_tasks_wait() -> None:
+    """A look answers the waiting task with what is new. Until then it is repeated at an
+    interval.
+    """
+    cluster = Cluster(CHUNKS)
+    cluster.want(0)
+    assert cluster.all_of(e.FindChunks) == [e.FindChunks(2000, 0, 0, CHUNKS)]
+    cluster.want(0)
+    assert cluster.commands == []
+    cluster.feed(found())
+    assert cluster.commands == []
+    cluster.want(0)
+    assert cluster.all_of(e.FindChunks) == []
+    cluster.now += LOOK_INTERVAL
+    cluster.feed(e.Tick())
+    assert cluster.all_of(e.FindChunks) == [e.FindChunks(2000, 0, 0, CHUNKS)]
+    cluster.feed(found("chunk_0_0_3"))
+    first = Split(0, FIRST_CHUNK, FIRST_CHUNK + 1, ("chunk_0_0_3",))
+    assert cluster.splits() == (first,)
+    cluster.now += LOOK_INTERVAL
+    cluster.want(1)
+    cluster.feed(found("chunk_0_0_3", more=False))
+    assert [split.is_end for split in cluster.splits()] == [True]
+
+
+def test_a_look_that_fails_for_now_is_repeated() -> None:
+    """An unreachable file system is logged and tried again later."""
+    cluster = Cluster(CHUNKS)
+    cluster.want(0)
+    cluster.feed(found(text="the server is gone"))
+    assert "the server is gone" in cluster.sent(e.LogLine).text
+    cluster.now += RETRY
+    cluster.feed(e.Tick())
+    assert cluster.all_of(e.FindChunks) == [e.FindChunks(2000, 0, 0, CHUNKS)]
+
+
+def test_a_save_that_can_not_be_read_is_an_error_at_the_client() -> None:
+    """The error of a save, and a chunk with an impossible name, end the job."""
+    for event, error in (
+        (found(error="ValueError", text="a bad row", failure=b"encoded"), "ValueError"),
+        (found("chunk_0_9999999999_3"), "DataLossError"),
+    ):
+        cluster = Cluster(CHUNKS)
+        cluster.want(0)
+        cluster.feed(event)
+        refusal = cluster.sent(m.RequestRefused)
+        assert (refusal.request, refusal.error, refusal.failure) == ("k", error, event.failure)
 
 
 # --- files

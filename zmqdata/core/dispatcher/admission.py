@@ -31,6 +31,7 @@ from zmqdata.errors import (
     ResourceExhaustedError,
     UnimplementedError,
 )
+from zmqdata.splits import ChunkSplits
 
 Objection = tuple[type[Exception], str]
 """An error class and the text for the user."""
@@ -194,6 +195,14 @@ class Admission:
     def _of_dataset(self, job: m.JobParameters, dataset: m.DatasetDescription) -> Objection | None:
         if job.processing_mode == "DYNAMIC" and dataset.sources is None:
             return UnimplementedError, dataset.unsplittable
+        if job.num_tasks is not None and any(
+            isinstance(source, ChunkSplits) for source in dataset.sources or ()
+        ):
+            return UnimplementedError, (
+                "deterministic=True is not possible for a save that may still be in progress, "
+                "because the order of its chunks is that in which they are committed. Wait until "
+                "the save is complete, and load it without wait=True"
+            )
         if job.cache and dataset.cardinality not in (INFINITE_CARDINALITY, UNKNOWN_CARDINALITY):
             return InvalidArgumentError, (
                 "Cross-trainer caching requires the input dataset to be infinite. The dataset has "

@@ -25,7 +25,15 @@ from zmqdata.core.rounds import rounds_before
 from zmqdata.decisions import Decisions
 from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
 from zmqdata.messages.parts import MOST_NUMBER
-from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
+from zmqdata.splits import (
+    FIRST_CHUNK,
+    ChunkSplits,
+    FileSplits,
+    IndexSplits,
+    Split,
+    SplitSource,
+    chunk_number,
+)
 
 MOST_TOLD_TASKS = 10_000
 """Maximum number of tasks in a checkpoint."""
@@ -345,6 +353,7 @@ def _check_splits(past: Past, source: int, described: SplitSource, step: int) ->
         if isinstance(described, IndexSplits) and described.count is not None
         else MOST_NUMBER
     )
+    _check_kind(past, source, described)
     found: dict[int, list[Split]] = {}
     for task in past.tasks.values():
         repetition = 0
@@ -357,13 +366,8 @@ def _check_splits(past: Past, source: int, described: SplitSource, step: int) ->
             )
             if split.is_end:
                 continue
-            named = (
-                len(split.names) == split.size
-                if isinstance(described, FileSplits)
-                else not split.names
-            )
             mine = step == 1 or split.start % step == task.index
-            _require(split.step == step and mine and named, "a split")
+            _require(split.step == step and mine and _is_named(split, described), "a split")
             found.setdefault(repetition, []).append(split)
     for (at, _), spent in past.spent.items():
         _require(at != source or not spent or spent.ranges[-1][1] <= count, "a split")
@@ -372,6 +376,36 @@ def _check_splits(past: Past, source: int, described: SplitSource, step: int) ->
             splits.sort(key=lambda split: split.start)
             apart = all(one.stop <= two.start for one, two in itertools.pairwise(splits))
             _require(apart, "a split that two tasks have")
+
+
+def _check_kind(past: Past, source: int, described: SplitSource) -> None:
+    """Raise if a state of ``load(wait=True)`` is loaded without ``wait``, or the
+    reverse.
+    """
+    is_growing = isinstance(described, ChunkSplits)
+    if not is_growing and not (isinstance(described, IndexSplits) and described.count):
+        return
+    splits = (split for task in past.tasks.values() for split in task.ledger[source])
+    numbers = [split.start for split in splits if not split.is_end]
+    numbers += [gone.ranges[0][0] for (at, _), gone in past.spent.items() if at == source and gone]
+    if any((number >= FIRST_CHUNK) != is_growing for number in numbers):
+        one, other = ("out", "") if is_growing else ("", "out")
+        raise FailedPreconditionError(
+            f"The state of job {past.job.name} was taken from load() with{one} wait=True, and this "
+            f"dataset comes from load() with{other} wait=True. They count the chunks of a save in "
+            f"different ways. Call load() with{one} wait=True"
+        )
+
+
+def _is_named(split: Split, described: SplitSource) -> bool:
+    """Return True if a split has the names that splits of its source have."""
+    if isinstance(described, FileSplits):
+        return len(split.names) == split.size
+    if isinstance(described, ChunkSplits):
+        return [chunk_number(name) for name in split.names] == list(
+            range(split.start, min(split.stop, split.start + 2))
+        )
+    return not split.names
 
 
 def _check_between(past: Past, checkpoints: Sequence[m.Checkpoint]) -> None:

@@ -184,6 +184,7 @@ class DispatcherCore:
         on(e.Tick, lambda event, now: self._tick(now))
         on(e.Unreachable, self._unreachable)
         on(e.FilesListed, self.splits.listed)
+        on(e.ChunksFound, self.splits.growing.found)
         on(e.PieceKept, self.datasets.parts.kept)
         on(e.PartLost, lambda event, now: self.datasets.parts.lost(event.digest))
         on(e.SavePrepared, self.saves.prepared)

@@ -19,7 +19,7 @@ from zmqdata.core.events import Send as Send
 from zmqdata.core.events import Tick as Tick
 from zmqdata.core.events import Unreachable as Unreachable
 from zmqdata.messages import Part
-from zmqdata.splits import FileSplits
+from zmqdata.splits import ChunkSplits, FileSplits
 from zmqdata.updates import Update
 
 
@@ -115,6 +115,42 @@ class FilesListed:
     """Names of the files, unordered."""
     error: str = ""
     """Error that prevented the listing; empty if none did."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindChunks:
+    """Command: list the committed chunks of a save; answered by ``ChunksFound``."""
+
+    iteration: int
+    """Number of the iteration that reads them."""
+    source: int
+    """Index of the source."""
+    repetition: int
+    """Repetition of the source."""
+    chunks: ChunkSplits
+    """The source."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunksFound:
+    """Event: the committed chunks of a save were listed, or could not be."""
+
+    iteration: int
+    """Number of the iteration that reads them."""
+    source: int
+    """Index of the source."""
+    repetition: int
+    """Repetition of the source."""
+    names: tuple[str, ...] = ()
+    """Names of the chunks, in the order in which they are read."""
+    more: bool = True
+    """True if the save may commit further chunks."""
+    error: str = ""
+    """Class name of the error that prevents reading the save; empty if none does."""
+    text: str = ""
+    """Text of the error, or of a difficulty that may pass."""
+    failure: bytes = b""
+    """Encoded failure of the pipeline of the save; empty if none failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +301,7 @@ class SaveFinished:
 DispatcherEvent = (
     ChunkPublished
     | FilesListed
+    | ChunksFound
     | PartLost
     | PieceKept
     | Received
@@ -281,6 +318,7 @@ DispatcherCommand = (
     | Commit
     | DropPipeline
     | FindFiles
+    | FindChunks
     | FinishSave
     | KeepPiece
     | LogLine

@@ -19,11 +19,11 @@ from zmqdata import updates as u
 from zmqdata.core.dispatcher.checkpoints import Past, joined, useful
 from zmqdata.core.dispatcher.state.outbox import derived
 from zmqdata.core.dispatcher.state.tasks import Iteration
-from zmqdata.core.ledger import MOST_REPETITIONS, Ledger, SplitCursor
+from zmqdata.core.ledger import MOST_REPETITIONS, Ledger, SplitCursor, cursor_of
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import rounds_before
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.splits import IndexSplits, Split, SplitSource
+from zmqdata.splits import ChunkSplits, IndexSplits, Split, SplitSource
 
 OPEN_END = 1 << 53
 """End of a range of files whose number is unknown. The listing shortens the range."""
@@ -196,6 +196,11 @@ def _cursor(
             else:
                 ranges.add(split.start, split.stop)
     repetition = max(taken, default=0)
+    cursor = cursor_of(described)
+    if isinstance(described, ChunkSplits):
+        # The next look into the folder finds the chunks that no task has.
+        cursor.restore(repetition, 0, ())
+        return cursor
     count = described.count if isinstance(described, IndexSplits) else OPEN_END
     following = taken[repetition].ranges[-1][1] if taken.get(repetition) else 0
     if over == repetition and count is not None:
@@ -205,7 +210,6 @@ def _cursor(
         stop = following if earlier == repetition or count is None else count
         gaps = taken.get(earlier, RangeSet()).missing(0, stop)
         returned += [Split(earlier, first, end) for first, end in gaps]
-    cursor = SplitCursor(described)
     cursor.restore(repetition, following, returned)
     return cursor
 

@@ -6,12 +6,15 @@ A chunk that a worker has written counts from the moment at which the dispatcher
 it. Only then does it get the name under which it is read. A task that moves to another
 worker continues after its last committed chunk, so no element is saved twice.
 
-Decision 0014; protocol 10.1 to 10.8.
+A save may be read while it is written. The chunks that were found for its readers are
+durable facts, as the splits of any source.
+
+Decision 0014; protocol 5.10 and 10.1 to 10.8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -36,16 +39,23 @@ from zmqdata.errors import (
     ResourceExhaustedError,
     UnimplementedError,
 )
+from zmqdata.splits import ChunkSplits, chunk_number
 
 STAFF_INTERVAL = 0.5
 """Seconds between two searches for workers of streams without a host."""
 RETRY = 5.0
-"""Seconds before a failed check or marker is tried again."""
+"""Seconds before a failed check, marker or look is tried again."""
+LOOK_INTERVAL = 0.5
+"""Seconds between two looks for chunks in the folder of a save that is read."""
 CHANGED = (
     "While the dispatcher was down, its folder was removed or changed, or its disk "
     "was not mounted again. Save again to another path, and leave its folder alone until "
     "the save is done"
 )
+
+
+Place = tuple[int, int, int]
+"""Iteration, source and repetition."""
 
 
 def job_of(path: str) -> str:
@@ -384,3 +394,123 @@ def _chunks(iteration: Iteration) -> Iterator[e.SaveChunk]:
     for task in iteration.tasks.values():
         for number, chunk in enumerate(task.chunks):
             yield _described(task, number, chunk)
+
+
+# --- a save is read while it is written
+
+
+@dataclass
+class ChunkLook:
+    """The state of the looks for chunks of a save, for a repetition of a source."""
+
+    known: set[int]
+    """Numbers of the chunks that were found."""
+    due: float = 0.0
+    """Earliest time of the next look; infinite during a look."""
+    asks: dict[int, tuple[Peer, m.RequestSplits]] = field(default_factory=dict)
+    """Requests that wait for further chunks, by task."""
+
+
+class GrowingSaves:
+    """Looks for further chunks of saves, and answers the tasks that wait for them.
+
+    Args:
+        out: state and commands.
+        hosting: ends an iteration whose save has failed.
+        grant: answers a request with a chunk or the end mark, or lets it wait.
+    """
+
+    def __init__(
+        self,
+        out: Outbox,
+        hosting: Hosting,
+        grant: Callable[[Peer, m.RequestSplits, float], None],
+    ) -> None:
+        self.out = out
+        self.hosting = hosting
+        self._grant = grant
+        self._looks: dict[Place, ChunkLook] = {}
+
+    def wait(self, peer: Peer, ask: m.RequestSplits, iteration: Iteration, now: float) -> None:
+        """Let a request wait for a further chunk, or for the end of the save."""
+        place = (iteration.iteration, ask.source, ask.repetition)
+        look = self._looks.get(place)
+        if look is None:
+            look = self._looks[place] = ChunkLook(_known(iteration, ask.source, ask.repetition))
+        look.asks[ask.task] = (peer, ask)
+        if look.due <= now:
+            self._look(place, iteration)
+
+    def _look(self, place: Place, iteration: Iteration) -> None:
+        source = iteration.cursors[place[1]].source
+        assert isinstance(source, ChunkSplits)
+        self._looks[place].due = inf
+        self.out.commands.append(
+            e.FindChunks(iteration=place[0], source=place[1], repetition=place[2], chunks=source)
+        )
+
+    def found(self, event: e.ChunksFound, now: float) -> None:
+        """Keep the chunks that are new, and answer the requests that wait. The
+        iteration fails if its save has failed.
+        """
+        place = (event.iteration, event.source, event.repetition)
+        iteration, look = self.out.state.iterations.get(event.iteration), self._looks.get(place)
+        if iteration is None or iteration.failure is not None or look is None:
+            self._looks.pop(place, None)
+            return
+        numbers = [chunk_number(name) for name in event.names]
+        if None in numbers and not event.error:
+            text = f"{event.names[numbers.index(None)]} is not the name of a chunk that can be read"
+            self.hosting.fail(iteration, DataLossError.__name__, text)
+        elif event.error:
+            self.hosting.fail(iteration, event.error, event.text, event.failure)
+        elif event.text:
+            self.out.note(
+                "warning", f"cannot look for chunks of job {iteration.job.name}: {event.text}"
+            )
+            look.due = now + RETRY
+        else:
+            self._take(event, look, now)
+
+    def _take(self, event: e.ChunksFound, look: ChunkLook, now: float) -> None:
+        fresh = tuple(name for name in event.names if chunk_number(name) not in look.known)
+        look.known.update(number for name in fresh if (number := chunk_number(name)) is not None)
+        if fresh or not event.more:
+            self.out.commit(
+                u.ListFilesUpdate(
+                    event.iteration, event.source, event.repetition, fresh, event.more
+                )
+            )
+        look.due = now + LOOK_INTERVAL
+        if not event.more:
+            del self._looks[event.iteration, event.source, event.repetition]
+        if fresh or not event.more:
+            asks, look.asks = look.asks, {}
+            for peer, ask in asks.values():
+                self._grant(peer, ask, now)
+
+    def tick(self, now: float) -> None:
+        """Look again where tasks wait, and forget what is over."""
+        for place, look in list(self._looks.items()):
+            iteration = self.out.state.iterations.get(place[0])
+            if iteration is None or iteration.failure is not None:
+                del self._looks[place]
+                continue
+            look.asks = {
+                task: (peer, ask)
+                for task, (peer, ask) in look.asks.items()
+                if task in iteration.tasks and iteration.tasks[task].attempt == ask.attempt
+            }
+            if look.asks and look.due <= now:
+                self._look(place, iteration)
+
+
+def _known(iteration: Iteration, source: int, repetition: int) -> set[int]:
+    """Return the numbers of the chunks that tasks were given, or can be given."""
+    spent = iteration.spent[source].repetitions.get(repetition, ())
+    known = {number for first, stop in spent for number in range(first, stop)}
+    splits = list(iteration.cursors[source].returned)
+    for task in iteration.tasks.values():
+        splits += [split for split in task.ledger[source].entries if not split.is_end]
+    known.update(split.start for split in splits if split.repetition == repetition)
+    return known

@@ -23,11 +23,12 @@ from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.liveness import Roster
 from zmqdata.core.dispatcher.placement import WorkerFacts
 from zmqdata.core.dispatcher.resuming import changed_files
+from zmqdata.core.dispatcher.saving import GrowingSaves
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.ledger import lease_seconds, lease_size, own_lease_size
 from zmqdata.errors import DataLossError, NotFoundError
-from zmqdata.splits import FileSplits, turn_of
+from zmqdata.splits import ChunkSplits, FileSplits, turn_of
 
 PATIENCE = 1.0
 """Seconds for which a task waits for splits of other tasks."""
@@ -70,6 +71,7 @@ class SplitAssigner:
         self.hosting = hosting
         self.taking_back = TakingBack(out, workers, hosting.facts, self.request)
         self.filling = Filling()
+        self.growing = GrowingSaves(out, hosting, self.request)
         self._ticked = 0.0
         self._listing: dict[Place, list[tuple[e.Peer, m.RequestSplits]]] = {}
         self._full: dict[Place, dict[int, tuple[e.Peer, m.RequestSplits]]] = {}
@@ -116,7 +118,12 @@ class SplitAssigner:
         iteration = self.out.state.iterations[task.iteration]
         cursor = iteration.cursor(task, ask.source)
         if cursor.needs_listing(ask.repetition):
-            self._list_files(peer, ask, iteration)
+            if isinstance(cursor.source, ChunkSplits):
+                # Other tasks may have chunks that they have not started.
+                self.taking_back.awaits(peer, ask, now)
+                self.growing.wait(peer, ask, iteration, now)
+            else:
+                self._list_files(peer, ask, iteration)
             return False
         if cursor.peek(ask.repetition, 1).is_end and self.taking_back.awaits(peer, ask, now):
             return False
@@ -200,6 +207,7 @@ class SplitAssigner:
     def tick(self, now: float) -> None:
         """Let time pass, and forget what is over."""
         self.taking_back.tick(now)
+        self.growing.tick(now)
         if now - self._ticked >= FORGETS_EVERY:
             self._ticked = now
             self.filling.forget(self.out.state.tasks)

@@ -26,7 +26,7 @@ from zmqdata.core.dispatcher.state.tasks import (
     Task,
 )
 from zmqdata.core.job_rules import outlives_host
-from zmqdata.core.ledger import Ledger, SpentSplits, SplitCursor
+from zmqdata.core.ledger import Ledger, SpentSplits, SplitCursor, cursor_of
 from zmqdata.core.lineage import keep_needed
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import Rounds
@@ -170,7 +170,7 @@ class DispatcherState:
         job = incarnation.job
         sources = self.datasets[job.dataset_id].sources or ()
         cursors = (
-            [SplitCursor(source) for source in sources] if job.processing_mode == "DYNAMIC" else []
+            [cursor_of(source) for source in sources] if job.processing_mode == "DYNAMIC" else []
         )
         iteration = Iteration(update.iteration, job, update.repetition, update.seed, cursors)
         iteration.incarnation = update.incarnation
@@ -308,7 +308,7 @@ class DispatcherState:
 
     def _list_files(self, update: u.ListFilesUpdate) -> None:
         self.iterations[update.iteration].cursors[update.source].list(
-            update.repetition, update.names
+            update.repetition, update.names, update.more
         )
 
     def _hold(self, update: u.HoldUpdate) -> None:
