@@ -133,7 +133,7 @@ def test_none_compresses_nothing() -> None:
 def test_unknown_codecs_are_refused() -> None:
     """An unknown codec name is an error at once."""
     with pytest.raises(ValueError, match="Invalid `compression` argument"):
-        Compression("SNAPPY")
+        Compression("BROTLI")
 
 
 def test_files_take_lz4_where_it_saves() -> None:

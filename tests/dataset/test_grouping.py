@@ -9,7 +9,7 @@ import pytest
 
 from zmqdata.dataset import Dataset, Reducer
 from zmqdata.elements.specs import INFINITE_CARDINALITY, DatasetSpec, TensorSpec
-from zmqdata.errors import InvalidArgumentError, PipelineError, WrongTypeError
+from zmqdata.errors import InvalidArgumentError, WrongTypeError
 from zmqdata.pipelines import fingerprint, open_pipeline, pack_pipeline
 
 TEN = Dataset.range(10)

@@ -21,7 +21,6 @@ from zmqdata.errors import (
     InvalidArgumentError,
     NotFoundError,
     UnavailableError,
-    UnimplementedError,
 )
 from zmqdata.storage.manifests import is_done
 
@@ -134,14 +133,13 @@ def test_a_save_is_read_while_it_is_written(store: Store, gate: Gate, monkeypatc
     assert len(list(early)) == 99
 
 
-def test_a_growing_save_is_not_split(store: Store, gate: Gate) -> None:
-    """The dispatcher refuses to split a save whose number of chunks is unknown, and
-    says what to do.
-    """
+def test_workers_read_a_save_in_progress(store: Store, gate: Gate) -> None:
+    """Workers share the chunks of a save that others still write, and end with it."""
     store.save(Dataset.range(10).map(gate.pass_through))
     loaded = Dataset.load(store.path, wait=True)
-    with pytest.raises(UnimplementedError, match="a save that is still being written"):
-        next(iter(loaded.apply(distribute("distributed_epoch", store.service.target))))
+    elements = iter(loaded.apply(distribute("distributed_epoch", store.service.target)))
+    gate.open()
+    assert sorted(map(int, elements)) == list(range(10))
 
 
 def test_a_path_is_saved_to_once(store: Store, tmp_path: Path) -> None:
@@ -202,6 +200,8 @@ def test_a_folder_that_can_not_be_made_is_told(store: Store, tmp_path: Path) -> 
         ),
         ({"compression": "foo"}, ValueError, "Invalid `compression` argument"),
         ({"dataset": [1, 2]}, TypeError, "`dataset` must be a Dataset"),
+        ({"dataset": [1, 2], "path": 1}, TypeError, "`dataset` must be a Dataset"),
+        ({"dataset": object.__new__(Dataset)}, TypeError, "`dataset` must be a Dataset with a"),
         ({"dispatcher_timeout": 0}, ValueError, "`dispatcher_timeout` must be a positive number"),
         ({"on_poison": "ignore"}, ValueError, "`on_poison` must be 'fail' or 'skip', got 'ignore'"),
         ({"task_timeout": 0}, ValueError, "`task_timeout` must be a positive number of seconds"),

@@ -47,6 +47,10 @@ CODECS: tuple[str, ...] = (
 """Their names. Without blosc they are still accepted, so that one program runs with and
 without it.
 """
+ALIASES = {"GZIP": "zlib", "ZLIB": "zlib", "SNAPPY": "lz4"}
+"""The names of tf.data, and the codecs that take their place. blosc's snappy is missing
+in many of its builds, and lz4 is faster.
+"""
 MIN_BYTES = 1024
 """Smaller columns are sent uncompressed."""
 MAX_CHUNK = 2_147_483_631
@@ -86,30 +90,25 @@ def validate_compression(value: object) -> str | None:
     A codec's name is accepted without blosc, too; then it means None, and is warned of.
 
     Args:
-        value: "AUTO", None, or the name of a blosc codec.
+        value: "AUTO", None, the name of a blosc codec, or a name of tf.data: "GZIP",
+            "ZLIB" or "SNAPPY".
 
     Returns:
-        The same value.
+        The same value; for a name of tf.data, the codec that takes its place.
 
     Raises:
         ValueError: the value is none of these; the text begins as tf.data's does.
 
-    >>> validate_compression("lz4")
-    'lz4'
+    >>> validate_compression("lz4"), validate_compression("GZIP")
+    ('lz4', 'zlib')
     """
-    if value is None or (isinstance(value, str) and (value == "AUTO" or value in CODECS)):
-        if value not in (None, "AUTO") and not can_compress():
+    found = ALIASES.get(value, value) if isinstance(value, str) else value
+    if found is None or (isinstance(found, str) and (found == "AUTO" or found in CODECS)):
+        if found not in (None, "AUTO") and not can_compress():
             warn_of_missing_codec()
-        return value
-    allowed = ", ".join(repr(choice) for choice in ("AUTO", None, *CODECS))
-    remark = (
-        " SNAPPY is tf.data's codec; its counterpart here is 'lz4'."
-        if str(value).upper() == "SNAPPY"
-        else ""
-    )
-    raise ValueError(
-        f"Invalid `compression` argument: {value!r}. Must be one of {allowed}.{remark}"
-    )
+        return found
+    allowed = ", ".join(repr(choice) for choice in ("AUTO", None, *CODECS, *ALIASES))
+    raise ValueError(f"Invalid `compression` argument: {value!r}. Must be one of {allowed}.")
 
 
 def packing_of(codec: str, typesize: int) -> Packing:

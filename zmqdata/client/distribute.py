@@ -297,7 +297,8 @@ def distribute(
             process); or None for the best protocol for each worker.
         compression: ``"AUTO"`` (what pays off, measured for each leaf: none on the same
             host, more on slower networks), None, or a blosc codec such as ``"lz4"`` or
-            ``"zstd"``.
+            ``"zstd"``. Of tf.data's names, ``"GZIP"`` and ``"ZLIB"`` stand for
+            ``"zlib"``, and ``"SNAPPY"`` for ``"lz4"``.
         cross_trainer_cache: lets several training jobs read the job ``job_name``, each
             all of it; see ``CrossTrainerCache``. The dataset must be infinite.
         target_workers: ``"AUTO"``: all workers except COLOCATED workers of other

@@ -4,6 +4,7 @@ files.
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Sequence
 
@@ -18,13 +19,14 @@ from zmqdata.config.settings import check_text
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import InvalidArgumentError
+from zmqdata.nodes import Node
 from zmqdata.pipelines import ShippedSource
 from zmqdata.storage.files import whole_path
 
 
 def distributed_save(
     dataset: Dataset,
-    path: str,
+    path: str | os.PathLike[str],
     data_service_address: Service,
     compression: str | None = "AUTO",
     *,
@@ -81,18 +83,17 @@ def distributed_save(
         ...         sorted(int(x) for x in zmqdata.Dataset.load(path, wait=True))
         [0, 1, 2]
     """
-    _check_text("path", path)
+    node = _checked_node(dataset)
+    _check_text("path", path := os.fspath(path) if isinstance(path, os.PathLike) else path)
     endpoint = parse_service(data_service_address, "data_service_address")
     check_timeout("dispatcher_timeout", dispatcher_timeout)
     check_failures(on_poison, task_timeout)
     codec = validate_compression(compression)
-    if not isinstance(dataset, Dataset):
-        raise TypeError(f"`dataset` must be a Dataset, got {dataset!r}")
-    if dataset.node.cardinality == INFINITE_CARDINALITY:
+    if node.cardinality == INFINITE_CARDINALITY:
         raise InvalidArgumentError(
             "Saving an infinite dataset is not allowed: limit it with `take(n)`."
         )
-    registration = registration_of(dataset.node, endpoint, codec, dispatcher_timeout, ship)
+    registration = registration_of(node, endpoint, codec, dispatcher_timeout, ship)
     dataset_id = registration.resolve()
     save_id = secrets.token_hex(16)
 
@@ -102,6 +103,21 @@ def distributed_save(
         )
 
     ask_dispatcher(endpoint, ask, m.SaveStarted, dispatcher_timeout)
+
+
+def _checked_node(dataset: Dataset) -> Node:
+    """Return the pipeline of the argument ``dataset``."""
+    if not isinstance(dataset, Dataset):
+        raise TypeError(
+            f"`dataset` must be a Dataset, got {dataset!r} of type {type(dataset).__name__}"
+        )
+    try:
+        return dataset.node
+    except AttributeError:
+        raise TypeError(
+            f"`dataset` must be a Dataset with a pipeline, got a {type(dataset).__name__} without "
+            "one. Does its class call Dataset.__init__?"
+        ) from None
 
 
 def _check_text(name: str, value: object) -> None:

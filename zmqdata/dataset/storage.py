@@ -66,7 +66,7 @@ class Storage(DatasetMethods[D]):
         Args:
             path: a folder. The pipeline before the snapshot determines the subfolder
                 that is read and written: a changed pipeline uses another subfolder.
-            compression: "AUTO", None, or the name of a blosc codec.
+            compression: as for ``distribute``: "AUTO", None or the name of a codec.
 
         While another iterator writes the same snapshot, elements are produced but not
         written. Iterating raises DataLossError if files are damaged. A snapshot cannot
@@ -100,7 +100,7 @@ class Storage(DatasetMethods[D]):
         Args:
             path: the folder, created if it does not exist. An earlier save is replaced
                 atomically at the end.
-            compression: None, "AUTO", or the name of a blosc codec.
+            compression: as for ``distribute``: None, "AUTO" or the name of a codec.
 
         Raises:
             InvalidArgumentError: the dataset is infinite.
