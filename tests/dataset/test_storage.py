@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from zmqdata.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
     NotFoundError,
+    PipelineError,
     UnimplementedError,
 )
 from zmqdata.nodes import split_sources
@@ -180,3 +183,43 @@ def test_a_distributed_save_that_has_ended_is_loaded(tmp_path: Path) -> None:
     finish_save(str(tmp_path), Manifest("run", "lz4", None, ()))
     loaded = Dataset.load(tmp_path)
     assert (len(loaded), loaded.element_spec) == (0, TensorSpec((), np.int64))
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    """Return the URL of an empty folder in fsspec's memory."""
+    yield "memory://bucket/x"
+    filesystem = fsspec.filesystem("memory")
+    filesystem.store.clear()
+    filesystem.pseudo_dirs[:] = [""]
+
+
+def test_a_save_goes_to_a_url(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dataset saved to a URL is loaded from there, replaced by the next save, and
+    nothing is written to this machine.
+    """
+    monkeypatch.chdir(tmp_path)
+    Dataset.range(3).save(bucket, compression="GZIP")
+    loaded = Dataset.load(bucket, TensorSpec((), np.int64), compression="GZIP")
+    assert (list(map(int, loaded)), len(loaded)) == ([0, 1, 2], 3)
+    iterator = iter(loaded)
+    next(iterator)
+    again = iter(Dataset.load(bucket))
+    again.load_state_dict(iterator.state_dict())
+    assert list(map(int, again)) == [1, 2]
+    Dataset.range(2).save(f"{bucket}/")
+    assert list(map(int, Dataset.load(bucket))) == [0, 1]
+    with pytest.raises(PipelineError):
+        Dataset.range(3).map(lambda x: 1 // (int(x) - 1)).save(bucket)
+    assert list(map(int, Dataset.load(bucket))) == [0, 1]
+    with pytest.raises(NotFoundError):
+        Dataset.load("memory://bucket/y")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_save_to_an_unknown_url_is_refused_at_once() -> None:
+    """An unknown protocol is an error before the pipeline runs."""
+    never = Dataset.range(3).map(lambda x: pytest.fail("the pipeline ran"))
+    for call in (never.save, Dataset.load):
+        with pytest.raises(InvalidArgumentError, match="Protocol not known: nonsense"):
+            call("nonsense://bucket/x")

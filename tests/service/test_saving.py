@@ -21,6 +21,7 @@ from zmqdata.errors import (
     InvalidArgumentError,
     NotFoundError,
     UnavailableError,
+    UnimplementedError,
 )
 from zmqdata.storage.manifests import is_done
 

@@ -13,7 +13,8 @@ import fsspec
 import pytest
 
 from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, UnimplementedError
-from zmqdata.storage.files import LOCAL, files_of, is_url, read, whole_path
+from zmqdata.paths import is_url, whole_path
+from zmqdata.storage.files import LOCAL, files_of, read
 
 
 @pytest.fixture(params=["local", "url", "memory"])

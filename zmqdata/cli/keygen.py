@@ -10,6 +10,7 @@ from pathlib import Path
 
 from zmqdata.cli.options import Arguments, guarded, say
 from zmqdata.errors import InvalidArgumentError
+from zmqdata.paths import is_url, local_path
 from zmqdata.transport import keychoice, keys
 
 ADVICE = (
@@ -64,6 +65,7 @@ def _make(key_file: str | None, roles: str | None, client: str | None) -> int:
                 f"`{flag}` must name a {what}, got {given!r}: is a variable empty? Leave it out, "
                 "or give a path"
             )
+    key_file, roles = _local("--key-file", key_file), _local("--roles", roles)
     if roles is None:
         if client is not None:
             raise InvalidArgumentError(
@@ -82,6 +84,14 @@ def _make(key_file: str | None, roles: str | None, client: str | None) -> int:
     made = _add_client(folder, client) if client is not None else _make_roles(folder)
     say("\n".join([*map(str, made), ADVICE]))
     return 0
+
+
+def _local(flag: str, given: str | None) -> str | None:
+    """Return a path after checking that it is on this machine."""
+    if given is None:
+        return None
+    found = local_path(f"`{flag}`", given, "A key is kept in a private local file")
+    return found if is_url(given) else given
 
 
 def _make_roles(folder: Path) -> list[Path]:

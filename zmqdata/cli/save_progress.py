@@ -20,8 +20,9 @@ from rich.progress import (
 )
 
 from zmqdata.errors import NotFoundError
+from zmqdata.paths import whole_path
 from zmqdata.printable import printable
-from zmqdata.storage.files import files_of, whole_path
+from zmqdata.storage.files import files_of
 from zmqdata.storage.manifests import committed_chunks, is_done, read_save, read_save_error
 
 POLL = 0.5

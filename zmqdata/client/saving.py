@@ -20,8 +20,8 @@ from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node
+from zmqdata.paths import whole_path
 from zmqdata.pipelines import ShippedSource
-from zmqdata.storage.files import whole_path
 
 
 def distributed_save(
@@ -93,14 +93,13 @@ def distributed_save(
         raise InvalidArgumentError(
             "Saving an infinite dataset is not allowed: limit it with `take(n)`."
         )
+    folder = whole_path(path)
     registration = registration_of(node, endpoint, codec, dispatcher_timeout, ship)
     dataset_id = registration.resolve()
     save_id = secrets.token_hex(16)
 
     def ask(request: str) -> m.StartSave:
-        return m.StartSave(
-            request, dataset_id, whole_path(path), save_id, codec, on_poison, task_timeout
-        )
+        return m.StartSave(request, dataset_id, folder, save_id, codec, on_poison, task_timeout)
 
     ask_dispatcher(endpoint, ask, m.SaveStarted, dispatcher_timeout)
 

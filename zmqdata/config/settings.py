@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar, cast
 
+from zmqdata.paths import is_url, local_path
+
 FOREVER = -1
 MOST_PORT = 65535
 MOST_BYTES = 2**63 - 1
@@ -280,12 +282,16 @@ def _checked_str(name: str, value: Any, declared: Declaration) -> str:
             f"`{name}` must not be empty; leave it out, or set it to {declared.metavar or 'a word'}"
         )
     if declared.choices:
-        found = [choice for choice in declared.choices if choice.lower() == value.lower()]
-        if not found:
+        chosen = [choice for choice in declared.choices if choice.lower() == value.lower()]
+        if not chosen:
             raise ValueError(
                 f"`{name}` must be one of {', '.join(map(repr, declared.choices))}, got {value!r}"
             )
-        return found[0]
+        return chosen[0]
+    if declared.metavar in ("DIR", "FILE"):
+        remedy = "It needs a file system with locks and atomic renames. Give a local path"
+        found = local_path(f"`{name}`", value, remedy)
+        value = found if is_url(value) else value
     return check_text(name, str(value))
 
 

@@ -19,6 +19,7 @@ from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.specs import AUTOTUNE, TensorSpec, check_spec, is_list
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node
+from zmqdata.paths import local_path
 from zmqdata.storage.records import COMPRESSION_TYPES
 
 MOST = 2**63 - 1
@@ -248,8 +249,15 @@ def _is_scalar(value: Any) -> bool:
 
 
 def absolute_path(value: Any) -> str:
-    """Return a file name or pattern, resolved from the current folder."""
-    return os.path.abspath(file_path(value))
+    """Return the name of a local file, or a pattern, resolved from the current
+    folder.
+    """
+    return local_path(
+        "This operation",
+        file_path(value),
+        "Mount the file system, or read the file with fsspec (`pip install 'zmqdata[fsspec]'`) in "
+        "a generator of from_generator(). save() and load() take URLs",
+    )
 
 
 def file_names(

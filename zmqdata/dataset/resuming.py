@@ -34,6 +34,7 @@ from zmqdata.errors import (
 from zmqdata.iterators import UNFIT, Context, Restoring, holds_no_state, make_iterator, plain_state
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.nodes import Node
+from zmqdata.paths import local_path
 from zmqdata.pipelines import Fingerprint
 
 VERSION = 1
@@ -319,7 +320,7 @@ class DatasetIterator:
 
         Equivalent of ``tf.train.Checkpoint(iterator).save``.
         """
-        target = Path(file_path(path))
+        target = Path(_state_path(path))
         payload = msgspec.msgpack.encode(self.state_dict())
         check = zlib.crc32(payload).to_bytes(4, "big")
         _write_atomically(target, _MAGIC + bytes([VERSION]) + check + payload)
@@ -338,7 +339,7 @@ class DatasetIterator:
 
         Equivalent of ``tf.train.Checkpoint(iterator).restore``.
         """
-        name = file_path(path)
+        name = _state_path(path)
         try:
             content = Path(name).read_bytes()
         except FileNotFoundError:
@@ -351,6 +352,15 @@ class DatasetIterator:
                 "wrote; Dataset.load(path) reads a saved dataset"
             ) from None
         self.load_state_dict(_payload(content, name), strict=strict)
+
+
+def _state_path(path: FileName) -> str:
+    return local_path(
+        "The file of a state",
+        file_path(path),
+        "Write state_dict() there, and read it for load_state_dict(), with fsspec "
+        "(`pip install 'zmqdata[fsspec]'`)",
+    )
 
 
 def _ended() -> Any:

@@ -17,8 +17,8 @@ from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundErr
 from zmqdata.iterators import known_spec
 from zmqdata.iterators.loading import SaveWait, raised
 from zmqdata.iterators.stored import save_elements
+from zmqdata.paths import whole_path
 from zmqdata.pipelines import fingerprint
-from zmqdata.storage.files import is_url, whole_path
 from zmqdata.storage.manifests import (
     already_saved,
     is_done,
@@ -98,8 +98,9 @@ class Storage(DatasetMethods[D]):
         earlier save.
 
         Args:
-            path: the folder, created if it does not exist. An earlier save is replaced
-                atomically at the end.
+            path: the folder, created if it does not exist, or a URL that fsspec
+                supports. An earlier save is replaced atomically at the end. Only a
+                folder is locked, so let one process at a time save to a URL.
             compression: as for ``distribute``: None, "AUTO" or the name of a codec.
 
         Raises:
@@ -107,6 +108,8 @@ class Storage(DatasetMethods[D]):
             AlreadyExistsError: another process saves into the folder, or the folder
                 belongs to a ``distributed_save``.
             TypeError: an element has a leaf that cannot be stored.
+            UnimplementedError: the path is a URL, and a package for it is not
+                installed.
 
         >>> import tempfile
         >>> from zmqdata.dataset import Dataset
@@ -118,7 +121,7 @@ class Storage(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.save``, without ``shard_func`` and
         ``checkpoint_args``, and with another file format.
         """
-        codec, folder = validate_compression(compression), absolute_path(path)
+        codec, folder = validate_compression(compression), whole_path(file_path(path))
         if self._node.cardinality == INFINITE_CARDINALITY:
             raise InvalidArgumentError(
                 "Saving an infinite dataset is not allowed: limit it with take(n)"
@@ -174,8 +177,7 @@ class Storage(DatasetMethods[D]):
         """
         if not isinstance(wait, bool):
             raise TypeError(f"`wait` must be True or False, got {wait!r}")
-        name = file_path(path)
-        folder = whole_path(name) if is_url(name) else absolute_path(name)
+        folder = whole_path(file_path(path))
         wanted = None if compression is None else (compression, validate_compression(compression))
         node = _saved(folder, wait)
         spec, stored = node.elements_spec, _compression_of(folder, node)

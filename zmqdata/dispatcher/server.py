@@ -45,8 +45,8 @@ from zmqdata.errors import (
     UnavailableError,
     VersionMismatchError,
 )
+from zmqdata.paths import whole_path
 from zmqdata.printable import printable
-from zmqdata.storage.files import whole_path
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
 from zmqdata.transport.addresses import (

@@ -12,7 +12,7 @@ import glob
 import itertools
 import os
 import shutil
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any, TextIO
 from weakref import WeakKeyDictionary, finalize
@@ -22,6 +22,7 @@ from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.cache import MemoryCacheIterator, origins_of
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.stored import FileCacheIterator
+from zmqdata.storage.shards import ShardPlace
 
 PREFIX = "task-"
 _HELD = "held"
@@ -115,10 +116,10 @@ class SplitCacheIterator(FileCacheIterator):
     def _begin_input(self, state: Any) -> None:
         super()._begin_input(self._origin if state is None else state)
 
-    def _begin_recording(self, at: tuple[int, int]) -> None:
+    def _begin_recording(self, places: Sequence[ShardPlace]) -> None:
         self._place.claim()
         self._folder = self._place.path
-        super()._begin_recording(at)
+        super()._begin_recording(places)
 
 
 @make_iterator.register(nodes.Cache)

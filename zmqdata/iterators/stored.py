@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
 from zmqdata import nodes
@@ -19,20 +19,23 @@ from zmqdata.errors import (
     FailedPreconditionError,
     NotFoundError,
 )
-from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, call, failure, make_iterator
 from zmqdata.iterators.cache import identified, identity, played, tape_length
 from zmqdata.iterators.inputs import input_iterator
-from zmqdata.storage.chunks import CHUNK_BYTES, ChunkReader, ChunkWriter
+from zmqdata.iterators.results import as_index
+from zmqdata.paths import is_url
+from zmqdata.storage.chunks import CHUNK_BYTES, ChunkReader
 from zmqdata.storage.manifests import (
-    Chunk,
     Manifest,
     read_manifest,
     remove_chunks,
     spec_text,
     write_manifest,
 )
+from zmqdata.storage.shards import ShardedWriter, ShardPlace, chunk_name
 
 LOCK = "lockfile"
+MOST_SHARD = 1 << 63
 
 
 def lock_folder(folder: str) -> TextIO | None:
@@ -59,35 +62,54 @@ class _Recorder:
     Args:
         folder: folder to write into.
         lock: lock on the folder.
-        run: identifies this run; name of the chunk.
-        compression: compression of the chunk, or None.
-        at: position to continue at in a chunk of this run: ``(elements, bytes)``.
+        run: identifies this run; prefix of the names of the chunks.
+        compression: compression of the chunks, or None.
+        shard_function: returns the number of an element's shard, or None.
+        places: positions at which to continue in chunks of this run.
     """
 
     def __init__(
-        self, folder: str, lock: TextIO, run: str, compression: str | None, at: tuple[int, int]
+        self,
+        folder: str,
+        lock: TextIO,
+        run: str,
+        compression: str | None,
+        shard_function: Callable[..., Any] | None,
+        places: Sequence[ShardPlace],
     ) -> None:
         self._folder, self._lock, self._run, self._compression = folder, lock, run, compression
-        name = chunk_name(run)
-        remove_chunks(folder, {name})
-        self.writer = ChunkWriter(os.path.join(folder, name), compression, at)
+        self._shard_of = shard_function
+        remove_chunks(self._folder, {chunk_name(run, shard) for shard, _, _ in places})
+        self._writer = ShardedWriter(self._folder, run, compression, places=places)
 
-    def add(self, element: Any) -> None:
-        self.writer.add(copied(element))
+    def add(self, element: Any) -> list[ShardPlace] | None:
+        """Add an element. Return the positions in the chunks if all elements have been
+        written.
+        """
+        shard = 0 if self._shard_of is None else shard_of(self._shard_of, element)
+        return self._writer.flush() if self._writer.add(copied(element), shard) else None
 
     def finish(self) -> None:
         """Commit the written elements as the content of the folder."""
-        chunk = self.writer.finish()
-        write_manifest(self._folder, Manifest(self._run, self._compression, None, (chunk,)))
+        chunks = self._writer.finish()
+        write_manifest(self._folder, Manifest(self._run, self._compression, None, chunks))
         self._lock.close()
 
     def close(self) -> None:
-        self.writer.close()
+        self._writer.close()
         self._lock.close()
 
 
-def chunk_name(run: str) -> str:
-    return f"{run}.chunk"
+def shard_of(function: Callable[..., Any], element: Any) -> int:
+    """Return the number of an element's shard.
+
+    Raises:
+        TypeError, ValueError: the function does not return a number of 64 bits.
+    """
+    shard = as_index(call(function, element), "shard_func")
+    if not -MOST_SHARD <= shard < MOST_SHARD:
+        raise ValueError(f"shard_func must return a number of 64 bits, it returned {shard}")
+    return shard
 
 
 class FileCacheIterator(ElementIterator):
@@ -112,10 +134,10 @@ class FileCacheIterator(ElementIterator):
         self._folder = node.folder
         self._ids = identity(context)
         self._position = 0
-        self._reader: ChunkReader | None = None
+        self._reader: ChunkReader | ElementIterator | None = None
         self._input: ElementIterator | None = None
         self._recorder: _Recorder | None = None
-        self._mark: list[Any] = []  # elements and bytes in the file, and the input's state then
+        self._mark: list[Any] = []  # positions in the files, and the input's state then
         self._since = 0  # elements and failures from the input since then
         self._started = self._ended = False
 
@@ -141,10 +163,14 @@ class FileCacheIterator(ElementIterator):
         if manifest is None:
             self.close()  # closes the input of a start that failed
             self._begin_input(None)
-            self._begin_recording((0, 0))
+            self._begin_recording(())
         else:
-            self._reader = ChunkReader(self._folder, manifest.chunks)
+            self._reader = self._reading(manifest)
         self._started = True
+
+    def _reading(self, manifest: Manifest) -> ChunkReader | ElementIterator:
+        """Return a reader of the complete folder."""
+        return ChunkReader(self._folder, manifest.chunks)
 
     def _complete(self) -> Manifest | None:
         """Return the manifest of the folder if it is complete, else None."""
@@ -160,12 +186,14 @@ class FileCacheIterator(ElementIterator):
         if state is not None:
             self._input.restore(state)
 
-    def _begin_recording(self, at: tuple[int, int]) -> None:
+    def _begin_recording(self, places: Sequence[ShardPlace]) -> None:
         assert self._input is not None
         lock = lock_folder(self._folder)
         if lock is not None:
-            self._recorder = _Recorder(self._folder, lock, self._run, self.compression, at)
-            self._mark, self._since = [*at, self._input.state()], 0
+            self._recorder = _Recorder(
+                self._folder, lock, self._run, self.compression, self._node.shard_function, places
+            )
+            self._mark, self._since = [list(places), self._input.state()], 0
         elif not self.shares:
             path = os.path.join(self._folder, LOCK)
             raise AlreadyExistsError(
@@ -189,16 +217,15 @@ class FileCacheIterator(ElementIterator):
         recorder = self._recorder
         if recorder is not None:
             try:
-                recorder.add(element)
-            except TypeError as error:
+                places = recorder.add(element)
+            except OSError:
+                raise
+            except Exception as error:
                 recorder.close()  # a cache that lacks an element must never count as complete
                 self._recorder = None
                 raise failure(self._node, error) from error
-            if recorder.writer.pending == 0:
-                self._mark, self._since = (
-                    [recorder.writer.elements, recorder.writer.nbytes, self._input.state()],
-                    0,
-                )
+            if places is not None:
+                self._mark, self._since = [places, self._input.state()], 0
         return element
 
     def _finish(self) -> None:
@@ -226,12 +253,13 @@ class FileCacheIterator(ElementIterator):
         self._ids = ids
         if self._ended:
             return
-        if manifest is not None and manifest.save_id == self._run:
-            self._reader = ChunkReader(self._folder, manifest.chunks)
-            if kind == "read":
-                self._reader.restore(place)
-            else:
-                self._reader.skip(self._position)
+        complete = manifest is not None and manifest.save_id == self._run
+        if manifest is not None and complete and kind == "read":
+            self._reader = self._reading(manifest)
+            self._reader.restore(place)
+        elif manifest is not None and complete and self._node.keeps_order:
+            reader = self._reader = ChunkReader(self._folder, manifest.chunks)
+            reader.skip(self._position)
         elif kind == "pass":
             self._begin_input(place)
         elif kind == "write":
@@ -243,21 +271,25 @@ class FileCacheIterator(ElementIterator):
         """Pull again from the mark on, and continue the file from its position at the
         mark.
         """
-        elements, size, inner, since = place
-        path = os.path.join(self._folder, chunk_name(self._run))
-        if not may_write or (size and not (os.path.exists(path) and os.path.getsize(path) >= size)):
+        places, inner, since = place
+        if not may_write or not all(map(self._is_there, places)):
             self._run_again(may_write)
             return
         self._begin_input(inner)
-        self._begin_recording((elements, size))
+        self._begin_recording(places)
         for _ in range(since):
             self._repeat()
+
+    def _is_there(self, place: ShardPlace) -> bool:
+        shard, _, size = place
+        path = os.path.join(self._folder, chunk_name(self._run, shard))
+        return not size or (os.path.exists(path) and os.path.getsize(path) >= size)
 
     def _run_again(self, may_write: bool) -> None:
         """Pull everything again from the beginning."""
         self._begin_input(None)
         if may_write:
-            self._begin_recording((0, 0))
+            self._begin_recording(())
         wanted, self._position = self._position, 0
         while self._position < wanted:
             self._position += self._repeat()
@@ -334,53 +366,41 @@ class SnapshotIterator(FileCacheIterator):
 
 
 def save_elements(
-    elements: Iterator[Any], folder: str, run: str, compression: str | None, spec: Any
+    elements: Iterator[Any],
+    folder: str,
+    run: str,
+    compression: str | None,
+    spec: Any,
+    shard_function: Callable[..., Any] | None = None,
 ) -> None:
-    """Write all elements into a folder, replacing an earlier save.
+    """Write all elements into a folder, replacing an earlier save. A folder at a URL is
+    not locked.
 
     Raises:
         AlreadyExistsError: another writer holds the folder.
         TypeError: an element contains a value that cannot be stored, or elements differ
-            in nesting or dtype.
+            in nesting or dtype, or ``shard_function`` does not return a number.
     """
-    lock = lock_folder(folder)
+    lock = contextlib.nullcontext() if is_url(folder) else lock_folder(folder)
     if lock is None:
         raise AlreadyExistsError(
             f"Another writer is saving into {folder!r}: wait until it ends, or choose another path"
         )
     with lock:
-        chunks: list[Chunk] = []
+        writer = ShardedWriter(folder, run, compression, CHUNK_BYTES)
         try:
-            spec = _write_chunks(elements, os.path.join(folder, run), compression, spec, chunks)
+            for element in elements:
+                found = spec_of(element)
+                if spec is None:
+                    spec = found
+                elif spec != found:
+                    spec = merge_specs(spec, found)
+                shard = 0 if shard_function is None else shard_of(shard_function, element)
+                writer.add(copied(element), shard)
+            chunks = writer.finish()
         except BaseException:
+            writer.close()
             with contextlib.suppress(NotFoundError):
                 remove_chunks(folder, {chunk.name for chunk in read_manifest(folder).chunks})
             raise
-        write_manifest(folder, Manifest(run, compression, spec_text(spec), tuple(chunks)))
-
-
-def _write_chunks(
-    elements: Iterator[Any], prefix: str, compression: str | None, spec: Any, chunks: list[Chunk]
-) -> Any:
-    """Write all elements, append the chunks to ``chunks``, and return the spec that
-    admits all elements.
-    """
-    writer: ChunkWriter | None = None
-    try:
-        for element in elements:
-            found = spec_of(element)
-            if spec is None:
-                spec = found
-            elif spec != found:
-                spec = merge_specs(spec, found)
-            writer = writer or ChunkWriter(f"{prefix}-{len(chunks)}.chunk", compression)
-            writer.add(copied(element))
-            if writer.nbytes >= CHUNK_BYTES:
-                chunks.append(writer.finish())
-                writer = None
-        if writer is not None:
-            chunks.append(writer.finish())
-    finally:
-        if writer is not None:
-            writer.close()
-    return spec
+        write_manifest(folder, Manifest(run, compression, spec_text(spec), chunks))

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -40,6 +40,10 @@ class Cache(ByIdentity, Unary):
         """Folder of the elements."""
         return self.filename
 
+    shard_function: ClassVar[Callable[..., Any] | None] = None
+    keeps_order: ClassVar[bool] = True
+    """True if the elements are read in the order in which they were written."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Snapshot(ByIdentity, Unary):
@@ -53,6 +57,10 @@ class Snapshot(ByIdentity, Unary):
     """Fingerprint of the pipeline; name of its folder."""
     compression: str | None = "AUTO"
     """Compression of the files; None: uncompressed."""
+    shard_function: Callable[..., Any] | None = None
+    """Returns the number of an element's shard; None: there is a single shard."""
+    reading: Node | None = None
+    """Pipeline that reads the shards; None: they are read in the order of writing."""
     operation: ClassVar[str] = "snapshot"
     restoring: ClassVar[str] = "continues in its files; pulls elements again that are not in them"
     own_state: ClassVar[int] = 64
@@ -61,6 +69,11 @@ class Snapshot(ByIdentity, Unary):
     @property
     def argument(self) -> str:
         return repr(self.path)
+
+    @property
+    def keeps_order(self) -> bool:
+        """True if the elements are read in the order in which they were written."""
+        return self.reading is None
 
     @property
     def folder(self) -> str:

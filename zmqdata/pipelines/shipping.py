@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from zmqdata.failures.names import PREFIX
+from zmqdata.paths import local_path
 
 SOURCES = "__zmqdata_sources__"
 """Attribute of a shipment's package that holds the shipment's archives by digest."""
@@ -108,7 +109,8 @@ def carried_sources(module: str) -> dict[str, bytes] | None:
 
 def _archive(wanted: Any) -> SourceArchive:
     if isinstance(wanted, os.PathLike) or (isinstance(wanted, str) and _is_path(wanted)):
-        place = Path(os.path.abspath(wanted))
+        remedy = "Copy the code here, or install it on the workers"
+        place = Path(local_path("`ship`", os.fspath(wanted), remedy))
         return _packed(place.stem if place.suffix == ".py" else place.name, [place])
     if not isinstance(wanted, (types.ModuleType, str)):
         raise TypeError(f"`ship` must hold modules, names of modules or paths, got {wanted!r}")

@@ -22,7 +22,7 @@ from zmqdata.errors import (
     MissingCodecError,
     ProtocolError,
 )
-from zmqdata.storage.files import files_of
+from zmqdata.storage.files import LOCAL, files_of
 from zmqdata.storage.manifests import Chunk
 
 BLOCK_BYTES = 1 << 20
@@ -56,7 +56,7 @@ class ChunkWriter:
         path: name of the file.
         compression: as for ``distribute``.
         at: position at which to continue, as ``(elements, bytes)``; the file is
-            truncated there.
+            truncated there. Only a file on this machine can be continued.
     """
 
     def __init__(self, path: str, compression: str | None, at: tuple[int, int] = (0, 0)) -> None:
@@ -66,9 +66,18 @@ class ChunkWriter:
             allow_objects=False
         )  # a reader would otherwise unpickle untrusted bytes
         self._compression = Compression(compression)
-        self._file: BinaryIO = open(path, "r+b" if at[1] else "wb")  # noqa: SIM115 - closed by close()
-        self._file.truncate(self.nbytes)
-        self._file.seek(self.nbytes)
+        self._files = files_of(path)
+        self._file: BinaryIO | None = None
+        file = self._opened()
+        if self.nbytes:
+            file.truncate(self.nbytes)
+
+    def _opened(self) -> BinaryIO:
+        if self._file is None:
+            self._file = self._files.open(self.path, "r+b" if self.nbytes else "wb")
+            if self.nbytes:
+                self._file.seek(self.nbytes)
+        return self._file
 
     @property
     def pending(self) -> int:
@@ -91,21 +100,27 @@ class ChunkWriter:
         """Write the added elements as a block."""
         if not self._builder.count:
             return
-        block = self._builder.build(self._compression)
-        self.nbytes += write_block(self._file, block.meta, block.frames)
-        self._file.flush()
+        file, block = self._opened(), self._builder.build(self._compression)
+        self.nbytes += write_block(file, block.meta, block.frames)
+        file.flush()
         self.elements += block.count
+
+    def park(self) -> None:
+        """Release the descriptor of a file on this machine until the next block."""
+        if self._files is LOCAL:
+            self.close()
 
     def finish(self) -> Chunk:
         """Write the remaining elements, sync the file to disk and close it."""
         self.flush()
-        os.fsync(self._file.fileno())
-        self.close()
-        return Chunk(os.path.basename(self.path), self.elements, self.nbytes)
+        self._files.finish(self._opened())
+        return Chunk(self.path.rpartition("/")[2], self.elements, self.nbytes)
 
     def close(self) -> None:
         """Close the file without writing the remaining elements. Idempotent."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+        self._file = None
 
 
 def read_block(file: BinaryIO) -> DecodedBlock | None:

@@ -15,7 +15,13 @@ import stat
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Protocol, cast
 
-from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, UnimplementedError
+from zmqdata.errors import (
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    UnimplementedError,
+)
+from zmqdata.paths import is_url
 
 
 class FileSystem(Protocol):
@@ -232,31 +238,13 @@ class FileURLs(RemoteFiles):
         return LOCAL.open(self._filesystem._strip_protocol(path), mode)
 
 
-def is_url(path: str) -> bool:
-    """Return True if a path needs fsspec.
-
-    >>> is_url("s3://bucket/x"), is_url("/tmp/x"), is_url("file:///tmp/x")
-    (True, False, True)
-    """
-    return "://" in path
-
-
-def whole_path(path: str) -> str:
-    """Return a path that does not depend on the current folder.
-
-    >>> whole_path("s3://bucket/x/"), whole_path("/a/../b")
-    ('s3://bucket/x', '/b')
-    """
-    return path.rstrip("/") if is_url(path) else os.path.abspath(path)
-
-
 def files_of(path: str) -> FileSystem:
     """Return the file system of a path.
 
     Raises:
         UnimplementedError: the path is a URL, and fsspec, or a package that it needs
             for this protocol, is not installed.
-        ValueError: the protocol is unknown.
+        InvalidArgumentError: the protocol is unknown.
 
     >>> files_of("/tmp/x") is LOCAL
     True
@@ -274,5 +262,10 @@ def files_of(path: str) -> FileSystem:
             "with `pip install 'zmqdata[fsspec]'`, together with the package that "
             "fsspec needs for this protocol (s3fs, gcsfs, ...), on every worker and "
             "on the dispatcher, too"
+        ) from None
+    except ValueError as error:
+        known = ", ".join(sorted(fsspec.available_protocols()))
+        raise InvalidArgumentError(
+            f"{path} cannot be opened by fsspec: {error}. The protocols that it knows are {known}"
         ) from None
     return (FileURLs if isinstance(filesystem, LocalFileSystem) else RemoteFiles)(filesystem)

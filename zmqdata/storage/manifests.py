@@ -14,7 +14,6 @@ Blocks and elements belong to ``chunks``.
 from __future__ import annotations
 
 import json
-import os
 import re
 import zlib
 from base64 import b64decode, b64encode
@@ -33,7 +32,7 @@ from zmqdata.errors import (
     NotFoundError,
     named_error,
 )
-from zmqdata.storage.files import LOCAL, FileSystem, files_of, read
+from zmqdata.storage.files import FileSystem, files_of, read
 
 MANIFEST = "manifest.json"
 SAVE = "save.json"
@@ -72,6 +71,8 @@ class Chunk(msgspec.Struct, frozen=True):
     """Number of its elements."""
     nbytes: int
     """Size of its file in bytes."""
+    shard: int = 0
+    """Number of its shard, as ``shard_func`` returned it."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -275,18 +276,19 @@ def _unseal(content: bytes, path: str, kind: type[T]) -> T:
 
 
 def write_manifest(folder: str, manifest: Manifest) -> None:
-    """Make the chunks named by a manifest the content of a folder on this machine, and
-    remove all other chunks.
+    """Make the chunks named by a manifest the content of a folder, and remove all other
+    chunks.
     """
-    LOCAL.replace(os.path.join(folder, MANIFEST), _seal(manifest))
+    files_of(folder).replace(f"{folder}/{MANIFEST}", _seal(manifest))
     remove_chunks(folder, {chunk.name for chunk in manifest.chunks})
 
 
 def remove_chunks(folder: str, keep: set[str]) -> None:
     """Remove all chunks of a folder except the named chunks."""
-    for name in os.listdir(folder):
+    files = files_of(folder)
+    for name in files.names(folder):
         if name.endswith(".chunk") and name not in keep:
-            os.remove(os.path.join(folder, name))
+            files.remove(f"{folder}/{name}")
 
 
 def read_manifest(folder: str) -> Manifest:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from zmqdata.errors import DataLossError
+from zmqdata.paths import local_path
 from zmqdata.storage.checksums import Bytes, masked_crc32c
 
 _HEAD = struct.Struct("<QI")
@@ -90,7 +91,11 @@ class TFRecordWriter:
         self._packer: Any = None
         if options:
             self._packer = zlib.compressobj(wbits=zlib.MAX_WBITS | (16 if options == "GZIP" else 0))
-        self._file = open(path, "wb")  # noqa: SIM115 - closed by close()
+        name = os.fspath(path)
+        if isinstance(name, str):
+            remedy = "Write the file locally and copy it, or mount the file system"
+            name = local_path("TFRecordWriter", name, remedy)
+        self._file = open(name, "wb")  # noqa: SIM115 - closed by close()
 
     def write(self, record: Bytes) -> None:
         """Append a record.

@@ -42,8 +42,8 @@ from zmqdata.dispatcher.server import host_aliases, policy_of, times_of
 from zmqdata.dispatcher.status import audits_of, status_of
 from zmqdata.errors import BY_NAME, DataServiceError, UnavailableError
 from zmqdata.matching import matching_files
+from zmqdata.paths import whole_path
 from zmqdata.pipelines.packing import zmqdata_version
-from zmqdata.storage.files import whole_path
 from zmqdata.testing.checks import Laws
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk

@@ -1,0 +1,81 @@
+"""Paths as users write them: a name of a file on this machine, or a URL.
+
+A text with a scheme (``s3://bucket/x``) is a URL and never the name of a local file.
+``file://`` names a local file. Access to files belongs to ``storage.files``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import unquote
+
+from zmqdata.errors import InvalidArgumentError, UnimplementedError
+
+_SCHEME = "[A-Za-z][A-Za-z0-9+.-]*"
+_URL = re.compile(f"{_SCHEME}(::{_SCHEME})*://")
+_FILE_URL = re.compile("(?:file|local):(?://(?:localhost)?(?=/)|(?=/(?!/)))", re.IGNORECASE)
+_ANY_FILE_URL = re.compile("(?:file|local)://", re.IGNORECASE)
+# A name of a single letter before the colon is a drive of Windows.
+_ONE_SLASH = re.compile(f"{_SCHEME}(?<=..)(?:::{_SCHEME})*::?/(?!/)")
+
+
+def is_url(path: str) -> bool:
+    """Return True if a path has a scheme.
+
+    >>> is_url("s3://bucket/x"), is_url("/tmp/x"), is_url("file:///tmp/x")
+    (True, False, True)
+    """
+    return _URL.match(path) is not None
+
+
+def whole_path(path: str) -> str:
+    """Return a path that does not depend on the current folder: an absolute path on
+    this machine, or a URL of another file system.
+
+    Raises:
+        InvalidArgumentError: the path is no URL that a file can have.
+
+    >>> whole_path("s3://bucket/x/"), whole_path("/a/../b"), whole_path("file:///a%20b")
+    ('s3://bucket/x', '/b', '/a b')
+    """
+    if found := _FILE_URL.match(path):
+        return os.path.abspath(unquote(path[found.end() :]))
+    if _ANY_FILE_URL.match(path):
+        raise InvalidArgumentError(
+            f"{path!r} names a host where a file URL has none. Expected three slashes before an "
+            "absolute path, as in 'file:///data/x', or the path alone"
+        )
+    if _ONE_SLASH.match(path):
+        raise InvalidArgumentError(
+            f"{path!r} begins as a URL does, but has a single slash. pathlib.Path removes the "
+            "second slash of a URL. Pass the URL as text, or write './' before the name of a "
+            "local file"
+        )
+    if not is_url(path):
+        return os.path.abspath(path)
+    scheme, _, rest = path.partition("://")
+    return f"{scheme.lower()}://{rest.rstrip('/')}"
+
+
+def local_path(name: str, path: str, remedy: str) -> str:
+    """Return the absolute path of a file on this machine.
+
+    Args:
+        name: name of what takes the path, for the error.
+        path: the path as the user wrote it.
+        remedy: what to do instead if the path is a URL.
+
+    Raises:
+        UnimplementedError: the path is a URL of another file system.
+        InvalidArgumentError: the path is no URL that a file can have.
+
+    >>> local_path("`work_dir`", "file:///data", "Give a folder")
+    '/data'
+    """
+    found = whole_path(path)
+    if is_url(found):
+        raise UnimplementedError(
+            f"{name} takes a path on this machine, and {path!r} is a URL. {remedy}"
+        )
+    return found
