@@ -60,7 +60,6 @@ SMALLEST = 80
 SMALL = {
     "zmqdata.blocks.raggeds": "a kind of element, as each module beside it",
     "zmqdata.core.dispatcher.detours": "a feature, under its name in every wing",
-    "zmqdata.iterators.draws": "draws that choices and tests share",
     "zmqdata.iterators.raggeds": "a family of operations, as each module beside it",
     "zmqdata.nodes.combinations": "a family of operations, as each module beside it",
     "zmqdata.testing.forks": "public: tests of users import it",

@@ -195,18 +195,28 @@ def test_resampling_goes_on_after_failures() -> None:
         next(make_iterator(resampled([1.0], [1.0], source, lambda x: 7), Context()))
 
 
-def test_acceptance_mixes_what_may_pass_freely() -> None:
-    """The acceptance probabilities together with the freely passing share give the
-    target.
-    """
-    chances, share = acceptance([0.25, 0.75], [0.5, 0.5])
+def test_acceptance_gives_the_target_and_passes_as_many_as_possible() -> None:
+    """The acceptance probabilities give the target, and one class always passes."""
+    chances = acceptance([0.25, 0.75], [0.5, 0.5])
     passed = [have * chance for have, chance in zip([0.25, 0.75], chances, strict=True)]
-    mixed = [
-        share * have + (1 - share) * part / sum(passed)
-        for have, part in zip([0.25, 0.75], passed, strict=True)
-    ]
-    assert np.allclose(mixed, [0.5, 0.5])
-    assert acceptance([0.5, 0.5], [0.5, 0.5]) == ([1.0, 1.0], 1.0)
+    assert np.allclose(np.array(passed) / sum(passed), [0.5, 0.5])
+    assert max(chances) == 1.0
+    assert acceptance([0.5, 0.5], [0.5, 0.5]) == [1.0, 1.0]
+
+
+def test_whether_an_element_passes_depends_on_no_other() -> None:
+    """The elements of a part that pass are those that pass in the whole, if the
+    distribution is given.
+    """
+    whole = nodes.Map(inputs=(count(0, 400),), function=int)
+    part = nodes.Shard(inputs=(whole,), num_shards=2, index=0)  # all of one class
+    passing = [
+        {int(value) for _, value in make_iterator(resampled([0.1, 0.9], [0.5, 0.5], source,
+         lambda x: x % 2, seed=3), Context())}
+        for source in (whole, part)
+    ]  # fmt: skip
+    assert 0 < len(passing[1]) < 100
+    assert passing[1] == {value for value in passing[0] if value % 2 == 0}
 
 
 def test_closing_reaches_all_inputs() -> None:

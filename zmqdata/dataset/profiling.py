@@ -13,6 +13,7 @@ from typing import Any
 from zmqdata import nodes
 from zmqdata.dataset.drawing import tree_lines
 from zmqdata.iterators import Context, ElementIterator, Stackable, input_iterator, make_iterator
+from zmqdata.iterators.base import Namer
 from zmqdata.iterators.watching import OUTSIDE, WAITS_FOR_READERS, WAITS_FOR_SPLITS
 from zmqdata.nodes import Infer, Node
 
@@ -96,6 +97,9 @@ class _ClockedIterator(ElementIterator):
 
     def restore(self, state: Any) -> None:
         self._source.restore(state)
+
+    def namer(self) -> Namer | None:
+        return self._source.namer()
 
     def close(self) -> None:
         self._source.close()

@@ -227,7 +227,8 @@ class Selections(DatasetMethods[D]):
         [0, 2, 4, 6, 8]
 
         Equivalent of ``tf.data.Dataset.rejection_resample``, in a single pass: an
-        element occurs at most once.
+        element occurs at most once. With the service, each task estimates the
+        probabilities from its own elements, unless they are given.
         """
         target = _distribution("target_dist", target_dist)
         initial = None if initial_dist is None else _distribution("initial_dist", initial_dist)

@@ -113,9 +113,10 @@ class Transformations(DatasetMethods[D]):
         """Apply a random function: it also gets a ``numpy.random.Generator``, as its
         last argument.
 
-        Its draws follow from the seed, the repetition and the number of the element
-        alone, so runs can be repeated, and resumed anywhere. The generator is valid
-        only during the call.
+        Its draws follow from the seed, the repetition and the element's place in its
+        source alone, so runs can be repeated, and resumed anywhere, and the service
+        gives each element the draws of a local reading. The generator is valid only
+        during the call.
 
         Args:
             map_func: called as ``map_func(element, rng)``; a plain tuple becomes
@@ -138,7 +139,8 @@ class Transformations(DatasetMethods[D]):
         True
 
         Has no counterpart in tf.data, where pipelines map over ``Dataset.random()`` and
-        stateless operations. With the service, elements are numbered per worker.
+        stateless operations. With the service, elements that have no place in a source
+        (windows, groups, cached elements) draw by their number in their task.
         """
         drawn = function("map_func", map_func)
         check_element_call("map_func", drawn, known_spec(self._node), more=1)

@@ -87,6 +87,42 @@ def is_end(error: BaseException) -> bool:
     return isinstance(error, StopIteration) or getattr(error, "final", False) is True
 
 
+Name = tuple[int, int]
+"""Name of an element, see ``naming``: a group, and a position in it."""
+Namer = Callable[[], Name | None]
+"""Function that returns the name of an iterator's last element; None if it has none."""
+_BITS = (1 << 64) - 1
+
+
+def subgroup(group: int, number: int) -> int:
+    """Return the group of names within member ``number`` of a group, as 64 bits. It is
+    the same on every machine.
+
+    >>> subgroup(subgroup(0, 1), 2) == subgroup(subgroup(0, 2), 1)
+    False
+    """
+    mixed = (group + (number + 1) * 0x9E3779B97F4A7C15) & _BITS
+    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _BITS
+    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & _BITS
+    return mixed ^ mixed >> 31
+
+
+def group_within(names: Iterable[Name]) -> int:
+    """Return the group of names in a dataset that was made from an element, itself
+    perhaps in such a dataset.
+
+    Args:
+        names: names of the elements, outermost first.
+
+    >>> group_within([]), group_within([(0, 1)]) == group_within([(0, 2)])
+    (0, False)
+    """
+    group = 0
+    for outer, position in names:
+        group = subgroup(subgroup(group, outer), position)
+    return group
+
+
 class PassedOver(Exception):
     """Signals that a part of a source was skipped."""
 
@@ -159,6 +195,12 @@ class ElementIterator(ABC):
 
         None if it is unknown: without a provider, and behind operations that hold
         elements back, run ahead, or read several sources at a time.
+        """
+        return None
+
+    def namer(self) -> Namer | None:
+        """Return a function that returns the name of the last element, which is the
+        same in every reading of the pipeline; None if no element has a name.
         """
         return None
 
@@ -274,6 +316,16 @@ class Context:
     """Returns the permutation in which the source below yields its elements, for a
     repetition; None: in order.
     """
+    task: int = 0
+    """Number of the task in its iteration; 0 for a local iterator."""
+    copy: int = 0
+    """Number of the copy, where each task reads all of the input; else 0."""
+    within: tuple[Name, ...] = ()
+    """Names of the elements that the nested datasets around this one were made from,
+    outermost first.
+    """
+    named: bool = False
+    """True if a later operation asks for the names of elements."""
     path: tuple[int, ...] = ()
     """Position of the node in the tree: input indices from the root."""
     options: Options = field(default_factory=Options)
@@ -327,6 +379,19 @@ class Context:
         """
         return turn_of(self.iteration, self.repetition)
 
+    @property
+    def group(self) -> int:
+        """Group of the names of a source's elements: 0, or that of the element that
+        this nested dataset was made from.
+        """
+        return group_within(self.within)
+
+    def counted(self, number: int) -> Name:
+        """Return the name of element ``number`` of an input whose elements have no
+        names: each task counts its own.
+        """
+        return subgroup(self.group, self.task) if self.task else self.group, number
+
     def provider(self) -> SplitProvider | None:
         """Return the split provider of a source, or None without providers.
 
@@ -357,14 +422,18 @@ class Context:
             providers = providers[first:last]
         return self._changed(providers=providers, path=(*self.path, index))
 
-    def nested(self, number: int) -> Context:
+    def nested(self, number: int, name: Name | None = None) -> Context:
         """Return the context of the dataset that a function made of element ``number``:
         it reads all of its sources.
+
+        Args:
+            number: number of the element.
+            name: name of the element; None if it has none.
         """
         values = {**vars(self), "path": (), "shared_seed": None, "providers": None}
-        values.update(outer=self, number=number)
-        for name in ("seed", "fixed_seed", "nest"):
-            values.pop(name, None)
+        values.update(outer=self, number=number, name=name)
+        for lazy in ("seed", "fixed_seed", "nest", "within"):
+            values.pop(lazy, None)
         return _with_values(NestedContext, values)
 
     def repeated(self, repetition: int) -> Context:
@@ -377,11 +446,17 @@ class Context:
 
 class NestedContext(Context):
     """Context of the dataset that a function made of an element. Most datasets need
-    neither seeds nor place, which are therefore computed at the first access.
+    neither seeds nor names nor place, which are therefore computed at the first access.
     """
 
     outer: Context
     number: int
+    name: Name | None
+
+    @cached_property
+    def within(self) -> tuple[Name, ...]:
+        name = self.outer.counted(self.number) if self.name is None else self.name
+        return (*self.outer.within, name)
 
     @cached_property
     def seed(self) -> int:

@@ -14,9 +14,18 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, call, failure, make_iterator
-from zmqdata.iterators.draws import Draws, drawing_seed
+from zmqdata.iterators.base import (
+    Context,
+    ElementIterator,
+    Name,
+    Namer,
+    call,
+    failure,
+    make_iterator,
+)
+from zmqdata.iterators.draws import Draws, NamedDraws, drawing_seed
 from zmqdata.iterators.inputs import dataset_iterator, followed, input_iterator
+from zmqdata.iterators.naming import grouped, unnamed
 from zmqdata.iterators.results import as_index
 from zmqdata.iterators.sources import IndexedIterator
 from zmqdata.iterators.transforms import UnaryIterator
@@ -72,7 +81,7 @@ class RandomChoicesIterator(ElementIterator):
     """
 
     def __init__(self, node: nodes.RandomChoices, context: Context) -> None:
-        self._draws = Draws(drawing_seed(node.seed, node.rerandomize, context))
+        self._draws = Draws(drawing_seed(node.seed, node.rerandomize, context, context.task))
         self._limits = _limits(node.weights)
         self._count = 0
 
@@ -97,7 +106,7 @@ class WeightedChoicesIterator(UnaryIterator):
     def __init__(self, node: nodes.WeightedChoices, context: Context) -> None:
         super().__init__(node, context)
         self._expected = node.count
-        self._draws = Draws(drawing_seed(node.seed, node.rerandomize, context))
+        self._draws = Draws(drawing_seed(node.seed, node.rerandomize, context, context.task))
         self._count = 0
 
     def __next__(self) -> Any:
@@ -133,10 +142,17 @@ class ChooseIterator(ElementIterator):
         self._node = node
         apart = replace(context, providers=None, path=(*context.path, len(node.inputs)))
         self._choices = dataset_iterator(node.choices, apart)
-        self._inputs: list[ElementIterator | None] = [
-            input_iterator(node, context, index) for index in range(len(node.inputs))
-        ]
+        inputs = [input_iterator(node, context, index) for index in range(len(node.inputs))]
+        self._inputs: list[ElementIterator | None] = [*inputs]
+        self._naming = [grouped(source, index) for index, source in enumerate(inputs)]
+        self._chosen = 0
         self._ended = False
+
+    def namer(self) -> Namer | None:
+        return self._name
+
+    def _name(self) -> Name | None:
+        return self._naming[self._chosen]()
 
     def __next__(self) -> Any:
         while not self._ended:
@@ -152,9 +168,12 @@ class ChooseIterator(ElementIterator):
             if source is None:
                 continue
             try:
-                return next(source)
+                element = next(source)
             except StopIteration:
                 self._leave(number, source)
+            else:
+                self._chosen = number
+                return element
         raise StopIteration
 
     def _checked(self, choice: Any) -> int:
@@ -198,25 +217,26 @@ class ChooseIterator(ElementIterator):
 
 @make_iterator.register(nodes.RejectionResample)
 class RejectionResampleIterator(UnaryIterator):
-    """Passes a share of the results on unchanged, and draws for each of the others."""
+    """Draws for each element whether it passes.
+
+    The draw follows from the element's name. Its probability follows from the
+    distribution of the classes: if that was given, an element passes in every reading
+    or in none; if it is estimated, each task estimates it from the elements that it saw
+    before.
+    """
 
     _node: nodes.RejectionResample
 
     def __init__(self, node: nodes.RejectionResample, context: Context) -> None:
-        super().__init__(node, context)
+        super().__init__(node, replace(context, named=True))
+        self._context = context
+        self._name = self._input.namer() or unnamed
         self._classify = followed(node, context, self._input, partial(call, node.function))
         self._target = node.target
-        self._draws = Draws(drawing_seed(node.seed, node.seed is None, context))
-        self._count = 0  # number of draws
+        self._draws = NamedDraws(drawing_seed(node.seed, node.seed is None, context))
+        self._count = 0  # number of elements
         self._seen = [_SMOOTHING] * len(node.target)
         self._known = None if node.initial is None else acceptance(node.initial, node.target)
-        # True if the next element passes without a draw of its own; None: not decided
-        # yet.
-        self._passes: bool | None = None
-
-    def _draw(self) -> float:
-        self._count += 1
-        return self._draws.at(self._count - 1)
 
     def __next__(self) -> Any:
         for element in self._input:
@@ -231,19 +251,15 @@ class RejectionResampleIterator(UnaryIterator):
             self._seen[number] += 1
             total = sum(self._seen)
             known = acceptance([seen / total for seen in self._seen], self._target)
-        chances, share = known
-        if self._passes is None:
-            self._passes = self._draw() < share
-        if not self._passes and self._draw() >= chances[number]:
-            return False
-        self._passes = None
-        return True
+        count = self._count
+        self._count = count + 1
+        return self._draws.of(self._name() or self._context.counted(count)) < known[number]
 
     def state(self) -> Any:
-        return [self._count, list(self._seen), self._passes, self._input.state()]
+        return [self._count, list(self._seen), self._input.state()]
 
     def restore(self, state: Any) -> None:
-        self._count, seen, self._passes, inner = state
+        self._count, seen, inner = state
         self._seen = list(seen)
         self._input.restore(inner)
 
@@ -270,18 +286,15 @@ def classified(
     return value, number
 
 
-def acceptance(initial: Sequence[float], target: Sequence[float]) -> tuple[list[float], float]:
-    """Return the probability of each class to pass a draw, and the share of results
-    that need no draw.
+def acceptance(initial: Sequence[float], target: Sequence[float]) -> list[float]:
+    """Return the probability of each class to pass: as high as the target permits.
 
     >>> acceptance([0.75, 0.25], [0.5, 0.5])
-    ([0.0, 1.0], 0.6666666666666666)
+    [0.3333333333333333, 1.0]
     """
     ratios = [
         wanted / (have or np.finfo(np.float64).tiny.item())
         for have, wanted in zip(initial, target, strict=True)
     ]
-    least, most = min(ratios), max(ratios)
-    if least == most:
-        return [1.0] * len(ratios), 1.0
-    return [(ratio - least) / (most - least) for ratio in ratios], least
+    most = max(ratios)
+    return [ratio / most for ratio in ratios]

@@ -7,8 +7,9 @@ from typing import Any
 import optree
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, Name, Namer, make_iterator
 from zmqdata.iterators.inputs import input_iterator
+from zmqdata.iterators.naming import grouped
 from zmqdata.nodes import source_nodes
 from zmqdata.splits import SplitProvider
 
@@ -30,6 +31,10 @@ class ZipIterator(ElementIterator):
             range(len(node.inputs))
         )
         self._ended = False
+
+    def namer(self) -> Namer | None:
+        namers = (source.namer() for source in self._inputs)
+        return next((namer for namer in namers if namer is not None), None)
 
     def __next__(self) -> Any:
         if self._ended:
@@ -87,20 +92,34 @@ class ConcatenateIterator(ElementIterator):
         self._node, self._context = node, context
         self._index = 0
         self._input = input_iterator(node, context)
+        self._naming = grouped(self._input, 0)
+        self._found = False  # True if the last element came from this input
+        self._last_name: Name | None = None  # of the last element of earlier inputs
 
     def __next__(self) -> Any:
         while True:
             try:
-                return next(self._input)
+                element = next(self._input)
             except StopIteration:
                 if self._index + 1 == len(self._node.inputs):
                     raise
+            else:
+                self._found = True
+                return element
+            self._last_name, self._found = self._name(), False
             self._input.close()
             self._enter(self._index + 1)
 
     def _enter(self, index: int) -> None:
         self._index = index
         self._input = input_iterator(self._node, self._context, index)
+        self._naming = grouped(self._input, index)
+
+    def namer(self) -> Namer | None:
+        return self._name
+
+    def _name(self) -> Name | None:
+        return self._naming() if self._found else self._last_name
 
     def _waiting(self, index: int) -> tuple[SplitProvider, ...]:
         """Return the providers of the inputs behind input ``index``."""

@@ -1,10 +1,14 @@
-"""Random numbers as a function of a seed and the number of the draw."""
+"""Random numbers as a function of a seed, and the number of the draw or the name of an
+element.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from zmqdata.iterators.base import Context, mixed_seed
+from zmqdata.iterators.base import Context, Name, mixed_seed, subgroup
 
 _DRAWS = 1024  # numbers made at a time
 
@@ -32,11 +36,65 @@ class Draws:
         return self._values[index]
 
 
-def drawing_seed(seed: int | None, varies: bool, context: Context) -> int:
+class NamedStream:
+    """Generator that is repositioned in a counter-based stream for each element.
+
+    Creating a generator for each element would cost twenty times as much. Words 2 and 3
+    of the counter are the name of the element; an element may draw 2**128 times.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._bits = np.random.Philox(key=seed)
+        self._generator = np.random.Generator(self._bits)
+        # Lists, because numpy reads the state item by item, which takes three times as
+        # long from arrays.
+        key = self._bits.state["state"]["key"].tolist()
+        self._counter = [0, 0, 0, 0]
+        self._place: Any = {
+            **self._bits.state,
+            "buffer": [0] * 4,
+            "state": {"counter": self._counter, "key": key},
+        }
+
+    def at(self, name: Name) -> np.random.Generator:
+        """Return the generator for an element; valid until the next call."""
+        self._counter[3], self._counter[2] = name
+        self._bits.state = self._place
+        return self._generator
+
+
+class NamedDraws:
+    """Uniform floats in [0, 1), identified by names. They are the same in all versions
+    of numpy.
+
+    >>> draws = NamedDraws(7)
+    >>> draws.of((1, 2)) == draws.of((1, 2)), draws.of((1, 2)) == draws.of((2, 1))
+    (True, False)
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = mixed_seed(seed)
+
+    def of(self, name: Name) -> float:
+        """Return the draw of an element."""
+        group, position = name
+        return (subgroup(subgroup(self._seed, group), position) >> 11) * 2.0**-53
+
+
+def drawing_seed(seed: int | None, varies: bool, context: Context, part: int = 0) -> int:
     """Return the seed of a node's draws: from the user's seed or the context's, and
     from the repetition if the draws vary with it.
+
+    Args:
+        seed: seed of the user; None: the seed of the context, which differs from task
+            to task.
+        varies: True if each repetition draws anew.
+        context: context of the node.
+        part: number of the task, where its draws do not follow from names of elements.
     """
     turn = (context.turn,) if varies else ()
     if seed is not None:
-        return mixed_seed(seed, *turn)
+        # The copies of mode OFF have equal names.
+        own = part or context.copy
+        return subgroup(mixed_seed(seed, *turn), own) if own else mixed_seed(seed, *turn)
     return mixed_seed(context.seed if varies else context.fixed_seed, *context.path, *turn)

@@ -5,13 +5,14 @@ records.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import zlib
 from typing import Any, BinaryIO
 
 from zmqdata import nodes
 from zmqdata.errors import NoFilesMatchedError
-from zmqdata.iterators.base import Context, failure, make_iterator
+from zmqdata.iterators.base import Context, Name, failure, make_iterator
 from zmqdata.iterators.sources import IndexedIterator, PartsIterator
 from zmqdata.matching import matching_files
 
@@ -35,6 +36,11 @@ class ListFilesIterator(IndexedIterator):
         (index,) = self._next_range(1)
         return self._names[(index - self._first) // self._stride]
 
+    def _name(self) -> Name:
+        # The order of files may differ between readings, so the position is no name.
+        text = self._names[(self._next - self._first) // self._stride - 1]
+        return self._group(), hash_of(text)
+
     def _list(self) -> None:
         names = matching_files(self._node.patterns)
         if not names:
@@ -42,6 +48,16 @@ class ListFilesIterator(IndexedIterator):
         context = self._context
         self._names = self._node.split_source.ordered(names, context.seed, context.turn)
         self._stop, self._listed = len(names), True
+
+
+def hash_of(filename: str) -> int:
+    """Return a number of 64 bits that stands for a file name on every machine.
+
+    >>> hash_of("a.txt") == hash_of("b.txt")
+    False
+    """
+    digest = hashlib.blake2b(filename.encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(digest.digest(), "big")
 
 
 class FilesIterator(PartsIterator):
@@ -80,6 +96,13 @@ class FilesIterator(PartsIterator):
     @property
     def in_part(self) -> bool:
         return self._file is not None
+
+    @property
+    def _position(self) -> int:
+        return self._offset
+
+    def _part_number(self) -> int:
+        return self._next if self._node.places is None else self._node.places[self._next]
 
     def _end_part(self) -> None:
         self.close()

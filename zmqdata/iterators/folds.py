@@ -10,7 +10,7 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
-from zmqdata.iterators.base import Context, as_element, call, failure, make_iterator
+from zmqdata.iterators.base import Context, Namer, as_element, call, failure, make_iterator
 from zmqdata.iterators.carried import NotPlainError, RunningState, from_plain, to_plain
 from zmqdata.iterators.inputs import followed
 from zmqdata.iterators.results import as_index, state_and_output
@@ -90,6 +90,9 @@ class GroupByReducerIterator(UnaryIterator):
         self._ended = False
         # Plain states of all results, in order; set once the input has ended.
         self._carried: list[Any] | None = None
+
+    def namer(self) -> Namer | None:
+        return None  # results are folded from many elements
 
     def __next__(self) -> Any:
         while not self._ended:

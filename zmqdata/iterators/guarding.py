@@ -18,6 +18,7 @@ from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
+    Name,
     as_element,
     failure,
     is_end,
@@ -32,6 +33,7 @@ from zmqdata.iterators.inputs import (
     input_iterator,
     marked_input,
 )
+from zmqdata.iterators.naming import NamingIterator, carrying, named_call
 from zmqdata.iterators.transforms import UnaryIterator
 from zmqdata.iterators.watching import LeftOut
 
@@ -133,20 +135,39 @@ def _plain_call(node: nodes.Map) -> Callable[[int, Any], Any]:
     return call_user
 
 
-Guarded = tuple[ElementIterator, Callable[[int, Any], Outcome], "Decider | None"]
+class Guarded(NamedTuple):
+    """Map that threads run: what they pull from and call."""
+
+    source: ElementIterator
+    """Input that threads pull from."""
+    call: Callable[[int, Any], Outcome]
+    """Function that they call."""
+    decider: Decider | None
+    """Decider of the elements that are left out."""
+    named: bool
+    """True if results are pairs of an element and its name."""
 
 
 def guarded_source(
-    node: nodes.Map, context: Context, invoke: Callable[[int, Any], Any] | None = None
+    node: nodes.Map, context: Context, draw: Callable[[Name, Any], Any] | None = None
 ) -> Guarded:
-    """Return the input that threads pull from, the function that they call, and the
-    decider. Elements that are left out know their split.
+    """Return a map for threads. Elements that are left out know their split.
+
+    Args:
+        node: the map.
+        context: context of the map.
+        draw: calls the user's function, with the name of the element and the element;
+            None: the function of the map, with the element.
     """
-    run = watched(node, context, guarded_call(node, invoke))
     decider = _decider(node, context)
-    source = input_iterator(node, context)
+    source = carrying(input_iterator(node, context), context)
+    named = isinstance(source, NamingIterator)
+    invoke = None if draw is None else _drawing(draw, context, named)
+    run = watched(node, context, guarded_call(node, invoke))
+    if named:
+        run = named_call(run, takes_names=draw is not None)
     if decider is None:
-        return source, run, None
+        return Guarded(source, run, None, named)
     follow = following(node, run, decider, _poisoned(context))
 
     def run_placed(number: int, placed: _Placed) -> Outcome:
@@ -154,7 +175,18 @@ def guarded_source(
         return (replace(value, split=placed.split) if isinstance(value, LeftOut) else value), raised
 
     assert context.deciding is not None
-    return _PlacingInput(source, context.deciding), run_placed, decider
+    return Guarded(_PlacingInput(source, context.deciding), run_placed, decider, named)
+
+
+def _drawing(
+    draw: Callable[[Name, Any], Any], context: Context, named: bool
+) -> Callable[[int, Any], Any]:
+    """Return the function to invoke for elements, or for pairs of an element and its
+    name.
+    """
+    if named:
+        return lambda number, pair: draw(pair[1] or context.counted(number), pair[0])
+    return lambda number, element: draw(context.counted(number), element)
 
 
 def _decider(node: nodes.Node, context: Context) -> Decider | None:

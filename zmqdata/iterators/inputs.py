@@ -14,7 +14,14 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from zmqdata.errors import DataLossError, PipelineError
-from zmqdata.iterators.base import Context, ElementIterator, PassedOver, is_end, make_iterator
+from zmqdata.iterators.base import (
+    Context,
+    ElementIterator,
+    Namer,
+    PassedOver,
+    is_end,
+    make_iterator,
+)
 from zmqdata.iterators.deciding import Decider, Deciding
 from zmqdata.nodes import Node
 
@@ -68,6 +75,9 @@ class MarkedInput(ElementIterator):
 
     def current_split(self) -> tuple[int, int] | None:
         return self._input.current_split()
+
+    def namer(self) -> Namer | None:
+        return self._input.namer()
 
     def close(self) -> None:
         self._input.close()
@@ -153,6 +163,9 @@ class FollowedSource(ElementIterator):
 
     def current_split(self) -> tuple[int, int] | None:
         return self._source.current_split()
+
+    def namer(self) -> Namer | None:
+        return self._source.namer()
 
     def close(self) -> None:
         self._source.close()

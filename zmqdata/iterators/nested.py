@@ -8,13 +8,23 @@ calls the function again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, call, failure, make_iterator
+from zmqdata.iterators.base import (
+    Context,
+    ElementIterator,
+    Name,
+    Namer,
+    call,
+    failure,
+    make_iterator,
+)
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.deciding import Decider
 from zmqdata.iterators.inputs import dataset_iterator, fault_decider, marked_input
+from zmqdata.iterators.naming import unnamed
 from zmqdata.iterators.results import nested_node
 from zmqdata.iterators.trail import Trail
 
@@ -33,10 +43,22 @@ class Opened:
     """Iterator over the dataset."""
     node: nodes.Node
     """Node of the dataset."""
+    name: Name | None
+    """Name of the outer element; None if it has none."""
+
+    @cached_property
+    def naming(self) -> Namer:
+        """Namer of the elements of the dataset."""
+        return self.iterator.namer() or unnamed
 
 
 def open_nested(
-    node: nodes.FlatMap, context: Context, number: int, element: Any, decider: Decider | None = None
+    node: nodes.FlatMap,
+    context: Context,
+    number: int,
+    element: Any,
+    name: Name | None,
+    decider: Decider | None = None,
 ) -> Opened:
     """Call the user's function and begin to read the dataset that it returned.
 
@@ -45,6 +67,7 @@ def open_nested(
         context: context of the operation.
         number: number of the element.
         element: argument of the function.
+        name: name of the element; None if it has none.
         decider: follows earlier decisions on failures of the function; None: failures
             are not decided here.
 
@@ -61,7 +84,8 @@ def open_nested(
             inner = nested_node(arguments[0](*arguments[1:]), node)
         elif not site.leaves_out(number):
             inner = nested_node(site.call(number, *arguments), node)
-        return Opened(number, dataset_iterator(inner, context.nested(number)), inner)
+        iterator = dataset_iterator(inner, context.nested(number, name))
+        return Opened(number, iterator, inner, name)
     except Exception as error:
         raise failure(node, error) from error
 
@@ -75,6 +99,13 @@ class FlatMapIterator(ElementIterator):
         self._trail = Trail(marked_input(node, context), _MARK_EVERY, self._oldest)
         self._decider = fault_decider(node, context)
         self._opened: Opened | None = None
+        self._last: Opened | None = None  # dataset that the last element came from
+
+    def namer(self) -> Namer | None:
+        return self._name
+
+    def _name(self) -> Name | None:
+        return None if self._last is None else self._last.naming()
 
     def _oldest(self) -> int:
         return self._trail.pulled if self._opened is None else self._opened.number
@@ -83,13 +114,18 @@ class FlatMapIterator(ElementIterator):
         while True:
             if self._opened is not None:
                 try:
-                    return next(self._opened.iterator)
+                    element = next(self._opened.iterator)
                 except StopIteration:
                     self._opened.iterator.close()
                     self._opened = None
+                else:
+                    self._last = self._opened
+                    return element
             number = self._trail.pulled
             element = self._trail.pull()
-            self._opened = open_nested(self._node, self._context, number, element, self._decider)
+            self._opened = open_nested(
+                self._node, self._context, number, element, self._trail.name(), self._decider
+            )
 
     def state(self) -> Any:
         opened = self._opened
@@ -104,7 +140,12 @@ class FlatMapIterator(ElementIterator):
         found = self._trail.restore(trail, (number,))
         if opened:
             self._opened = open_nested(
-                self._node, self._context, number, found[number], self._decider
+                self._node,
+                self._context,
+                number,
+                found[number],
+                found.names[number],
+                self._decider,
             )
             self._opened.iterator.restore(inner)
 
@@ -128,6 +169,7 @@ class InterleaveIterator(ElementIterator):
         self._decider = fault_decider(node, context)
         self._trail = Trail(self._make_source(), max(_MARK_EVERY, node.cycle_length), self._oldest)
         self._places: list[Opened | None] = [None] * node.cycle_length
+        self._last: Opened | None = None  # dataset that the last element came from
         self._turn = 0
         self._taken = 0  # elements taken from the slot whose turn it is
         self._input_ended = False
@@ -140,11 +182,17 @@ class InterleaveIterator(ElementIterator):
     def _make_source(self) -> ElementIterator:
         return marked_input(self._node, self._context)
 
-    def _open(self, number: int, element: Any) -> Opened:
-        return open_nested(self._node, self._context, number, element, self._decider)
+    def namer(self) -> Namer | None:
+        return self._name
 
-    def _reopen(self, number: int, element: Any, inner: Any) -> Opened:
-        opened = self._open(number, element)
+    def _name(self) -> Name | None:
+        return None if self._last is None else self._last.naming()
+
+    def _open(self, number: int, element: Any, name: Name | None) -> Opened:
+        return open_nested(self._node, self._context, number, element, name, self._decider)
+
+    def _reopen(self, number: int, element: Any, name: Name | None, inner: Any) -> Opened:
+        opened = self._open(number, element, name)
         opened.iterator.restore(inner)
         return opened
 
@@ -169,6 +217,7 @@ class InterleaveIterator(ElementIterator):
                 self._places[self._turn] = None
                 self._pass_turn()
                 continue
+            self._last = place
             self._taken += 1
             if self._taken == self._node.block_length:
                 self._pass_turn()
@@ -189,7 +238,7 @@ class InterleaveIterator(ElementIterator):
         except StopIteration:
             self._input_ended = True
             return
-        self._places[self._turn] = self._open(number, element)
+        self._places[self._turn] = self._open(number, element, self._trail.name())
 
     def _pass_turn(self) -> None:
         self._turn = (self._turn + 1) % len(self._places)
@@ -208,7 +257,9 @@ class InterleaveIterator(ElementIterator):
         for index, place in enumerate(places):
             if place:
                 number, inner = place
-                self._places[index] = self._reopen(number, found[number], inner)
+                self._places[index] = self._reopen(
+                    number, found[number], found.names[number], inner
+                )
 
     def close(self) -> None:
         for place in self._places:

@@ -12,10 +12,11 @@ from typing import Any
 
 from zmqdata import nodes
 from zmqdata.elements.specs import AUTOTUNE
-from zmqdata.iterators.base import Context, ElementIterator, is_end, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, Name, is_end, make_iterator
 from zmqdata.iterators.crew import Crew
 from zmqdata.iterators.deciding import Decider
 from zmqdata.iterators.guarding import Budget, Outcome, guarded_source, skips
+from zmqdata.iterators.naming import CarriedNames
 from zmqdata.iterators.tuning import RAM_BUDGET, Tuner, byte_size
 from zmqdata.iterators.watching import LeftOut
 
@@ -151,15 +152,25 @@ class ParallelIterator(ElementIterator):
         self._crew.join()
 
 
-@make_iterator.register(nodes.ParallelMap)
-class ParallelMapIterator(ParallelIterator):
-    """Map whose function is called on several threads. State and restoring are as for
-    ``ParallelIterator``.
-    """
+class NamedParallelIterator(CarriedNames, ParallelIterator):
+    """Returns the results of a crew of threads, and knows their names."""
 
-    def __init__(self, node: nodes.ParallelMap, context: Context) -> None:
-        source, call, decider = guarded_source(node, context)
-        super().__init__(source, call, node, context, keeps_order(node, context), decider)
+
+@make_iterator.register(nodes.ParallelMap)
+def make_parallel_map(
+    node: nodes.ParallelMap, context: Context, draw: Callable[[Name, Any], Any] | None = None
+) -> ElementIterator:
+    """Return an iterator of a map whose function is called on several threads.
+
+    Args:
+        node: the map.
+        context: context of the map.
+        draw: as for ``guarded_source``.
+    """
+    guarded = guarded_source(node, context, draw)
+    kind = NamedParallelIterator if guarded.named else ParallelIterator
+    ordered = keeps_order(node, context)
+    return kind(guarded.source, guarded.call, node, context, ordered, guarded.decider)
 
 
 def cores_for(context: Context) -> int:

@@ -8,13 +8,14 @@ from typing import Any
 
 from zmqdata import nodes
 from zmqdata.elements.specs import AUTOTUNE
-from zmqdata.iterators.base import Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, Name, Namer, make_iterator
 from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.guarding import Outcome, following
 from zmqdata.iterators.inputs import dataset_iterator, marked_input
+from zmqdata.iterators.naming import NamingIterator, unnamed
 from zmqdata.iterators.nested import InterleaveIterator, Opened, open_nested
 from zmqdata.iterators.parallel import ParallelIterator, cores_for, keeps_order, within_pool
-from zmqdata.iterators.prefetch import PrefetchIterator
+from zmqdata.iterators.prefetch import PrefetchIterator, prefetching
 
 # Elements of a dataset, or a block if that is more, that may be read before they are
 # requested.
@@ -38,6 +39,9 @@ class _Gated(ElementIterator):
 
     def restore(self, state: Any) -> None:
         self._source.restore(state)
+
+    def namer(self) -> Namer | None:
+        return self._source.namer()
 
     def disown(self) -> None:
         """Replace the semaphore in the child of a fork, where its holders are gone."""
@@ -83,8 +87,8 @@ def _opener(
 
     def open_ahead(number: int, element: Any) -> Outcome:
         try:
-            opened = open_nested(node, context, number, element)
-            opened.iterator = _ahead(node, opened.iterator, gate)
+            opened = open_nested(node, context, number, *element)
+            opened.iterator = _ahead(node, context, opened.iterator, gate)
             if not restoring.is_set():
                 opened.iterator.start()
             return opened, None
@@ -95,9 +99,12 @@ def _opener(
 
 
 def _ahead(
-    node: nodes.ParallelInterleave, source: ElementIterator, gate: threading.Semaphore
+    node: nodes.ParallelInterleave,
+    context: Context,
+    source: ElementIterator,
+    gate: threading.Semaphore,
 ) -> PrefetchIterator:
-    return PrefetchIterator(_Gated(source, gate), max(_AHEAD, node.block_length))
+    return prefetching(_Gated(source, gate), max(_AHEAD, node.block_length), context)
 
 
 @make_iterator.register(nodes.ParallelInterleave)
@@ -126,12 +133,12 @@ class ParallelInterleaveIterator(InterleaveIterator):
         opener, decider = _opener(node, context, self._gate, self._restoring), self._decider
         if decider is not None:
             opener = following(node, opener, decider)
-        self._opening = _Opening(
-            marked_input(node, context), opener, node, context, decider=decider
-        )
+        source = marked_input(node, context)
+        named = NamingIterator(source, source.namer() or unnamed)
+        self._opening = _Opening(named, opener, node, context, decider=decider)
         return self._opening
 
-    def _open(self, number: int, element: Any) -> Opened:
+    def _open(self, number: int, element: Any, name: Name | None) -> Opened:
         assert isinstance(element, Opened)
         element.iterator.start()  # type: ignore[attr-defined]  # made by _ahead
         return element
@@ -143,13 +150,13 @@ class ParallelInterleaveIterator(InterleaveIterator):
         finally:
             self._restoring.clear()
 
-    def _reopen(self, number: int, element: Any, inner: Any) -> Opened:
+    def _reopen(self, number: int, element: Any, name: Name | None, inner: Any) -> Opened:
         element.iterator.close()
-        source = dataset_iterator(element.node, self._context.nested(number))
-        again = _ahead(self._node, source, self._gate)
+        source = dataset_iterator(element.node, self._context.nested(number, element.name))
+        again = _ahead(self._node, self._context, source, self._gate)
         again.restore(inner)
         again.start()
-        return Opened(number, again, element.node)
+        return Opened(number, again, element.node, element.name)
 
     def _choose_turn(self) -> None:
         """Wait for a slot that has an element or can be filled, and give it the

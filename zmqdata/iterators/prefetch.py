@@ -14,6 +14,7 @@ from zmqdata.errors import DataServiceError, FailedPreconditionError
 from zmqdata.iterators.base import Context, ElementIterator, is_end, make_iterator
 from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.inputs import input_iterator
+from zmqdata.iterators.naming import CarriedNames, carrying
 from zmqdata.iterators.tuning import RAM_BUDGET, BufferSize, TunedSize
 from zmqdata.threads import Background
 
@@ -268,10 +269,19 @@ def make_prefetch_iterator(node: nodes.Prefetch, context: Context) -> ElementIte
         return source
     tuning = context.options.autotune
     if node.buffer_size != AUTOTUNE or tuning.enabled is False:
-        return PrefetchIterator(
-            source, UNTUNED_SIZE if node.buffer_size == AUTOTUNE else node.buffer_size
-        )
-    return PrefetchIterator(source, TunedSize(tuning.ram_budget or RAM_BUDGET))
+        size = UNTUNED_SIZE if node.buffer_size == AUTOTUNE else node.buffer_size
+        return prefetching(source, size, context)
+    return prefetching(source, TunedSize(tuning.ram_budget or RAM_BUDGET), context)
+
+
+def prefetching(
+    source: ElementIterator, size: int | BufferSize, context: Context
+) -> PrefetchIterator:
+    """Return an iterator that reads a source ahead, with the names of elements if a
+    later operation asks for them.
+    """
+    carried = carrying(source, context)
+    return (PrefetchIterator if carried is source else NamedPrefetchIterator)(carried, size)
 
 
 class PrefetchIterator(ElementIterator):
@@ -355,3 +365,7 @@ class PrefetchIterator(ElementIterator):
             return
         self._pump.stop()
         self._pump.join()
+
+
+class NamedPrefetchIterator(CarriedNames, PrefetchIterator):
+    """Takes from a buffer that a thread fills, and knows the names of elements."""

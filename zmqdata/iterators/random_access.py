@@ -18,8 +18,18 @@ from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.elements.specs import INFINITE_CARDINALITY, leading_length, map_structure
 from zmqdata.errors import FailedPreconditionError, UnimplementedError
-from zmqdata.iterators.base import Context, as_element, call, failure, make_iterator
+from zmqdata.iterators.base import (
+    Context,
+    Name,
+    as_element,
+    call,
+    failure,
+    make_iterator,
+    subgroup,
+)
 from zmqdata.iterators.choices import classified
+from zmqdata.iterators.draws import NamedStream
+from zmqdata.iterators.files import hash_of
 from zmqdata.iterators.guarding import guarded_call
 from zmqdata.iterators.loading import opened
 from zmqdata.iterators.random_map import GuardedRandomNode, drawing_call, map_seed
@@ -215,13 +225,20 @@ def _(node: GuardedRandomNode, index: int) -> Any:
     if node.on_error == "skip":
         raise _refusal(node, index)
     _refuse_new_draws(node, index)
-    return _called_for(node, index, drawing_call(node, map_seed(node, Context())))
+    draw, name = drawing_call(node, Context()), name_at(node.input, index)
+    return _called_for(node, index, lambda number, element: draw(name, element))
 
 
 @element_at.register
 def _(node: nodes.RandomMap, index: int) -> Any:
     _refuse_new_draws(node, index)
-    return _run_on(node, [element_at(node.input, index)], [index, 0])
+    generator = NamedStream(map_seed(node, Context())).at(name_at(node.input, index))
+    element = element_at(node.input, index)
+    arguments = element if type(element) is tuple else (element,)
+    try:
+        return as_element(node.function(*arguments, generator))
+    except Exception as error:
+        raise failure(node, error) from error
 
 
 def _refuse_new_draws(node: nodes.RandomMap | GuardedRandomNode, index: int) -> None:
@@ -371,3 +388,86 @@ def _(node: nodes.Concatenate, index: int) -> Any:
 def _(node: nodes.Zip, index: int) -> Any:
     elements = [element_at(source, index) for source in node.inputs]
     return optree.tree_map(lambda number: elements[number], node.template)
+
+
+@singledispatch
+def name_at(node: nodes.Node, index: int) -> Name:
+    """Return the name of element ``index`` of a node with random access, as
+    ``ElementIterator.namer`` of its iterators does.
+
+    >>> name_at(nodes.Skip(inputs=(nodes.Range(start=0, stop=9),), count=3), 2)
+    (0, 5)
+    """
+    return name_at(node.inputs[0], index) if node.inputs else (0, index)
+
+
+@name_at.register
+def _(node: nodes.FromSource, index: int) -> Name:
+    iterator = make_iterator(node, Context())
+    iterator.restore(index + 1)
+    namer = iterator.namer()
+    return (namer() if namer is not None else None) or (0, index)
+
+
+@name_at.register(nodes.Cache)
+@name_at.register(nodes.Load)
+def _(node: nodes.Node, index: int) -> Name:
+    return 0, index
+
+
+@name_at.register
+def _(node: nodes.ListFiles, index: int) -> Name:
+    return 0, hash_of(element_at(node, index))
+
+
+@name_at.register
+def _(node: nodes.Batch, index: int) -> Name:
+    count, stop = node.input.cardinality, (index + 1) * node.batch_size
+    return name_at(node.input, (stop if count < 0 else min(stop, count)) - 1)
+
+
+@name_at.register
+def _(node: nodes.MapBatches, index: int) -> Name:
+    batch, row = divmod(index, node.batch_size)
+    return _row_name(nodes.Batch(inputs=node.inputs, batch_size=node.batch_size), batch, row)
+
+
+@name_at.register
+def _(node: nodes.Unbatch, index: int) -> Name:
+    rows = leading_length(nodes.known_spec(node.input))
+    assert rows  # otherwise the element has no random access
+    return _row_name(node.input, *divmod(index, rows))
+
+
+def _row_name(batches: nodes.Node, batch: int, row: int) -> Name:
+    group, position = name_at(batches, batch)
+    return subgroup(subgroup(group, position), 0), row + 1
+
+
+@name_at.register
+def _(node: nodes.Skip, index: int) -> Name:
+    return name_at(node.input, node.count + index)
+
+
+@name_at.register
+def _(node: nodes.Shard, index: int) -> Name:
+    return name_at(node.input, node.index + index * node.num_shards)
+
+
+@name_at.register
+def _(node: nodes.Repeat, index: int) -> Name:
+    count = node.input.cardinality
+    done, inner = divmod(index, count) if count > 0 else (0, index)
+    group, position = name_at(node.input, inner)
+    return subgroup(group, done), position
+
+
+@name_at.register
+def _(node: nodes.Concatenate, index: int) -> Name:
+    for number, source in enumerate(node.inputs):
+        count = source.cardinality
+        if count < 0 or index < count or number + 1 == len(node.inputs):
+            group, position = name_at(source, index)
+            return subgroup(group, number), position
+        index -= count
+    raise IndexError(index)

@@ -3,46 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, as_element, failure, make_iterator, mixed_seed
+from zmqdata.iterators.base import (
+    FINISHED,
+    Context,
+    ElementIterator,
+    Name,
+    as_element,
+    failure,
+    make_iterator,
+)
 from zmqdata.iterators.callsites import call_site
-from zmqdata.iterators.guarding import GuardedMapIterator, guarded_source
+from zmqdata.iterators.draws import NamedStream, drawing_seed
+from zmqdata.iterators.guarding import GuardedMapIterator
 from zmqdata.iterators.inputs import followed
-from zmqdata.iterators.parallel import ParallelIterator, keeps_order
+from zmqdata.iterators.naming import unnamed
+from zmqdata.iterators.parallel import make_parallel_map
 from zmqdata.iterators.transforms import CountingIterator
 
 GuardedRandomNode = nodes.GuardedRandomMap | nodes.ParallelRandomMap
-
-
-class _Stream:
-    """Generator that is repositioned in a counter-based stream for each element.
-
-    Creating a generator for each element would cost twenty times as much. Word 2 of the
-    counter is the number of the element; an element may draw 2**128 times.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self._bits = np.random.Philox(key=seed)
-        self._generator = np.random.Generator(self._bits)
-        # Lists, because numpy reads the state item by item, which takes three times as
-        # long from arrays.
-        key = self._bits.state["state"]["key"].tolist()
-        self._counter = [0, 0, 0, 0]
-        self._place: Any = {
-            **self._bits.state,
-            "buffer": [0] * 4,
-            "state": {"counter": self._counter, "key": key},
-        }
-
-    def at(self, number: int) -> np.random.Generator:
-        """Return the generator for element ``number``; valid until the next call."""
-        self._counter[2] = number
-        self._bits.state = self._place
-        return self._generator
 
 
 @make_iterator.register(nodes.RandomMap)
@@ -52,10 +34,13 @@ class RandomMapIterator(CountingIterator):
     """
 
     def __init__(self, node: nodes.RandomMap, context: Context) -> None:
-        super().__init__(node, context, 0)
+        inside = replace(context, named=True)
+        super().__init__(node, inside, 0)
+        self._context = context
+        self._name = self._input.namer() or unnamed
         self._function = node.function
         self._call_user = followed(node, context, self._input, self._drawn)
-        self._at = _Stream(map_seed(node, context)).at
+        self._at = NamedStream(map_seed(node, context)).at
         self._site = call_site(node, context)
 
     def __next__(self) -> Any:
@@ -73,12 +58,13 @@ class RandomMapIterator(CountingIterator):
 
     def _call(self, number: int, element: Any) -> Any:
         try:
-            return as_element(self._call_user(number, element))
+            value = self._call_user(number, element)
+            return value if type(value) in FINISHED else as_element(value)
         except Exception as error:
             raise failure(self._node, error) from error
 
     def _drawn(self, number: int, element: Any) -> Any:
-        generator = self._at(number)
+        generator = self._at(self._name() or self._context.counted(number))
         return (
             self._function(*element, generator)
             if type(element) is tuple
@@ -93,41 +79,39 @@ class GuardedRandomMapIterator(GuardedMapIterator):
     """
 
     def __init__(self, node: nodes.GuardedRandomMap, context: Context) -> None:
-        super().__init__(node, context, drawing_call(node, map_seed(node, context)))
+        self._context = context
+        self._draw = drawing_call(node, context)
+        super().__init__(node, replace(context, named=True), self._drawn)
+        self._name = self._input.namer() or unnamed
+
+    def _drawn(self, number: int, element: Any) -> Any:
+        return self._draw(self._name() or self._context.counted(number), element)
 
 
 @make_iterator.register(nodes.ParallelRandomMap)
-class ParallelRandomMapIterator(ParallelIterator):
-    """Random map on several threads. State and restoring as for
-    ``ParallelIterator``.
-    """
-
-    def __init__(self, node: nodes.ParallelRandomMap, context: Context) -> None:
-        source, call, decider = guarded_source(
-            node, context, drawing_call(node, map_seed(node, context))
-        )
-        super().__init__(source, call, node, context, keeps_order(node, context), decider)
+def _on_threads(node: nodes.ParallelRandomMap, context: Context) -> ElementIterator:
+    return make_parallel_map(node, replace(context, named=True), drawing_call(node, context))
 
 
-def drawing_call(node: GuardedRandomNode, seed: int) -> Callable[[int, Any], Any]:
-    """Return a function from an element's number and the element to the result of the
+def drawing_call(node: GuardedRandomNode, context: Context) -> Callable[[Name, Any], Any]:
+    """Return a function from an element's name and the element to the result of the
     user's function.
 
     A second call for the same element draws the same numbers. Thread-safe.
     """
-    function = node.function
+    function, seed = node.function, map_seed(node, context)
     # A stream for each call in flight. Popping and appending are atomic, so no lock is
     # needed.
-    idle: list[_Stream] = []
+    idle: list[NamedStream] = []
 
-    def call_user(number: int, element: Any) -> Any:
+    def call_user(name: Name, element: Any) -> Any:
         try:
             stream = idle.pop()
         except IndexError:
-            stream = _Stream(seed)
+            stream = NamedStream(seed)
         try:
             arguments = element if type(element) is tuple else (element,)
-            return function(*arguments, stream.at(number))
+            return function(*arguments, stream.at(name))
         finally:
             idle.append(stream)
 
@@ -135,11 +119,7 @@ def drawing_call(node: GuardedRandomNode, seed: int) -> Callable[[int, Any], Any
 
 
 def map_seed(node: nodes.RandomMap | GuardedRandomNode, context: Context) -> int:
-    """Return the seed of the draws, which with the element's number determines them:
-    from the user's seed or the context's, and the repetition.
+    """Return the seed of the draws, which with the element's name determines them: from
+    the user's seed or the context's, and the repetition.
     """
-    turn = (context.turn,) if node.rerandomize_each_iteration else ()
-    if node.seed is not None:
-        return mixed_seed(node.seed, *turn)
-    base = context.seed if node.rerandomize_each_iteration else context.fixed_seed
-    return mixed_seed(base, *context.path, *turn)
+    return drawing_seed(node.seed, node.rerandomize_each_iteration, context)

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.iterators.base import Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, Name, Namer, make_iterator
 from zmqdata.iterators.inputs import input_iterator
+from zmqdata.iterators.naming import grouped
 from zmqdata.splits import Split, SplitProvider
 
 _ENDLESS = 1 << 16
@@ -84,6 +85,8 @@ class RepeatIterator(ElementIterator):
         self._outer = self._first_repetition(context.repetition)
         self._done = 0
         self._found = False
+        # Of the last element of earlier passes, if anyone asked for names then.
+        self._last_name: Name | None = None
         self._input = self._make_input()
         may_fill = node.count >= 0 or context.providers is not None or _refills(node.input)
         self._goes_on_empty = may_fill and node.input.cardinality != 0
@@ -94,7 +97,12 @@ class RepeatIterator(ElementIterator):
         return outer * (_ENDLESS if count < 0 else max(1, count))
 
     def _make_input(self) -> ElementIterator:
+        self._begin_pass()
         return input_iterator(self._node, self._context.repeated(self._outer + self._done))
+
+    def _begin_pass(self) -> None:
+        self._naming: Namer | None = None
+        self._pass = self._done
 
     def __next__(self) -> Any:
         while self._done != self._node.count:
@@ -117,19 +125,22 @@ class RepeatIterator(ElementIterator):
         if self._done == self._node.count:
             self._input.close()
             return
+        if self._naming is not None:
+            self._last_name = self._name()
         self._found = False
         for provider in self._providers:
             provider.reset()
         self._rewind_input()
 
     def _rewind_input(self) -> None:
+        self._begin_pass()
         if not self._input.rewind(self._outer + self._done):
             self._input.close()
             self._input = self._make_input()
 
     def rewind(self, repetition: int) -> bool:
         self._outer = self._first_repetition(repetition)
-        self._done, self._found = 0, False
+        self._done, self._found, self._last_name = 0, False, None
         self._rewind_input()
         return True
 
@@ -155,6 +166,16 @@ class RepeatIterator(ElementIterator):
             for provider, (entries, _) in zip(self._providers, states, strict=True):
                 provider.restore(entries)
             self._input.restore(inner)
+
+    def namer(self) -> Namer | None:
+        return self._name
+
+    def _name(self) -> Name | None:
+        if not self._found:
+            return self._last_name
+        if self._naming is None:
+            self._naming = grouped(self._input, self._pass)
+        return self._naming()
 
     def current_split(self) -> tuple[int, int] | None:
         return self._input.current_split()

@@ -20,8 +20,16 @@ from zmqdata.errors import (
     InvalidArgumentError,
     PipelineError,
 )
-from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
+from zmqdata.iterators.base import (
+    Context,
+    ElementIterator,
+    Name,
+    Namer,
+    failure,
+    make_iterator,
+)
 from zmqdata.iterators.inputs import decider_for, followed, forgiving_input, input_iterator
+from zmqdata.iterators.naming import unnamed
 from zmqdata.iterators.results import as_bool
 from zmqdata.iterators.transforms import UnaryIterator
 
@@ -84,23 +92,33 @@ class StaticShardIterator(ShardIterator):
     def __init__(self, node: nodes.StaticShard, context: Context) -> None:
         # All workers run the operations below the shards with the same seed; otherwise
         # the shards would not be parts of the same whole.
-        same = (
-            context if node.seed is None else replace(context, seed=node.seed, fixed_seed=node.seed)
-        )
+        same = replace(context, task=0)
+        if node.seed is not None:
+            same = replace(same, seed=node.seed, fixed_seed=node.seed)
         super().__init__(node, same)
         self._shard = node
         self._counted = 0 if node.of_files else node.num_shards
         self._ended = False
+        self._inner_name = self._input.namer() or unnamed
+        self._first: Name | None = None  # name of the first element, while it is the last one
+
+    def namer(self) -> Namer | None:
+        return self._name
+
+    def _name(self) -> Name | None:
+        return self._first or self._inner_name()
 
     def __next__(self) -> Any:
         if self._ended:
             raise StopIteration
         if self._counted == self._num_shards:
+            self._first = None
             return super().__next__()
         while self._counted < self._shard.index:
             self._count()
         if self._counted == self._shard.index:
             element = self._count()
+            self._first = self._inner_name()
             self._count_others()
             return element
         self._count_others()

@@ -12,7 +12,14 @@ from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.specs import map_structure
-from zmqdata.iterators.base import Context, as_element, failure, make_iterator, mixed_seed
+from zmqdata.iterators.base import (
+    Context,
+    as_element,
+    failure,
+    make_iterator,
+    mixed_seed,
+    subgroup,
+)
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.sources import GeneratorIterator, IndexedIterator
@@ -30,7 +37,9 @@ class RandomIterator(IndexedIterator):
     def __init__(self, node: nodes.Random, context: Context) -> None:
         super().__init__(context, 2**62)
         self._seed = shared_seed(node.seed, node.rerandomize_each_iteration, context)
-        self._group = -1
+        if node.seed is not None and context.copy:
+            self._seed = subgroup(self._seed, context.copy)
+        self._made = -1  # number of the group that was made
         self._numbers: list[np.int64] = []
 
     def __next__(self) -> np.int64:
@@ -39,9 +48,9 @@ class RandomIterator(IndexedIterator):
             self._advance()
             index = self._next
         group, offset = divmod(index, _GROUP)
-        if group != self._group:
+        if group != self._made:
             raw = np.random.PCG64([self._seed, group]).random_raw(_GROUP)
-            self._numbers, self._group = list((raw >> np.uint64(32)).astype(np.int64)), group
+            self._numbers, self._made = list((raw >> np.uint64(32)).astype(np.int64)), group
         self._next = index + self._stride
         return self._numbers[offset]
 

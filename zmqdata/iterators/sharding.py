@@ -326,7 +326,9 @@ class _ByFile:
         count, part = len(node.filenames), self._part
         if 0 < count < part.num_workers:
             self._short = too_few_files(node, count, part.num_workers)
-        return replace(node, filenames=node.filenames[part.index :: part.num_workers])
+        places = range(count)[part.index :: part.num_workers]
+        names = tuple(node.filenames[place] for place in places)
+        return replace(node, filenames=names, places=places)
 
 
 class _ByHint:

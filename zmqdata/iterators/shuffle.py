@@ -22,6 +22,7 @@ import numpy as np
 from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, is_end, make_iterator, mixed_seed
 from zmqdata.iterators.inputs import input_iterator
+from zmqdata.iterators.naming import CarriedNames, carrying
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.sequences import shared_seed
 from zmqdata.iterators.trail import Trail
@@ -46,7 +47,9 @@ _Drawn = np.ndarray[Any, np.dtype[np.int64]]
 def _shuffled(node: nodes.Shuffle, context: Context) -> ElementIterator:
     if _is_global(node, context):
         return make_iterator(node.input, _permuting(node, context))
-    return ShuffleIterator(node, context)
+    source = input_iterator(node, context)
+    carried = carrying(source, context)
+    return (ShuffleIterator if carried is source else NamedShuffleIterator)(node, context, carried)
 
 
 def _is_global(node: nodes.Shuffle, context: Context) -> bool:
@@ -90,11 +93,9 @@ class ShuffleIterator(ElementIterator):
     buffer after them are then computed together as well.
     """
 
-    def __init__(self, node: nodes.Shuffle, context: Context) -> None:
+    def __init__(self, node: nodes.Shuffle, context: Context, source: ElementIterator) -> None:
         self._size = node.buffer_size or sys.maxsize
-        self._trail = Trail(
-            input_iterator(node, context), max(self._size, _MARK_EVERY), self._oldest
-        )
+        self._trail = Trail(source, max(self._size, _MARK_EVERY), self._oldest)
         self._node, self._context = node, context
         self._begin(context)
 
@@ -129,7 +130,7 @@ class ShuffleIterator(ElementIterator):
         except StopIteration:
             self._drop_plan()
             self._ended = True
-            return next(self)
+            return ShuffleIterator.__next__(self)
         except BaseException:
             # A failed element has a number too, which the plan did not expect.
             self._drop_plan()
@@ -295,6 +296,10 @@ class ShuffleIterator(ElementIterator):
         self._trail.source.close()
 
 
+class NamedShuffleIterator(CarriedNames, ShuffleIterator):
+    """Keeps a buffer full and draws from it, and knows the names of elements."""
+
+
 def drawn_number(node: nodes.Shuffle, place: int) -> int:
     """Return the number of the input's element that a shuffle yields at a place.
 
@@ -306,7 +311,7 @@ def drawn_number(node: nodes.Shuffle, place: int) -> int:
     ...     inputs=(numbers,), buffer_size=3, seed=1, reshuffle_each_iteration=False
     ... )
     >>> [drawn_number(node, place) for place in range(5)] == list(
-    ...     ShuffleIterator(node, Context())
+    ...     make_iterator(node, Context())
     ... )
     True
     """
@@ -322,7 +327,7 @@ def _drawn(count: int, size: int | None, seed: int, known: int) -> _Drawn:
     shuffle = nodes.Shuffle(
         inputs=(numbers,), buffer_size=size, seed=seed, reshuffle_each_iteration=False
     )
-    return np.fromiter(ShuffleIterator(shuffle, Context()), np.int64, known)
+    return np.fromiter(make_iterator(shuffle, Context()), np.int64, known)
 
 
 def _ages(numbers: _Numbers, pulled: int) -> np.ndarray[Any, np.dtype[np.int64]]:

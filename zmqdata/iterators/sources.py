@@ -16,11 +16,15 @@ from zmqdata.elements.specs import map_structure
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
+    Name,
+    Namer,
     PassedOver,
     Stackable,
     as_element,
     failure,
+    group_within,
     make_iterator,
+    subgroup,
 )
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.permutation import Permutation
@@ -63,7 +67,9 @@ class IndexedIterator(ElementIterator):
         self._stop = count if self._provider is None else 0
         self._stride = 1
         self._names: tuple[str, ...] = ()
-        self._repetition = context.repetition
+        self._repetition = self._expected = context.repetition
+        self._within = context.within
+        self._named_in: int | None = None  # group of names; None: not computed yet
         self._order: Permutation | None = None
         self._order_of = context.order
 
@@ -84,6 +90,7 @@ class IndexedIterator(ElementIterator):
             # may count their own differently.
             self._order = self._order_of(split.repetition)
         self._ledger, self._names, self._repetition = ledger, split.names, split.repetition
+        self._named_in = None
         self._first = self._next = split.start
         self._stop, self._stride = split.stop, split.step
 
@@ -122,10 +129,35 @@ class IndexedIterator(ElementIterator):
     def _to_beginning(self, repetition: int) -> bool:
         """Rewind a source that holds nothing but its place."""
         self._next = 0
-        self._repetition = repetition
+        self._repetition = self._expected = repetition
+        self._named_in = None
         if self._provider is not None:
             self._stop, self._order = 0, None
         return True
+
+    def namer(self) -> Namer | None:
+        return None if self._is_within else self._name
+
+    def _name(self) -> Name:
+        place = self._next - self._stride
+        group = self._named_in
+        if group is None:
+            group = self._group()
+        return group, place if self._order is None else self._order[place]
+
+    def _group(self) -> int:
+        """Return the group of the names in the current range."""
+        if self._named_in is None:
+            self._named_in = self._new_group()
+        return self._named_in
+
+    def _new_group(self) -> int:
+        group = group_within(self._within)
+        # Under zip and repeat, tasks may count repetitions differently; the split's
+        # repetition then keeps the names apart.
+        if self._repetition != self._expected:
+            group = subgroup(group, self._repetition)
+        return group
 
     def _next_range(self, count: int) -> range:
         """Return up to ``count`` of the next indices, and mark them as read."""
@@ -140,7 +172,8 @@ class PartsIterator(IndexedIterator):
     """Base of the sources that read parts, such as files, in order. A failure may end a
     part.
 
-    A subclass calls ``_begin_part`` when it goes on to the next part.
+    The names of elements are positions in parts. A subclass calls ``_begin_part`` when
+    it goes on to the next part.
     """
 
     _passed_over = -1  # the part to skip
@@ -158,9 +191,28 @@ class PartsIterator(IndexedIterator):
         while self._next >= self._stop:
             self._advance()
         self.begun += 1
+        self._named_in = None
         if self.begun == self._passed_over:
             self._end_part()
             raise PassedOver
+
+    def namer(self) -> Namer | None:
+        return self._name
+
+    @property
+    @abstractmethod
+    def _position(self) -> int:
+        """Position behind the last element in its part."""
+
+    def _name(self) -> Name:
+        return self._group(), self._position
+
+    def _new_group(self) -> int:
+        return subgroup(super()._new_group(), self._part_number())
+
+    def _part_number(self) -> int:
+        """Return the number of the part being read, in the whole source."""
+        return self._next
 
     def pass_part(self, ahead: int) -> None:
         if not ahead:
@@ -206,6 +258,14 @@ class RangeIterator(IndexedIterator, Stackable):
             self._ready, self._behind = iter(self._all), len(self._all)
             return True
         return self._to_beginning(repetition)
+
+    def _name(self) -> Name:
+        # The same as the base, for which ``_next`` would be computed more slowly.
+        place = self._behind - (operator.length_hint(self._ready) + 1) * self._stride
+        group = self._named_in
+        if group is None:
+            group = self._group()
+        return group, place if self._order is None else self._order[place]
 
     def next_stacked(self, count: int) -> tuple[int, Any]:
         indices = self._next_range(count)
@@ -362,6 +422,10 @@ class GeneratorIterator(PartsIterator):
     @property
     def in_part(self) -> bool:
         return self._values is not None
+
+    @property
+    def _position(self) -> int:
+        return self._count
 
     def _end_part(self) -> None:
         self._values, self._count = None, 0

@@ -12,7 +12,7 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from zmqdata.iterators.base import Context, failure, make_iterator
+from zmqdata.iterators.base import Context, Name, failure, make_iterator
 from zmqdata.iterators.sources import IndexedIterator
 
 _KINDS: dict[str, Any] = {"U": (str,), "S": (bytes, str), "f": (float, int)}
@@ -81,6 +81,9 @@ class SqlIterator(IndexedIterator):
         self.close()
         self._count = 0
         self._next += 1
+
+    def _name(self) -> Name:
+        return self._group(), self._count
 
     def state(self) -> Any:
         return [super().state(), self._count]

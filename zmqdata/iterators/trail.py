@@ -12,7 +12,8 @@ from typing import Any
 from weakref import WeakMethod
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.iterators.base import ElementIterator, is_end
+from zmqdata.iterators.base import ElementIterator, Name, Namer, is_end
+from zmqdata.iterators.naming import unnamed
 
 _MOST_MARKS = 64
 
@@ -20,11 +21,16 @@ _MOST_MARKS = 64
 class Again(dict[int, Any]):
     """Elements that were pulled again, by number. Access to an element that failed
     raises: it was produced before.
+
+    Attributes:
+        failed: errors of the elements that failed.
+        names: names of the elements.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.failed: dict[int, Exception] = {}
+        self.names: dict[int, Name | None] = {}
 
     def __missing__(self, number: int) -> Any:
         error = self.failed.get(number)
@@ -38,6 +44,11 @@ class Trail:
     """Pulls from an input, numbers the elements, and notes the input's state at
     intervals.
 
+    Attributes:
+        source: the input.
+        pulled: number of elements pulled so far.
+        name: returns the name of the last element.
+
     Args:
         source: the input; only the trail may pull from it.
         every: number of pulls between two noted states. A smaller number makes taking
@@ -50,6 +61,7 @@ class Trail:
     def __init__(self, source: ElementIterator, every: int, oldest: Callable[[], int]) -> None:
         self.source = source
         self._next = source.__next__  # bound once, which is faster than next(source)
+        self.name: Namer = source.namer() or unnamed
         self.pulled = 0
         self._every = every
         self._oldest_reference = (
@@ -110,7 +122,7 @@ class Trail:
         self._forget(oldest)
         return [*self._marks[0], self.pulled]
 
-    def restore(self, saved: list[Any], wanted: Collection[int]) -> dict[int, Any]:
+    def restore(self, saved: list[Any], wanted: Collection[int]) -> Again:
         """Return to the position where ``state`` was taken, and return the wanted
         elements, pulled again, by number.
         """
@@ -123,7 +135,7 @@ class Trail:
         finally:
             self._restored = None
 
-    def _pull_again(self, pulled: int, wanted: Collection[int]) -> dict[int, Any]:
+    def _pull_again(self, pulled: int, wanted: Collection[int]) -> Again:
         found = Again()
         while self.pulled < pulled:
             number = self.pulled
@@ -143,4 +155,5 @@ class Trail:
                 continue  # the error was raised to the consumer before the state was taken
             if number in wanted:
                 found[number] = element
+                found.names[number] = self.name()
         return found

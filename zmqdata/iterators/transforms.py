@@ -14,6 +14,7 @@ from zmqdata.iterators.base import (
     FINISHED,
     Context,
     ElementIterator,
+    Namer,
     as_element,
     failure,
     make_iterator,
@@ -37,6 +38,9 @@ class UnaryIterator(ElementIterator):
 
     def current_split(self) -> tuple[int, int] | None:
         return self._input.current_split()
+
+    def namer(self) -> Namer | None:
+        return self._input.namer()
 
     def close(self) -> None:
         self._input.close()

@@ -19,10 +19,13 @@ from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
+    Name,
+    Namer,
     as_element,
     call,
     failure,
     make_iterator,
+    subgroup,
 )
 from zmqdata.iterators.batch import BatchIterator
 from zmqdata.iterators.inputs import followed, input_iterator
@@ -160,6 +163,19 @@ class RowsIterator(ElementIterator):
         self._number = 0  # number of the batch
         self._count = 0  # rows in the batch
         self._taken = 0
+        self._batch_name: Name | None = None
+        self._group = 0  # group of the names of rows; 0: not computed yet
+
+    def namer(self) -> Namer | None:
+        return self._name
+
+    def _name(self) -> Name | None:
+        if self._batch_name is None:
+            return None
+        if not self._group:
+            outer, position = self._batch_name
+            self._group = subgroup(subgroup(outer, position), 0)
+        return self._group, self._taken
 
     def _oldest(self) -> int:
         return self._number if self._holds() else self._trail.pulled
@@ -174,12 +190,13 @@ class RowsIterator(ElementIterator):
         batch = self._trail.pull()
         self._batch, self._count, self._taken = None, 0, 0
         try:
-            self._enter(number, batch, 0)
+            self._enter(number, batch, 0, self._trail.name())
         except Exception as error:
             raise failure(self._node, error) from error
 
-    def _enter(self, number: int, batch: Any, taken: int) -> None:
+    def _enter(self, number: int, batch: Any, taken: int, name: Name | None) -> None:
         count = row_count(batch)
+        self._batch_name, self._group = name, 0
         self._batch, self._number, self._count, self._taken = batch, number, count, taken
 
     def state(self) -> Any:
@@ -191,7 +208,7 @@ class RowsIterator(ElementIterator):
         number, taken = held or (-1, 0)
         found = self._trail.restore(trail, (number,))
         if held:
-            self._enter(number, found[number], taken)
+            self._enter(number, found[number], taken, found.names[number])
 
     def current_split(self) -> tuple[int, int] | None:
         return self._trail.source.current_split()
@@ -219,8 +236,8 @@ class UnbatchIterator(RowsIterator):
                 return row
             self._open()
 
-    def _enter(self, number: int, batch: Any, taken: int) -> None:
-        super()._enter(number, batch, taken)
+    def _enter(self, number: int, batch: Any, taken: int, name: Name | None) -> None:
+        super()._enter(number, batch, taken, name)
         self._rows = rows(batch, taken)
         self._batch = None
 

@@ -335,8 +335,8 @@ class TaskDefinition(Discreet, frozen=True):
     """The lineage of a task: all that a worker needs to host it.
 
     Random draws follow from ``seed``, or from ``iteration_seed`` where all tasks of the
-    iteration must draw the same. A seed in the pipeline is combined with
-    ``repetition``.
+    iteration must draw the same. A seed in the pipeline is combined with ``repetition``
+    and, where an element has no name, ``stream``.
     """
 
     task: int
@@ -384,7 +384,9 @@ class TaskDefinition(Discreet, frozen=True):
     clients.
     """
     stream: int = 0
-    """Number of the stream under ``save_path``."""
+    """Number of the task within its iteration, and of the stream under
+    ``save_path``.
+    """
     delivered: int = 0
     """Number of leading elements that were all delivered."""
     bases: tuple[int, ...] = ()

@@ -26,6 +26,8 @@ class Files(Node):
     """``""``, ``"GZIP"`` or ``"ZLIB"``."""
     buffer_size: int | None = None
     """Size of the read buffer in bytes; None: 64 KiB."""
+    places: range | None = field(default=None, repr=False, compare=False)
+    """Numbers of the files in the whole source, if these are a part of it."""
 
     @property
     def argument(self) -> str:

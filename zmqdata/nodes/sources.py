@@ -159,6 +159,8 @@ class TextLines(Node):
     """``""``, ``"GZIP"`` or ``"ZLIB"``."""
     buffer_size: int | None = None
     """Size of the read buffer in bytes; None: 64 KiB."""
+    places: range | None = field(default=None, repr=False, compare=False)
+    """Numbers of the files in the whole source, if these are a part of it."""
     operation: ClassVar[str] = "TextLineDataset"
     restoring: ClassVar[str] = FILE_AGAIN
     own_state: ClassVar[int] = 16

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.service.simulated.parts import moved_tasks
-from zmqdata import Dataset
+from zmqdata import Dataset, ShardingPolicy
 from zmqdata.testing import SimulatedService
 
 MODES = ["distributed_epoch", "parallel_epochs"]
@@ -151,3 +151,90 @@ def test_a_new_host_draws_the_same(
     assert len(moved_tasks(service)) == 1
     found += map(int, it)
     assert sorted(found) == list(range(50_000))
+
+
+def drawn(dataset: Dataset) -> Dataset:
+    return dataset.random_map(lambda x, rng: (int(x), float(rng.random())), seed=7)
+
+
+SHARED: dict[str, Dataset] = {
+    "range": drawn(Dataset.range(60)),
+    "shuffled whole": drawn(Dataset.range(60).shuffle(60)),
+    "shuffled part": drawn(Dataset.range(60).shuffle(7, seed=3)),
+    "permuted": drawn(Dataset.from_source(range(60), shuffle=True)),
+    "threads": drawn(Dataset.range(60).filter(lambda x: x > 5).map(abs, num_parallel_calls=2)),
+    "repeated": drawn(Dataset.range(20).enumerate().repeat(3).map(lambda i, x: x)),
+    "nested": Dataset.range(20).flat_map(
+        lambda i: drawn(Dataset.range(3).map(lambda x: int(3 * i + x)))
+    ),
+    "sampled": drawn(
+        Dataset.sample_from_datasets([Dataset.range(30), Dataset.range(30, 60)], seed=1)
+    ),
+    "resampled": Dataset.range(200)
+    .rejection_resample(lambda x: x % 2, [0.2, 0.8], [0.5, 0.5], seed=3)
+    .map(lambda kind, x: (int(x), 0.0)),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_each_element_has_the_draws_of_a_local_reading(
+    make_service: Callable[..., SimulatedService], name: str
+) -> None:
+    """Each element gets the draws that it gets locally with a user's seed, whichever
+    task makes it, in any order of delivery.
+    """
+    service = make_service(workers=3)
+    expected = sorted(SHARED[name])
+    assert len({value for _, value in expected}) in (len(expected), 1)
+    assert sorted(service.read(SHARED[name])) == expected
+    assert sorted(service.read(SHARED[name], deterministic=True, num_tasks=5)) == expected
+
+
+def test_tasks_draw_independently(make_service: Callable[..., SimulatedService]) -> None:
+    """A user's seed gives no two tasks the same draws: neither for elements that are
+    counted, nor for copies of the input, nor for the choice of datasets.
+    """
+    service = make_service(workers=3)
+    windows = Dataset.range(60).window(2).flat_map(lambda window: window.batch(2))
+    counted = windows.map(lambda pair: pair[0]).apply(drawn)
+    for dataset, mode in ((counted, "distributed_epoch"), (drawn(Dataset.range(20)), "OFF")):
+        draws = [value for _, value in service.read(dataset, getattr(ShardingPolicy, mode, mode))]
+        assert len(set(draws)) == len(draws) >= 30
+
+
+def test_a_promised_order_repeats_its_draws(make_service: Callable[..., SimulatedService]) -> None:
+    """A run in a promised order repeats the draws for elements without names, too, on
+    another number of workers, and each pass draws anew.
+    """
+    dataset = (
+        Dataset.range(60).window(2).flat_map(lambda window: window).map(int)
+        .rejection_resample(lambda x: x % 2, [0.4, 0.6], seed=1).map(lambda kind, x: x)
+        .apply(drawn)
+    )  # fmt: skip
+    passes = []
+    for workers in (1, 3):
+        reading = make_service(workers).read(dataset, deterministic=True, num_tasks=4)
+        passes.append([list(reading), list(reading)])
+    assert passes[0] == passes[1]
+    first, second = ({value for _, value in one} for one in passes[0])
+    assert first.isdisjoint(second)
+
+
+def test_a_new_host_keeps_what_draws_decided(
+    make_service: Callable[..., SimulatedService],
+) -> None:
+    """A filter on draws keeps the same elements on another host, whether elements have
+    names or are counted.
+    """
+    windows = Dataset.range(2_000).window(2).flat_map(lambda window: window)
+    dataset = drawn(windows).filter(lambda x, value: value < 0.5)
+    large = dataset.map(lambda x, value: (x, value, bytes(20_000)))  # not all are sent at once
+    options: dict[str, Any] = {"deterministic": True, "data_transfer_protocol": "tcp"}
+    expected = list(make_service(workers=1).read(dataset, **options))
+    service = make_service(workers=1)
+    it = iter(service.read(large, compression=None, **options))
+    found = [next(it)[:2] for _ in range(100)]
+    service.add_worker()
+    service.workers[0].stop()
+    assert any(task["attempt"] > 1 for task in service.status()["tasks"])
+    assert [*found, *(element[:2] for element in it)] == expected

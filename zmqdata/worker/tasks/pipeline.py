@@ -29,13 +29,16 @@ def context_of(
     """Return the context of a task's pipeline. It is the same for every attempt.
 
     Without a seed, everything differs between iterations: ``fixed_seed`` is the task's
-    seed. Copies of the input (mode OFF) share no seed.
+    seed. Copies of the input (mode OFF) share no seed, and draw on their own where the
+    user gave one.
     """
     return Context(
         seed=definition.seed,
         fixed_seed=definition.seed,
         shared_seed=None if providers is None else definition.iteration_seed,
         iteration=definition.repetition,
+        task=definition.stream,
+        copy=definition.stream if definition.processing_mode == "OFF" else 0,
         providers=providers,
         options=options,
         quarantine=quarantine,
