@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from zmqdata import nodes
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.pipelines import (
     Fingerprint,
@@ -28,17 +28,8 @@ from zmqdata.pipelines.packing import zmqdata_version
 from zmqdata.pipelines.pickler import LARGE
 
 
-@dataclasses.dataclass(frozen=True)
-class MapNode:
-    """A node as ``zmqdata.nodes`` describes an operation."""
-
-    function: Any
-    inputs: tuple[Any, ...] = ()
-    site: str = "train.py:12"
-
-    @property
-    def label(self) -> str:
-        return f"map({getattr(self.function, '__name__', '...')})"
+def MapNode(function: Any, inputs: tuple[nodes.Node, ...] = ()) -> nodes.Map:
+    return nodes.Map(function=function, inputs=inputs, site="train.py:12")
 
 
 def holding(value: Any) -> Callable[[Any], Any]:
@@ -62,7 +53,7 @@ def test_a_pipeline_survives_packing_encoding_and_opening() -> None:
     assert (opened.function(2), opened.inputs[0].function(-3), opened.label) == (
         3,
         3,
-        "map(<lambda>)",
+        "map(<lambda>) at train.py:12",
     )
 
 
@@ -190,7 +181,7 @@ def test_nesting_too_deep_is_said() -> None:
 def test_nesting_too_deep_for_the_fingerprint_is_said() -> None:
     """Excessive nesting for the fingerprint is reported even if pickling succeeds."""
     with pytest.raises(TypeError, match="parameter is nested too deeply"):
-        pack_pipeline(nested(200, lambda value: frozenset([value])))
+        pack_pipeline(nested(270, lambda value: frozenset([value])))
 
 
 def test_another_python_is_refused_before_opening() -> None:

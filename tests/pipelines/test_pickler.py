@@ -23,14 +23,14 @@ import dill
 import numpy as np
 import pytest
 
+from zmqdata.pipelines.classes import new_enum
+from zmqdata.pipelines.functions import new_function
 from zmqdata.pipelines.pickler import (
     PipelinePickler,
     PipelineUnpickler,
     UnsendableError,
-    new_enum,
-    new_function,
-    new_type_var,
 )
+from zmqdata.pipelines.reducing import new_typing_name
 
 
 def pickled(value: Any) -> tuple[bytes, set[str]]:
@@ -155,7 +155,7 @@ def test_a_function_keeps_its_defaults_attributes_and_names() -> None:
 
 def test_annotations_that_cannot_be_evaluated_are_left_behind() -> None:
     """A function whose annotations raise on access is sent without them."""
-    from zmqdata.pipelines.pickler import _function_state
+    from zmqdata.pipelines.functions import fields_of
 
     class Odd:
         """A stand-in for a function of Python 3.14, which evaluates its annotations on
@@ -167,7 +167,7 @@ def test_annotations_that_cannot_be_evaluated_are_left_behind() -> None:
                 raise NameError(name)
             return name
 
-    assert "__annotations__" not in _function_state(typing.cast(types.FunctionType, Odd()))[1]
+    assert "__annotations__" not in fields_of(typing.cast(types.FunctionType, Odd()))
 
 
 def test_submodules_are_imported_before_they_are_used() -> None:
@@ -278,7 +278,7 @@ def test_an_enumeration_and_a_type_variable_are_made_from_plain_parts() -> None:
     """
     made = new_enum(enum.EnumMeta, (enum.IntEnum,), ("E", "Outer.E", "there"), [("A", 1)])
     assert (made["A"].value, made.__qualname__, made.__module__) == (1, "Outer.E", "there")
-    variable = new_type_var("T", (), {"bound": int, "covariant": False, "contravariant": False})
+    variable = new_typing_name(typing.TypeVar, "T", (), {"bound": int})
     assert typing.cast(typing.TypeVar, variable).__bound__ is int
 
 
@@ -287,15 +287,10 @@ def test_a_type_variable_of_a_module_travels_by_name() -> None:
     assert through(typing.AnyStr) is typing.AnyStr
 
 
-def test_a_class_that_holds_its_own_instance_is_refused_with_the_reason() -> None:
-    """The pickler rejects a class that holds its own instance and gives the reason.
-    dill would write a name that no worker can look up.
-    """
-    with pytest.raises(UnsendableError) as caught:
-        pickled(run_as_script(CLASSES).Selfish)
-    assert "class Selfish holds an object that refers back to the class itself" in str(
-        caught.value.__cause__
-    )
+def test_a_class_holds_its_own_instance() -> None:
+    """A class that holds its own instance arrives with it."""
+    selfish = through(run_as_script(CLASSES).Selfish)
+    assert type(selfish.one) is selfish
 
 
 def test_an_object_known_only_by_a_name_of_the_script_is_refused(

@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from zmqdata.nodes.base import Node
+from zmqdata.peeking import has, is_a, peek
 from zmqdata.pipelines.identity import Fingerprint
 
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
@@ -82,26 +84,18 @@ def _write_pipeline(node: Any, scribe: _Scribe) -> None:
 
 
 def _inputs(node: Any) -> tuple[Any, ...]:
-    return tuple(node.inputs) if _has_inputs(node) else ()
+    return node.inputs if is_a(node, Node) else ()
 
 
-def _has_inputs(node: Any) -> bool:
-    return not isinstance(node, type) and isinstance(getattr(node, "inputs", None), (tuple, list))
-
-
-def _fields(node: Any) -> Iterator[tuple[str, Any]]:
-    chosen = getattr(node, "characteristics", None)
-    if chosen is not None and not isinstance(node, type):
-        return iter(chosen.items())
-    if dataclasses.is_dataclass(node):
-        fields = [f.name for f in dataclasses.fields(node) if f.compare]
-    else:
-        fields = list(vars(node))
-    return ((name, getattr(node, name)) for name in fields if name not in _NOT_PARAMETERS)
+def _fields(node: Node) -> Iterator[tuple[str, Any]]:
+    if node.characteristics is not None:
+        return iter(node.characteristics.items())
+    names = [one.name for one in dataclasses.fields(node) if one.compare]
+    return ((name, getattr(node, name)) for name in names if name not in _NOT_PARAMETERS)
 
 
 def _name(named: Any) -> str:
-    return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', '')}".replace(
+    return f"{peek(named, '__module__', '')}.{peek(named, '__qualname__', '')}".replace(
         "__mp_main__", "__main__"
     )
 
@@ -151,7 +145,7 @@ class _Scribe:
             self.write("cycle", str(len(self.inside) - self.inside.index(id(value))))
             return
         self.inside.append(id(value))
-        _add(value, self)
+        _add.dispatch(type(value))(value, self)
         self.inside.pop()
 
     def add_all(self, kind: str, values: Iterable[Any]) -> None:
@@ -236,31 +230,32 @@ def _add(value: Any, scribe: _Scribe) -> None:
 
 
 def _write_object(value: Any, scribe: _Scribe) -> None:
-    if _has_inputs(value):  # also a pipeline within another pipeline, as in flat_map
+    if is_a(value, Node):  # also a pipeline within another pipeline, as in flat_map
         _write_pipeline(value, scribe)
         return
-    if _has_inputs(
-        getattr(value, "node", None)
-    ):  # a dataset that a function uses; the number of its reads does not count
+    inner = peek(value, "node")
+    if is_a(inner, Node):  # a dataset that a function uses; the number of its reads does not count
         scribe.write("dataset")
-        _write_pipeline(value.node, scribe)
+        _write_pipeline(inner, scribe)
         return
     scribe.write("object", _name(type(value)))
     if type(value).__module__ in _SCRIPT_MODULES:
         scribe.add_code(type(value), _write_class)
-    if isinstance(value, os.PathLike):
+    state = peek(value, "__dict__")
+    if is_a(value, os.PathLike):
         scribe.write(os.fspath(value))
-    elif dataclasses.is_dataclass(value):
-        scribe.add_all("fields", [getattr(value, f.name) for f in dataclasses.fields(value)])
-    elif hasattr(value, "__dict__"):
-        scribe.add_mapping("state", vars(value))
+    elif "__dataclass_fields__" in dir(type(value)):
+        names = [one.name for one in dataclasses.fields(type(value))]
+        scribe.add_all("fields", [peek(value, name) for name in names])
+    elif type(state) is dict:
+        scribe.add_mapping("state", state)
     else:
         _write_reduced(value, scribe)
 
 
 def _write_reduced(value: Any, scribe: _Scribe) -> None:
     try:
-        reduced = value.__reduce_ex__(4)
+        reduced = type(value).__reduce_ex__(value, 4)  # type: ignore[call-arg]  # of any class
     except Exception:  # it cannot be pickled either: pack_pipeline raises an error with its path
         return
     if isinstance(reduced, str):
@@ -419,10 +414,10 @@ def _bare(thing: Any) -> bytes:
     apart = _Scribe()
     apart.in_code = True
     apart.write(
-        _name(thing if hasattr(thing, "__qualname__") else type(thing)),
-        str(getattr(thing, "__name__", "")),
+        _name(thing if has(thing, "__qualname__") else type(thing)),
+        str(peek(thing, "__name__", "")),
     )
-    if isinstance(thing, types.FunctionType):
+    if is_a(thing, types.FunctionType):
         apart.add(thing.__code__)
     return apart.code.digest()
 

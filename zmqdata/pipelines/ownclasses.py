@@ -18,8 +18,15 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from zmqdata.pipelines.classes import (
+    register,
+    set_attribute,
+    set_attributes,
+    set_defaults,
+    set_state,
+)
 from zmqdata.pipelines.importing import Shipment
-from zmqdata.pipelines.pickler import PipelineUnpickler, ShippedFirst, set_state
+from zmqdata.pipelines.pickler import PipelineUnpickler, ShippedFirst
 
 MOST_KNOWN = 10_000
 """Maximum number of pipelines with such classes that a process remembers; the newest
@@ -27,7 +34,7 @@ are kept.
 """
 
 _known: collections.OrderedDict[str, Mapping[int, weakref.ref[type]]] = collections.OrderedDict()
-_CHANGING = (setattr, set_state)
+_CHANGING = (set_attribute, set_attributes, set_defaults, register, set_state)
 
 
 def remember(digest: str, classes: Mapping[int, type]) -> None:

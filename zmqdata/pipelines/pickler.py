@@ -20,7 +20,6 @@ It differs from ``dill.dumps(recurse=True)`` in these points:
 from __future__ import annotations
 
 import collections
-import dis
 import enum
 import functools
 import importlib
@@ -29,31 +28,69 @@ import pickle
 import struct
 import sys
 import types
-import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import dill
 from dill import _dill
 
+from zmqdata.peeking import is_a, peek
+from zmqdata.pipelines import functions
+from zmqdata.pipelines.classes import (
+    ATOMS,
+    attributes,
+    creation,
+    enum_attributes,
+    enum_members,
+    hooks,
+    is_definition,
+    is_made_here,
+    is_named_tuple,
+    is_struct,
+    is_typed_dict,
+    keywords_needed,
+    makes_members,
+    member_attributes,
+    new_class,
+    new_enum,
+    new_named_tuple,
+    new_struct,
+    new_typed_dict,
+    register,
+    registered,
+    set_attribute,
+    set_attributes,
+    set_defaults,
+    set_state,
+    struct_fields,
+    struct_options,
+)
+from zmqdata.pipelines.functions import (
+    codes_of,
+    fields_of,
+    named_globals,
+    new_function,
+    set_global,
+    used_globals,
+)
 from zmqdata.pipelines.importing import Shipment
+from zmqdata.pipelines.reducing import reduced
 from zmqdata.pipelines.unsendable import remedy_for
 
 SCRIPT_MODULES = frozenset({"__main__", "__mp_main__"})
 """Modules whose contents differ between processes."""
 
 _ALWAYS_THERE = frozenset({"zmqdata", "dill", *SCRIPT_MODULES, *sys.stdlib_module_names})
-_ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 _MANY = 1000
 LARGE = 1 << 20
 """Size in bytes from which buffers are kept outside the stream."""
 MOST_APART = 256
-_GLOBAL_OPCODES = frozenset(
-    {"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
-)
 
-_DEFINED_IN_BODY = (types.FunctionType, property, classmethod, staticmethod)
-_OF_MEMBER = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
+
+_Step = tuple[list[object], Callable[..., None], tuple[Any, ...]]
+"""A part to save later: the trail there, a method and its arguments."""
+_DEFINITIONS, _OF_CLASSES, _OF_FUNCTIONS = range(3)
+"""The order of such steps."""
 
 
 class UnsendableError(Exception):
@@ -91,14 +128,15 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         self._globals: dict[int, dict[str, object]] = {}
         self._filled: set[tuple[int, str]] = set()
         self._cells: set[int] = set()
-        self._open_classes = 0
-        self._unfilled: list[tuple[list[object], types.FunctionType]] = []
+        self._hooked: list[tuple[list[object], type]] = []
+        self._empty = False
+        self._steps: tuple[collections.deque[_Step], ...] = ()
 
     def save(self, obj: Any, save_persistent_id: bool = True) -> None:
         """Save an object after checking its class. dill's own ``save`` is bypassed,
         because it registers numpy's types globally.
         """
-        if type(obj) in _ATOMS or id(obj) in self.memo:
+        if type(obj) in ATOMS or id(obj) in self.memo:
             pickle._Pickler.save(self, obj, save_persistent_id)  # type: ignore[attr-defined]  # not public
             return
         self._trail.append(obj)
@@ -124,6 +162,10 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         self.note_module(module)
         super().save_global(obj, name)
 
+    def reducer_override(self, obj: Any) -> Any:
+        """Return how to make an object whose class says it wrongly or not at all."""
+        return reduced(obj)
+
     def note_module(self, name: str) -> None:
         """Record a module that the worker must be able to import."""
         top = name.partition(".")[0]
@@ -131,63 +173,88 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
             self.modules.add(top)
 
     def note_class(self, kind: type) -> None:
-        """Record the number of a class that was saved by value. Python's unnamed
-        classes (such as that of ``None``) exist everywhere and are skipped.
-        """
-        if kind not in _dill._typemap and id(kind) in self.memo:
-            self.classes[self.memo[id(kind)][0]] = kind
+        """Record the number of a class that was saved by value."""
+        self.classes[self.memo[id(kind)][0]] = kind
 
     def save_call(self, function: Callable[..., object], *args: object) -> None:
         """Save a call of a function that unpickling makes for its side effect."""
         self.save_reduce(function, args)
         self.write(pickle.POP)
 
+    def dump(self, obj: object) -> None:
+        """Write an object. The hooks of its classes come last: classes are created
+        while the pickle is read, and no hook of theirs may run then.
+        """
+        self.write(pickle.PROTO + struct.pack("<B", 5))
+        self.framer.start_framing()
+        self.save(obj)
+        self._save_hooks()
+        self.write(pickle.STOP)
+        self.framer.end_framing()
+
     def save_function(self, function: types.FunctionType) -> None:
         """Save an empty function first and fill it afterwards, because its content may
         refer back to it.
         """
-        names = self._globals.setdefault(id(function.__globals__), _named_globals(function))
+        names = self._globals.setdefault(id(function.__globals__), named_globals(function))
         cells = function.__closure__ or ()
         self._cells.update(map(id, cells))
         # Marks set by decorators (abstract, for example) are read when a class is
         # created, before its methods are filled.
-        marks = {mark: value for mark, value in vars(function).items() if type(value) in _ATOMS}
+        marks = {mark: value for mark, value in vars(function).items() if type(value) in ATOMS}
         self.save_reduce(
             new_function, (function.__code__, names, function.__name__, cells, marks), obj=function
         )
-        if self._open_classes:
-            self._unfilled.append((list(self._trail), function))
-        else:
-            self._fill(function, names)
+        self._later(_DEFINITIONS, self._fill, function, names)
 
     def save_class(self, kind: type) -> None:
-        """Save a class by value with dill; its methods are filled after the class
-        exists.
+        """Save a class without its attributes first, because these may refer back to
+        it.
         """
-        self._open_classes += 1
-        _dill.save_type(self, kind, postproc_list=_lost_attributes(kind))
-        self._open_classes -= 1
-        while self._unfilled and not self._open_classes:
-            trail, function = self._unfilled.pop(0)
-            self._trail, outer = trail, self._trail
-            self._fill(function, self._globals[id(function.__globals__)])
-            self._trail = outer
+        if is_named_tuple(kind):
+            fields = (kind.__name__, kind._fields, kind.__module__, kind.__qualname__)  # type: ignore[attr-defined]  # it is one
+            self.save_reduce(new_named_tuple, fields, obj=kind)
+        elif is_struct(kind):
+            self._save_struct(kind)
+        else:
+            meta: type = type(kind)
+            family = (*kind.__mro__, *meta.__mro__)
+            needed = keywords_needed(kind, [one for one in family if not is_importable(one)])
+            if needed is not None:
+                raise pickle.PicklingError(_keywords_text(kind, *needed))
+            make = new_typed_dict if is_typed_dict(kind) else new_class
+            self.save_reduce(make, creation(kind), obj=kind)
+        self.note_class(kind)
+        self._hooked.append((list(self._trail), kind))
+        self._later(_DEFINITIONS, self._fill_class, kind)
+
+    def _save_struct(self, kind: type) -> None:
+        """Save a class of ``msgspec`` with its fields, which are complete before it."""
+        options, fields = struct_options(kind), struct_fields(kind)
+        empty, self._empty = self._empty, False
+        for part in (options, fields):
+            self.save(part)
+            self.write(pickle.POP)
+        self._empty = empty
+        _, name, bases, body = creation(kind)
+        self.save_reduce(new_struct, (name, bases, body, options, fields), obj=kind)
 
     def save_enum(self, kind: enum.EnumMeta) -> None:
         """Save an enumeration: its members first, because each refers to its class,
         then the definitions in its body.
         """
+        empty, self._empty = self._empty, False
         members: dict[str, Any] = dict(kind.__members__)
-        values = [(name, member._value_) for name, member in members.items()]
         names = (kind.__name__, kind.__qualname__, kind.__module__)
-        self.save_reduce(new_enum, (type(kind), kind.__bases__, names, values), obj=kind)
-        for name, held in vars(kind).items():
-            if name not in members and name != "__new__" and isinstance(held, _DEFINED_IN_BODY):
-                self.save_call(setattr, kind, name, held)
+        made_by = kind.__new_member__ if makes_members(kind) else None  # type: ignore[attr-defined]  # not public
+        parts = (type(kind), kind.__bases__, names, enum_members(kind), made_by)
+        self.save_reduce(new_enum, parts, obj=kind)
+        self.note_class(kind)
+        for name, held in enum_attributes(kind).items():
+            self.save_call(set_attributes, kind, {name: held})
         for member in members.values():
-            self.save_call(
-                set_state, member, {k: v for k, v in vars(member).items() if k not in _OF_MEMBER}
-            )
+            self.save_call(set_state, member, member_attributes(member))
+        self._empty = empty
 
     def save_cell(self, cell: types.CellType) -> None:
         """Save an empty cell; the function that owns the cell fills it."""
@@ -195,17 +262,76 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         if id(cell) not in self._cells:
             self._fill_cell(cell)
 
+    def save_definition(self, save: Callable[[Any], None], thing: object) -> None:
+        """Save a function or class with everything that it needs to run.
+
+        Functions and classes within it are created empty before any of them is filled.
+        Then all of their definitions are set, then the objects that classes hold, then
+        those that functions hold. Opening such an object may run any definition.
+        """
+        if self._empty:
+            save(thing)
+            return
+        outer = self._steps
+        self._steps = (collections.deque(), collections.deque(), collections.deque())
+        self._empty = True
+        save(thing)
+        while any(self._steps):
+            steps = next(filter(None, self._steps))
+            self._empty = steps is self._steps[_DEFINITIONS]
+            trail, step, arguments = steps.popleft()
+            self._trail, outer_trail = trail, self._trail
+            step(*arguments)
+            self._trail = outer_trail
+        self._empty = False
+        self._steps = outer
+
+    def _later(self, order: int, step: Callable[..., None], *arguments: object) -> None:
+        self._steps[order].append((list(self._trail), step, arguments))
+
+    def _set(self, order: int, call: Callable[..., object], *arguments: Any) -> None:
+        """Save a call whose last argument is a value: now if the value is a definition,
+        otherwise in its order. A container is created empty now and filled in its
+        order.
+        """
+        value = arguments[-1]
+        if is_definition(value) or id(value) in self.memo:
+            self.save_call(call, *arguments)
+        elif type(value) in _CONTAINERS and not _is_long(value):
+            self.write(_CONTAINERS[type(value)][0])
+            self.memoize(value)
+            self.write(pickle.POP)
+            self.save_call(call, *arguments)
+            self._later(order, self._fill_container, value)
+        else:
+            self._later(order, self.save_call, call, *arguments)
+
+    def _fill_container(self, container: Any) -> None:
+        fill = _CONTAINERS[type(container)][1]
+        self._trail.append(container)
+        self.write(self.get(self.memo[id(container)][0]))
+        for parts in list(container.items() if fill == pickle.SETITEM else zip(container)):
+            for part in parts:
+                self.save(part)
+            self.write(fill)
+        self.write(pickle.POP)
+
     def _fill(self, function: types.FunctionType, names: dict[str, object]) -> None:
+        fields = fields_of(function)
+        definitions = {field: value for field, value in fields.items() if is_definition(value)}
         self.write(self.get(self.memo[id(function)][0]))
-        self.save(_function_state(function))
+        self.save((None, definitions))
         self.write(pickle.BUILD + pickle.POP)
+        for field, value in fields.items():
+            if field not in definitions:
+                self._set(_OF_CLASSES, setattr, function, field, value)
         for cell in function.__closure__ or ():
             self._fill_cell(cell)
-        for name, value in _used_globals(function):
+        for name, value in used_globals(function):
             if (id(names), name) not in self._filled:
                 self._filled.add((id(names), name))
-                self.save_call(set_global, names, name, value)
-            if isinstance(value, types.ModuleType):
+                self._set(_OF_FUNCTIONS, set_global, names, name, value)
+            if is_a(value, types.ModuleType):
                 self._save_submodules(value, function.__code__)
 
     def _fill_cell(self, cell: types.CellType) -> None:
@@ -216,14 +342,42 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
             value = cell.cell_contents
         except ValueError:  # a cell that is empty in the client stays empty in the worker
             return
-        self.save_call(setattr, cell, "cell_contents", value)
+        self._set(_OF_FUNCTIONS, setattr, cell, "cell_contents", value)
+
+    def _fill_class(self, kind: type) -> None:
+        if is_named_tuple(kind):
+            defaults = vars(kind)["_field_defaults"]
+            self._later(_OF_CLASSES, self.save_call, set_defaults, kind, defaults)
+        held = attributes(kind)
+        held.pop("__class__", None)  # of the body only: later it would change the class's class
+        definitions = {name: value for name, value in held.items() if is_definition(value)}
+        self.save_call(set_attributes, kind, definitions)
+        for name, value in held.items():
+            if name not in definitions:
+                self._set(_OF_CLASSES, set_attribute, kind, name, value)
+        for virtual in registered(kind):
+            self._set(_OF_CLASSES, register, kind, virtual)
+
+    def _save_hooks(self) -> None:
+        """Save the hooks of all classes: first the functions, which may bring more
+        classes, then the calls that set them.
+        """
+        for trail, kind in self._hooked:
+            self._trail = trail
+            for hook in hooks(kind).values():
+                self.save(hook)
+                self.write(pickle.POP)
+        for trail, kind in self._hooked:
+            self._trail = trail
+            if hooks(kind):
+                self.save_call(set_attributes, kind, hooks(kind))
 
     def _save_submodules(self, module: types.ModuleType, code: types.CodeType) -> None:
         """Save imports of the submodules that a function uses.
         ``xml.etree.ElementTree.parse`` names only ``xml`` as a global, but needs three
         imports.
         """
-        names = {name for part in _codes(code) for name in part.co_names}
+        names = {name for part in codes_of(code) for name in part.co_names}
         prefix = f"{module.__name__}."
         for name in [name for name in sys.modules if name.startswith(prefix)]:
             if names.issuperset(name[len(prefix) :].split(".")) and sys.modules[name] is not None:
@@ -243,7 +397,7 @@ class ShippedFirst:
             return found(module, name)
         if (module, name) == ("importlib", "import_module"):
             return shipment.import_module
-        if (module, name) == (__name__, "new_function"):
+        if (module, name) == (functions.__name__, "new_function"):
             return functools.partial(new_function, of_globals=shipment.builtins)
         return found(shipment.placed(module), name)
 
@@ -262,165 +416,46 @@ class PipelineUnpickler(ShippedFirst, dill.Unpickler):  # type: ignore[misc]  # 
         self._shipment = shipment
 
 
-def new_function(
-    code: types.CodeType,
-    names: dict[str, Any],
-    name: str,
-    cells: tuple[types.CellType, ...],
-    marks: dict[str, object],
-    of_globals: object = __builtins__,
-) -> types.FunctionType:
-    """Create a function whose state, cells and globals are set later. Called while
-    unpickling.
-    """
-    names.setdefault("__builtins__", of_globals)
-    function = types.FunctionType(code, names, name, None, cells)
-    vars(function).update(marks)
-    return function
-
-
-def new_enum(
-    meta: Any,
-    bases: tuple[type, ...],
-    names: tuple[str, str, str],
-    values: list[tuple[str, object]],
-) -> enum.EnumMeta:
-    """Create an enumeration with given members. Called while unpickling."""
-    name, qualname, module = names
-    body = meta.__prepare__(name, bases)
-    for key, value in [("__module__", module), ("__qualname__", qualname), *values]:
-        body[key] = value
-    made: enum.EnumMeta = meta(name, bases, body)
-    return made
-
-
-def new_type_var(name: str, constraints: tuple[Any, ...], options: dict[str, Any]) -> object:
-    """Create a type variable. Called while unpickling."""
-    return typing.TypeVar(name, *constraints, **options)
-
-
-def set_state(thing: object, state: dict[str, object]) -> None:
-    """Add attributes to an object. Called while unpickling."""
-    vars(thing).update(state)
-
-
-def set_global(names: dict[str, object], name: str, value: object) -> None:
-    """Add a name to a function's globals. Called while unpickling."""
-    names[name] = value
-
-
 def is_importable(value: Any) -> bool:
     """Return True if a worker with the same modules finds this same object under its
     name.
     """
-    module = getattr(value, "__module__", None)
-    if not isinstance(module, str) or module in SCRIPT_MODULES or module not in sys.modules:
+    module, name = peek(value, "__module__"), peek(value, "__qualname__")
+    if not (is_a(module, str) and is_a(name, str)):
+        return False
+    if module in SCRIPT_MODULES or module not in sys.modules:
         return False
     found: object = sys.modules[module]
-    for part in value.__qualname__.split("."):
-        found = getattr(found, part, None)
+    for part in name.split("."):
+        found = peek(found, part)
     return found is value
 
 
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            yield from _codes(const)
-
-
-@functools.lru_cache(maxsize=1024)
-def _global_names(code: types.CodeType) -> tuple[str, ...]:
-    used = {
-        step.argval: None
-        for part in _codes(code)
-        for step in dis.get_instructions(part)
-        if step.opname in _GLOBAL_OPCODES
-    }
-    return tuple(used)
-
-
-def _named_globals(function: types.FunctionType) -> dict[str, object]:
-    """Return the initial globals of a function: the names that relative imports
-    need.
-    """
-    space = function.__globals__
-    names: dict[str, object] = {"__name__": space.get("__name__", function.__module__)}
-    if isinstance(space.get("__package__"), str) and space["__package__"]:
-        names["__package__"] = space["__package__"]
-    return names
-
-
-def _used_globals(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    space = function.__globals__
-    return ((name, space[name]) for name in _global_names(function.__code__) if name in space)
-
-
-def _function_state(function: types.FunctionType) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    fields = (
-        "__defaults__",
-        "__kwdefaults__",
-        "__doc__",
-        "__qualname__",
-        "__module__",
-        "__annotations__",
+def _keywords_text(kind: type, hook: str, names: list[str]) -> str:
+    return (
+        f"{hook} needs the keyword arguments {', '.join(names)} of the class statement, which "
+        f"the class {kind.__qualname__} does not keep"
     )
-    state = {}
-    for field in fields:
-        try:
-            state[field] = getattr(function, field)
-        except NameError:  # an annotation that is evaluated only now uses an undefined name
-            continue
-    return function.__dict__ or None, state
-
-
-def _lost_attributes(kind: type) -> list[tuple[object, tuple[object, ...]]]:
-    """Return the attributes from the body of a named tuple, because dill recreates it
-    from its fields alone.
-    """
-    if kind.__bases__ != (tuple,) or not hasattr(kind, "_fields"):
-        return []
-    made = {
-        *kind._fields,
-        *vars(collections.namedtuple("made", kind._fields)),
-        "__orig_bases__",
-        "__annotations__",
-    }
-    return [(setattr, (kind, name, held)) for name, held in vars(kind).items() if name not in made]
 
 
 def _save_function(pickler: PipelinePickler, function: types.FunctionType) -> None:
     if is_importable(function):
         pickler.save_global(function)
     else:
-        pickler.save_function(function)
+        pickler.save_definition(pickler.save_function, function)
 
 
 def _save_class(pickler: PipelinePickler, kind: type) -> None:
     if is_importable(kind):
         pickler.save_global(kind)
-    elif id(kind) in pickler._postproc:
-        raise pickle.PicklingError(
-            f"class {kind.__qualname__} holds an object that refers back to the class itself"
-        )
+    elif not is_made_here(kind):
+        # Python's unnamed classes (such as that of ``None``) exist everywhere.
+        save = _dill.save_type if kind in _dill._typemap else PipelinePickler.save_global
+        save(pickler, kind)
     elif isinstance(kind, enum.EnumMeta):
         pickler.save_enum(kind)
-        pickler.note_class(kind)
     else:
-        pickler.save_class(kind)
-        pickler.note_class(kind)
-
-
-def _save_type_var(pickler: PipelinePickler, variable: typing.TypeVar) -> None:
-    if variable.__module__ in SCRIPT_MODULES:
-        options = {
-            key: getattr(variable, f"__{key}__") for key in ("bound", "covariant", "contravariant")
-        }
-        pickler.save_reduce(
-            new_type_var, (variable.__name__, variable.__constraints__, options), obj=variable
-        )
-    else:
-        pickler.save_global(variable, variable.__name__)
+        pickler.save_definition(pickler.save_class, kind)
 
 
 def _save_builtin_function(pickler: PipelinePickler, function: types.BuiltinFunctionType) -> None:
@@ -440,29 +475,44 @@ def _save_module(pickler: PipelinePickler, module: types.ModuleType) -> None:
     pickler.save_reduce(importlib.import_module, (name,), obj=module)
 
 
+def _is_long(values: Any) -> bool:
+    """Return True for a long container of plain values (a million file names), which is
+    left to the C pickler: it is 20 times faster.
+    """
+    if len(values) <= _MANY:
+        return False
+    kinds = set(map(type, values))
+    return (
+        kinds | set(map(type, values.values())) <= ATOMS if type(values) is dict else kinds <= ATOMS
+    )
+
+
+def _save_container(save: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Return a save function that leaves long containers to the C pickler."""
+
+    def save_container(pickler: PipelinePickler, values: Any) -> None:
+        if _is_long(values):
+            pickler.save_reduce(pickle.loads, (pickle.dumps(values, protocol=5),), obj=values)
+        else:
+            save(pickler, values)
+
+    return save_container
+
+
 def _save_dict(pickler: PipelinePickler, items: dict[object, object]) -> None:
     name = items.get("__name__")
     module = sys.modules.get(name) if isinstance(name, str) else None
     if module is not None and vars(module) is items:
         pickler.save_reduce(vars, (module,), obj=items)
-    elif len(items) > _MANY and set(map(type, items)) | set(map(type, items.values())) <= _ATOMS:
-        pickler.save_reduce(pickle.loads, (pickle.dumps(items, protocol=5),), obj=items)
     else:
         pickle._Pickler.save_dict(pickler, items)  # type: ignore[attr-defined]  # not public
 
 
-def _save_plain_or(save: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Return a save function that leaves a long list of plain values (a million file
-    names) to the C pickler, which is 20 times faster.
-    """
-
-    def save_sequence(pickler: PipelinePickler, items: list[object] | tuple[object, ...]) -> None:
-        if len(items) > _MANY and set(map(type, items)) <= _ATOMS:
-            pickler.save_reduce(pickle.loads, (pickle.dumps(items, protocol=5),), obj=items)
-        else:
-            save(pickler, items)
-
-    return save_sequence
+_CONTAINERS: dict[type, tuple[bytes, bytes]] = {
+    dict: (pickle.EMPTY_DICT, pickle.SETITEM),
+    list: (pickle.EMPTY_LIST, pickle.APPEND),
+}
+"""Opcodes that create and fill a container."""
 
 
 def _save_buffer(pickler: PipelinePickler, buffer: pickle.PickleBuffer) -> None:
@@ -493,14 +543,13 @@ PipelinePickler.dispatch = _Dispatch(
             if kind.__module__.partition(".")[0] != "numpy"
         },
         type: _save_class,
-        typing.TypeVar: _save_type_var,
         types.FunctionType: _save_function,
         types.BuiltinFunctionType: _save_builtin_function,
         types.ModuleType: _save_module,
         types.CellType: PipelinePickler.save_cell,
-        dict: _save_dict,
-        list: _save_plain_or(pickle._Pickler.save_list),  # type: ignore[attr-defined]  # not public
-        tuple: _save_plain_or(pickle._Pickler.save_tuple),  # type: ignore[attr-defined]  # not public
+        dict: _save_container(_save_dict),
+        list: _save_container(pickle._Pickler.save_list),  # type: ignore[attr-defined]  # not public
+        tuple: _save_container(pickle._Pickler.save_tuple),  # type: ignore[attr-defined]  # not public
         pickle.PickleBuffer: _save_buffer,
     }
 )

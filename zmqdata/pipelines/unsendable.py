@@ -8,11 +8,14 @@ the trail of nested objects to this module, which turns it into a text such as
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import types
 from collections.abc import Iterator, Sequence
-from typing import Any
+
+from zmqdata.nodes.base import Node
+from zmqdata.peeking import has, is_a, peek
 
 _INSIDE = (
     "Create it inside the function, or in a function under functools.lru_cache that "
@@ -74,7 +77,6 @@ def qualified_name(kind: type) -> str:
     )
 
 
-@functools.lru_cache(maxsize=4096)
 def remedy_for(kind: type) -> str | None:
     """Return the remedy for an object of this class, or None if the object may be
     shipped.
@@ -95,22 +97,8 @@ def remedy_for(kind: type) -> str | None:
 
 
 def is_node(value: object) -> bool:
-    """Return True if this describes an operation of a pipeline: it has ``inputs`` and
-    the ``site`` that created it.
-    """
-    kind = type(value)
-    fields = getattr(kind, "__dataclass_fields__", ())
-    return ("inputs" in fields or hasattr(kind, "inputs")) and (
-        "site" in fields or hasattr(kind, "site")
-    )
-
-
-def node_label(node: Any) -> str:
-    """Return the name of an operation for users, e.g. ``map(parse) at train.py:12``."""
-    label = getattr(node, "label", None)
-    text = str(label() if callable(label) else label or type(node).__name__)
-    site = str(getattr(node, "site", "") or "")
-    return text if not site or site in text else f"{text} at {site}"
+    """Return True if this describes an operation of a pipeline."""
+    return is_a(value, Node)
 
 
 def describe_trail(trail: Sequence[object]) -> tuple[str, str]:
@@ -128,7 +116,9 @@ def describe_trail(trail: Sequence[object]) -> tuple[str, str]:
     if start is None:
         root = _outermost(trail)
         return _name(trail[root]), _path(trail[root:], _name(trail[root]))
-    return node_label(trail[start]), _path(trail[start:], "") or type(trail[-1]).__name__
+    operation = trail[start]
+    assert is_a(operation, Node)
+    return operation.label, _path(trail[start:], "") or type(trail[-1]).__name__
 
 
 def _outermost(trail: Sequence[object]) -> int:
@@ -151,8 +141,8 @@ def _path(trail: Sequence[object], text: str) -> str:
 
 
 def _joined(text: str, step: str, value: object, of_node: bool) -> str:
-    reached = isinstance(value, types.FunctionType) and step in ("", ".func")
-    if isinstance(value, type) or reached or (of_node and hasattr(value, "__qualname__")):
+    reached = is_a(value, types.FunctionType) and step in ("", ".func")
+    if is_a(value, type) or reached or (of_node and has(value, "__qualname__")):
         return _name(value)
     return text + step if text else step.lstrip(".")
 
@@ -165,14 +155,14 @@ def _step_through(holder: object, passed: object, value: object) -> str | None:
     """Return the step through a container that only the pickler knows. It stands for
     its owner's state, so its keys read as attributes.
     """
-    if isinstance(passed, dict) and not isinstance(holder, types.FunctionType):
+    if is_a(passed, dict) and not is_a(holder, types.FunctionType):
         return next((f".{key}" for key, held in passed.items() if held is value), None)
     return None
 
 
 def _name(value: object) -> str:
-    name = getattr(value, "__qualname__", None)
-    if isinstance(name, str):
+    name = peek(value, "__qualname__")
+    if is_a(name, str):
         return name.rpartition("<locals>.")[2]
     return f"{type(value).__qualname__} object"
 
@@ -183,19 +173,19 @@ def _step(holder: object, value: object) -> str | None:
 
 def _held(holder: object) -> Iterator[tuple[str, object]]:
     """Yield the objects that an object holds, each with the text that reaches it."""
-    if isinstance(holder, dict):
+    if is_a(holder, dict):
         yield from ((f"[{key!r}]", held) for key, held in holder.items())
         yield from ((f" key {type(key).__name__}", key) for key in holder)
-    elif isinstance(holder, (list, tuple)):
+    elif is_a(holder, (list, tuple)):
         yield from ((f"[{i}]", held) for i, held in enumerate(holder))
-    elif isinstance(holder, types.FunctionType):
+    elif is_a(holder, types.FunctionType):
         yield from _held_by_function(holder)
-    elif isinstance(holder, (types.MethodType, staticmethod, classmethod)):
-        yield "", holder.__func__
-        yield ".__self__", getattr(holder, "__self__", None)
-    elif isinstance(holder, property):
+    elif is_a(holder, (types.MethodType, staticmethod, classmethod)):
+        yield "", peek(holder, "__func__")
+        yield ".__self__", peek(holder, "__self__")
+    elif is_a(holder, property):
         yield from (("", held) for held in (holder.fget, holder.fset, holder.fdel))
-    elif isinstance(holder, functools.partial):
+    elif is_a(holder, functools.partial):
         yield from ((".func", holder.func), (".args", holder.args), (".keywords", holder.keywords))
         yield from ((f".args[{i}]", held) for i, held in enumerate(holder.args))
         yield from ((f".keywords[{key!r}]", held) for key, held in holder.keywords.items())
@@ -214,7 +204,7 @@ def _held_by_function(function: types.FunctionType) -> Iterator[tuple[str, objec
     for field in ("__defaults__", "__kwdefaults__", "__annotations__"):
         held = getattr(function, field, None)
         yield f".{field}", held
-        if isinstance(held, dict):
+        if is_a(held, dict):
             yield from ((f".{field}[{key!r}]", item) for key, item in held.items())
     yield from _attributes(function)
     yield from (
@@ -233,11 +223,11 @@ def _attributes(holder: object) -> Iterator[tuple[str, object]]:
     """Yield stored attributes only, because computing an attribute could run user
     code.
     """
-    yield from ((f".{name}", held) for name, held in getattr(holder, "__dict__", {}).items())
+    stored = peek(holder, "__dict__")
+    if type(stored) in (dict, types.MappingProxyType):
+        yield from ((f".{name}", held) for name, held in stored.items())
     for base in type(holder).__mro__:
         slots = base.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            try:
+        for name in (slots,) if is_a(slots, str) else slots:
+            with contextlib.suppress(Exception):  # it is not set
                 yield f".{name}", object.__getattribute__(holder, name)
-            except AttributeError:
-                continue

@@ -1,0 +1,286 @@
+"""Tests of classes pickled by value, made again by a process without the script."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import dill
+import pytest
+
+from zmqdata.pipelines.classes import is_definition, new_class
+from zmqdata.pipelines.pickler import PipelinePickler, UnsendableError
+
+CASES = {
+    "a hook with a default": """
+class Tagged:
+    def __init_subclass__(cls, tag=None): cls.tag = tag
+class A(Tagged, tag="x"): pass
+def check(): return A().tag
+""",
+    "a hook with a keyword that it needs, inherited twice": """
+class Tagged:
+    def __init_subclass__(cls, *, tag, **more):
+        super().__init_subclass__(**more)
+        cls.tag = tag
+class A(Tagged, tag="x"): pass
+class B(A, tag="y"): pass
+def check(): return A.tag, B.tag
+""",
+    "a registry, reached by an instance first": """
+class Base:
+    known = {}
+    def __init_subclass__(cls): Base.known[cls.__name__] = cls
+class R(Base):
+    def f(self): return sorted(self.known)
+one = R()
+def check(): return one.f(), Base.known["R"] is R
+""",
+    "a class that is made on the worker": """
+class Base:
+    known = []
+    def __init_subclass__(cls, **more): Base.known.append(cls.__name__)
+class R(Base): pass
+def check():
+    class Late(R): pass
+    return Base.known[-1]
+""",
+    "a metaclass with arguments, and one of a metaclass": """
+class Above(type):
+    def __call__(meta, *parts, **more): return super().__call__(*parts)
+class Meta(type, metaclass=Above):
+    def __new__(meta, name, bases, body): return super().__new__(meta, name, bases, {**body, "of": 3})
+    def __setattr__(cls, name, value): raise TypeError("frozen")
+    def __getattr__(cls, name): raise KeyError(name)
+    def __eq__(cls, other): raise ValueError
+    __hash__ = None
+    def __len__(cls): return 4
+class C(metaclass=Meta, more=1): pass
+def check(): return C.of, len(C), type(type(C)).__name__
+""",
+    "descriptors that learn their names": """
+class Field:
+    def __set_name__(self, owner, name): self.name, self.owner = name, owner
+    def __get__(self, it, kind): return f"{self.owner.__name__}.{self.name}"
+class Model:
+    a = Field()
+def check(): return Model().a
+""",
+    "abstract classes with a metaclass of the script": """
+import abc
+class Meta(abc.ABCMeta):
+    def __new__(meta, *parts): return super().__new__(meta, *parts)
+class Base(metaclass=Meta):
+    @abc.abstractmethod
+    def f(self): ...
+class C(Base):
+    def f(self): return 1
+@Base.register
+class Virtual: pass
+def check(): return C().f(), isinstance(Virtual(), Base), sorted(Base.__abstractmethods__)
+""",
+    "classes of typing": """
+import typing
+T = typing.TypeVar("T")
+P = typing.ParamSpec("P")
+Name = typing.NewType("Name", int)
+@typing.runtime_checkable
+class Sized(typing.Protocol):
+    def size(self) -> int: ...
+class Box(typing.Generic[T]):
+    def size(self): return Name(1)
+class IntBox(Box[int]): pass
+class Call(typing.Generic[P]): pass
+class Options(typing.TypedDict, total=False):
+    a: int
+class Pair(typing.NamedTuple):
+    a: int
+    b: list = [2]
+    def total(self): return self.a + len(self.b)
+def check():
+    return isinstance(Box(), Sized), IntBox().size(), Box.__parameters__ == (T,), Options.__total__, Pair(1).total()
+""",
+    "enumerations with a __new__ of their own, and aliases": """
+import enum
+class Point(bytes, enum.Enum):
+    def __new__(cls, value, label):
+        made = bytes.__new__(cls, [value])
+        made._value_, made.label = value, label
+        return made
+    X = (0, "x")
+    Y = (1, "y")
+class Access(enum.IntFlag):
+    R = 1
+    W = 2
+    ALL = 3
+NEXT = {Point.X: Point.Y}
+def check(): return NEXT[Point(0)].label, bytes(Point.Y), Access.R | Access.W
+""",
+    "slots, private ones, and a restored frozen dataclass": """
+import dataclasses
+class A:
+    __slots__ = ("__x", "__weakref__")
+    def __init__(self): self.__x = 1
+    def get(self): return self.__x
+@dataclasses.dataclass(slots=True, frozen=True)
+class D:
+    a: int
+one, other = A(), D(2)
+def check(): return one.get(), other, A.__slots__
+""",
+    "objects that need the class and its globals while they are opened": """
+class K:
+    pool = {}
+    def __new__(cls, a):
+        return cls.pool.setdefault(a, object.__new__(cls))
+    def __init__(self, a): self.a = a
+    def __getnewargs__(self): return (self.a,)
+    def __setstate__(self, state): self.a = state["a"] + SHIFT
+    def __hash__(self): return SHIFT
+    def __eq__(self, other): return self is other
+SHIFT = 0
+one = K(1)
+TABLE = {one: "found"}
+def check(): return K.pool[1] is one, TABLE[one]
+""",
+    "classes of msgspec": """
+import msgspec
+class Base(msgspec.Struct, tag="base", kw_only=True):
+    a: int
+    def twice(self): return 2 * self.a
+class Child(Base, frozen=False):
+    b: list = []
+def check(): return Child(a=1), Base(a=2).twice(), msgspec.json.encode(Base(a=3))
+""",
+    "objects that answer for what they lack": """
+class Config:
+    def __init__(self): self.values = {"size": 5}
+    def __getattr__(self, name): return self.values[name]
+class Slotted:
+    __slots__ = ("values", "unset")
+    def __init__(self): self.values = 6
+    def __getattr__(self, name): raise RuntimeError(name)
+class Items(dict):
+    __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
+class Hidden:
+    def __init__(self): self.x = 1
+    def __getattribute__(self, name):
+        if name.startswith("__"): raise ValueError(name)
+        return object.__getattribute__(self, name)
+class Liar:
+    def __init__(self): self.x = 2
+    @property
+    def __class__(self): raise ValueError("no class")
+c, s, i, h, l = Config(), Slotted(), Items(q=1), Hidden(), Liar()
+def check(): return c.size, s.values, i.q, h.x, l.x
+""",
+    "what python makes with a lock or a weak reference": """
+import functools, weakref
+class A:
+    @functools.cached_property
+    def x(self): return 3
+    @functools.singledispatchmethod
+    def f(self, x): return "any"
+    @f.register
+    def _(self, x: int): return "int"
+    @functools.cache
+    def g(self): return 4
+class Base:
+    known = weakref.WeakValueDictionary()
+    def __init_subclass__(cls): Base.known[cls.__name__] = cls
+class B(Base): pass
+a = A()
+def check(): return a.x, a.f(1), a.f(""), a.g(), Base.known["B"] is B
+""",
+}
+
+
+def packed(source: str) -> bytes:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(source, names)
+    file = io.BytesIO()
+    PipelinePickler(file).dump(names["check"])
+    return file.getvalue()
+
+
+def test_classes_of_a_script_work_in_another_process() -> None:
+    """Classes arrive as they are, whatever ran when they were made, and none of it runs
+    again.
+    """
+    wanted = {}
+    for name, source in CASES.items():
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(source, names)
+        wanted[name] = repr(names["check"]())
+    opener = (
+        "import pickle, sys, dill\n"
+        "for name, content in pickle.load(sys.stdin.buffer).items():\n"
+        "    try: found = repr(dill.loads(content)())\n"
+        "    except Exception as error: found = repr(error)\n"
+        "    print(name, found, sep=': ')"
+    )
+    sent = pickle.dumps({name: packed(source) for name, source in CASES.items()})
+    got = subprocess.run(
+        [sys.executable, "-c", opener], input=sent, capture_output=True, check=True
+    )
+    assert got.stdout.decode().splitlines() == [f"{name}: {it}" for name, it in wanted.items()]
+
+
+class Keyed:
+    """A base whose module a worker can import."""
+
+    seen: list[str] = []  # noqa: RUF012 - the state of a module
+
+    def __init_subclass__(cls, *, key: str = "") -> None:
+        Keyed.seen.append(cls.__name__)
+        cls.key = f"{key}!"
+
+    key: str
+
+
+class Needing:
+    def __init_subclass__(cls, *, key: str) -> None: ...
+
+
+def test_hooks_of_importable_classes_run_where_a_class_is_opened() -> None:
+    """A registry of an importable module learns of the class, and the class keeps the
+    attributes of the client.
+    """
+    source = "from tests.pipelines.test_classes import Keyed\nclass A(Keyed, key='k'): pass\ndef check(): return A"
+    content = packed(source)
+    Keyed.seen.clear()
+    assert dill.loads(content)().key == "k!"
+    assert Keyed.seen == ["A"]
+
+
+def test_a_keyword_that_is_lost_is_told_before_sending() -> None:
+    """A hook of an importable class that needs a keyword of the class statement is
+    refused by the client.
+    """
+    source = "from tests.pipelines.test_classes import Needing\nclass A(Needing, key='k'): pass\ndef check(): return A"
+    with pytest.raises(UnsendableError) as caught:
+        packed(source)
+    assert "Needing.__init_subclass__ needs the keyword arguments key" in str(
+        caught.value.__cause__
+    )
+
+
+def test_a_hook_that_fails_on_the_worker_is_named() -> None:
+    """The error names the class, the hook's own error and the remedy."""
+
+    class Strict:
+        def __init_subclass__(cls) -> None:
+            raise ValueError("needs a name")
+
+    with pytest.raises(TypeError, match=r"the class 'A.B'.*ValueError: needs a name.*`ship=`"):
+        new_class(type, "B", (Strict,), {"__qualname__": "A.B"})
+
+
+def test_definitions_need_nothing_to_be_created() -> None:
+    """Functions, classes, modules and plain values are definitions; objects are not."""
+    definitions = [len, int, sys, property(len), staticmethod(packed), (1, "a"), str.join, None]
+    assert [is_definition(one) for one in definitions] == [True] * 3 + [False] + [True] * 4
+    assert not any(map(is_definition, ([], "".join, object(), property(lambda self: 1).setter)))

@@ -1,0 +1,190 @@
+"""Objects of Python's library whose own way of being pickled fails or misleads, and how
+a worker makes them instead.
+
+A reducer belongs here if the object means the same in another process. Objects that do
+not are listed in ``unsendable``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import operator
+import sys
+import types
+import typing
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from zmqdata.peeking import is_a, peek
+from zmqdata.pipelines.classes import HEAP_TYPE
+
+SCRIPT_MODULES = frozenset({"__main__", "__mp_main__"})
+"""Modules whose contents differ between processes."""
+
+Reduced = tuple[Callable[..., object], tuple[Any, ...]]
+
+
+def reduced(thing: Any) -> Any:
+    """Return the function and arguments that make this object, or NotImplemented if the
+    object itself knows how to be pickled.
+
+    >>> reduced(1)
+    NotImplemented
+    >>> function, arguments = reduced(functools.cached_property(len))
+    >>> function(*arguments).func is len
+    True
+    """
+    for kind in type(thing).__mro__:
+        reducer = _REDUCERS.get(kind)
+        if reducer is not None:
+            return reducer(thing)
+    if issubclass(type(thing), type) or not _answers_itself(type(thing)):
+        return NotImplemented
+    return _instance(thing)
+
+
+def _answers_itself(kind: type) -> bool:
+    """Return True for a class whose objects answer for their attributes or class. Such
+    an answer may be wrong, or an error, for the methods that pickle looks for.
+    """
+    return any(
+        name in vars(base)
+        for base in kind.__mro__
+        if base.__flags__ & HEAP_TYPE
+        for name in ("__getattr__", "__getattribute__", "__class__")
+    )
+
+
+def _instance(thing: Any) -> Any:
+    """Take an object apart as ``object`` does, without asking the object for methods
+    that its class does not have.
+    """
+    kind: Any = type(thing)
+    if any(getattr(kind, name) is not getattr(object, name) for name in _OF_PICKLE):
+        return NotImplemented
+    arguments: tuple[Any, ...] = (kind,)
+    items: Any = (None, None)
+    if peek(kind, "__getstate__") is not peek(object, "__getstate__"):
+        _, arguments, state, *items = thing.__reduce_ex__(5)
+    elif hasattr(kind, "__getnewargs_ex__"):
+        return NotImplemented
+    else:
+        if hasattr(kind, "__getnewargs__"):
+            arguments = (kind, *kind.__getnewargs__(thing))
+        state = _stored_state(thing)
+        if is_a(thing, list):
+            items = list.__iter__(thing), None
+        elif is_a(thing, dict):
+            items = None, iter(dict.items(thing))
+    setter = None if hasattr(kind, "__setstate__") else set_stored_state
+    return new_instance, arguments, state, *items, setter
+
+
+_OF_PICKLE = ("__reduce__", "__reduce_ex__")
+
+
+def _stored_state(thing: object) -> Any:
+    """Return the attributes in the dictionary of an object, or those with the ones in
+    its slots, or None if it has none.
+    """
+    slots: dict[str, object] = {}
+    for base in type(thing).__mro__:
+        for name, member in vars(base).items():
+            if base.__flags__ & HEAP_TYPE and type(member) is types.MemberDescriptorType:
+                with contextlib.suppress(AttributeError):  # not set
+                    slots[name] = member.__get__(thing)
+    try:
+        stored = object.__getattribute__(thing, "__dict__")
+    except AttributeError:  # it has slots only
+        stored = None
+    return (stored, slots) if slots else stored or None
+
+
+def new_instance(kind: Any, *arguments: object) -> object:
+    """Create an object without its attributes. Called while unpickling."""
+    return kind.__new__(kind, *arguments)
+
+
+def set_stored_state(thing: object, state: Any) -> None:
+    """Set the attributes of an object without asking the object. Called while
+    unpickling.
+    """
+    stored, slots = state if isinstance(state, tuple) else (state, None)
+    if stored:
+        object.__getattribute__(thing, "__dict__").update(stored)
+    for name, value in (slots or {}).items():
+        object.__setattr__(thing, name, value)
+
+
+def _member(member: enum.Enum) -> Any:
+    """Name a member, because its value may be a copy that is not equal to it."""
+    kind, name = type(member), getattr(member, "_name_", None)
+    return (operator.getitem, (kind, name)) if name in kind.__members__ else NotImplemented
+
+
+def _cached_property(thing: Any) -> Reduced:
+    """Leave out the lock, which Python has in it before 3.12."""
+    state = {name: held for name, held in vars(thing).items() if name != "lock"}
+    return new_cached_property, (type(thing), state)
+
+
+def new_cached_property(kind: type, state: dict[str, object]) -> object:
+    """Create a cached property with a lock of its own. Called while unpickling."""
+    made: object = object.__new__(kind)
+    vars(made).update(state)
+    if sys.version_info < (3, 12):
+        vars(made)["lock"] = vars(functools.cached_property(len))["lock"]
+    return made
+
+
+def _weak_values(thing: weakref.WeakValueDictionary[Any, Any]) -> Reduced:
+    return type(thing), (dict(thing),)
+
+
+def _type_variable(variable: Any) -> Any:
+    if variable.__module__ not in SCRIPT_MODULES:
+        return NotImplemented
+    options = {}
+    for name in ("bound", "covariant", "contravariant", "infer_variance", "default"):
+        value = getattr(variable, f"__{name}__", None)
+        if value not in (None, False, getattr(typing, "NoDefault", None)):
+            options[name] = value
+    constraints = getattr(variable, "__constraints__", ())
+    return new_typing_name, (type(variable), variable.__name__, constraints, options)
+
+
+def _new_type(made: Any) -> Any:
+    if made.__module__ not in SCRIPT_MODULES:
+        return NotImplemented
+    return new_typing_name, (type(made), made.__name__, (made.__supertype__,), {})
+
+
+def _type_alias(alias: Any) -> Any:
+    if alias.__module__ not in SCRIPT_MODULES:
+        return NotImplemented
+    options = {"type_params": alias.__type_params__}
+    return new_typing_name, (type(alias), alias.__name__, (alias.__value__,), options)
+
+
+def new_typing_name(
+    kind: Any, name: str, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> object:
+    """Create a type variable, new type or type alias. Called while unpickling."""
+    return kind(name, *arguments, **options)
+
+
+_REDUCERS: dict[type, Callable[[Any], Any]] = {
+    enum.Enum: _member,
+    functools.cached_property: _cached_property,
+    weakref.WeakValueDictionary: _weak_values,
+    typing.TypeVar: _type_variable,
+    typing.ParamSpec: _type_variable,
+    typing.NewType: _new_type,
+}
+if sys.version_info >= (3, 11):
+    _REDUCERS[typing.TypeVarTuple] = _type_variable
+if sys.version_info >= (3, 12):
+    _REDUCERS[typing.TypeAliasType] = _type_alias
