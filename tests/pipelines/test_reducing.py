@@ -65,7 +65,7 @@ def test_a_cached_property_gets_a_lock_of_its_own() -> None:
 
 def test_weak_values_arrive() -> None:
     """A dictionary of weak references arrives with the objects that still exist."""
-    kept = Answering()
+    kept = again
     found = weakref.WeakValueDictionary({"kept": kept})
     assert dict(again(found)) == {"kept": kept}
 
