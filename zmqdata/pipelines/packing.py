@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.codec import MISSING_MODULE
@@ -27,6 +28,7 @@ from zmqdata.failures.names import plain_name
 from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
 from zmqdata.pipelines.identity import Fingerprint
 from zmqdata.pipelines.importing import install
+from zmqdata.pipelines.numpynames import other_numpy
 from zmqdata.pipelines.shipping import carried_sources, pack_sources
 from zmqdata.pipelines.unsendable import describe_trail, qualified_name
 
@@ -55,6 +57,8 @@ class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
     """Version of the client's zmqdata."""
     fingerprint: str
     """``str(Fingerprint)``, equal in every run of the same script."""
+    numpy: str = ""
+    """Version of the client's numpy."""
     modules: tuple[str, ...] = ()
     """Top-level modules that the pipeline refers to by name, without the standard
     library and zmqdata.
@@ -153,6 +157,7 @@ def pack_pipeline(
         python=_minor(platform.python_version()),
         version=zmqdata_version(),
         fingerprint=identity,
+        numpy=np.__version__,
         modules=tuple(sorted(pickler.modules)),
         buffers=tuple(hashlib.sha256(buffer).hexdigest() for buffer in pickler.apart),
         shipped=tuple(archives),
@@ -220,6 +225,8 @@ def open_pipeline(
     try:
         return open_pickle(packed.payload, buffers, shipment, packed.digest)[-1]
     except ModuleNotFoundError as error:
+        if str(error.name).startswith("numpy."):
+            raise FailedPreconditionError(_skew_text(error, packed)) from error
         raise FailedPreconditionError(
             _missing_text(repr(plain_name(str(error.name))), packed)
         ) from error
@@ -279,12 +286,12 @@ def _minor(version: str) -> str:
 def _here() -> str:
     return (
         f"this worker ({platform.node()}, Python {platform.python_version()}, zmqdata "
-        f"{zmqdata_version()})"
+        f"{zmqdata_version()}, numpy {np.__version__})"
     )
 
 
 def _there(packed: PackedPipeline) -> str:
-    return f"client: Python {packed.python}, zmqdata {packed.version}"
+    return f"client: Python {packed.python}, zmqdata {packed.version}, numpy {packed.numpy}"
 
 
 def _check_versions(packed: PackedPipeline) -> None:
@@ -328,16 +335,22 @@ def _missing_text(names: str, packed: PackedPipeline) -> str:
 def _skew_text(error: Exception, packed: PackedPipeline) -> str:
     return (
         f"the pipeline refers to a name that {_here()} does not have: "
-        f"{plain_name(str(error))} ({_there(packed)}). The worker has the module, "
-        "probably in another version: install the client's version on the worker, "
-        f"{_BY_VALUE}"
+        f"{plain_name(str(error))} ({_there(packed)}). "
+        + (
+            other_numpy(packed.numpy)
+            or "The worker has the module, probably in another version: install the client's "
+            f"version on the worker, {_BY_VALUE}"
+        )
     )
 
 
 def _failed_text(error: Exception, packed: PackedPipeline) -> str:
     return (
         f"the pipeline cannot be opened by {_here()}: {type(error).__name__}: "
-        f"{plain_name(str(error))} ({_there(packed)}). The likely cause is an object "
-        "whose class differs between the versions on both sides: install the same "
-        "versions."
+        f"{plain_name(str(error))} ({_there(packed)}). "
+        + (
+            other_numpy(packed.numpy)
+            or "The likely cause is an object whose class differs between the versions on "
+            "both sides: install the same versions."
+        )
     )

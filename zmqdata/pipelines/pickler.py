@@ -74,6 +74,7 @@ from zmqdata.pipelines.functions import (
     used_globals,
 )
 from zmqdata.pipelines.importing import Shipment
+from zmqdata.pipelines.numpynames import module_here
 from zmqdata.pipelines.reducing import reduced
 from zmqdata.pipelines.unsendable import remedy_for
 
@@ -386,13 +387,14 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
 
 class ShippedFirst:
     """Mixin for unpicklers of pipelines that prefers shipped modules to installed
-    modules.
+    modules, and reads the pickles of other versions of numpy.
     """
 
     _shipment: Shipment | None
 
     def find_class(self, module: str, name: str) -> Any:
         shipment, found = self._shipment, super().find_class  # type: ignore[misc]  # mixed into an unpickler
+        module = module_here(module)
         if shipment is None:
             return found(module, name)
         if (module, name) == ("importlib", "import_module"):

@@ -11,12 +11,15 @@ import contextlib
 import enum
 import functools
 import operator
+import pickle
 import sys
 import types
 import typing
 import weakref
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from zmqdata.peeking import is_a, peek
 from zmqdata.pipelines.classes import HEAP_TYPE
@@ -140,6 +143,59 @@ def new_cached_property(kind: type, state: dict[str, object]) -> object:
     return made
 
 
+def _array(array: np.ndarray[Any, Any]) -> Any:
+    """Take an array apart by numpy's public names, which all versions share. An array
+    of objects, or of a class of its own, is left to numpy.
+    """
+    if type(array) is not np.ndarray or array.dtype.hasobject or not array.dtype.itemsize:
+        return NotImplemented
+    order = "F" if array.flags.fnc else "C"
+    flat = array.reshape(-1, order="F") if order == "F" else np.ascontiguousarray(array).reshape(-1)
+    flat = flat.view(np.uint8)
+    flat.flags.writeable &= array.flags.writeable
+    return new_array, (array.shape, array.dtype, pickle.PickleBuffer(flat), order)
+
+
+def new_array(shape: tuple[int, ...], dtype: Any, content: Any, order: Any) -> object:
+    """Create an array over memory that it does not copy. Called while unpickling."""
+    return np.ndarray(shape, dtype, content, order=order)
+
+
+def _bit_generator(bits: np.random.BitGenerator) -> Any:
+    """Take a source of random bits apart by public names, as arrays are."""
+    name = type(bits).__name__
+    if peek(np.random, name) is not type(bits):
+        return NotImplemented
+    return new_bit_generator, (name, bits.seed_seq, bits.state)
+
+
+def new_bit_generator(name: str, seed: Any, state: Any) -> object:
+    """Create a source of random bits. Called while unpickling."""
+    made = getattr(np.random, name)(seed)
+    made.state = state
+    return made
+
+
+def _generator(generator: np.random.Generator) -> Any:
+    if type(generator) is not np.random.Generator:
+        return NotImplemented
+    return np.random.Generator, (generator.bit_generator,)
+
+
+def _random_state(random: Any) -> Any:
+    if type(random) is not np.random.RandomState:
+        return NotImplemented
+    bits = random._bit_generator
+    return new_random_state, (type(random), bits, random.get_state(legacy=False))
+
+
+def new_random_state(kind: Any, bits: Any, state: Any) -> object:
+    """Create a ``RandomState``. Called while unpickling."""
+    made = kind(bits)
+    made.set_state(state)
+    return made
+
+
 def _weak_values(thing: weakref.WeakValueDictionary[Any, Any]) -> Reduced:
     return type(thing), (dict(thing),)
 
@@ -178,6 +234,12 @@ def new_typing_name(
 
 _REDUCERS: dict[type, Callable[[Any], Any]] = {
     enum.Enum: _member,
+    np.ndarray: _array,
+    np.random.BitGenerator: _bit_generator,
+    np.random.Generator: _generator,
+    np.random.RandomState: _random_state,
+    np.finfo: lambda limits: (np.finfo, (limits.dtype,)),
+    np.iinfo: lambda limits: (np.iinfo, (limits.dtype,)),
     functools.cached_property: _cached_property,
     weakref.WeakValueDictionary: _weak_values,
     typing.TypeVar: _type_variable,
