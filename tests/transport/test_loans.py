@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,31 @@ def test_a_forked_child_gives_nothing_back() -> None:
     assert told_by_child(drop) == "0"
     views.clear()
     assert back == [1]
+
+
+ENDING = """
+import ctypes, sys, types
+
+library = sys.modules["library"] = types.ModuleType("library")
+from zmqdata.transport import loans
+
+pool = loans.Pool()
+library.kept = pool.take(1 << 17), memoryview(pool.take(1 << 17))
+library.cycle = [pool.take(1 << 17)]
+library.cycle.append(library.cycle)
+for module in (library, loans):
+    # Modules that live on, as for a library in C, lose their names at last, the newest first.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(module))
+"""
+
+
+def test_the_end_of_the_interpreter_is_silent() -> None:
+    """Views that outlive the names of our modules cause no message at the end of a
+    program.
+    """
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", ENDING]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 class Pooling(RuleBasedStateMachine):

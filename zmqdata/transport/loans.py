@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -29,10 +30,15 @@ class Loan:
         self._give_back = give_back
         self._process = os.getpid()
 
-    def __del__(self) -> None:
-        # A forked child has copies of its parent's views, which the parent may still
-        # use.
-        if os.getpid() == self._process:
+    def __del__(
+        self,
+        ends: Callable[[], bool] = sys.is_finalizing,
+        process: Callable[[], int] = os.getpid,
+    ) -> None:
+        # As defaults, since modules lose their names while the interpreter ends. Owners
+        # have lost theirs, too. A forked child has copies of its parent's views, which
+        # the parent may still use.
+        if not ends() and process() == self._process:
             self._give_back()
 
 
