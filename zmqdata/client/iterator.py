@@ -282,18 +282,25 @@ class ServiceIterator(ElementIterator):
 
         Idempotent. Waits a few seconds for the goodbye.
         """
+        if self.leave():
+            self._shell.loop.join(lifetime.GOODBYE)
+
+    def leave(self) -> bool:
+        """Stop reading as ``close`` does, without waiting for the goodbye. Return False
+        if this iterator did not read any more.
+        """
         if self._pid != os.getpid():
-            return
+            return False
         # In this order, an interrupt between any two lines leaves an iterator that has
         # ended.
         self._ended = True
         self._strides.end()
-        if self._finalizer is not None and self._finalizer.alive:
-            self._shell.ask_to_close()
-            self._shell.queue.wake()
-            self._finalizer.detach()
-            if not self._shell.loop.join(lifetime.GOODBYE):
-                lifetime.abandoned.add(self._shell.loop)  # its last report is not acknowledged yet
+        if self._finalizer is None or not self._finalizer.alive:
+            return False
+        lifetime.abandon(self._shell, self._pid)
+        self._shell.queue.wake()
+        self._finalizer.detach()
+        return True
 
     def audit(self) -> dict[str, Any]:
         """Return what became of the splits and elements of this repetition of the job,

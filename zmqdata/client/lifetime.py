@@ -8,16 +8,17 @@ import atexit
 import multiprocessing
 import multiprocessing.util
 import os
+import time
 import weakref
 from typing import Protocol
 
 from zmqdata.transport.loop import Loop
 
 GOODBYE = 3.0
-"""Seconds to wait for a goodbye."""
-LAST_WORDS = 15.0
-"""Seconds that the end of a program waits for a dispatcher that is away, to report what
-was read last.
+"""Seconds to wait for the goodbye of an iterator that is closed."""
+LAST_WORDS = 2.5
+"""Seconds that the end of a program waits for the goodbyes of all its iterators
+together. Their dispatcher may be gone for good.
 """
 
 
@@ -31,22 +32,24 @@ class ThreadOwner(Protocol):
         """Say goodbye in the background."""
 
 
-class Closable(Protocol):
+class Leaving(Protocol):
     """An iterator with a thread."""
 
-    def close(self) -> None:
-        """End the iterator, and wait for its goodbye."""
+    def leave(self) -> bool:
+        """End the iterator, and let it say goodbye in the background. Return False if
+        it has ended before.
+        """
 
     def after_fork(self) -> None:
         """Forget, in a child of a fork, what belongs to the parent."""
 
 
-alive: weakref.WeakSet[Closable] = weakref.WeakSet()
+alive: weakref.WeakSet[Leaving] = weakref.WeakSet()
 abandoned: set[Loop] = set()
 _closes_at_exit = 0  # the child process of multiprocessing that runs _close_all at its end
 
 
-def begin(iterator: Closable) -> None:
+def begin(iterator: Leaving) -> None:
     """Close an iterator at the end of this process, if it still reads then."""
     global _closes_at_exit
     alive.add(iterator)
@@ -70,10 +73,11 @@ def abandon(shell: ThreadOwner, pid: int) -> None:
 
 
 def _close_all() -> None:
+    ends = time.monotonic() + LAST_WORDS
     for iterator in list(alive):
-        iterator.close()
+        iterator.leave()
     for loop in abandoned.copy():
-        loop.join(LAST_WORDS)
+        loop.join(max(0.0, ends - time.monotonic()))
 
 
 def _disown_all() -> None:
