@@ -77,9 +77,35 @@ def test_connections_do_not_all_wait_for_one_thread(
 def test_a_link_that_cannot_be_connected_says_so(
     deaf: Deaf, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
-    """The monitor of a link soon reports a peer that does not answer at all."""
-    pull, monitor = sockets.link_pull(context, deaf.endpoint, "link", "secret")
-    assert monitor.poll(5_000)
+    """A link soon receives a notice about a peer that does not answer at all."""
+    pull = sockets.link_pull(context, deaf.endpoint, "link", "secret")
+    assert pull.poll(5_000)
+    assert sockets.is_end(pull.recv_multipart(copy=False))
+    sockets.close_pull(pull)
+
+
+def test_a_link_tells_its_end_from_what_a_worker_sends(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    """A link receives a notice when its connection ends, and what a worker sends is
+    never taken for one.
+    """
+    (public, secret), push = zmq.curve_keypair(), context.socket(zmq.PUSH)
+    push.set(zmq.CURVE_SERVER, 1)
+    push.set(zmq.CURVE_SECRETKEY, secret)
+    push.set(zmq.SNDTIMEO, 5_000)
+    endpoint = f"tcp://127.0.0.1:{push.bind_to_random_port('tcp://127.0.0.1')}"
+    own = zmq.curve_keypair()[1].decode()
+    pull = sockets.link_pull(context, endpoint, "link", own, public)
+    notice = [(int(zmq.Event.DISCONNECTED)).to_bytes(6, "little"), b"tcp://127.0.0.1"]
+    push.send_multipart(notice)
+    assert pull.poll(5_000)
+    forged = pull.recv_multipart(copy=False)
+    assert [frame.bytes for frame in forged] == notice
+    assert not sockets.is_end(forged)
+    push.close(linger=0)
+    assert pull.poll(5_000)
+    assert sockets.is_end(pull.recv_multipart(copy=False))
     sockets.close_pull(pull)
 
 
@@ -88,7 +114,7 @@ def test_links_have_no_heartbeats(context: zmq.Context[zmq.Socket[bytes]]) -> No
     while a link closes and blocks arrive would abort the process.
     """
     push, endpoint = sockets.link_push(context, ["tcp://127.0.0.1:*"], "link")
-    pull, _ = sockets.link_pull(context, endpoint, "link", "secret")
+    pull = sockets.link_pull(context, endpoint, "link", "secret")
     assert {one.get(zmq.HEARTBEAT_IVL) for one in (push, pull)} == {0}
     assert {one.get(zmq.TCP_KEEPALIVE) for one in (push, pull)} == {1}
     sockets.close_pull(pull)
@@ -171,7 +197,7 @@ DEATHS = {
             context.destroy(linger=500)
             os._exit(0)
         endpoint = f"tcp://127.0.0.1:{int(os.read(told, 20))}"
-        server, _ = sockets.link_pull(zmq.Context(), endpoint, "link", zmq.curve_keypair()[1].decode(), public)
+        server = sockets.link_pull(zmq.Context(), endpoint, "link", zmq.curve_keypair()[1].decode(), public)
         os.waitpid(peer, 0)
     """,
 }

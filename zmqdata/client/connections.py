@@ -6,11 +6,13 @@ Also warns when the process waits because it has no file descriptor left.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import resource
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 import zmq
 
@@ -30,6 +32,28 @@ REFUSAL_PATIENCE = 3.0
 Another process may have the port of a worker that is gone. Hearing that the worker is
 gone takes that long at most.
 """
+
+
+QUIET = 2.0
+"""Seconds without a message after which the handshakes of a connection are observed,
+because it may have to be made again. Servers send a message each second.
+"""
+
+
+@dataclass
+class _ControlConnection:
+    """A control connection."""
+
+    endpoint: str
+    """Endpoint of the server."""
+    socket: zmq.Socket[bytes]
+    """The DEALER."""
+    handshakes: Handshakes | None = None
+    """Observes its handshakes; None while messages come, which saves two file
+    descriptors.
+    """
+    heard: float = 0.0
+    """Time of the last message."""
 
 
 class Servers:
@@ -60,7 +84,7 @@ class Servers:
         self._key = key
         self._received = received
         self._refused = refused
-        self._there: dict[e.Peer, tuple[zmq.Socket[bytes], Handshakes]] = {}
+        self._there: dict[e.Peer, _ControlConnection] = {}
         self._refusals: dict[e.Peer, tuple[float, str]] = {}
         self._connect(e.DISPATCHER, service, "dispatcher", -1)
 
@@ -71,19 +95,36 @@ class Servers:
         """Return the connection to the dispatcher, or to the worker at an address.
 
         Raises:
-            zmq.ZMQError: The address is invalid.
+            zmq.ZMQError: The address is invalid, or no file descriptor is left.
         """
         if peer not in self._there:
             self._connect(peer, str(peer), "worker", sockets.MAX_CONTROL_BYTES)
-        return self._there[peer][0]
+        return self._there[peer].socket
 
     def _connect(self, peer: e.Peer, endpoint: str, role: str, max_bytes: int) -> None:
         socket, handshakes = sockets.control_dealer(
             self._context, endpoint, self._key, role, max_bytes=max_bytes
         )
-        self._there[peer] = socket, handshakes
-        self._loop.read(socket, lambda: self._received(socket, peer))
+        there = self._there[peer] = _ControlConnection(endpoint, socket)
+        self._loop.read(socket, lambda: self._hear(there, peer))
+        self._observe(there, peer, handshakes)
+
+    def _hear(self, there: _ControlConnection, peer: e.Peer) -> bool:
+        heard = self._received(there.socket, peer)
+        if heard:
+            there.heard = time.monotonic()
+            self._stop_observing(there)
+        return heard
+
+    def _observe(self, there: _ControlConnection, peer: e.Peer, handshakes: Handshakes) -> None:
+        there.handshakes = handshakes
         self._loop.read(handshakes.monitor, lambda: self._shake_hands(handshakes, peer))
+
+    def _stop_observing(self, there: _ControlConnection) -> None:
+        if there.handshakes is not None:
+            self._loop.forget(there.handshakes.monitor)
+            there.handshakes.close()
+            there.handshakes = None
 
     def _shake_hands(self, handshakes: Handshakes, peer: e.Peer) -> bool:
         reason = handshakes.news()
@@ -103,16 +144,21 @@ class Servers:
         for peer in self._there.keys() - {e.DISPATCHER, *wanted}:
             self._refusals.pop(peer, None)
             self._part_from(peer)
+        now = time.monotonic()
+        for peer, there in self._there.items():
+            if there.handshakes is None and now - there.heard >= QUIET:
+                with contextlib.suppress(zmq.ZMQError):  # no descriptor is left
+                    again = Handshakes(there.socket, there.endpoint, self._key)
+                    self._observe(there, peer, again)
         for since, reason in list(self._refusals.values()):
-            if time.monotonic() - since >= REFUSAL_PATIENCE:
+            if now - since >= REFUSAL_PATIENCE:
                 self._refused(reason)
 
     def _part_from(self, peer: e.Peer) -> None:
-        socket, handshakes = self._there.pop(peer)
-        for one in (socket, handshakes.monitor):
-            self._loop.forget(one)
-        handshakes.close()
-        socket.close()
+        there = self._there.pop(peer)
+        self._stop_observing(there)
+        self._loop.forget(there.socket)
+        there.socket.close()
 
     def close(self) -> None:
         """End all connections."""

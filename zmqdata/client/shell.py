@@ -115,7 +115,7 @@ class ReaderShell:
         self._context = client_context()
         key = shown_key()
         self._server = None if key is None else key.server("worker")
-        self._links: dict[str, tuple[zmq.Socket[bytes], zmq.Socket[bytes]]] = {}
+        self._links: dict[str, zmq.Socket[bytes]] = {}
         self._handovers: dict[str, Handover] = {}
         self._descriptors = Descriptors()
         self._memories = Memories(self._descriptors)
@@ -353,18 +353,15 @@ class ReaderShell:
             return
         try:
             server = self._server if command.address.startswith("tcp://") else None
-            socket, monitor = sockets.link_pull(
-                self._context, command.address, name, command.secret, server
-            )
+            socket = sockets.link_pull(self._context, command.address, name, command.secret, server)
         except (zmq.ZMQError, ValueError) as error:
             self._descriptors.explains(error, f"a connection to {command.address}")
             text = f"cannot connect to {command.address}: {error}"
             self.loop.post(lambda: self._handle(e.LinkBroken(name, text)))
             return
         self._note_missing_codec(command.address)
-        self._links[name] = (socket, monitor)
+        self._links[name] = socket
         self.loop.read(socket, lambda: self._receive_block(name, socket))
-        self.loop.read(monitor, lambda: self._connection_ended(name, socket, monitor))
         if self._memories.map(command):
             self.loop.post(lambda: self._handle(e.MemoryMapped(name)))
 
@@ -393,35 +390,30 @@ class ReaderShell:
             lambda: self.loop.post(lambda: self._handle(broken)),
         )
 
-    def _connection_ended(
-        self, name: str, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]
-    ) -> bool:
-        try:
-            monitor.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
-            return False
+    def _connection_ended(self, name: str, socket: zmq.Socket[bytes]) -> None:
         # Messages that had arrived before the connection ended are still valid.
         while name in self._links and self._receive_block(name, socket):
             pass
         if name in self._links:
             self._handle(e.LinkBroken(name, "the connection ended"))
-        return False
 
     def _disconnect(self, command: e.DisconnectLink) -> None:
         handover = self._handovers.pop(command.link, None)
         if handover is not None:
             handover.detach()
         self._memories.forget(command.link)
-        link = self._links.pop(command.link, None)
-        if link is not None:
-            for socket in link:
-                self.loop.forget(socket)
-            sockets.close_pull(link[0])
+        socket = self._links.pop(command.link, None)
+        if socket is not None:
+            self.loop.forget(socket)
+            sockets.close_pull(socket)
 
     def _receive_block(self, name: str, socket: zmq.Socket[bytes]) -> bool:
         try:
             frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
         except zmq.Again:
+            return False
+        if sockets.is_end(frames):
+            self._connection_ended(name, socket)
             return False
         try:
             parts = [frame.buffer for frame in frames]

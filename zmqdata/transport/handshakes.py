@@ -8,6 +8,7 @@ import contextlib
 import socket as plain
 import time
 from collections.abc import Callable
+from itertools import count
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -30,6 +31,7 @@ LOOKS = 1.0
 """Seconds to connect, and for the whole greeting: the calling loop is blocked
 meanwhile.
 """
+_numbers = count()
 _REFUSED = zmq.Event.HANDSHAKE_FAILED_AUTH
 _MISMATCH = zmq.Event.HANDSHAKE_FAILED_PROTOCOL
 _BROKEN = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
@@ -37,11 +39,12 @@ _DONE = zmq.Event.HANDSHAKE_SUCCEEDED
 
 
 class Handshakes:
-    """Observes the handshakes of a socket's connections.
+    """Observes the handshakes of a socket's connections, at the price of two file
+    descriptors.
 
     Args:
-        socket: a DEALER. Create this before the socket is connected, and close it
-            before the socket is closed.
+        socket: a DEALER. Create this before the socket is connected, or any time later
+            for its next connection. Close it before the socket is closed.
         endpoint: endpoint of the server.
         key: the key that the socket shows.
 
@@ -55,8 +58,16 @@ class Handshakes:
         self._endpoint = endpoint
         self._key = key
         self._failures = self.made = 0
-        self.monitor = socket.get_monitor_socket(_REFUSED | _MISMATCH | _BROKEN | _DONE)
-        self.monitor.set(zmq.LINGER, 0)
+        self.monitor = socket.context.socket(zmq.PAIR)
+        try:
+            self.monitor.set(zmq.LINGER, 0)
+            # libzmq frees the address of a former observer some time after its end.
+            address = f"inproc://handshakes-{next(_numbers)}"
+            socket.monitor(address, _REFUSED | _MISMATCH | _BROKEN | _DONE)
+            self.monitor.connect(address)
+        except BaseException:
+            self.close()
+            raise
 
     def news(self) -> str | None:
         """Read an event; return the reason why the server does not admit this process.

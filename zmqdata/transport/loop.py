@@ -7,7 +7,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import socket as plain
+import os
+import sys
 import threading
 import time
 from collections import deque
@@ -36,6 +37,43 @@ CROWD = 1_000
 """Messages a second from which on a loop lets messages gather: waking up costs as much
 as handling a message.
 """
+
+
+class Alarm:
+    """Wakes a thread that polls its descriptor. It takes a single descriptor where the
+    system has eventfd.
+    """
+
+    def __init__(self) -> None:
+        if hasattr(os, "eventfd"):
+            self._read = self._write = open(  # noqa: SIM115 - closed by close()
+                os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC), "r+b", buffering=0
+            )
+        else:
+            ends = os.pipe()
+            for end in ends:
+                os.set_blocking(end, False)
+            self._read = open(ends[0], "rb", buffering=0)  # noqa: SIM115
+            self._write = open(ends[1], "wb", buffering=0)  # noqa: SIM115
+        self.descriptor = self._read.fileno()
+
+    def ring(self) -> None:
+        """Make the descriptor readable, from any thread; no effect after the end."""
+        with contextlib.suppress(OSError, ValueError):
+            self._write.write(_RING)
+
+    def hush(self) -> None:
+        """Make the descriptor unreadable until the next ring."""
+        self._read.read(4096)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        self._read.close()
+        self._write.close()
+
+
+_RING = (1).to_bytes(8, sys.byteorder)
+"""An eventfd adds up what is written."""
 
 
 class Loop:
@@ -72,12 +110,10 @@ class Loop:
         self._calls: deque[Callable[[], None]] = deque()
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
-        self._wake_in, self._wake_out = plain.socketpair()
-        self._wake_in.setblocking(False)
-        self._wake_out.setblocking(False)
+        self._alarm = Alarm()
         self._woken = False
         self._stopping = False
-        self._poller.register(self._wake_in.fileno(), READABLE)
+        self._poller.register(self._alarm.descriptor, READABLE)
         self.thread = Background(target=self._run, name=name, daemon=True)
 
     # --- from any thread
@@ -92,8 +128,7 @@ class Loop:
         self._calls.append(call)
         if not self._woken:
             self._woken = True
-            with contextlib.suppress(OSError):
-                self._wake_out.send(b"\0")
+            self._alarm.ring()
 
     def stop(self) -> None:
         """End the loop after the calls posted so far."""
@@ -184,17 +219,13 @@ class Loop:
                 self._guard(self._tick)
         if self._ended is not None:
             self._guard(self._ended)
-        self._wake_in.close()
-        self._wake_out.close()
+        self._alarm.close()
 
     def _serve(self, socket: Any, flags: int) -> bool:
         """Run the callbacks of a socket; return True if more may be readable."""
         left = False
-        if socket == self._wake_in.fileno():
-            # The rest stays for the next poll: a second ``recv`` would release the
-            # interpreter once more.
-            with contextlib.suppress(BlockingIOError):
-                self._wake_in.recv(4096)
+        if socket == self._alarm.descriptor:
+            self._alarm.hush()
             return False
         if flags & READABLE and socket in self._readers:
             callback, until = self._readers[socket], time.monotonic() + TURN

@@ -24,6 +24,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from zmqdata.blocks.gathered import is_joined, pieces_of
 from zmqdata.config.worker import MOST_SHARED_MEMORY
 from zmqdata.errors import ProtocolError
 from zmqdata.messages import Memory, Slot
-from zmqdata.transport.loans import Bytes, address_of, lend
+from zmqdata.transport.loans import Bytes, lend
 from zmqdata.transport.slots import MOST_SLOTS, PAGE, Slots
 
 log = logging.getLogger(__name__)
@@ -204,18 +205,22 @@ class MappedMemory:
             raise ProtocolError(
                 f"{path} is not the shared memory of a worker: it belongs to something else"
             )
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, self._descriptor).atexit = False
-        _check_file(self._descriptor, told)
-        memory = mmap.mmap(self._descriptor, told.size)
-        if memory[:TOKEN_BYTES] != told.token:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            _check_file(descriptor, told)
+            # A mapping of the module ``mmap`` would keep a descriptor of its own.
+            start = _map(told.size, mmap.MAP_SHARED, descriptor)
+        finally:
+            os.close(descriptor)
+        # Each loan keeps this object alive, and this object keeps the mapping.
+        weakref.finalize(self, _unmap, start, told.size).atexit = False
+        if ctypes.string_at(start, TOKEN_BYTES) != told.token:
             raise ProtocolError(f"{path} is the shared memory of another link")
         self._size = told.size - HEAD_BYTES
-        self._table = _table_of(memory)
-        # Each loan keeps this object alive, and this object keeps the mapping.
-        self._start = address_of(np.frombuffer(memory, np.uint8)) + HEAD_BYTES
+        self._table = (ctypes.c_uint64 * MOST_SLOTS).from_address(start + TABLE_START)
+        self._start = start + HEAD_BYTES
         self._held: dict[tuple[int, int], tuple[int, int]] = {}
-        self._moved: set[tuple[int, int]] = set()
+        self._moved: dict[tuple[int, int], int] = {}
         with _forking:
             _mapped.add(self)
 
@@ -251,10 +256,9 @@ class MappedMemory:
                 _put_off.append(lambda: self._give_back(key))
                 return
             start, size = self._held.pop(key)
-            if key in self._moved:
-                self._moved.discard(key)
-                if not _map_file(self._start + start, size, self._descriptor, HEAD_BYTES + start):
-                    return  # the slot stays in use for good; nothing else is lost
+            shared = self._moved.pop(key, None)
+            if shared is not None and not _move(shared, size, self._start + start):
+                return  # the slot stays in use for good; nothing else is lost
         self._table[number] = turn
 
     def part(self) -> None:
@@ -265,8 +269,10 @@ class MappedMemory:
         see what the worker writes after the parent has given a slot back.
         """
         for key, (start, size) in [*self._held.items()]:
-            if key not in self._moved and _move_to_private(self._start + start, size):
-                self._moved.add(key)
+            if key not in self._moved:
+                shared = _move_to_private(self._start + start, size)
+                if shared is not None:
+                    self._moved[key] = shared
 
 
 def _check_file(descriptor: int, told: Memory) -> None:
@@ -285,48 +291,75 @@ def _check_file(descriptor: int, told: Memory) -> None:
         )
 
 
-# --- forks
+# --- mappings
 
 _FAILED = ctypes.c_void_p(-1).value
-_REMAP_MAYMOVE, _REMAP_FIXED, _MAP_FIXED = 1, 2, 0x10
+_REMAP_MAYMOVE, _REMAP_FIXED = 1, 2
 
 
+@cache
 def _system() -> Any:
     calls = ctypes.CDLL(None, use_errno=True)
     calls.mmap.restype = calls.mremap.restype = ctypes.c_void_p
     word, size, flag = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     calls.mmap.argtypes = (word, size, flag, flag, flag, ctypes.c_long)
     calls.mremap.argtypes = (word, size, size, flag, word)
+    calls.munmap.argtypes = (word, size)
     return calls
 
 
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE if IS_AVAILABLE else 0
 
 
-def _move_to_private(address: int, size: int) -> bool:
-    """Replace some pages by a private copy, atomically for all threads that read
-    them.
+def _map(size: int, flags: int, descriptor: int) -> int:
+    """Map memory anywhere, and return its address."""
+    address: int = _system().mmap(None, size, _READ_WRITE, flags, descriptor, 0)
+    if address == _FAILED:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return address
+
+
+def _unmap(address: int, size: int) -> None:
+    _system().munmap(address, size)
+
+
+def _move(address: int, size: int, to: int) -> bool:
+    """Move a mapping to another address, in place of the mapping there, atomically for
+    all threads that read it.
     """
-    calls = _system()
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    copy = calls.mmap(None, size, _READ_WRITE, flags, -1, 0)
-    if copy == _FAILED:
-        log.warning(
-            "no memory is left to copy %d bytes that this process shares with its forked child",
-            size,
-        )
-        return False
-    ctypes.memmove(copy, address, size)
-    moved: int = calls.mremap(copy, size, size, _REMAP_MAYMOVE | _REMAP_FIXED, address)
-    return moved == address
+    moved: int = _system().mremap(address, size, size, _REMAP_MAYMOVE | _REMAP_FIXED, to)
+    return moved == to
 
 
-def _map_file(address: int, size: int, descriptor: int, offset: int) -> bool:
-    """Map the pages of the file at their address again."""
-    found: int = _system().mmap(
-        address, size, _READ_WRITE, mmap.MAP_SHARED | _MAP_FIXED, descriptor, offset
+def _move_to_private(address: int, size: int) -> int | None:
+    """Replace some shared pages by a private copy, atomically for all threads that read
+    them.
+
+    Returns:
+        The address of another mapping of the shared pages; None if no memory is left.
+    """
+    # Without an old size it maps the same pages a second time.
+    shared: int = _system().mremap(address, 0, size, _REMAP_MAYMOVE, None)
+    if shared != _FAILED:
+        try:
+            copy = _map(size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+        except OSError:
+            _unmap(shared, size)
+        else:
+            ctypes.memmove(copy, address, size)
+            if _move(copy, size, address):
+                return shared
+            for one in (copy, shared):
+                _unmap(one, size)
+    log.warning(
+        "no memory is left to copy %d bytes that this process shares with its forked child",
+        size,
     )
-    return found == address
+    return None
+
+
+# --- forks
 
 
 def _before_fork() -> None:

@@ -152,10 +152,17 @@ def control_dealer(
     socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
     socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
     socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MS)
-    if key is not None:
-        _show(socket, *key.pair, key.server(role))
-    handshakes = Handshakes(socket, endpoint, key)
-    socket.connect(endpoint)
+    handshakes = None
+    try:
+        if key is not None:
+            _show(socket, *key.pair, key.server(role))
+        handshakes = Handshakes(socket, endpoint, key)
+        socket.connect(endpoint)
+    except BaseException:
+        if handshakes is not None:
+            handshakes.close()
+        socket.close(linger=0)
+        raise
     return socket, handshakes
 
 
@@ -265,9 +272,9 @@ def link_pull(
     user: str,
     secret: str,
     server: bytes | None = None,
-) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
-    """Return a PULL for a link, which never reconnects by itself, and a monitor that
-    reports the end of its connection.
+) -> zmq.Socket[bytes]:
+    """Return a PULL for a link, which never reconnects by itself. It receives the
+    link's messages, and a notice at the end of its connection (see ``is_end``).
 
     A broken connection loses what was in its pipe without an error, so a broken link is
     replaced, never repaired. TCP detects an outage: its acknowledgements do not wait
@@ -297,10 +304,34 @@ def link_pull(
     _give_up_hosts(socket, LINK_SILENCE_MS)
     ended = zmq.Event.DISCONNECTED | zmq.Event.CLOSED | zmq.Event.HANDSHAKE_FAILED_AUTH
     ended |= zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
-    monitor = socket.get_monitor_socket(ended)
-    monitor.set(zmq.LINGER, 0)
-    socket.connect(endpoint)
-    return socket, monitor
+    try:
+        # The socket reads its own monitor: a socket for that would take another two
+        # file descriptors.
+        notices = f"inproc://{user}-{id(socket)}"
+        socket.monitor(notices, ended)
+        socket.connect(notices)
+        socket.connect(endpoint)
+    except zmq.ZMQError:
+        close_pull(socket)
+        raise
+    return socket
+
+
+EVENT_BYTES = 6
+"""Size of the first of two frames of a monitor's event."""
+
+
+def is_end(frames: Sequence[zmq.Frame]) -> bool:
+    """Return True if a message that a PULL of a link has received says that its
+    connection has ended or failed. The worker cannot send such a message.
+    """
+    if len(frames) != 2 or len(frames[0]) != EVENT_BYTES:
+        return False
+    try:
+        frames[0].get("Peer-Address")
+    except zmq.ZMQError:  # of no connection
+        return True
+    return False
 
 
 def close_pull(socket: zmq.Socket[bytes]) -> None:
