@@ -1,4 +1,6 @@
-"""Pipelines between the major versions 1 and 2 of numpy: names that they do not share."""
+"""Pipelines between the major versions 1 and 2 of numpy: names that they do not
+share.
+"""
 
 from __future__ import annotations
 

@@ -182,11 +182,10 @@ def _generator(generator: np.random.Generator) -> Any:
     return np.random.Generator, (generator.bit_generator,)
 
 
-def _random_state(random: Any) -> Any:
-    if type(random) is not np.random.RandomState:
+def _random_state(stream: Any) -> Any:
+    if type(stream) is not np.random.RandomState:
         return NotImplemented
-    bits = random._bit_generator
-    return new_random_state, (type(random), bits, random.get_state(legacy=False))
+    return new_random_state, (type(stream), stream._bit_generator, stream.get_state(legacy=False))
 
 
 def new_random_state(kind: Any, bits: Any, state: Any) -> object:
