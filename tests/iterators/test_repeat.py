@@ -76,6 +76,26 @@ def test_many_passes_of_an_input_known_to_be_empty_take_no_time() -> None:
     assert check_restore(repeated(count(0), 10**15)) == []
 
 
+def test_a_pass_does_not_make_its_iterators_anew() -> None:
+    """Operations that hold only their place are rewound for the next pass, which costs
+    a tenth of new iterators.
+    """
+    # tf.data's documentation measures the ideal speed with the first.
+    kinds = (
+        lambda source: nodes.Cache(inputs=(nodes.Take(inputs=(source,), count=1),)),
+        lambda source: nodes.Batch(inputs=(source,), batch_size=2, drop_remainder=False),
+        lambda source: nodes.Shuffle(inputs=(source,), buffer_size=2),
+        lambda source: nodes.Zip(inputs=(source, repeated(source, 2)), template=(0, 1)),
+        lambda source: nodes.Concatenate(inputs=(source, count(1))),
+    )
+    for kind in kinds:
+        iterator = make_iterator(repeated(kind(count(2))), Context())
+        first = [next(iterator) for _ in range(9)]
+        made = iterator._input  # type: ignore[attr-defined]
+        assert len(first + [next(iterator) for _ in range(9)]) == 18
+        assert iterator._input is made  # type: ignore[attr-defined]
+
+
 def test_each_repetition_has_an_order_of_its_own() -> None:
     """Shuffles below a repeat reshuffle, also within another repeat. A restored repeat
     continues the same orders.

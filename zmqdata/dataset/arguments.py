@@ -9,6 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from types import FrameType
 from typing import Any, NoReturn, TypeAlias
 
@@ -31,9 +32,15 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 def call_site() -> str:
     """Return ``file:line`` of the user's code that called into this package."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
+    while frame is not None and (name := _users_file(frame.f_code.co_filename)) is None:
         frame = frame.f_back
-    return "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return "" if frame is None else f"{name}:{frame.f_lineno}"
+
+
+@lru_cache(maxsize=1024)  # functions of flat_map make a dataset for each element
+def _users_file(path: str) -> str | None:
+    """Return the name of a file of the user's code; None for a file of this package."""
+    return None if os.path.abspath(path).startswith(_PACKAGE) else os.path.basename(path)
 
 
 def refuse(name: str, value: object, expected: str) -> NoReturn:

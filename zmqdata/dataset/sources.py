@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import optree
 
 from zmqdata import nodes
@@ -70,14 +69,15 @@ class Sources(DatasetMethods[D]):
                 f"range() got {args}, expected numbers of at most 2**62, because "
                 "elements have 64 bits"
             )
-        name, given = ("dtype", dtype) if output_type is None else ("output_type", output_type)
         if output_type is not None and dtype is not None:
             raise TypeError("range() takes output_type or dtype, which mean the same; pass one")
-        kind = arguments.dtype(
-            f"{name} of range()", np.int64 if given is None else given, "iufc", "a numeric dtype"
-        )
+        kind = "int64"
+        if output_type is not None or dtype is not None:
+            name = "dtype" if output_type is None else "output_type"
+            given = dtype if output_type is None else output_type
+            kind = arguments.dtype(f"{name} of range()", given, "iufc", "a numeric dtype").name
         return cls._wrap(
-            nodes.Range(start=start, stop=stop, step=step, dtype=kind.name, site=call_site())
+            nodes.Range(start=start, stop=stop, step=step, dtype=kind, site=call_site())
         )
 
     @classmethod

@@ -430,10 +430,11 @@ class Context:
             number: number of the element.
             name: name of the element; None if it has none.
         """
-        values = {**vars(self), "path": (), "shared_seed": None, "providers": None}
-        values.update(outer=self, number=number, name=name)
+        values = vars(self).copy()
         for lazy in ("seed", "fixed_seed", "nest", "within"):
             values.pop(lazy, None)
+        values["path"], values["shared_seed"], values["providers"] = (), None, None
+        values["outer"], values["number"], values["name"] = self, number, name
         return _with_values(NestedContext, values)
 
     def repeated(self, repetition: int) -> Context:
@@ -476,7 +477,7 @@ def _with_values(kind: type[Context], values: dict[str, Any]) -> Context:
     as long, and every pass of a repeat or nested dataset needs several contexts.
     """
     made = object.__new__(kind)
-    vars(made).update(values)
+    object.__setattr__(made, "__dict__", values)
     return made
 
 

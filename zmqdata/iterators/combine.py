@@ -64,7 +64,10 @@ class ZipIterator(ElementIterator):
 
     def rewind(self, repetition: int) -> bool:
         self._ended = False
-        return all(source.rewind(repetition) for source in self._inputs)
+        for source in self._inputs:  # noqa: SIM110 - twice as fast as all() of a generator
+            if not source.rewind(repetition):
+                return False
+        return True
 
     def state(self) -> Any:
         return [self._ended, [source.state() for source in self._inputs]]
@@ -92,6 +95,7 @@ class ConcatenateIterator(ElementIterator):
         self._node, self._context = node, context
         self._index = 0
         self._input = input_iterator(node, context)
+        self._ended: dict[int, ElementIterator] = {}  # of an earlier repetition
         self._naming = grouped(self._input, 0)
         self._found = False  # True if the last element came from this input
         self._last_name: Name | None = None  # of the last element of earlier inputs
@@ -111,9 +115,21 @@ class ConcatenateIterator(ElementIterator):
             self._enter(self._index + 1)
 
     def _enter(self, index: int) -> None:
+        self._ended[self._index] = self._input
         self._index = index
-        self._input = input_iterator(self._node, self._context, index)
+        kept = self._ended.get(index)
+        if kept is not None and kept.rewind(self._context.repetition):
+            self._input = kept
+        else:
+            self._input = input_iterator(self._node, self._context, index)
         self._naming = grouped(self._input, index)
+
+    def rewind(self, repetition: int) -> bool:
+        self._input.close()
+        self._context = self._context.repeated(repetition)
+        self._enter(0)
+        self._found, self._last_name = False, None
+        return True
 
     def namer(self) -> Namer | None:
         return self._name

@@ -74,20 +74,30 @@ def open_nested(
     Raises:
         PipelineError: the function failed or returned no dataset.
     """
-    site = call_site(node, context)
     try:
-        inner: nodes.Node = NOTHING
-        arguments: tuple[Any, ...] = (call, node.function, element)
-        if decider is not None:
-            arguments = (decider.follow, number, *arguments)
-        if site is None:
-            inner = nested_node(arguments[0](*arguments[1:]), node)
-        elif not site.leaves_out(number):
-            inner = nested_node(site.call(number, *arguments), node)
+        if decider is None and context.watch is None:
+            inner = nested_node(call(node.function, element), node)
+        else:
+            inner = _noted_node(node, context, number, element, decider)
         iterator = dataset_iterator(inner, context.nested(number, name))
         return Opened(number, iterator, inner, name)
     except Exception as error:
         raise failure(node, error) from error
+
+
+def _noted_node(
+    node: nodes.FlatMap, context: Context, number: int, element: Any, decider: Decider | None
+) -> nodes.Node:
+    """Return the node of the dataset, and record the call."""
+    site = call_site(node, context)
+    arguments: tuple[Any, ...] = (call, node.function, element)
+    if decider is not None:
+        arguments = (decider.follow, number, *arguments)
+    if site is None:
+        return nested_node(arguments[0](*arguments[1:]), node)
+    if site.leaves_out(number):
+        return NOTHING
+    return nested_node(site.call(number, *arguments), node)
 
 
 @make_iterator.register(nodes.FlatMap)

@@ -30,6 +30,7 @@ from zmqdata.iterators.trail import Trail
 # Random numbers made at a time; they depend only on the seed and the number of the
 # draw.
 _DRAWS = 1024
+_FIRST_DRAWS = 8  # draws planned at first: the input may end soon
 _OLDEST = 4  # buffers of elements that may pass an element before it is returned
 _FEW = 200  # slots below which a buffer is small
 _MARK_EVERY = 32  # least number of pulls between two noted states of the input
@@ -109,6 +110,7 @@ class ShuffleIterator(ElementIterator):
         self._drawn = 0  # number of that draw
         self._plan: list[int] = []
         self._step = 0  # draws of the plan made so far
+        self._most = _FIRST_DRAWS  # draws of the next plan
         self._random = np.empty(0, np.uint64)
         self._random_of = -1
         self._ended = False
@@ -155,11 +157,15 @@ class ShuffleIterator(ElementIterator):
             self._fill()
         if self._ended and not self._buffer:
             raise StopIteration
+        if self._ended and len(self._buffer) == 1:
+            self._plan = [0]  # any number draws it
+            return 0
         group, begin = divmod(self._drawn, _DRAWS)
         if group != self._random_of:
             # Use the raw output of the bit generator: numpy guarantees that it is the
             # same in all versions.
-            self._random = np.random.PCG64([self._seed, group]).random_raw(_DRAWS)
+            needed = min(_DRAWS, begin + len(self._buffer)) if self._ended else _DRAWS
+            self._random = np.random.PCG64([self._seed, group]).random_raw(needed)
             self._random_of = group
         plan = (
             self._rest_of_places
@@ -169,6 +175,7 @@ class ShuffleIterator(ElementIterator):
             else self._places
         )
         self._plan = plan(begin).tolist()
+        self._most = min(2 * self._most, _DRAWS)
         return self._plan[0]
 
     def _fill(self) -> None:
@@ -198,7 +205,7 @@ class ShuffleIterator(ElementIterator):
         become old within it.
         """
         size, old = self._size, _OLDEST * self._size
-        places = self._random[begin : begin + old] % np.uint64(size)
+        places = self._random[begin : begin + min(old, self._most)] % np.uint64(size)
         if self._first + len(places) <= old:
             return places
         steps = np.arange(len(places))
@@ -223,7 +230,8 @@ class ShuffleIterator(ElementIterator):
             self._first,
             self._drawn % self._size,
         )
-        places: list[int] = (self._random[begin:] % np.uint64(size)).tolist()
+        draws = self._random[begin : begin + self._most]
+        places: list[int] = (draws % np.uint64(size)).tolist()
         numbers = [
             pulled - age for age in _ages(np.frombuffer(self._numbers, np.uint32), pulled).tolist()
         ] + [pulled]

@@ -58,19 +58,19 @@ class IndexedIterator(ElementIterator):
     """
 
     _is_within = False  # True if ``_next`` is being read, False if it comes next
+    # Values of a new iterator, which is made for each element of some pipelines.
+    _ledger: Any = 0  # the provider's state before the current range
+    _first = _next = 0
+    _stride = 1
+    _names: tuple[str, ...] = ()
+    _order: Permutation | None = None
+    _named_in: int | None = None  # group of names; None: not computed yet
 
     def __init__(self, context: Context, count: int) -> None:
-        self._provider = context.provider()
-        self._ledger = 0  # the provider's state before the current range
-        self._first = 0
-        self._next = 0
+        self._provider = None if context.providers is None else context.provider()
         self._stop = count if self._provider is None else 0
-        self._stride = 1
-        self._names: tuple[str, ...] = ()
         self._repetition = self._expected = context.repetition
-        self._within = context.within
-        self._named_in: int | None = None  # group of names; None: not computed yet
-        self._order: Permutation | None = None
+        self._named_from = context
         self._order_of = context.order
 
     def _advance(self) -> None:
@@ -152,7 +152,7 @@ class IndexedIterator(ElementIterator):
         return self._named_in
 
     def _new_group(self) -> int:
-        group = group_within(self._within)
+        group = group_within(self._named_from.within)
         # Under zip and repeat, tasks may count repetitions differently; the split's
         # repetition then keeps the names apart.
         if self._repetition != self._expected:
@@ -247,6 +247,8 @@ class RangeIterator(IndexedIterator, Stackable):
     def __next__(self) -> Any:
         for value in self._ready:
             return value
+        if self._provider is None and self._behind >= self._stop:
+            raise StopIteration
         rows = self.next_rows(AHEAD)
         if self._provider is None and len(rows) == self._stop:
             self._all = rows
