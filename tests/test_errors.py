@@ -51,6 +51,12 @@ def test_remote_faults_are_caught_like_local_ones(kind: str, builtin: type[Excep
         raise BY_NAME[kind]("what came")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_error_can_be_printed(kind: type[DataServiceError]) -> None:
+    """The text of an error is valid UTF-8, whatever the file names in it."""
+    assert str(kind("caf\udce9 cannot be read")) == "caf\\udce9 cannot be read"
+
+
 def test_errors_that_travel_are_found_by_name() -> None:
     """An error sent by name is found by name. The exceptions are the base class,
     PipelineError with its extra fields, and what a process finds by itself.

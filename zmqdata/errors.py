@@ -17,6 +17,11 @@ class DataServiceError(Exception):
     continues after the element that failed.
     """
 
+    def __str__(self) -> str:
+        # File names may hold bytes that are not UTF-8. A terminal, a log file and a
+        # message must take the text all the same.
+        return super().__str__().encode("utf-8", "backslashreplace").decode()
+
 
 class InvalidArgumentError(DataServiceError, ValueError):
     """An argument, or a combination of arguments, can never work."""
@@ -137,7 +142,7 @@ class PipelineError(DataServiceError):
         self.remote_traceback = remote_traceback
 
     def __str__(self) -> str:
-        text = str(self.args[0])
+        text = super().__str__()
         if self.remote_traceback:
             text += f"\n\nRemote traceback:\n{self.remote_traceback.rstrip()}"
         return text

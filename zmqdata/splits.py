@@ -37,7 +37,7 @@ class Split(Struct, frozen=True, array_like=True):
     """The index after the last index."""
     names: tuple[str, ...] = ()
     """Names of the splits, in order, for a source with named splits (``FileSplits``,
-    ``ChunkSplits``).
+    ``ChunkSplits``), in the portable form of ``filenames``.
     """
     step: int = 1
     """Distance between consecutive indices of the range."""
@@ -78,7 +78,7 @@ class FileSplits(Struct, frozen=True, tag="files"):
     """
 
     patterns: tuple[str, ...]
-    """File names and glob patterns."""
+    """File names and glob patterns, in the portable form of ``filenames``."""
     shuffle: bool
     """True if each repetition has its own order."""
     seed: int | None

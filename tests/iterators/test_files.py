@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from tests.iterators.checks import LedgerProvider, check_restore, plain, provided, run
 from zmqdata import nodes
 from zmqdata.errors import NoFilesMatchedError, PipelineError
-from zmqdata.iterators import Context, make_iterator
+from zmqdata.iterators import Context, element_at, make_iterator
 from zmqdata.iterators.files import open_binary
 from zmqdata.splits import Split
 
@@ -171,3 +172,17 @@ def test_an_abandoned_iterator_closes_its_file(tmp_path: Path) -> None:
     file = iterator._file  # type: ignore[attr-defined]
     del iterator
     assert file.closed
+
+
+def test_names_that_are_not_utf8_keep_their_order(tmp_path: Path) -> None:
+    """Such names are listed as the file system has them, and ``at`` agrees with the
+    order.
+    """
+    expected = {str(tmp_path / os.fsdecode(name)) for name in (b"\xff", b"a", b"\xe9", b"\xc3\xa4")}
+    for name in expected:
+        Path(name).touch()
+    node = nodes.ListFiles(patterns=(f"{tmp_path}/*",), shuffle=False)
+    listed = list(make_iterator(node, Context()))
+    assert set(listed) == expected
+    assert [element_at(node, index) for index in range(4)] == listed
+    assert len(check_restore(node)) == 4

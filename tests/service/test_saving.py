@@ -192,6 +192,7 @@ def test_a_folder_that_can_not_be_made_is_told(store: Store, tmp_path: Path) -> 
     [
         ({"path": 1}, ValueError, "`path` must be a string"),
         ({"path": ""}, ValueError, "`path` must not be empty"),
+        ({"path": b"/caf\xe9"}, InvalidArgumentError, "a text that UTF-8 can hold"),
         ({"data_service_address": 1}, ValueError, "`data_service_address` must be a string"),
         ({"data_service_address": ""}, ValueError, "`data_service_address` must not be empty"),
         (

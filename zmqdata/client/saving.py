@@ -17,6 +17,7 @@ from zmqdata.client.registration import registration_of
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.config.settings import check_text
 from zmqdata.dataset import Dataset
+from zmqdata.dataset.arguments import FileName
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node
@@ -26,7 +27,7 @@ from zmqdata.pipelines import ShippedSource
 
 def distributed_save(
     dataset: Dataset,
-    path: str | os.PathLike[str],
+    path: FileName,
     data_service_address: Service,
     compression: str | None = "AUTO",
     *,
@@ -84,7 +85,8 @@ def distributed_save(
         [0, 1, 2]
     """
     node = _checked_node(dataset)
-    _check_text("path", path := os.fspath(path) if isinstance(path, os.PathLike) else path)
+    folder = os.fsdecode(path) if isinstance(path, (bytes, os.PathLike)) else path
+    _check_text("path", folder)
     endpoint = parse_service(data_service_address, "data_service_address")
     check_timeout("dispatcher_timeout", dispatcher_timeout)
     check_failures(on_poison, task_timeout)
@@ -93,7 +95,7 @@ def distributed_save(
         raise InvalidArgumentError(
             "Saving an infinite dataset is not allowed: limit it with `take(n)`."
         )
-    folder = whole_path(path)
+    folder = whole_path(folder)
     registration = registration_of(node, endpoint, codec, dispatcher_timeout, ship)
     dataset_id = registration.resolve()
     save_id = secrets.token_hex(16)

@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from zmqdata import matching
 from zmqdata.core.dispatcher.events import FilesListed, FindFiles
+from zmqdata.filenames import native, portable, shown
 
 AT_A_TIME = 8
 PATIENCE = 300.0
@@ -51,13 +52,10 @@ class Listings:
         fault = ""
         try:
             names = self._found(command)
-            "".join(
-                names
-            ).encode()  # a name that is not text can be neither sent nor written to the journal
         except (
             Exception
         ) as error:  # file systems raise errors of any class, and the client must see them
-            names, fault = (), str(error)
+            fault = shown(str(error))
         self._report(
             FilesListed(command.iteration, command.source, command.repetition, names, fault)
         )
@@ -72,7 +70,7 @@ class Listings:
             stderr=subprocess.PIPE,
             text=True,
         )
-        asked: str | None = json.dumps(command.files.patterns)
+        asked: str | None = json.dumps(list(map(native, command.files.patterns)))
         while (
             not self._closed and self._is_wanted(command.iteration) and time.monotonic() < deadline
         ):
@@ -80,7 +78,7 @@ class Listings:
                 found, complaint = process.communicate(asked, timeout=LOOK)
                 if process.returncode:
                     raise OSError(complaint.strip().rpartition("\n")[2])
-                return tuple(json.loads(found))
+                return tuple(map(portable, json.loads(found)))
             asked = None
         process.kill()
         with suppress(
@@ -88,7 +86,7 @@ class Listings:
         ):  # a process in a hanging file system may not even end by this
             process.wait(LOOK)
         raise TimeoutError(
-            f"the files of {', '.join(command.files.patterns)} were not listed within "
+            f"the files of {', '.join(map(shown, command.files.patterns))} were not listed within "
             f"{PATIENCE:g} s. Does a file system hang, or does a pattern match a "
             "whole disk? Give smaller folders, without `**`"
         )

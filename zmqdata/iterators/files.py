@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 
 from zmqdata import nodes
 from zmqdata.errors import NoFilesMatchedError
+from zmqdata.filenames import native, portable
 from zmqdata.iterators.base import Context, Name, failure, make_iterator
 from zmqdata.iterators.sources import IndexedIterator, PartsIterator
-from zmqdata.matching import matching_files
 
 _BUFFER = 1 << 16
 
@@ -34,7 +34,7 @@ class ListFilesIterator(IndexedIterator):
         if not self._listed:
             self._list()
         (index,) = self._next_range(1)
-        return self._names[(index - self._first) // self._stride]
+        return native(self._names[(index - self._first) // self._stride])
 
     def _name(self) -> Name:
         # The order of files may differ between readings, so the position is no name.
@@ -42,21 +42,20 @@ class ListFilesIterator(IndexedIterator):
         return self._group(), hash_of(text)
 
     def _list(self) -> None:
-        names = matching_files(self._node.patterns)
+        names = self._node.ordered(self._context.seed, self._context.turn)
         if not names:
             raise NoFilesMatchedError(f"{self._node.label}: no file matches any more")
-        context = self._context
-        self._names = self._node.split_source.ordered(names, context.seed, context.turn)
-        self._stop, self._listed = len(names), True
+        self._names, self._stop, self._listed = names, len(names), True
 
 
 def hash_of(filename: str) -> int:
-    """Return a number of 64 bits that stands for a file name on every machine.
+    """Return a number of 64 bits that stands for a file name, in either form, on every
+    machine.
 
     >>> hash_of("a.txt") == hash_of("b.txt")
     False
     """
-    digest = hashlib.blake2b(filename.encode("utf-8", "surrogatepass"), digest_size=8)
+    digest = hashlib.blake2b(portable(filename).encode(), digest_size=8)
     return int.from_bytes(digest.digest(), "big")
 
 

@@ -18,6 +18,7 @@ from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.elements.specs import INFINITE_CARDINALITY, leading_length, map_structure
 from zmqdata.errors import FailedPreconditionError, UnimplementedError
+from zmqdata.filenames import native
 from zmqdata.iterators.base import (
     Context,
     Name,
@@ -35,7 +36,6 @@ from zmqdata.iterators.loading import opened
 from zmqdata.iterators.random_map import GuardedRandomNode, drawing_call, map_seed
 from zmqdata.iterators.shuffle import drawn_number
 from zmqdata.iterators.stored import kept_count, kept_element
-from zmqdata.matching import matching_files
 
 
 @singledispatch
@@ -176,7 +176,7 @@ def _(node: nodes.ListFiles, index: int) -> Any:
             index,
             ", as each repetition has its own order: call list_files(..., shuffle=False)",
         )
-    return matching_files(node.patterns)[index]
+    return native(node.ordered(0, 0)[index])
 
 
 @element_at.register

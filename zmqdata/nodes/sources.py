@@ -10,6 +10,7 @@ import numpy as np
 import optree
 
 from zmqdata.elements.specs import TensorSpec, spec_of, without_leading_axis
+from zmqdata.filenames import portable
 from zmqdata.matching import matching_files
 from zmqdata.nodes.base import AT_ITS_PLACE, FILE_AGAIN, ByIdentity, Infer, Node, function_name
 from zmqdata.splits import FileSplits, IndexSplits, SplitSource
@@ -143,7 +144,14 @@ class ListFiles(Node):
 
     @property
     def split_source(self) -> FileSplits:
-        return FileSplits(self.patterns, self.shuffle, self.seed)
+        return FileSplits(tuple(map(portable, self.patterns)), self.shuffle, self.seed)
+
+    def ordered(self, seed: int, turn: int) -> tuple[str, ...]:
+        """Return the portable names of the files that match now, in the order of a
+        turn, see ``FileSplits.ordered``.
+        """
+        found = map(portable, matching_files(self.patterns))
+        return self.split_source.ordered(found, seed, turn)
 
     def spec(self, infer: Infer) -> Any:
         return TensorSpec((), np.str_)

@@ -41,6 +41,7 @@ from zmqdata.dispatcher.savefolders import (
 from zmqdata.dispatcher.server import host_aliases, policy_of, times_of
 from zmqdata.dispatcher.status import audits_of, status_of
 from zmqdata.errors import BY_NAME, DataServiceError, UnavailableError
+from zmqdata.filenames import native, portable
 from zmqdata.matching import matching_files
 from zmqdata.paths import whole_path
 from zmqdata.pipelines.packing import zmqdata_version
@@ -133,7 +134,7 @@ def _kept(
 
 
 def _listed(command: dispatcher_events.FindFiles) -> dispatcher_events.FilesListed:
-    found = tuple(matching_files(command.files.patterns))
+    found = tuple(map(portable, matching_files(map(native, command.files.patterns))))
     return dispatcher_events.FilesListed(
         command.iteration, command.source, command.repetition, found
     )

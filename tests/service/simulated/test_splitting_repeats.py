@@ -4,6 +4,7 @@ elements of their worker.
 
 from __future__ import annotations
 
+import os
 import sys
 import types
 from collections import Counter
@@ -95,6 +96,25 @@ def test_files_are_repeated(service: SimulatedService, tmp_path: Path) -> None:
         Dataset.list_files(f"{tmp_path}/*").interleave(TextLineDataset, cycle_length=2).repeat(3)
     )
     assert counts(service.read(dataset)) == dict.fromkeys(range(5), 6)
+
+
+def test_files_whose_names_are_not_utf8_are_read(service: SimulatedService, tmp_path: Path) -> None:
+    """Patterns and names with other bytes arrive as the file system has them, in every
+    repetition, and a state continues behind them.
+    """
+    folder = tmp_path / os.fsdecode(b"d\xe9")
+    folder.mkdir()
+    for number in range(5):
+        (folder / os.fsdecode(b"\xff%d" % number)).write_text(f"{number}\n")
+    names = Dataset.list_files(f"{folder}/*").repeat(2)
+    assert set(service.read(names)) == {str(path) for path in folder.iterdir()}
+    lines = service.read(names.interleave(TextLineDataset, cycle_length=2))
+    assert counts(lines) == dict.fromkeys(range(5), 2)
+    first = iter(service.read(names, job_name="resumed"))
+    before = [next(first) for _ in range(4)]
+    restored = iter(service.read(names, job_name="resumed"))
+    restored.load_state_dict(first.state_dict())
+    assert Counter([*before, *restored]) == {str(path): 2 for path in folder.iterdir()}
 
 
 def test_a_worker_without_a_split_goes_on(service: SimulatedService) -> None:
