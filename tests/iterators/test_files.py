@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import os
 import zlib
@@ -11,6 +12,7 @@ import pytest
 
 from tests.iterators.checks import LedgerProvider, check_restore, plain, provided, run
 from zmqdata import nodes
+from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.errors import NoFilesMatchedError, PipelineError
 from zmqdata.iterators import Context, element_at, make_iterator
 from zmqdata.iterators.files import open_binary
@@ -162,16 +164,25 @@ def test_failures_name_the_node(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_an_abandoned_iterator_closes_its_file(tmp_path: Path) -> None:
-    """An iterator that is dropped in the middle of a file closes it, so that Python
-    does not warn about it.
+@pytest.mark.parametrize("kind", ["read", "cached", "snapshot", "loaded"])
+def test_an_abandoned_iterator_closes_its_files(tmp_path: Path, kind: str) -> None:
+    """An iterator that is dropped in the middle of its files closes them, so that
+    Python does not warn about them.
     """
-    (tmp_path / "a").write_text("1\n2\n")
-    iterator = make_iterator(nodes.TextLines(filenames=(str(tmp_path / "a"),)), Context())
-    next(iterator)
-    file = iterator._file  # type: ignore[attr-defined]
-    del iterator
-    assert file.closed
+    name = str(tmp_path / "a")
+    Path(name).write_text("1\n2\n")
+    lines = TextLineDataset(name)
+    if kind == "loaded":
+        lines.save(tmp_path / "saved")
+    dataset = {
+        "read": lambda: lines,
+        "cached": lambda: lines.cache(tmp_path / "cache"),
+        "snapshot": lambda: lines.snapshot(tmp_path / "snapshot"),
+        "loaded": lambda: Dataset.load(tmp_path / "saved"),
+    }[kind]()
+    for _ in dataset:
+        break
+    gc.collect()  # a warning of a finalizer would fail the test
 
 
 def test_names_that_are_not_utf8_keep_their_order(tmp_path: Path) -> None:

@@ -99,6 +99,9 @@ class _Recorder:
         self._writer.close()
         self._lock.close()
 
+    def __del__(self) -> None:
+        self._lock.close()
+
 
 def shard_of(function: Callable[..., Any], element: Any) -> int:
     """Return the number of an element's shard.

@@ -122,6 +122,10 @@ class ChunkWriter:
             self._file.close()
         self._file = None
 
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):  # it was opened
+            self.close()
+
 
 def read_block(file: BinaryIO) -> DecodedBlock | None:
     """Return the next block of a chunk, or None at its end.
@@ -159,12 +163,13 @@ class ChunkReader:
         chunks: the chunks to read; more can be appended later.
     """
 
+    _file: BinaryIO | None = None
+
     def __init__(self, folder: str, chunks: Iterable[Chunk]) -> None:
         self._folder = folder
         self._files = files_of(folder)
         self._chunks = list(chunks)
         self._chunk = 0
-        self._file: BinaryIO | None = None
         self._offset = 0  # of the current block
         self._taken = 0  # elements taken from the current block
         self._before = 0  # elements of this chunk before the current block
@@ -267,3 +272,6 @@ class ChunkReader:
         if self._file is not None:
             self._file.close()
         self._file, self._block = None, iter(())
+
+    def __del__(self) -> None:
+        self.close()
