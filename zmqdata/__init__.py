@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from zmqdata.elements.specs import INFINITE_CARDINALITY as INFINITE_CARDINALITY
     from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN_CARDINALITY
     from zmqdata.elements.specs import DatasetSpec as DatasetSpec
+    from zmqdata.elements.specs import NoneTensorSpec as NoneTensorSpec
     from zmqdata.elements.specs import TensorSpec as TensorSpec
     from zmqdata.storage.records import TFRecordWriter as TFRecordWriter
     from zmqdata.transport.keychoice import use_key_file as use_key_file
@@ -70,6 +71,7 @@ _HOMES = {
     "FixedLengthRecordDataset": "zmqdata.dataset",
     "INFINITE_CARDINALITY": "zmqdata.elements.specs",
     "LocalCluster": "zmqdata.cluster.local",
+    "NoneTensorSpec": "zmqdata.elements.specs",
     "Options": "zmqdata.dataset",
     "RaggedTensor": "zmqdata.elements.ragged",
     "RaggedTensorSpec": "zmqdata.elements.ragged",

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from tests.elements.attrs_classes import Slotted
 from zmqdata.blocks import (
     CODECS,
     MAX_ELEMENTS,
@@ -85,6 +86,8 @@ def same(left: Any, right: Any) -> bool:
         return len(left) == len(right) and all(map(same, left, right))
     if dataclasses.is_dataclass(left):
         return same(vars(left), vars(right))
+    if isinstance(left, Slotted):
+        return same(left._a, right._a)
     if isinstance(left, set):
         return bool(left == right)
     if isinstance(left, RaggedTensor):
@@ -273,6 +276,7 @@ ELEMENTS = st.recursive(
         st.lists(inner, max_size=4).map(tuple),
         st.builds(Pair, inner, inner),
         st.builds(Example, inner, inner | st.lists(st.integers())),
+        st.builds(Slotted, inner),
         st.dictionaries(
             st.one_of(st.text("abü"), st.integers(-5, 5), st.binary(max_size=2)), inner, max_size=4
         ),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.blocks.samples import Colour, Example, NamedPoint, Point, Slotted
+from tests.elements.attrs_classes import Marked
 from zmqdata.blocks.flattening import describe_element, transposer
 from zmqdata.blocks.objects import Pickled
 from zmqdata.blocks.structures import DictOf, Leaf, Structure, TupleOf, assemble
@@ -41,6 +42,7 @@ def again(element: object) -> Any:
         Example(image=(1, 2)),
         {"e": Example(image={"a": 1}, label=4)},
         Slotted(5),
+        Marked({"a": 1}, Marked(2, (None,))),
     ],
     ids=repr,
 )
@@ -178,6 +180,8 @@ def test_lists_within_dataclasses_stay_lists() -> None:
         (Point(1, 2), NamedPoint(1, 2)),
         (Example(1), 1),
         (Example(1), object.__new__(Example)),
+        (Marked(1, 2), object.__new__(Marked)),
+        (Marked(1, 2), Point(1, 2)),
         ({"a": (1, (2,))}, {"a": (1, 2)}),
         (((1,), 2), 5),
     ],

@@ -19,6 +19,7 @@ from tests.blocks.samples import (
     Point,
     Slotted,
 )
+from tests.elements.attrs_classes import Marked
 from zmqdata.blocks.structures import (
     DictOf,
     Leaf,
@@ -30,6 +31,7 @@ from zmqdata.blocks.structures import (
     assemble,
     resolve_class,
 )
+from zmqdata.elements.nesting import field_names
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import ProtocolError
 
@@ -126,7 +128,11 @@ def test_structures_that_no_sender_makes_are_refused(node: Node) -> None:
 
 def record(cls: type, form: Any = "dataclass", **changes: Any) -> RecordOf:
     """Return the node of a class's instance, as a peer may have changed it."""
-    names = getattr(cls, "_fields", None) or tuple(getattr(cls, "__dataclass_fields__", ()))
+    names = (
+        getattr(cls, "_fields", None)
+        or field_names(cls)
+        or tuple(getattr(cls, "__dataclass_fields__", ()))
+    )
     node = RecordOf(
         form, cls.__module__, cls.__qualname__, names, tuple(Leaf("int") for _ in names)
     )
@@ -154,6 +160,9 @@ class Lazy(types.ModuleType):
         record(Closed),
         record(ClosedPoint, "namedtuple"),
         record(Example, fields=("label", "image")),
+        record(Example, "attrs"),
+        record(Marked, "attrs", fields=("y", "x")),
+        record(Marked, "dataclass"),
         RecordOf("dataclass", "builtins", "int", (), ()),
         RecordOf("namedtuple", "sys", "version_info", (), ()),
         RecordOf("dataclass", "lazy", "x", ("a",), (Leaf("int"),)),
@@ -175,8 +184,12 @@ def test_unknown_or_unfit_classes_arrive_as_dicts(
 
 
 def test_no_constructor_runs() -> None:
-    """A dataclass is assembled without its `__init__` and `__post_init__`."""
+    """A dataclass is assembled without its `__init__` and `__post_init__`, and an attrs
+    class as well.
+    """
     before = len(CALLS)
+    (marked,) = assemble(record(Marked, "attrs"), iter([iter([7]), iter([2])]), 1)
+    assert (type(marked), marked.x, marked.y) == (Marked, 7, 2)
     (element,) = assemble(record(Example), iter([iter([1]), iter([2])]), 1)
     assert element.image == 1  # type: ignore[attr-defined]
     assert type(element) is Example

@@ -17,7 +17,13 @@ import pytest
 from tests.dataset.reading import ints
 from zmqdata import nodes
 from zmqdata.dataset import Dataset, TextLineDataset
-from zmqdata.elements.specs import AUTOTUNE, INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec
+from zmqdata.elements.specs import (
+    AUTOTUNE,
+    INFINITE_CARDINALITY,
+    UNKNOWN_CARDINALITY,
+    NoneTensorSpec,
+    TensorSpec,
+)
 from zmqdata.errors import PipelineError
 
 
@@ -92,7 +98,7 @@ def test_the_spec_is_found_once() -> None:
     calls: list[int] = []
     dataset = Dataset.range(3).map(lambda x: calls.append(1))
     assert calls == []
-    assert dataset.element_spec == dataset.element_spec == TensorSpec((), object)
+    assert dataset.element_spec == dataset.element_spec == NoneTensorSpec()
     assert calls == [1]
     assert Dataset.range(0).map(str, output_spec=TensorSpec((), str)).element_spec == TensorSpec(
         (), str

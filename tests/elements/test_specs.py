@@ -11,14 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.elements.attrs_classes import Marked
+from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import (
     DatasetSpec,
+    NoneTensorSpec,
     TensorSpec,
     decode_spec,
     encode_spec,
     leading_length,
-    map_structure,
     merge_specs,
     spec_of,
     specs_agree,
@@ -59,12 +61,13 @@ ragged_leaves = st.builds(
     st.sampled_from(["int32", "int64"]),
 )
 specs = st.recursive(
-    leaves | ragged_leaves,
+    leaves | ragged_leaves | st.just(NoneTensorSpec()),
     lambda inner: st.one_of(
         st.dictionaries(st.text(max_size=3), inner, max_size=3),
         st.lists(inner, max_size=3),
         st.lists(inner, max_size=3).map(tuple),
         st.tuples(inner, inner).map(lambda pair: Point(*pair)),
+        st.tuples(inner, inner).map(lambda pair: Marked(*pair)),
     ),
     max_leaves=6,
 )
@@ -119,10 +122,35 @@ def test_deep_nesting_is_refused() -> None:
         decode_spec(msgspec.msgpack.encode(["l", dtype, []]))
 
 
-def test_unknown_namedtuple_becomes_a_dict() -> None:
-    """An unknown namedtuple becomes a dict, as a peer cannot trigger an import."""
-    encoded = encode_spec(Point(INT, INT)).replace(b"Point", b"Paint")
-    assert decode_spec(encoded) == {"x": INT, "y": INT}
+@pytest.mark.parametrize("kind", [Point, Marked])
+def test_unknown_records_become_dicts(kind: Any) -> None:
+    """An unknown namedtuple or attrs class becomes a dict, as a peer cannot trigger an
+    import.
+    """
+    encoded = encode_spec(kind(INT, INT))
+    assert decode_spec(encoded) == kind(INT, INT)
+    name = kind.__name__.encode()
+    assert decode_spec(encoded.replace(name, name[::-1])) == {"x": INT, "y": INT}
+
+
+def test_none_has_a_spec_of_its_own() -> None:
+    """A leaf of None stays None in and out of batches. It fits another None, or any
+    object.
+    """
+    spec = spec_of({"x": None, "y": 1})
+    assert spec == {"x": NoneTensorSpec(), "y": INT}
+    batched = with_leading_axis(spec, 4)
+    assert batched == {"x": NoneTensorSpec(), "y": TensorSpec((4,), np.int64)}
+    assert without_leading_axis(batched) == spec == merge_specs(spec, spec)
+    assert with_leading_length(batched, 5)["x"] == NoneTensorSpec()
+    assert leading_length(batched) == 4
+    assert specs_agree(spec, spec)
+    anything = TensorSpec((), object)
+    assert merge_specs(NoneTensorSpec(), anything) == anything
+    assert merge_specs(anything, NoneTensorSpec()) == anything
+    for other in (INT, TensorSpec((None,), object), DatasetSpec(INT)):
+        assert not specs_agree(NoneTensorSpec(), other)
+        assert not specs_agree(other, NoneTensorSpec())
 
 
 def test_only_specs_are_encoded() -> None:
@@ -133,8 +161,8 @@ def test_only_specs_are_encoded() -> None:
 
 def test_python_leaves_have_numpys_dtypes() -> None:
     """Python's scalar types have numpy's dtypes, and any other type is object."""
-    spec = spec_of((1, 2.0, True, 1j, "a", b"b", None, {1}))
-    dtypes = [np.int64, np.float64, np.bool_, np.complex128, np.str_, np.bytes_, object, object]
+    spec = spec_of((1, 2.0, True, 1j, "a", b"b", {1}))
+    dtypes = [np.int64, np.float64, np.bool_, np.complex128, np.str_, np.bytes_, object]
     assert spec == tuple(TensorSpec((), dtype) for dtype in dtypes)
 
 

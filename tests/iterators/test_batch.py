@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.elements.attrs_classes import Marked
 from tests.iterators.checks import check_restore, plain, provided, run
 from zmqdata import nodes
 from zmqdata.elements.ragged import RaggedTensor
@@ -71,15 +72,20 @@ def test_batches_reach_over_splits() -> None:
 
 
 def test_structures_are_stacked_leaf_by_leaf() -> None:
-    """Dicts, tuples and namedtuples keep their kind; None and other objects make object
-    arrays.
+    """Dicts, tuples, namedtuples and attrs classes keep their kind, None stays None.
+    Other objects make object arrays.
     """
-    elements = [{"p": Point(n, (True, None)), "t": (b"a" * (n + 1), 1.5, 1j)} for n in range(2)]
+    elements = [
+        {"p": Point(n, (True, None)), "t": (b"a" * (n + 1), 1.5, 1j), "m": Marked(n, {n})}
+        for n in range(2)
+    ]
     batch = stack(elements)
     assert type(batch["p"]) is Point
     assert batch["p"].x.dtype == np.int64
     assert batch["p"].y[0].dtype == np.bool_
-    assert batch["p"].y[1].tolist() == [None, None]
+    assert batch["p"].y[1] is None
+    assert (type(batch["m"]), batch["m"].x.tolist()) == (Marked, [0, 1])
+    assert batch["m"].y.tolist() == [{0}, {1}]
     assert batch["t"][0].tolist() == [b"a", b"aa"]
     assert batch["t"][2].dtype == np.complex128
 
@@ -118,7 +124,14 @@ def test_what_has_one_dtype_may_stand_together(elements: list[Any], dtype: str) 
         (1.5, 1, "dtype float64.*dtype int64"),
         ("a", 1, "a value of type str, dtype <U1"),
         (np.zeros(2), 1.5, r"shape \(2,\).*shape \(\).*"),
-        (None, 1.5, "NoneType, dtype object"),
+        (None, 1.5, "None, expected a value of type float"),
+        (1.5, None, "a value of type float, expected None"),
+        (None, {1}, "None, expected a value of type set"),
+        (np.zeros(2), None, "a value of type ndarray, expected None"),
+        (None, np.zeros(2), "None, expected an array of dtype float64"),
+        (None, RaggedTensor([1], [0, 1]), "None, expected a RaggedTensor"),
+        (Marked(1, 2), Marked(1, None), r"a value of type int at \.y, expected None"),
+        (Point(1, 2), Marked(1, 2), "a Point, expected a Marked"),
         (np.zeros((2, 2)), np.zeros(2), r"shape \(2, 2\)"),
         (np.datetime64("2020-01-01T00"), np.datetime64("2020-01-01"), r"dtype datetime64\[h\]"),
         (2**63, 1, "the int 9223372036854775808.*64 bits|dtype uint64"),
@@ -151,7 +164,7 @@ def test_mixed_elements_are_an_error_that_teaches(odd: Any, first: Any, came: st
         (np.zeros(2), np.zeros(3), "padded_batch() pads"),
         (np.zeros((2, 2)), np.zeros(2), "Use one number of axes, with reshape()"),
         (np.zeros(2), 1.5, "Return scalars for all elements"),
-        (None, 1.5, "Remove missing values with filter()"),
+        (None, 1.5, "Remove elements with missing values with filter()"),
         (1, 1.5, "Convert all elements to one dtype, with np.float32(x)"),
         ({"y": 1}, {"x": 1}, "Make one structure"),
     ],

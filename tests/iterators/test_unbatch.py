@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.elements.attrs_classes import Marked
 from tests.iterators.checks import check_restore, plain, provided
 from zmqdata import nodes
 from zmqdata.elements.ragged import RaggedTensor
@@ -94,6 +95,23 @@ def test_unbatch_undoes_batch_in_splits() -> None:
     ]
 
 
+def test_rows_of_none_are_none() -> None:
+    """None stays None in each row, and attrs classes are structures."""
+    batch = {"m": Marked(np.arange(3), (None,)), "n": None}
+    assert row_count(batch) == 3
+    assert list(rows(batch, 1)) == [{"m": Marked(n, (None,)), "n": None} for n in (1, 2)]
+    assert plain(joined([batch, batch])["m"].x) == plain(np.array([0, 1, 2, 0, 1, 2]))
+    assert joined([batch, batch])["n"] is None
+    with pytest.raises(InvalidArgumentError, match="an array in one and None in another"):
+        joined([(np.arange(3),), (None,)])
+    for size in (1, 2, 4):
+        node = nodes.TensorSlices(tensors=batch)
+        stacked = nodes.Batch(inputs=(node,), batch_size=2)
+        for made in (stacked, rebatch(stacked, size), unbatch(rebatch(stacked, size))):
+            check_restore(made)
+        assert len(list(make_iterator(unbatch(stacked), Context()))) == 3
+
+
 def test_rows_belong_to_their_receiver() -> None:
     """Small rows own their memory, and large rows share none with other rows."""
     small, large = np.zeros((2, 3)), np.zeros((2, COPY_BELOW))
@@ -120,7 +138,8 @@ def test_rows_belong_to_their_receiver() -> None:
         ),
         ({"x": np.array(1.5)}, r"\['x'\] has no axis: got a ndarray"),
         ((), "it contains no array"),
-        ((None,), r"\[0\] has no axis: got a NoneType"),
+        ((None,), "it contains no array"),
+        ((5,), r"\[0\] has no axis: got a int"),
     ],
 )
 def test_what_has_no_rows_is_an_error_that_teaches(batch: Any, text: str) -> None:

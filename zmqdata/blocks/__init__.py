@@ -14,9 +14,9 @@ numpy arrays keep dtype (byte order, units and padding included) and shape; they
 in C order, writable. Ragged tensors arrive as ragged tensors. numpy scalars and
 Python's int (any size), float, bool, complex, str, bytes and None keep their type. A
 list becomes an array if nothing is lost by it, but stays a list within a dataclass.
-Dicts keep the order of their keys; subclasses of dict arrive as dict. A namedtuple or
-dataclass keeps its class if the receiver has already imported its module, else it
-arrives as a dict of its fields. A dataclass is put together without calling its
+Dicts keep the order of their keys; subclasses of dict arrive as dict. A namedtuple,
+dataclass or attrs class is kept if the receiver has already imported its module, else
+it arrives as a dict of its fields. The latter two are put together without calling its
 ``__init__``. All other values, including arrays of objects, are pickled. That is slow,
 and the receiver unpickles them only if it allows objects.
 """

@@ -31,6 +31,7 @@ from zmqdata.blocks.structures import (
     Structure,
     TupleOf,
 )
+from zmqdata.elements.nesting import field_names
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.failures.names import plain_name
 
@@ -109,8 +110,12 @@ class _Description:
         self, value: Any, names: tuple[str, ...], path: str, depth: int, in_dataclass: bool
     ) -> RecordOf:
         cls = type(value)
-        form: Literal["namedtuple", "dataclass"] = (
-            "namedtuple" if isinstance(value, tuple) else "dataclass"
+        form: Literal["namedtuple", "dataclass", "attrs"] = (
+            "namedtuple"
+            if isinstance(value, tuple)
+            else "dataclass"
+            if dataclasses.is_dataclass(value)
+            else "attrs"
         )
         parts = [(_field(value, name, path), f"{path}.{name}") for name in names]
         children = self._nodes_of(parts, depth, in_dataclass or form == "dataclass")
@@ -169,15 +174,15 @@ def _is_plain_key(key: object) -> bool:
 
 
 def _field_names(value: object) -> tuple[str, ...] | None:
-    """Return the field names of a namedtuple or dataclass instance; None for any other
-    value.
+    """Return the field names of a namedtuple, or of an instance of a dataclass or attrs
+    class; None for any other value.
     """
     if isinstance(value, tuple):
         names = getattr(type(value), "_fields", None)
         return tuple(names) if isinstance(names, tuple) else None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return tuple(field.name for field in dataclasses.fields(value))
-    return None
+    return field_names(type(value))
 
 
 def _field(value: object, name: str, path: str) -> object:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
-from zmqdata.elements.specs import map_structure
 
 MAX_ELEMENTS = 4096
 """Limit of elements in a block."""

@@ -21,6 +21,7 @@ import numpy as np
 from zmqdata.blocks import dtypes
 from zmqdata.blocks.dtypes import DType, DTypeSpec
 from zmqdata.blocks.names import walk
+from zmqdata.elements.nesting import fits_attrs, instance_of
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import ProtocolError
 
@@ -91,9 +92,9 @@ class TupleOf(msgspec.Struct, frozen=True, array_like=True, tag="t"):
 
 
 class RecordOf(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """A namedtuple or an instance of a dataclass."""
+    """A namedtuple, or an instance of a dataclass or attrs class."""
 
-    form: Literal["namedtuple", "dataclass"]
+    form: Literal["namedtuple", "dataclass", "attrs"]
     """Kind of the class."""
     module: str
     """Module of the class."""
@@ -252,7 +253,7 @@ def assemble(node: Node, columns: Iterator[Iterator[object]], count: int) -> Ite
         return _dicts(node.fields, rows)
     if node.form == "namedtuple":
         return map(tuple.__new__, repeat(cls), rows)
-    return (_instance(cls, node.fields, row) for row in rows)
+    return (instance_of(cls, node.fields, row) for row in rows)
 
 
 def _dicts(keys: Sequence[Key], rows: Iterator[tuple[Any, ...]]) -> Iterator[object]:
@@ -260,16 +261,6 @@ def _dicts(keys: Sequence[Key], rows: Iterator[tuple[Any, ...]]) -> Iterator[obj
         one, other = keys
         return ({one: first, other: second} for first, second in rows)
     return map(dict, map(zip, repeat(keys), rows))
-
-
-def _instance(cls: type, fields: Sequence[str], values: Sequence[object]) -> object:
-    """Return an instance with these fields set; no code of the class runs, so a peer
-    cannot make this process run any.
-    """
-    instance: object = object.__new__(cls)
-    for name, value in zip(fields, values, strict=True):
-        object.__setattr__(instance, name, value)
-    return instance
 
 
 def resolve_class(node: RecordOf) -> type | None:
@@ -295,11 +286,14 @@ def _fits(cls: type, node: RecordOf) -> bool:
         if node.form == "namedtuple":
             made: object = tuple.__new__(cls, node.fields)
             return _attribute(cls, "_fields") == node.fields and isinstance(made, tuple)
-        if tuple(field.name for field in dataclasses.fields(cls)) != node.fields:
+        if node.form == "attrs":
+            if not fits_attrs(cls, node.fields):
+                return False
+        elif tuple(field.name for field in dataclasses.fields(cls)) != node.fields:
             return False
         if any(_has_setter(_attribute(cls, name)) for name in node.fields):
             return False
-        return isinstance(_instance(cls, node.fields, node.fields), cls)
+        return isinstance(instance_of(cls, node.fields, node.fields), cls)
     except Exception:  # a class that cannot be made this way is handed out as a dict
         return False
 

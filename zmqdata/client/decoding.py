@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import optree
-
 from zmqdata import wire
 from zmqdata.blocks import DecodedBlock, ReferencedBlock, Room, decode_block, refused_object
 from zmqdata.core.client.events import Arrived, Finish
-from zmqdata.elements.specs import is_list
+from zmqdata.elements.nesting import leaves_of, places_of
 from zmqdata.errors import (
     DataLossError,
     DataServiceError,
@@ -120,12 +118,9 @@ def check_spec_without_objects(spec: Any) -> None:
     """
     if spec is None:
         return
-    accessors = optree.tree_accessors(spec, is_leaf=is_list, none_is_leaf=True)
-    for accessor, leaf in zip(
-        accessors, optree.tree_leaves(spec, is_leaf=is_list, none_is_leaf=True), strict=True
-    ):
+    for place, leaf in zip(places_of(spec, "element"), leaves_of(spec), strict=True):
         if leaf.dtype.hasobject and leaf.shape:
-            raise FailedPreconditionError(refused_object(accessor.codify("element")))
+            raise FailedPreconditionError(refused_object(place))
 
 
 def referred(link: str, header: OnLink, frames: ReferencedBlock | tuple[()]) -> Arrived:

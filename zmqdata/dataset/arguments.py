@@ -14,10 +14,10 @@ from types import FrameType
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
-import optree
 
+from zmqdata.elements.nesting import leaves_of, nesting_of
 from zmqdata.elements.ragged import RaggedTensor
-from zmqdata.elements.specs import AUTOTUNE, TensorSpec, check_spec, is_list
+from zmqdata.elements.specs import AUTOTUNE, TensorSpec, check_spec
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node
 from zmqdata.paths import local_path
@@ -187,7 +187,7 @@ def generator_spec(output_types: Any, output_shapes: Any, output_signature: Any)
             "dtype) for each leaf, or output_types and, with them, output_shapes; "
             "not both"
         )
-    types, nesting = optree.tree_flatten(output_types, is_leaf=is_list, none_is_leaf=True)
+    types, nesting = leaves_of(output_types), nesting_of(output_types)
     try:
         shapes = (
             [None] * len(types) if output_shapes is None else nesting.flatten_up_to(output_shapes)
@@ -197,9 +197,7 @@ def generator_spec(output_types: Any, output_shapes: Any, output_signature: Any)
             f"output_shapes must be nested as output_types, {output_types!r}: {error}"
         ) from None
     kinds = [dtype("output_types", kind, "?biufcOUSMm", "a dtype for each leaf") for kind in types]
-    return optree.tree_unflatten(
-        nesting, [TensorSpec(*spec) for spec in zip(shapes, kinds, strict=True)]
-    )
+    return nesting.unflatten([TensorSpec(*spec) for spec in zip(shapes, kinds, strict=True)])
 
 
 def error_policy(on_error: Any, retries: Any, max_errors: Any) -> dict[str, Any]:
@@ -292,9 +290,11 @@ def optional_size(name: str, value: Any) -> int | None:
     return None if value is None else at_least(name, value, 0)
 
 
-def sliceable(leaf: Any) -> np.ndarray[Any, Any] | RaggedTensor:
-    """Return an array, list or ragged tensor as an object with rows."""
-    if isinstance(leaf, RaggedTensor):
+def sliceable(leaf: Any) -> np.ndarray[Any, Any] | RaggedTensor | None:
+    """Return an array, list or ragged tensor as an object with rows. None stays None in
+    each row.
+    """
+    if leaf is None or isinstance(leaf, RaggedTensor):
         return leaf
     try:
         array = leaf if isinstance(leaf, np.ndarray) else np.asarray(leaf)

@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from zmqdata.dataset.drawing import tree_lines
-from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec, map_structure
+from zmqdata.elements.nesting import map_structure
+from zmqdata.elements.specs import INFINITE_CARDINALITY, NoneTensorSpec, TensorSpec
 from zmqdata.errors import UnimplementedError
 from zmqdata.nodes import Node, every_node, options_of
 from zmqdata.pipelines.fingerprints import nodes_in_order
@@ -54,6 +55,8 @@ class _Brief:
 
     def __repr__(self) -> str:
         spec = self._spec
+        if isinstance(spec, NoneTensorSpec):
+            return "None"
         if not isinstance(spec, TensorSpec):
             return repr(spec)
         name = repr(spec).rpartition("dtype=")[2][:-1]

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import optree
 
-from zmqdata.elements.specs import TensorSpec, is_list, map_structure
+from zmqdata.elements.nesting import map_structure
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.nodes import Node
 from zmqdata.pipelines.fingerprints import nodes_in_order
 
@@ -90,7 +91,7 @@ class _Shown:
     """A leaf of a structure, printed as a parameter is."""
 
     def __init__(self, leaf: Any) -> None:
-        self._text = f"<list of {len(leaf)}>" if is_list(leaf) else _text(leaf)
+        self._text = f"<list of {len(leaf)}>" if isinstance(leaf, list) else _text(leaf)
 
     def __repr__(self) -> str:
         return self._text

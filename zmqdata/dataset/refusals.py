@@ -14,15 +14,15 @@ from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
-import optree
 
+from zmqdata.elements.nesting import leaves_of, map_structure
 from zmqdata.elements.ragged import RaggedTensorSpec
 from zmqdata.elements.shapes import dtype_name
 from zmqdata.elements.specs import (
     DatasetSpec,
+    NoneTensorSpec,
     TensorSpec,
     leading_length,
-    map_structure,
     merge_specs,
 )
 from zmqdata.errors import InvalidArgumentError
@@ -130,6 +130,8 @@ def check_padding(operation: str, spec: Any, padded_shapes: Any, padding_values:
         return
 
     def check_leaf(leaf: Any, padding: Padding) -> None:
+        if isinstance(leaf, NoneTensorSpec):
+            return
         if isinstance(leaf, RaggedTensorSpec):
             raise TypeError(
                 f"{operation}() pads arrays, but the elements have a ragged leaf "
@@ -176,7 +178,7 @@ def check_rows(name: str, spec: Any) -> None:
     """
     if spec is None:
         return
-    leaves = optree.tree_leaves(spec, none_is_leaf=True)
+    leaves = [leaf for leaf in leaves_of(spec) if not isinstance(leaf, NoneTensorSpec)]
     if not leaves or any(leaf.shape == () for leaf in leaves):
         raise InvalidArgumentError(
             f"{name} splits arrays along their first axis, but some leaves have no "

@@ -24,7 +24,8 @@ from zmqdata.dataset.arguments import (
 from zmqdata.dataset.depth import within_stack
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import check_call, check_comparable, check_element_call
-from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec, map_structure
+from zmqdata.elements.nesting import map_structure
+from zmqdata.elements.specs import INFINITE_CARDINALITY, NoneTensorSpec, TensorSpec
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators import (
     as_element,
@@ -357,7 +358,9 @@ class MarkValid:
         return {**element, self.key: True}
 
 
-def _zeros(spec: TensorSpec) -> Any:
+def _zeros(spec: Any) -> Any:
+    if isinstance(spec, NoneTensorSpec):
+        return None
     if spec.shape is None or None in spec.shape:
         raise ValueError(
             f"pad_to_cardinality() appends elements of zeros, and the shape of {spec} "

@@ -8,8 +8,6 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import optree
-
 from zmqdata import nodes
 from zmqdata.dataset import arguments
 from zmqdata.dataset.arguments import (
@@ -25,7 +23,7 @@ from zmqdata.dataset.arguments import (
     sliceable,
 )
 from zmqdata.dataset.parts import D, DatasetMethods
-from zmqdata.elements.specs import map_structure
+from zmqdata.elements.nesting import leaves_of, map_structure, nesting_of
 from zmqdata.errors import NoFilesMatchedError
 from zmqdata.iterators import as_element
 from zmqdata.matching import matching_files
@@ -115,8 +113,7 @@ class Sources(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.from_tensor_slices``.
         """
         arrays = map_structure(sliceable, tensors)
-        leaves = optree.tree_leaves(arrays, none_is_leaf=True)
-        lengths = sorted({len(leaf) for leaf in leaves})
+        lengths = sorted({len(leaf) for leaf in leaves_of(arrays) if leaf is not None})
         if len(lengths) != 1:
             came = (
                 f"arrays of the lengths {lengths}"
@@ -230,8 +227,8 @@ class Sources(DatasetMethods[D]):
         shortest dataset.
 
         Args:
-            args: datasets, or a single nesting of datasets in tuples and dicts, which
-                the elements then have.
+            args: datasets, or a single nesting of datasets in tuples, dicts and attrs
+                classes, which the elements then have.
             datasets: the same as a single nesting, as in older code.
 
         >>> from zmqdata.dataset import Dataset
@@ -248,12 +245,20 @@ class Sources(DatasetMethods[D]):
                 "datasets=; pass exactly one of the two"
             )
         nesting: Any = datasets if datasets is not None else args[0] if len(args) == 1 else args
-        leaves, treespec = optree.tree_flatten(nesting, none_is_leaf=True)
-        inputs = tuple(input_node("zip()", leaf) for leaf in leaves)
+        inputs = tuple(map(_zipped, leaves_of(nesting)))
         if not inputs:
             raise ValueError(f"zip() got {nesting!r}, expected at least one dataset")
-        template = optree.tree_unflatten(treespec, list(range(len(inputs))))
+        template = nesting_of(nesting).unflatten(range(len(inputs)))
         return cls._wrap(nodes.Zip(inputs=inputs, template=template, site=call_site()))
+
+
+def _zipped(leaf: Any) -> nodes.Node:
+    if isinstance(leaf, list):
+        raise TypeError(
+            "Invalid input to `zip`: Python `list` is not supported and you should use `tuple` "
+            f"instead, because a list in an element is an array; got a list of {len(leaf)}"
+        )
+    return input_node("zip()", leaf)
 
 
 def _pattern_hint(patterns: tuple[str, ...]) -> str:

@@ -36,7 +36,8 @@ from zmqdata.dataset.sequences import Sequences
 from zmqdata.dataset.sources import Sources
 from zmqdata.dataset.storage import Storage
 from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH, Transformations
-from zmqdata.elements.specs import AUTOTUNE, INFINITE_CARDINALITY, map_structure
+from zmqdata.elements.nesting import map_structure
+from zmqdata.elements.specs import AUTOTUNE, INFINITE_CARDINALITY
 from zmqdata.iterators import Context, RunningState, infer_spec
 from zmqdata.pipelines import Fingerprint, fingerprint
 

@@ -5,21 +5,27 @@ This module holds immutable descriptions and pure functions over them. Running a
 pipeline to find its spec belongs to ``iterators``, and encoding elements belongs to
 ``blocks``.
 
-A spec is a ``TensorSpec`` or ``RaggedTensorSpec``, or a dict, tuple, list or namedtuple
-of specs. ``None`` in an element is a leaf.
+A spec is a ``TensorSpec``, ``RaggedTensorSpec``, ``DatasetSpec`` or ``NoneTensorSpec``,
+or a nesting of specs (see ``nesting``) in which a list is also a structure.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 import optree
 
+from zmqdata.elements.nesting import (
+    field_names,
+    fits_attrs,
+    instance_of,
+    leaves_of,
+    map_structure,
+)
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.shapes import (
     Shape,
@@ -123,9 +129,32 @@ class DatasetSpec:
         return np.dtype(object)
 
 
-def is_list(value: object) -> bool:
-    """Return True if optree must not look inside: a list in an element is an array."""
-    return isinstance(value, list)
+@dataclass(frozen=True)
+class NoneTensorSpec:
+    """The spec of a leaf that is always None.
+
+    >>> spec_of((1, None))
+    (TensorSpec(shape=(), dtype=int64), NoneTensorSpec())
+
+    Equivalent of ``tf.NoneTensorSpec``: ``batch`` and ``unbatch`` leave None as it is.
+    """
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of a single object: ``()``."""
+        return ()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of a single object: object."""
+        return np.dtype(object)
+
+
+ANY_OBJECT = TensorSpec((), object)
+"""Spec of a Python object, which may be None."""
+
+Spec: TypeAlias = "TensorSpec | RaggedTensorSpec | DatasetSpec | NoneTensorSpec"
+"""Spec of a leaf."""
 
 
 def check_spec(name: str, value: object) -> None:
@@ -137,23 +166,13 @@ def check_spec(name: str, value: object) -> None:
 
     >>> check_spec("spec", {"x": TensorSpec((), "int64")})
     """
-    for leaf in optree.tree_leaves(cast(Any, value), is_leaf=is_list, none_is_leaf=True):
-        if not isinstance(leaf, (TensorSpec, RaggedTensorSpec, DatasetSpec)):
+    for leaf in leaves_of(value):
+        if not isinstance(leaf, (TensorSpec, RaggedTensorSpec, DatasetSpec, NoneTensorSpec)):
             raise TypeError(
                 f"{name} must be TensorSpec(shape, dtype) for each leaf, in the nesting of the "
                 "elements (dicts and "
                 f"tuples, no lists); got {leaf!r} of type {type(leaf).__name__}"
             )
-
-
-def map_structure(function: Callable[..., Any], structure: Any, *others: Any) -> Any:
-    """Apply a function to each leaf, including lists and None, and return the results
-    in the same nesting.
-
-    >>> map_structure(len, {"a": "xyz", "b": ([1, 2],)})
-    {'a': 3, 'b': (2,)}
-    """
-    return optree.tree_map(function, structure, *others, is_leaf=is_list, none_is_leaf=True)
 
 
 def spec_of(element: Any) -> Any:
@@ -167,7 +186,9 @@ def spec_of(element: Any) -> Any:
     return map_structure(_leaf_spec, element)
 
 
-def _leaf_spec(leaf: Any) -> TensorSpec | RaggedTensorSpec | DatasetSpec:
+def _leaf_spec(leaf: Any) -> Spec:
+    if leaf is None:
+        return NoneTensorSpec()
     if isinstance(leaf, RaggedTensor):
         return RaggedTensorSpec.of(leaf)
     if isinstance(leaf, (np.ndarray, np.generic)):
@@ -189,7 +210,7 @@ def merge_specs(first: Any, second: Any) -> Any:
     TensorSpec(shape=(None, 3), dtype=int8)
     """
     try:
-        return optree.tree_map(_merge_leaves, first, second, none_is_leaf=True)
+        return map_structure(_merge_leaves, first, second, in_lists=True)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"specs do not fit together: {first} and {second} ({error}); make nesting "
@@ -208,7 +229,9 @@ def specs_agree(one: Any, other: Any) -> bool:
     """
     try:
         merge_specs(one, other)
-        return all(optree.tree_leaves(optree.tree_map(_leaves_agree, one, other)))
+        return all(
+            leaves_of(map_structure(_leaves_agree, one, other, in_lists=True), in_lists=True)
+        )
     except (TypeError, ValueError):
         return False
 
@@ -216,15 +239,21 @@ def specs_agree(one: Any, other: Any) -> bool:
 def _leaves_agree(one: Any, other: Any) -> bool:
     if isinstance(one, DatasetSpec):
         return specs_agree(one.element_spec, other.element_spec)
+    if isinstance(one, NoneTensorSpec):
+        return True
     if one.shape is None or other.shape is None:
         return True
     pairs = zip(one.shape, other.shape, strict=False)
     return len(one.shape) == len(other.shape) and all(a == b or None in (a, b) for a, b in pairs)
 
 
-def _merge_leaves(first: Any, second: Any) -> TensorSpec | RaggedTensorSpec | DatasetSpec:
+def _merge_leaves(first: Any, second: Any) -> Spec:
     if isinstance(first, DatasetSpec) and isinstance(second, DatasetSpec):
         return DatasetSpec(merge_specs(first.element_spec, second.element_spec))
+    if isinstance(first, NoneTensorSpec) and second in (first, ANY_OBJECT):
+        return first if second == first else ANY_OBJECT
+    if isinstance(second, NoneTensorSpec) and first == ANY_OBJECT:
+        return ANY_OBJECT
     if type(first) is not type(second):
         raise TypeError(f"{first} in the place of {second}")
     if first.dtype != second.dtype:
@@ -255,7 +284,9 @@ def with_leading_axis(spec: Any, length: int | None) -> Any:
     return map_structure(lambda leaf: _stacked_leaf(leaf, length), spec)
 
 
-def _stacked_leaf(leaf: Any, length: int | None) -> TensorSpec | RaggedTensorSpec:
+def _stacked_leaf(leaf: Any, length: int | None) -> Spec:
+    if isinstance(leaf, NoneTensorSpec):
+        return leaf
     shape = None if leaf.shape is None else (length, *leaf.shape)
     if isinstance(leaf, RaggedTensorSpec):
         return replace_shape(leaf, shape, 1)
@@ -272,7 +303,9 @@ def without_leading_axis(spec: Any) -> Any:
     return map_structure(_row_leaf, spec)
 
 
-def _row_leaf(leaf: Any) -> TensorSpec | RaggedTensorSpec:
+def _row_leaf(leaf: Any) -> Spec:
+    if isinstance(leaf, NoneTensorSpec):
+        return leaf
     shape = None if leaf.shape is None else leaf.shape[1:]
     if isinstance(leaf, RaggedTensorSpec) and leaf.ragged_rank > 1:
         return replace_shape(leaf, shape, -1)
@@ -287,7 +320,9 @@ def with_leading_length(spec: Any, length: int | None) -> Any:
     TensorSpec(shape=(None, 2), dtype=int8)
     """
 
-    def leaf_spec(leaf: Any) -> TensorSpec | RaggedTensorSpec:
+    def leaf_spec(leaf: Any) -> Spec:
+        if isinstance(leaf, NoneTensorSpec):
+            return leaf
         shape = None if leaf.shape is None else (length, *leaf.shape[1:])
         return (
             replace_shape(leaf, shape)
@@ -304,7 +339,7 @@ def leading_length(spec: Any) -> int | None:
     >>> leading_length({"x": TensorSpec((None, 2)), "y": TensorSpec((4,))})
     4
     """
-    leaves = optree.tree_leaves(spec, none_is_leaf=True)
+    leaves = leaves_of(spec, in_lists=True)
     lengths = [leaf.shape[0] for leaf in leaves if leaf.shape and leaf.shape[0] is not None]
     return lengths[0] if lengths else None
 
@@ -318,24 +353,28 @@ class _Leaf(msgspec.Struct, frozen=True, array_like=True, tag="l"):
 
 
 class _Dataset(msgspec.Struct, frozen=True, array_like=True, tag="n"):
-    element: _Leaf | _Ragged | _Dataset | _Dict | _Sequence | _Record
+    element: _Leaf | _None | _Ragged | _Dataset | _Dict | _Sequence | _Record
+
+
+class _None(msgspec.Struct, frozen=True, array_like=True, tag="z"):
+    pass
 
 
 class _Dict(msgspec.Struct, frozen=True, array_like=True, tag="d"):
     keys: tuple[Any, ...]
-    children: tuple[_Leaf | _Ragged | _Dataset | _Dict | _Sequence | _Record, ...]
+    children: tuple[_Leaf | _None | _Ragged | _Dataset | _Dict | _Sequence | _Record, ...]
 
 
 class _Sequence(msgspec.Struct, frozen=True, array_like=True, tag="s"):
     is_list: bool
-    children: tuple[_Leaf | _Ragged | _Dataset | _Dict | _Sequence | _Record, ...]
+    children: tuple[_Leaf | _None | _Ragged | _Dataset | _Dict | _Sequence | _Record, ...]
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     module: str
     qualname: str
     fields: tuple[str, ...]
-    children: tuple[_Leaf | _Ragged | _Dataset | _Dict | _Sequence | _Record, ...]
+    children: tuple[_Leaf | _None | _Ragged | _Dataset | _Dict | _Sequence | _Record, ...]
 
 
 class _Ragged(msgspec.Struct, frozen=True, array_like=True, tag="g"):
@@ -345,7 +384,7 @@ class _Ragged(msgspec.Struct, frozen=True, array_like=True, tag="g"):
     row_splits_dtype: str
 
 
-_Node = _Leaf | _Ragged | _Dataset | _Dict | _Sequence | _Record
+_Node = _Leaf | _None | _Ragged | _Dataset | _Dict | _Sequence | _Record
 _decoder = msgspec.msgpack.Decoder(_Node)
 
 
@@ -370,6 +409,8 @@ def _describe(spec: Any) -> _Node:
         )
     if isinstance(spec, DatasetSpec):
         return _Dataset(_describe(spec.element_spec))
+    if isinstance(spec, NoneTensorSpec):
+        return _None()
     if isinstance(spec, dict):
         return _Dict(tuple(spec), tuple(map(_describe, spec.values())))
     if optree.is_namedtuple(spec):
@@ -377,10 +418,16 @@ def _describe(spec: Any) -> _Node:
         return _Record(
             kind.__module__, kind.__qualname__, tuple(kind._fields), tuple(map(_describe, spec))
         )
+    names = field_names(type(spec))
+    if names is not None:
+        kind = type(spec)
+        children = tuple([_describe(getattr(spec, name)) for name in names])
+        return _Record(kind.__module__, kind.__qualname__, names, children)
     if isinstance(spec, (tuple, list)):
         return _Sequence(isinstance(spec, list), tuple(map(_describe, spec)))
     raise TypeError(
-        "a spec is a TensorSpec, a RaggedTensorSpec, or a dict, tuple, list or namedtuple of "
+        "a spec is a TensorSpec, a RaggedTensorSpec, or a dict, tuple, list, namedtuple or attrs "
+        "instance of "
         f"specs; got {spec!r}"
     )
 
@@ -398,8 +445,8 @@ def _describe_dtype(dtype: np.dtype[Any]) -> Any:
 
 
 def decode_spec(encoded: bytes) -> Any:
-    """Decode the bytes from ``encode_spec``. A namedtuple becomes a dict if this
-    process has not imported its class.
+    """Decode the bytes from ``encode_spec``. A namedtuple or attrs instance becomes a
+    dict if this process has not imported its class.
 
     Raises:
         ProtocolError: the bytes are not a spec.
@@ -423,6 +470,8 @@ def _rebuild(node: _Node, depth: int) -> Any:
         )
     if isinstance(node, _Dataset):
         return DatasetSpec(_rebuild(node.element, depth + 1))
+    if isinstance(node, _None):
+        return NoneTensorSpec()
     children = [_rebuild(child, depth + 1) for child in node.children]
     if isinstance(node, _Sequence):
         return children if node.is_list else tuple(children)
@@ -432,7 +481,10 @@ def _rebuild(node: _Node, depth: int) -> Any:
             f"a spec has {len(children)} children for {len(set(keys))} different keys"
         )
     kind = _imported_class(node) if isinstance(node, _Record) else None
-    return dict(zip(keys, children, strict=True)) if kind is None else tuple.__new__(kind, children)
+    if kind is None:
+        return dict(zip(keys, children, strict=True))
+    is_tuple = issubclass(kind, tuple)
+    return tuple.__new__(kind, children) if is_tuple else instance_of(kind, keys, children)
 
 
 def _rebuild_dtype(described: Any, depth: int) -> np.dtype[Any]:
@@ -456,10 +508,12 @@ def _rebuild_dtype(described: Any, depth: int) -> np.dtype[Any]:
 
 
 def _imported_class(node: _Record) -> Any:
-    """Return the namedtuple class if this process has already imported its module; a
-    peer never triggers an import.
+    """Return the namedtuple or attrs class if this process has already imported its
+    module; a peer never triggers an import.
     """
     found: Any = sys.modules.get(node.module)
     for name in node.qualname.split("."):
         found = getattr(found, "__dict__", {}).get(name)
-    return found if optree.is_namedtuple_class(found) and found._fields == node.fields else None
+    if optree.is_namedtuple_class(found):
+        return found if found._fields == node.fields else None
+    return found if fits_attrs(found, node.fields) else None

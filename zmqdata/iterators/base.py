@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from zmqdata.elements.nesting import field_names, instance_of, map_structure
 from zmqdata.elements.ragged import RaggedTensor
-from zmqdata.elements.specs import map_structure
 from zmqdata.errors import DataLossError, FailedPreconditionError, PipelineError
 from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators.deciding import Deciding, is_loss, loss
@@ -234,6 +234,12 @@ def rows_of(count: int, stacked: Any) -> list[Any]:
         return list(stacked)
     if isinstance(stacked, RaggedTensor):
         return [stacked[index] for index in range(count)]
+    if stacked is None:
+        return [None] * count
+    names = field_names(type(stacked))
+    if names is not None:
+        columns = [rows_of(count, getattr(stacked, name)) for name in names]
+        return [instance_of(type(stacked), names, row) for row in zip(*columns, strict=True)]
     parts = stacked.values() if isinstance(stacked, dict) else stacked
     rows = zip(*[rows_of(count, part) for part in parts], strict=True)
     if isinstance(stacked, dict):
@@ -579,6 +585,8 @@ def as_element(value: Any) -> Any:
         )
     if kind is tuple:
         return value if _all_finished(value) else tuple([as_element(part) for part in value])
+    if isinstance(value, tuple) and _all_finished(value):  # a namedtuple
+        return value
     return map_structure(_list_as_array, value)
 
 

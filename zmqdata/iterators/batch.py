@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.elements.nesting import PLAIN, field_names, instance_of, map_arrays
 from zmqdata.elements.ragged import RaggedTensor, concatenate
 from zmqdata.elements.shapes import without_width
-from zmqdata.elements.specs import map_structure
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Bookmark, Context, Stackable, failure, is_end, make_iterator
 from zmqdata.iterators.transforms import UnaryIterator
@@ -98,7 +98,7 @@ class BatchIterator(UnaryIterator):
             raise StopIteration
         if len(parts) == 1:
             return parts[0]
-        return map_structure(lambda *arrays: concatenate(arrays), *parts)
+        return map_arrays(lambda *arrays: concatenate(arrays), *parts)
 
 
 def stack(
@@ -137,7 +137,41 @@ def stack(
         guides = guide or (None,) * len(columns)
         parts = [stack(part, f"{place}[{i}]", join, guides[i]) for i, part in enumerate(columns)]
         return tuple(parts) if type(first) is tuple else tuple.__new__(type(first), parts)
+    if type(first) not in PLAIN:
+        if first is None:
+            return _stack_missing(elements, place)
+        names = field_names(type(first))
+        if names is not None:
+            return _stack_attrs(elements, place, names, join, guide)
     return stack_leaves(elements, place) if join is None else join(elements, place, guide)
+
+
+def _stack_missing(elements: Sequence[Any], place: str) -> None:
+    """Return None if all values are None."""
+    for index, element in enumerate(elements):
+        if element is not None:
+            came = f"a value of type {type(element).__name__}"
+            raise mixed(index, place, came, "None", _MISSING)
+
+
+def _stack_attrs(
+    elements: Sequence[Any], place: str, names: tuple[str, ...], join: Join | None, guide: Any
+) -> Any:
+    kind = type(elements[0])
+    for index, element in enumerate(elements):
+        if type(element) is not kind:
+            came, expected = f"a {type(element).__name__}", f"a {kind.__name__}"
+            raise mixed(index, place, came, expected, "Make one structure in a map()")
+    parts = [
+        stack(
+            [getattr(element, name) for element in elements],
+            f"{place}.{name}",
+            join,
+            guide and getattr(guide, name),
+        )
+        for name in names
+    ]
+    return instance_of(kind, names, parts)
 
 
 def stack_leaves(elements: Sequence[Any], place: str) -> Any:
@@ -155,6 +189,8 @@ def stack_leaves(elements: Sequence[Any], place: str) -> Any:
         return _stack_arrays(elements, place)
     if kind is RaggedTensor:
         return _stack_ragged(elements, place)
+    if kind is type(None):
+        return _stack_missing(elements, place)
     if len(set(map(type, elements))) != 1 or issubclass(
         kind, (np.datetime64, np.timedelta64, np.void)
     ):
@@ -164,12 +200,21 @@ def stack_leaves(elements: Sequence[Any], place: str) -> Any:
     return _stack_scalars(elements, kind, place)
 
 
+_MISSING = (
+    "Remove elements with missing values with filter(), or replace None by a value of the same "
+    "dtype in a map(). A leaf that is always None stays None"
+)
+
+
 def _check_dtypes(elements: Sequence[Any], place: str) -> None:
     """Raise an error unless numpy has a single dtype for the scalars, as for 1 and
     np.int64(1).
     """
     expected = np.asarray(elements[0]).dtype
     for index, element in enumerate(elements):
+        if element is None:
+            expected_type = f"a value of type {type(elements[0]).__name__}"
+            raise mixed(index, place, "None", expected_type, _MISSING)
         array = np.asarray(element)
         both_text = array.dtype.kind in "US" and array.dtype.kind == expected.kind
         if array.shape or (array.dtype != expected and not both_text):
@@ -185,11 +230,6 @@ def _check_dtypes(elements: Sequence[Any], place: str) -> None:
 def _remedy(array: np.ndarray[Any, Any], expected: np.dtype[Any]) -> str:
     if array.shape:
         return "Return scalars for all elements, or arrays of one shape for all, in a map()"
-    if "O" in (array.dtype.kind, expected.kind):
-        return (
-            "Remove missing values with filter(), or replace them by a value of the same "
-            "dtype in a map()"
-        )
     return "Convert all elements to one dtype, with np.float32(x) or astype() in a map()"
 
 
@@ -273,6 +313,8 @@ def check_arrays(
             continue
         if isinstance(array, np.generic):
             array = np.asarray(array)
+        if array is None:
+            raise mixed(index, place, "None", f"an array of dtype {dtype}", _MISSING)
         if not isinstance(array, np.ndarray):
             raise mixed(
                 index, place, f"a {type(array).__name__}", "an array", "Call np.asarray in a map()"
@@ -309,6 +351,8 @@ def _stack_ragged(elements: Sequence[Any], place: str) -> RaggedTensor:
     first = elements[0]
     kind = _ragged_kind(first)
     for index, ragged in enumerate(elements):
+        if ragged is None:
+            raise mixed(index, place, "None", "a RaggedTensor", _MISSING)
         if type(ragged) is not RaggedTensor:
             remedy = (
                 "Use ragged_batch() on the arrays, or make a RaggedTensor for all elements in a "

@@ -7,11 +7,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import optree
 
+from zmqdata.elements.nesting import leaves_of, map_structure, nesting_of
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.shapes import dtype_name, without_width
-from zmqdata.elements.specs import is_list, map_structure
 from zmqdata.errors import WrongTypeError
 
 
@@ -134,8 +133,8 @@ class RunningState:
 
     def __init__(self, initial: Any, role: str, first: str = "initial_state") -> None:
         self._role, self._first = role, first
-        leaves, self._nesting = optree.tree_flatten(initial, is_leaf=is_list, none_is_leaf=True)
-        self._kinds = list(map(_kind, leaves))
+        self._nesting = nesting_of(initial)
+        self._kinds = list(map(_kind, leaves_of(initial)))
         self.settled: type | None = None
         self._types: tuple[type, ...] | None = None
         self._is_array = False
@@ -187,7 +186,7 @@ class RunningState:
             self._is_array = kind is np.ndarray
 
     def _other_nesting(self, state: Any) -> WrongTypeError:
-        before = optree.tree_unflatten(self._nesting, list(map(_shown, self._kinds)))
+        before = self._nesting.unflatten(list(map(_shown, self._kinds)))
         return WrongTypeError(
             f"Invalid `{self._role}`: {self._role} must return a state nested like {self._first}, "
             f"which is {before}; it returned "

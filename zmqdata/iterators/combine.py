@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import optree
-
 from zmqdata import nodes
+from zmqdata.elements.nesting import leaves_of, nesting_of
 from zmqdata.iterators.base import Context, ElementIterator, Name, Namer, make_iterator
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.naming import grouped
@@ -25,7 +24,7 @@ class ZipIterator(ElementIterator):
 
     def __init__(self, node: nodes.Zip, context: Context) -> None:
         self._inputs = [input_iterator(node, context, index) for index in range(len(node.inputs))]
-        self._template = node.template
+        self._nesting, self._order = nesting_of(node.template), leaves_of(node.template)
         # A namedtuple also equals a tuple, so the type is compared.
         self._plain = type(node.template) is tuple and node.template == tuple(
             range(len(node.inputs))
@@ -42,7 +41,7 @@ class ZipIterator(ElementIterator):
         elements = self._pull()
         if self._plain:
             return tuple(elements)
-        return optree.tree_map(lambda number: elements[number], self._template)
+        return self._nesting.unflatten([elements[number] for number in self._order])
 
     def _pull(self) -> list[Any]:
         elements, failed = [], None

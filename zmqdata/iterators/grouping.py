@@ -14,11 +14,10 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import optree
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
-from zmqdata.elements.specs import is_list
+from zmqdata.elements.nesting import nesting_of
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Context, ElementIterator, call, failure, is_end, make_iterator
 from zmqdata.iterators.inputs import dataset_iterator, followed, marked_input
@@ -113,7 +112,7 @@ class WindowIterator(ElementIterator):
 
     def _datasets(self, elements: list[Any]) -> Any:
         """Return a dataset for each leaf, in the nesting of the elements."""
-        structure = optree.tree_structure(elements[0], is_leaf=is_list, none_is_leaf=True)
+        structure = nesting_of(elements[0])
         columns = zip(*[structure.flatten_up_to(element) for element in elements], strict=True)
         made = [
             self._node.wrap(nodes.Elements(elements=column, site=self._node.site))

@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.shapes import Shape, dtype_name
-from zmqdata.elements.specs import map_structure
 from zmqdata.errors import InvalidArgumentError, WrongTypeError
 from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
 from zmqdata.iterators.batch import BatchIterator, check_arrays, mixed, stack, stack_leaves

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
-from zmqdata.elements.specs import map_structure
 from zmqdata.iterators.base import Context, make_iterator
 from zmqdata.iterators.batch import BatchIterator, check_arrays, stack, stack_leaves
 from zmqdata.nodes import known_spec, ragged_axes

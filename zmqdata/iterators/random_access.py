@@ -12,11 +12,11 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import optree
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
-from zmqdata.elements.specs import INFINITE_CARDINALITY, leading_length, map_structure
+from zmqdata.elements.nesting import map_arrays, map_structure
+from zmqdata.elements.specs import INFINITE_CARDINALITY, leading_length
 from zmqdata.errors import FailedPreconditionError, UnimplementedError
 from zmqdata.filenames import native
 from zmqdata.iterators.base import (
@@ -139,7 +139,7 @@ def _(node: nodes.Tensors, index: int) -> Any:
 
 @element_at.register
 def _(node: nodes.TensorSlices, index: int) -> Any:
-    return copied(map_structure(lambda array: array[index], node.tensors))
+    return copied(map_arrays(lambda array: array[index], node.tensors))
 
 
 @element_at.register
@@ -387,7 +387,7 @@ def _(node: nodes.Concatenate, index: int) -> Any:
 @element_at.register
 def _(node: nodes.Zip, index: int) -> Any:
     elements = [element_at(source, index) for source in node.inputs]
-    return optree.tree_map(lambda number: elements[number], node.template)
+    return map_structure(lambda number: elements[number], node.template)
 
 
 @singledispatch

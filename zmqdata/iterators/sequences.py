@@ -10,8 +10,8 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
+from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
-from zmqdata.elements.specs import map_structure
 from zmqdata.iterators.base import (
     Context,
     as_element,

@@ -11,8 +11,9 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
+from zmqdata.elements.nesting import field_names, instance_of, map_arrays, map_structure
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
-from zmqdata.elements.specs import map_structure
+from zmqdata.elements.specs import NoneTensorSpec
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
@@ -328,7 +329,7 @@ class TensorSlicesIterator(IndexedIterator, Stackable):
         if self._order is not None:
             return len(indices), _rows_at(self._order.many(indices).tolist(), self._tensors)
         part = slice(indices.start, indices.stop, indices.step)
-        return len(indices), map_structure(lambda array: array[part].copy(), self._tensors)
+        return len(indices), map_arrays(lambda array: array[part].copy(), self._tensors)
 
 
 def _rows_at(numbers: list[int], tensors: Any) -> Any:
@@ -337,7 +338,7 @@ def _rows_at(numbers: list[int], tensors: Any) -> Any:
     def rows(array: Any) -> Any:
         return array.at(numbers) if isinstance(array, RaggedTensor) else array[numbers]
 
-    return map_structure(rows, tensors)
+    return map_arrays(rows, tensors)
 
 
 def _row_getter(tensors: Any) -> Callable[[int], Any]:
@@ -353,6 +354,12 @@ def _row_getter(tensors: Any) -> Callable[[int], Any]:
     if isinstance(tensors, dict):
         by_key = [(key, _row_getter(part)) for key, part in tensors.items()]
         return lambda index: {key: row(index) for key, row in by_key}
+    if tensors is None:
+        return lambda index: None
+    names = field_names(type(tensors))
+    if names is not None:
+        fields = [_row_getter(getattr(tensors, name)) for name in names]
+        return lambda index: instance_of(type(tensors), names, [row(index) for row in fields])
     parts = [_row_getter(part) for part in tensors]
     if type(tensors) is tuple:
         return lambda index: tuple([row(index) for row in parts])
@@ -479,6 +486,10 @@ def _conform_leaf(spec: Any, leaf: Any) -> Any:
         if not isinstance(leaf, RaggedTensor) or not spec.admits(leaf):
             raise TypeError(f"got {leaf!r}, expected {spec}")
         return leaf
+    if isinstance(spec, NoneTensorSpec):
+        if leaf is not None:
+            raise TypeError(f"got a {type(leaf).__name__}, expected None")
+        return None
     if spec.dtype.kind in "OUS" and not isinstance(leaf, (list, np.ndarray)):
         return leaf
     array = (

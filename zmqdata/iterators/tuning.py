@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import optree
+from zmqdata.elements.nesting import leaves_of
 
 RAM_BUDGET = 1 << 29
 """Bytes that an operation with AUTOTUNE may hold in elements that are ready and not yet
@@ -156,7 +156,7 @@ def byte_size(element: Any) -> int:
     >>> byte_size({"x": np.zeros(10), "y": "abc"})
     83
     """
-    return sum(map(_leaf_size, optree.tree_leaves(element)))
+    return sum(map(_leaf_size, leaves_of(element, in_lists=True)))
 
 
 def _leaf_size(leaf: Any) -> int:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.elements.nesting import field_names, instance_of, map_arrays
 from zmqdata.elements.ragged import RaggedTensor, concatenate
 from zmqdata.elements.shapes import without_width
-from zmqdata.elements.specs import map_structure
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import (
     Context,
@@ -75,7 +75,10 @@ def _collect_counts(part: Any, place: str, counts: dict[str, int]) -> None:
             _collect_counts(value, f"{place}[{index}]", counts)
     elif isinstance(part, RaggedTensor) or (isinstance(part, np.ndarray) and part.ndim):
         counts[place or "element"] = len(part)
-    else:
+    elif (names := field_names(type(part))) is not None:
+        for name in names:
+            _collect_counts(getattr(part, name), f"{place}.{name}", counts)
+    elif part is not None:
         raise InvalidArgumentError(
             f"Cannot take a batch apart in which {place or 'the element'} has no axis: got a "
             f"{type(part).__name__} {part!r}, expected an array of one axis or more. Leave it "
@@ -85,7 +88,8 @@ def _collect_counts(part: Any, place: str, counts: dict[str, int]) -> None:
 
 def rows(batch: Any, start: int = 0) -> Iterator[Any]:
     """Return an iterator over the rows of a batch from ``start`` on, in the nesting of
-    the batch. The rows belong to the caller.
+    the batch. The rows belong to the caller. The parts have the same number of rows,
+    which ``row_count`` checks; None has any number.
 
     >>> list(rows((np.array([1, 2]), {"y": np.array([3, 4])}), 1))
     [(np.int64(2), {'y': np.int64(4)})]
@@ -93,12 +97,18 @@ def rows(batch: Any, start: int = 0) -> Iterator[Any]:
     if isinstance(batch, np.ndarray):
         return _array_rows(batch[start:])
     if isinstance(batch, dict):
-        values = zip(*[rows(part, start) for part in batch.values()], strict=True)
+        values = zip(*[rows(part, start) for part in batch.values()], strict=False)
         return map(dict, map(zip, repeat(tuple(batch)), values))
     if isinstance(batch, RaggedTensor):
         part = batch[start:] if start else batch
         return map(_copied, part) if part.nbytes < COPY_BELOW * max(1, len(part)) else iter(part)
-    parts = zip(*[rows(part, start) for part in batch], strict=True)
+    if batch is None:
+        return repeat(None)
+    names = field_names(type(batch))
+    if names is not None:
+        values = zip(*[rows(getattr(batch, name), start) for name in names], strict=False)
+        return map(partial(instance_of, type(batch), names), values)
+    parts = zip(*[rows(part, start) for part in batch], strict=False)
     return parts if type(batch) is tuple else map(tuple.__new__, repeat(type(batch)), parts)
 
 
@@ -119,7 +129,7 @@ def cut(batch: Any, start: int, stop: int) -> Any:
     >>> cut((np.arange(5),), 1, 3)
     (array([1, 2]),)
     """
-    return map_structure(lambda leaf: leaf[start:stop], batch)
+    return map_arrays(lambda leaf: leaf[start:stop], batch)
 
 
 def joined(parts: Sequence[Any]) -> Any:
@@ -134,7 +144,7 @@ def joined(parts: Sequence[Any]) -> Any:
     if len(parts) == 1:
         return parts[0]
     try:
-        return map_structure(_joined_leaves, *parts)
+        return map_arrays(_joined_leaves, *parts)
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
             "Cannot batch tensors with different shapes, dtypes or structures: consecutive "
@@ -143,6 +153,8 @@ def joined(parts: Sequence[Any]) -> Any:
 
 
 def _joined_leaves(*leaves: Any) -> Any:
+    if any(leaf is None for leaf in leaves):
+        raise TypeError("an array in one and None in another")
     dtypes = {without_width(leaf.dtype) for leaf in leaves}
     if len(dtypes) > 1:
         raise TypeError(f"dtypes {' and '.join(sorted(map(str, dtypes)))}")

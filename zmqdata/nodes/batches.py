@@ -12,13 +12,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from zmqdata.elements.nesting import field_names, instance_of, map_structure
 from zmqdata.elements.ragged import RaggedTensorSpec
 from zmqdata.elements.shapes import Shape, checked_shape
 from zmqdata.elements.specs import (
     UNKNOWN_CARDINALITY,
+    NoneTensorSpec,
     TensorSpec,
     leading_length,
-    map_structure,
     with_leading_axis,
     with_leading_length,
     without_leading_axis,
@@ -59,7 +60,8 @@ def padding_plan(structure: Any, padded_shapes: Any, padding_values: Any) -> Any
 
 
 def _for_each_leaf(name: str, structure: Any, given: Any) -> Any:
-    if name == "padding_values" and not isinstance(given, (dict, tuple)):
+    nested = isinstance(given, (dict, tuple)) or field_names(type(given)) is not None
+    if name == "padding_values" and not nested:
         return map_structure(lambda _: given, structure)
     try:
         return map_structure(
@@ -89,6 +91,10 @@ def _with_all_parts(structure: Any, given: Any) -> Any:
     if isinstance(structure, tuple) and isinstance(given, tuple) and len(structure) == len(given):
         parts = map(_with_all_parts, structure, given)
         return tuple(parts) if type(given) is tuple else tuple.__new__(type(given), parts)
+    names = field_names(type(structure))
+    if names is not None and type(given) is type(structure):
+        values = [_with_all_parts(getattr(structure, name), getattr(given, name)) for name in names]
+        return instance_of(type(given), names, values)
     return given
 
 
@@ -125,7 +131,9 @@ def padded_spec(spec: Any, known: Any, padded_shapes: Any, length: int | None) -
     TensorSpec(shape=(4, None, None), dtype=float32)
     """
 
-    def leaf_spec(leaf: Any, padding: Padding) -> TensorSpec:
+    def leaf_spec(leaf: Any, padding: Padding) -> Any:
+        if isinstance(leaf, NoneTensorSpec):
+            return leaf
         shape = padding.shape
         if shape is None and leaf.shape is not None:
             shape = leaf.shape if known is not None else (None,) * len(leaf.shape)

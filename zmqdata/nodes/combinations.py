@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import optree
-
+from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, merge_specs
 from zmqdata.nodes.base import NOTHING_AGAIN, Infer, Node
 
@@ -29,7 +28,7 @@ class Zip(Node):
 
     def spec(self, infer: Infer) -> Any:
         specs = [infer(node) for node in self.inputs]
-        return optree.tree_map(lambda number: specs[number], self.template)
+        return map_structure(lambda number: specs[number], self.template)
 
 
 @dataclass(frozen=True, kw_only=True)

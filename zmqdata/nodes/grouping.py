@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, ClassVar
 
+from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import (
     UNKNOWN_CARDINALITY,
     DatasetSpec,
-    map_structure,
     merge_specs,
     spec_of,
 )

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zmqdata.elements.specs import TensorSpec, map_structure
+from zmqdata.elements.nesting import map_structure
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import UnimplementedError
 from zmqdata.nodes.base import FILE_AGAIN, Infer, Node
 from zmqdata.splits import IndexSplits, SplitSource

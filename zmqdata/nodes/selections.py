@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import optree
-
-from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, is_list
+from zmqdata.elements.nesting import leaves_of
+from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.nodes.base import NOTHING_AGAIN, Infer, function_name
 from zmqdata.nodes.transforms import Unary
 
@@ -121,7 +120,7 @@ class Scan(Unary):
 
     @property
     def state_bytes(self) -> int:
-        leaves = optree.tree_leaves(self.initial_state, is_leaf=is_list, none_is_leaf=True)
+        leaves = leaves_of(self.initial_state)
         return 8 + sum(16 + getattr(leaf, "nbytes", 8) for leaf in leaves)
 
     def spec(self, infer: Infer) -> Any:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import optree
 
+from zmqdata.elements.nesting import leaves_of
 from zmqdata.elements.specs import TensorSpec, spec_of, without_leading_axis
 from zmqdata.filenames import portable
 from zmqdata.matching import matching_files
@@ -83,7 +83,7 @@ class TensorSlices(ByIdentity, Node):
 
     @property
     def cardinality(self) -> int:
-        return len(optree.tree_leaves(self.tensors)[0])
+        return next(len(leaf) for leaf in leaves_of(self.tensors) if leaf is not None)
 
     @property
     def split_source(self) -> SplitSource:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from zmqdata.elements.nesting import field_names
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.nodes import Node
@@ -41,6 +42,9 @@ def plain(value: Any) -> Any:
         return {key: plain(part) for key, part in value.items()}
     if isinstance(value, (tuple, list)):
         return (type(value).__name__, *map(plain, value))
+    names = field_names(type(value))
+    if names is not None:
+        return (type(value).__name__, *[plain(getattr(value, name)) for name in names])
     node = getattr(value, "node", None)
     if isinstance(node, Node):  # the element is a dataset
         return (type(value).__name__, *run(node))

@@ -1,0 +1,174 @@
+"""Nesting of elements and of specs: what is a structure, and what is a leaf.
+
+Dicts, tuples, namedtuples and instances of attrs classes are structures. Anything else
+is a leaf, also None and dataclasses; so is a list, because a list in an element is an
+array. Every walk over an element or a spec by optree belongs here, because optree knows
+an attrs class only once it is registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import optree
+
+from zmqdata.elements.ragged import RaggedTensor
+
+PLAIN = frozenset({np.ndarray, RaggedTensor, int, float, bool, complex, str, bytes, dict, tuple})
+PLAIN |= {np.dtype(code).type for code in "?bhilqBHILQefdgFDGU"}
+"""Types that occur often, and are neither lists nor attrs classes: a lookup here takes
+a third of the time of a look at the class.
+"""
+
+_NAMESPACE = "zmqdata"
+_registered: set[type] = set()
+_registering = Lock()
+
+
+def map_structure(
+    function: Callable[..., Any], structure: Any, *others: Any, in_lists: bool = False
+) -> Any:
+    """Apply a function to each leaf, including None, and return the results in the same
+    nesting.
+
+    Args:
+        function: called with the leaf of the structure and those of the others.
+        structure: determines what is a leaf.
+        others: nested as the structure, with anything at its leaves.
+        in_lists: True if a list is a structure, not a leaf.
+
+    >>> map_structure(len, {"a": "xyz", "b": ([1, 2],)})
+    {'a': 3, 'b': (2,)}
+    """
+    return optree.tree_map(
+        function,
+        structure,
+        *others,
+        is_leaf=_is_no_node if in_lists else _is_leaf,
+        none_is_leaf=True,
+        namespace=_NAMESPACE,
+    )
+
+
+def map_arrays(function: Callable[..., Any], structure: Any, *others: Any) -> Any:
+    """Apply a function to each leaf except None, which stays None.
+
+    >>> map_arrays(abs, (-1, None))
+    (1, None)
+    """
+    return map_structure(
+        lambda leaf, *more: None if leaf is None else function(leaf, *more), structure, *others
+    )
+
+
+def leaves_of(structure: Any, *, in_lists: bool = False) -> list[Any]:
+    """Return the leaves from left to right; arguments as of ``map_structure``.
+
+    >>> leaves_of({"a": 1, "b": (None, [2, 3])})
+    [1, None, [2, 3]]
+    """
+    return optree.tree_leaves(
+        structure,
+        is_leaf=_is_no_node if in_lists else _is_leaf,
+        none_is_leaf=True,
+        namespace=_NAMESPACE,
+    )
+
+
+def places_of(structure: Any, root: str) -> list[str]:
+    """Return the place of each leaf, as a Python expression that begins with ``root``.
+
+    >>> places_of({"a": 1, "b": (2,)}, "element")
+    ["element['a']", "element['b'][0]"]
+    """
+    accessors = optree.tree_accessors(
+        structure, is_leaf=_is_leaf, none_is_leaf=True, namespace=_NAMESPACE
+    )
+    return [accessor.codify(root) for accessor in accessors]
+
+
+def nesting_of(structure: Any) -> optree.PyTreeSpec:
+    """Return the nesting alone, which takes apart and puts together other structures.
+
+    >>> nesting_of({"a": 1}).unflatten([7])
+    {'a': 7}
+    """
+    return optree.tree_structure(
+        structure, is_leaf=_is_leaf, none_is_leaf=True, namespace=_NAMESPACE
+    )
+
+
+def field_names(kind: type) -> tuple[str, ...] | None:
+    """Return the names of the fields of an attrs class; None for any other class.
+
+    >>> field_names(int) is None
+    True
+    """
+    fields = getattr(kind, "__attrs_attrs__", None)
+    return None if fields is None else tuple([field.name for field in fields])
+
+
+def fits_attrs(found: object, names: Sequence[str]) -> bool:
+    """Return True if ``found``, which a peer has named, is an attrs class with these
+    fields. No code of it runs.
+    """
+    if not isinstance(found, type):
+        return False
+    fields = next(
+        (
+            vars(base)["__attrs_attrs__"]
+            for base in found.__mro__
+            if "__attrs_attrs__" in vars(base)
+        ),
+        None,
+    )
+    return fields is not None and [field.name for field in fields] == list(names)
+
+
+def instance_of(kind: type, names: Sequence[str], values: Sequence[object]) -> Any:
+    """Return an instance of a class with these fields set, without running code of the
+    class. A peer cannot make this process run any, and checks and conversions that are
+    meant for elements see no specs, batches or datasets.
+    """
+    made: Any = object.__new__(kind)
+    for name, value in zip(names, values, strict=True):
+        object.__setattr__(made, name, value)
+    return made
+
+
+def _is_leaf(value: object) -> bool:
+    return type(value) not in PLAIN and (isinstance(value, list) or _is_no_node(value))
+
+
+def _is_no_node(value: object) -> bool:
+    """Return False, after registering the class of the value if it is an attrs class.
+    optree asks for each value before it looks inside.
+    """
+    kind = type(value)
+    if hasattr(kind, "__attrs_attrs__") and kind not in _registered:
+        _register(kind)
+    return False
+
+
+def _register(kind: type) -> None:
+    names = field_names(kind) or ()
+
+    def flatten(value: Any) -> tuple[list[Any], None, tuple[str, ...]]:
+        return [getattr(value, name) for name in names], None, names
+
+    def unflatten(_: object, values: Iterable[object]) -> Any:
+        return instance_of(kind, names, tuple(values))
+
+    with _registering:
+        if kind not in _registered:
+            optree.register_pytree_node(
+                kind,
+                flatten,
+                unflatten,
+                path_entry_type=optree.GetAttrEntry,
+                namespace=_NAMESPACE,
+            )
+            _registered.add(kind)
