@@ -56,6 +56,8 @@ def test_windows_and_groups_of_nothing() -> None:
     assert nothing.group_by_window(int, batched, 2).element_spec == TensorSpec((None,), np.int64)
     groups = nothing.group_by_window(int, lambda key, group: group.window(key + 1), 2)
     assert groups.element_spec == DatasetSpec(TensorSpec((), np.int64))
+    none = TEN.filter(lambda x: x > 10).group_by_window(int, batched, 2)
+    assert none.element_spec == TensorSpec((None,), np.int64)
     with pytest.raises(InvalidArgumentError, match="the pipeline yields none"):
         _ = nothing.map(float).group_by_window(int, batched, 2).element_spec
     with pytest.raises(WrongTypeError, match="must return a Dataset"):

@@ -29,6 +29,11 @@ from zmqdata.errors import PipelineError, UnimplementedError
         (lambda: Dataset.range(1).flat_map(1), TypeError, "map_func must be callable"),
         (lambda: Dataset.range(1).interleave(1), TypeError, "map_func must be callable"),
         (
+            lambda: Dataset.range(1).interleave(int, np.arange(2)),
+            TypeError,
+            "cycle_length must be an int",
+        ),
+        (
             lambda: Dataset.range(1).interleave(int, 0),
             ValueError,
             "Cycle length must be greater than zero, but got 0: cycle_length",

@@ -53,13 +53,26 @@ def test_lists_are_leaves_unless_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "names"), [(Marked, ("x", "y")), (Slotted, ("_a",)), (int, None), (Point, None)]
+    ("kind", "names"),
+    [
+        (Marked, ("x", "y")),
+        (Slotted, ("_a",)),
+        (int, None),
+        (Point, None),
+        (type("Odd", (ValueError,), {"__attrs_attrs__": Marked.__attrs_attrs__}), None),
+    ],
 )
 def test_fields_are_those_that_attrs_lists(kind: type, names: tuple[str, ...] | None) -> None:
     """Only attrs classes have fields, with the names of their attributes."""
     assert field_names(kind) == names
     assert fits_attrs(kind, names or ()) == (names is not None)
     assert not fits_attrs(kind, ("z",))
+
+
+def test_exceptions_are_leaves() -> None:
+    """An exception cannot be built without its constructor."""
+    error = type("Odd", (ValueError,), {"__attrs_attrs__": Marked.__attrs_attrs__})()
+    assert leaves_of((error,)) == [error]
 
 
 def test_what_a_peer_names_runs_no_code() -> None:

@@ -116,6 +116,22 @@ def reduced(reducer: Reducer, key: Any = lambda x: -(int(x) % 3), stop: int = 8)
     return nodes.GroupByReducer(inputs=(count(stop),), key_function=key, reducer=reducer)
 
 
+def test_functions_of_a_state_are_told_what_they_get() -> None:
+    """A function that unpacks the element of a tuple learns that it gets it whole."""
+    pairs = nodes.TensorSlices(tensors=(np.arange(2), np.arange(2)))
+
+    def unpack(state: Any, left: Any, right: Any) -> Any:
+        return state, left
+
+    scanned = nodes.Scan(inputs=(pairs,), initial_state=0, function=unpack)
+    folded = nodes.GroupByReducer(
+        inputs=(pairs,), key_function=max, reducer=Reducer(int, unpack, int)
+    )
+    for node in (scanned, folded):
+        with pytest.raises(PipelineError, match="the state and the element as two arguments"):
+            next(make_iterator(node, Context()))
+
+
 def test_reducers_give_one_result_a_key() -> None:
     """Results come by ascending key. Each is the fold of its elements from the initial
     state of the key.

@@ -309,12 +309,12 @@ class Transformations(DatasetMethods[D]):
         made = function("map_func", map_func)
         check_element_call("map_func", made, known_spec(self._node))
         calls = parallel_calls(num_parallel_calls, deterministic)
-        if cycle_length not in (None, AUTOTUNE):
-            cycle = positive("Cycle length", "cycle_length", cycle_length, MOST_CYCLE_LENGTH)
-        elif num_parallel_calls in (None, AUTOTUNE):
-            cycle = DEFAULT_CYCLE_LENGTH
+        length = AUTOTUNE if cycle_length is None else integer("cycle_length", cycle_length)
+        if length == AUTOTUNE:
+            readers = calls.get("num_parallel_calls", AUTOTUNE)
+            cycle = min(DEFAULT_CYCLE_LENGTH, DEFAULT_CYCLE_LENGTH if readers < 1 else readers)
         else:
-            cycle = min(calls["num_parallel_calls"], DEFAULT_CYCLE_LENGTH)
+            cycle = positive("Cycle length", "cycle_length", length, MOST_CYCLE_LENGTH)
         kind = nodes.ParallelInterleave if calls else nodes.Interleave
         return self._then(kind, function=made, cycle_length=cycle, block_length=block, **calls)
 

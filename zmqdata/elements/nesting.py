@@ -102,13 +102,16 @@ def nesting_of(structure: Any) -> optree.PyTreeSpec:
 
 
 def field_names(kind: type) -> tuple[str, ...] | None:
-    """Return the names of the fields of an attrs class; None for any other class.
+    """Return the names of the fields of an attrs class; None for any other class, and
+    for exceptions, which are leaves.
 
     >>> field_names(int) is None
     True
     """
     fields = getattr(kind, "__attrs_attrs__", None)
-    return None if fields is None else tuple([field.name for field in fields])
+    if fields is None or issubclass(kind, BaseException):
+        return None
+    return tuple([field.name for field in fields])
 
 
 def fits_attrs(found: object, names: Sequence[str]) -> bool:
@@ -149,13 +152,13 @@ def _is_no_node(value: object) -> bool:
     """
     kind = type(value)
     if hasattr(kind, "__attrs_attrs__") and kind not in _registered:
-        _register(kind)
+        names = field_names(kind)
+        if names is not None:
+            _register(kind, names)
     return False
 
 
-def _register(kind: type) -> None:
-    names = field_names(kind) or ()
-
+def _register(kind: type, names: tuple[str, ...]) -> None:
     def flatten(value: Any) -> tuple[list[Any], None, tuple[str, ...]]:
         return [getattr(value, name) for name in names], None, names
 

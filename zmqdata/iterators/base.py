@@ -522,7 +522,7 @@ def failure(node: Node, error: BaseException) -> PipelineError | DataLossError:
     """
     if is_loss(error):
         return loss(text_of(error))
-    hint = _ARGUMENTS if _is_wrong_call(error) else ""
+    hint = _ARGUMENTS_OF.get(node.operation, _ARGUMENTS) if _is_wrong_call(error) else ""
     return PipelineError(
         f"{node.label} failed: {type(error).__name__}: {text_of(error)}{hint}", node=node.label
     )
@@ -532,6 +532,18 @@ _ARGUMENTS = (
     ". A plain tuple is passed as separate arguments, as in `lambda x, y: ...`; any other "
     "element as a single argument"
 )
+_ARGUMENTS_OF = {
+    "scan": (
+        ". scan_func gets the state and the element as two arguments, even if the element is a "
+        "tuple"
+    ),
+    "group_by_reducer": (
+        f"{_ARGUMENTS}. reduce_func gets the state and the element as two arguments, even if the "
+        "element is a tuple"
+    ),
+}
+"""Operations with a function of a state."""
+
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 

@@ -50,10 +50,9 @@ def _spec_by_running(node: nodes.Node) -> Any:
     try:
         if not isinstance(node, (nodes.FlatMap, nodes.GroupByWindow, nodes.GroupByReducer)):
             return spec_of(first_element(node))
-        is_empty_group = isinstance(node, nodes.GroupByWindow) and _is_known_to_be_empty(node.input)
-        element = None if is_empty_group else first_element(node.inputs[0])
+        elements = _first_elements(node)
         try:
-            made = _made_of(node, element, is_empty_group)
+            made = _made_of(node, *elements)
         except Exception as error:
             raise failure(node, error) from error
     except PipelineError as error:
@@ -63,27 +62,36 @@ def _spec_by_running(node: nodes.Node) -> Any:
     return infer_spec(made) if isinstance(made, nodes.Node) else spec_of(made)
 
 
-def _is_known_to_be_empty(node: nodes.Node) -> bool:
-    return node.cardinality == 0 and known_spec(node) is not None
+def _first_elements(
+    node: nodes.FlatMap | nodes.GroupByWindow | nodes.GroupByReducer,
+) -> tuple[Any, ...]:
+    """Return the first element of a node's input in a tuple; an empty tuple if an input
+    of groups yields none, and its spec is known.
+    """
+    try:
+        return (first_element(node.inputs[0]),)
+    except InvalidArgumentError:
+        if not isinstance(node, nodes.GroupByWindow) or known_spec(node.input) is None:
+            raise
+        return ()
 
 
 def _made_of(
-    node: nodes.FlatMap | nodes.GroupByWindow | nodes.GroupByReducer, element: Any, is_empty: bool
+    node: nodes.FlatMap | nodes.GroupByWindow | nodes.GroupByReducer, *elements: Any
 ) -> Any:
-    """Return what the functions of a node make of a single element: the node of a
-    dataset, or an element. A group of an empty input has no element.
+    """Return what the functions of a node make of a single element, or of none: the
+    node of a dataset, or an element.
     """
     if isinstance(node, nodes.FlatMap):
-        return nested_node(call(node.function, element), node)
-    key = np.int64(0 if is_empty else as_index(call(node.key_function, element), "key_func"))
+        return nested_node(call(node.function, *elements), node)
+    key = np.int64(as_index(call(node.key_function, *elements), "key_func") if elements else 0)
     if isinstance(node, nodes.GroupByWindow):
         if node.window_size_function is not None:
             as_index(node.window_size_function(key), "window_size_func")
-        elements = () if is_empty else (element,)
         group = nodes.Elements(elements=elements, empty_spec=known_spec(node.input), site=node.site)
         return nested_node(node.function(key, node.wrap(group)), node)
     initial = node.reducer.init_func(key)
-    state = as_element(node.reducer.reduce_func(initial, element))
+    state = as_element(node.reducer.reduce_func(initial, *elements))
     RunningState(initial, "reduce_func", "init_func").check(state)
     return as_element(call(node.reducer.finalize_func, state))
 
