@@ -10,10 +10,10 @@ from collections import namedtuple
 from typing import Any
 
 import numpy as np
-import optree
 import tensorflow as tf
 
 import zmqdata
+from zmqdata.elements.nesting import field_names, leaves_of, map_structure
 
 TEXT = "text"
 Point = namedtuple("Point", "x y")
@@ -47,13 +47,13 @@ class NumpySide:
         return np.all(one == other)
 
     def leaves(self, element: Any) -> list[Any]:
-        return [np.asarray(leaf) for leaf in optree.tree_leaves(element)]
+        return [np.asarray(leaf) for leaf in leaves_of(element)]
 
     def total(self, element: Any) -> Any:
         return np.int64(sum(int(_summed(leaf)) for leaf in self.leaves(element)))
 
     def map_leaves(self, function: Any, element: Any) -> Any:
-        return optree.tree_map(
+        return map_structure(
             lambda leaf: function(leaf, np.asarray(leaf).dtype.kind in "iuf"), element
         )
 
@@ -210,6 +210,8 @@ def plain(value: Any, leaf: Any) -> Any:
     if isinstance(value, tuple) and not isinstance(value, tf.compat.v1.ragged.RaggedTensorValue):
         kind = type(value).__name__ if hasattr(value, "_fields") else "tuple"
         return (kind, *(plain(child, leaf) for child in value))
+    if (names := field_names(type(value))) is not None:
+        return (type(value).__name__, *(plain(getattr(value, name), leaf) for name in names))
     return leaf(value)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.elements.attrs_classes import Marked
 from tests.tfdata import files
 from tests.tfdata.sides import Point
 
@@ -113,6 +114,7 @@ SOURCES: dict[str, Any] = {
     "slices_text": lambda n, m: slices({"t": texts(n + 1), "n": rows(n + 1)}),
     "slices_only_text": lambda n, m: slices(texts(n + 1)),
     "slices_point": lambda n, m: slices(Point(rows(n), rows(n, 2))),
+    "slices_marked": lambda n, m: slices(Marked(rows(n), {"y": rows(n, 2)})),
     "python": lambda n, m: slices(
         {"a": list(range(n + 1)), "b": [[float(i), 0.5] for i in range(n + 1)]}
     ),
@@ -128,6 +130,11 @@ SOURCES: dict[str, Any] = {
     "zip": lambda n, m: lambda side: side.Dataset.zip(side.Dataset.range(n), side.Dataset.range(m)),
     "zip_dict": lambda n, m: (
         lambda side: side.Dataset.zip({"p": side.Dataset.range(n), "q": (side.Dataset.range(m),)})
+    ),
+    "zip_marked": lambda n, m: (
+        lambda side: side.Dataset.zip(
+            Marked(side.Dataset.range(n), Point(side.Dataset.range(m), side.Dataset.range(9)))
+        )
     ),
     "text_lines": files.text_files,
     "line_files": files.line_files,

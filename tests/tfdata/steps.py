@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tests.elements.attrs_classes import Marked
 from tests.tfdata import files
 from tests.tfdata.sides import Point, whole
 
@@ -29,6 +30,7 @@ MAPS: list[Any] = [
     lambda s: lambda *e: {"l": [s.total(e), s.total(e) + 1]},
     lambda s: lambda *e: ((s.total(e), s.total(e) + 1), {"b": s.total(e) % 2 == 0}),
     lambda s: lambda *e: Point(s.total(e), whole(e)),
+    lambda s: lambda *e: Marked(s.total(e), {"w": whole(e)}),
     lambda s: lambda *e: e,
     lambda s: lambda *e: (s.total(e),),
     lambda s: lambda *e: s.zeros(s.total(e) % 3, 2),
