@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zmqdata import Dataset, distribute, register_dataset
 from zmqdata import messages as m
 from zmqdata.client import registration
 from zmqdata.client.registration import MOST_BROKEN, Upload
@@ -23,7 +24,7 @@ from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.worker import events as worker_events
 from zmqdata.core.worker.pipelines import MOST_PIECE_PATIENCE, Pipelines
 from zmqdata.dispatcher.store import PipelineStore
-from zmqdata.errors import DataLossError
+from zmqdata.errors import DataLossError, WrongTypeError
 
 PIECE = 10
 SMALL, LARGE = b"small part", bytes(range(95))
@@ -63,6 +64,27 @@ def test_a_part_is_sent_a_few_pieces_ahead() -> None:
     assert upload.answer(m.PieceStored("request", name(SMALL), 10)) == ()
     assert upload.answer(m.PieceStored("request", digest, 95)) == (ASK,)
     assert upload.answer(m.PieceStored("request", digest, 95)) == ()
+
+
+def test_elements_with_windows_are_refused_before_they_are_sent() -> None:
+    """A dataset whose elements are known to be datasets is refused at the call, and a
+    dataset whose function makes arrays of windows is not.
+    """
+    windows = Dataset.range(10).window(2)
+    read = distribute("parallel_epochs", "localhost:1")
+    for use in (lambda: windows.apply(read), lambda: windows.enumerate().apply(read)):
+        with pytest.raises(WrongTypeError, match="a dataset in an element cannot be sent"):
+            use()
+    windows.flat_map(lambda window: window.batch(2)).apply(read)
+
+
+def test_a_wrong_result_is_refused_before_registering() -> None:
+    """``register_dataset`` runs the first element for its spec, and refuses what a
+    function returned wrongly, without a dispatcher.
+    """
+    wrong = Dataset.range(3).flat_map(lambda x: x)
+    with pytest.raises(WrongTypeError, match="must return a `Dataset` object"):
+        register_dataset("localhost:1", wrong)
 
 
 def test_a_part_that_never_arrives_whole_is_an_error() -> None:

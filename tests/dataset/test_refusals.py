@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata import FixedLengthRecordDataset, TextLineDataset, TFRecordDataset
+from zmqdata import CsvDataset, FixedLengthRecordDataset, TextLineDataset, TFRecordDataset
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.refusals import check_alike, check_call, check_element_call
 from zmqdata.elements.ragged import RaggedTensor
@@ -271,6 +271,133 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "only supports inputs with a single component",
     ),
 }
+
+ARGUMENTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "batch": (lambda: TEN.batch(0), InvalidArgumentError, "must be greater than zero"),
+    "padded_batch": (lambda: TEN.padded_batch(0), InvalidArgumentError, "greater than zero"),
+    "ragged_batch": (lambda: TEN.ragged_batch(0), InvalidArgumentError, "greater than zero"),
+    "window": (lambda: TEN.window(0), InvalidArgumentError, "must be greater than zero"),
+    "window: shift": (lambda: TEN.window(2, 0), InvalidArgumentError, "greater than zero"),
+    "window: stride": (lambda: TEN.window(2, 1, 0), InvalidArgumentError, "greater than zero"),
+    "shuffle": (lambda: TEN.shuffle(0), InvalidArgumentError, "greater than zero, or UNKNOWN_CARD"),
+    "prefetch": (lambda: TEN.prefetch(-2), InvalidArgumentError, "must be >= 0, or -1 (AUTOTUNE)"),
+    "shard": (lambda: TEN.shard(0, 0), InvalidArgumentError, "(currently num_shards = 0)"),
+    "shard: index": (
+        lambda: TEN.shard(3, 3),
+        InvalidArgumentError,
+        "Index must be between 0 and 2",
+    ),
+    "range: step": (
+        lambda: Dataset.range(1, 5, 0),
+        InvalidArgumentError,
+        "step must be a non-zero integer",
+    ),
+    "interleave: cycle": (
+        lambda: TEN.interleave(lambda x: TEN, cycle_length=0),
+        InvalidArgumentError,
+        "cycle_length must be at least 1, got 0. It must be greater than zero",
+    ),
+    "interleave: block": (
+        lambda: TEN.interleave(lambda x: TEN, block_length=0),
+        InvalidArgumentError,
+        "must be greater than zero",
+    ),
+    "map: threads": (lambda: TEN.map(abs, 0), InvalidArgumentError, "must be greater than zero"),
+    "rejection_resample": (
+        lambda: TEN.rejection_resample(lambda x: 0, [0.5, 0.5], [0.5, 0.25, 0.25]),
+        InvalidArgumentError,
+        "initial_dist has 3 classes, expected 2",
+    ),
+    "zip: a list": (
+        lambda: Dataset.zip([TEN, TEN]),
+        TypeError,
+        "Python `list` is not supported and you should use `tuple` instead",
+    ),
+    "zip: a list inside": (
+        lambda: Dataset.zip({"a": [TEN, TEN]}),
+        TypeError,
+        "Python `list` is not supported",
+    ),
+    "zip: nothing": (lambda: Dataset.zip(), TypeError, "Must pass at least one dataset to `zip`."),
+    "zip: both": (
+        lambda: Dataset.zip(TEN, datasets=(TEN,)),
+        TypeError,
+        "Both `*args` and `datasets` cannot be set.",
+    ),
+    "choices: no dataset": (
+        lambda: Dataset.choose_from_datasets([TEN], [0]),
+        TypeError,
+        "Invalid `choice_dataset`. `choice_dataset` must be a Dataset",
+    ),
+    "names of files": (
+        lambda: TextLineDataset(["a", 1]),
+        TypeError,
+        "The `filenames` argument must contain `str` elements",
+    ),
+    "compression of files": (
+        lambda: TextLineDataset("a", compression_type="LZ"),
+        InvalidArgumentError,
+        "Unsupported compression_type: LZ.",
+    ),
+    "generator: both": (
+        lambda: Dataset.from_generator(list, output_types=int, output_signature=INT),
+        TypeError,
+        "The `output_types` argument can not be used together with the `output_signature`",
+    ),
+    "generator: shapes": (
+        lambda: Dataset.from_generator(list, output_shapes=(), output_signature=INT),
+        TypeError,
+        "The `output_shapes` argument can not be used together with the `output_signature`",
+    ),
+    "list: empty": (
+        lambda: Dataset.from_list([]),
+        ValueError,
+        "`elements` should not be empty.",
+    ),
+    "pad_to_cardinality: no dict": (
+        lambda: TEN.pad_to_cardinality(12),
+        ValueError,
+        "requires its input dataset to be a dictionary.",
+    ),
+    "pad_to_cardinality: unknown": (
+        lambda: TEN.filter(bool).pad_to_cardinality(12),
+        ValueError,
+        "must have a known cardinality",
+    ),
+    "pad_to_cardinality: few": (
+        lambda: TEN.pad_to_cardinality(2),
+        ValueError,
+        "less than the target cardinality (2)",
+    ),
+    "csv: columns": (
+        lambda: CsvDataset("a", [0], select_cols=[0], exclude_cols=[1]),
+        InvalidArgumentError,
+        "Either select_cols or exclude_cols should be empty",
+    ),
+    "csv: number of columns": (
+        lambda: CsvDataset("a", [0], select_cols=[0, 1]),
+        InvalidArgumentError,
+        "select_cols should match output size",
+    ),
+    "csv: order of columns": (
+        lambda: CsvDataset("a", [0, 0], select_cols=[1, 0]),
+        InvalidArgumentError,
+        "should be strictly increasing indices",
+    ),
+    "csv: delimiter": (
+        lambda: CsvDataset("a", [0], field_delim=",,"),
+        InvalidArgumentError,
+        "field_delim should be only 1 char",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_a_wrong_argument_is_an_error_of_tf_data(name: str) -> None:
+    """A wrong argument has tf.data's class of error, and its words beside ours."""
+    make, kind, words = ARGUMENTS[name]
+    with pytest.raises(kind, match=re.escape(words)):
+        make()
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -69,15 +69,18 @@ def test_padding_has_the_structure_of_elements() -> None:
 
 
 def test_options_hold_for_the_whole_pipeline() -> None:
-    """Any dataset of a pipeline returns a copy of its options. Later options win with a
-    warning.
+    """Any dataset of a pipeline returns its options, which cannot be set, because that
+    would have no effect. Later options win with a warning.
     """
     options = Options()
     options.deterministic = False
     dataset = TEN.with_options(options).map(int)
     options.deterministic = True
     assert dataset.options().deterministic is False
-    dataset.options().deterministic = True
+    with pytest.raises(ValueError, match="to set or update dataset options"):
+        dataset.options().deterministic = True
+    with pytest.raises(ValueError, match="has no effect"):
+        dataset.options().autotune.enabled = True
     assert dataset.options().deterministic is False
     with pytest.warns(UserWarning, match="deterministic from False to True"):
         assert dataset.with_options(options).options().deterministic is True

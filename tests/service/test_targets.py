@@ -86,6 +86,30 @@ def test_consumers_in_step_read_colocated_workers_of_others(
         one.close()
 
 
+@pytest.mark.parametrize("target", ["AUTO", "any"])
+def test_consumers_in_step_read_local_workers_too(half: Service, target: str) -> None:
+    """Consumers read in step from the worker of this process as from the other, and in
+    each step from the same round.
+    """
+    iterators = [
+        iter(
+            half.read(
+                Dataset.range(1_000).repeat(),
+                "parallel_epochs",
+                job_name="steps",
+                consumer_index=index,
+                num_consumers=2,
+                target_workers=target,
+            )
+        )
+        for index in range(2)
+    ]
+    steps = [numbers(next(one) for one in iterators) for _ in range(6)]
+    assert steps == [[0, 1], [0, 1], [2, 3], [2, 3], [4, 5], [4, 5]]
+    for one in iterators:
+        one.close()
+
+
 def test_other_tags_change_nothing(make_service: Callable[..., Service]) -> None:
     """A client reads a worker with any other tag as it reads a worker without tags."""
     service = make_service(workers=1)

@@ -304,8 +304,9 @@ def _check_consumer(index: object, count: object, finite: object, job_name: obje
         return
     if count is None or index is None:
         raise ValueError(
-            "`consumer_index` and `num_consumers` belong together: set both or neither. Got "
-            f"consumer_index={index!r} and num_consumers={count!r}"
+            "`consumer_index` and `num_consumers` belong together. Must either set both "
+            f"`consumer_index` and `num_consumers`, or neither. Got consumer_index={index!r} and "
+            f"num_consumers={count!r}"
         )
     if type(count) is not int or not 1 <= count <= MOST_CONSUMERS:
         raise ValueError(
@@ -334,9 +335,9 @@ def _check_rounds(coordinated: bool, target: str, cache: object) -> None:
         kind, argument = "Coordinated reads", "`num_consumers`"
     if target == "LOCAL":
         raise InvalidArgumentError(
-            f"{kind} require non-local workers, because elements come from every "
-            "worker wherever it runs. Got target_workers='LOCAL' (or "
-            "data_transfer_protocol='local'): use 'AUTO' or 'ANY'."
+            f'{kind} require non-local workers, but `target_workers` is "LOCAL" (or '
+            "data_transfer_protocol='local'). Elements come from every worker wherever it "
+            "runs: use 'AUTO' or 'ANY'."
         )
     if cache is not None:
         raise InvalidArgumentError(
@@ -445,7 +446,8 @@ def parse_processing_mode(processing_mode: object) -> ShardingPolicy:
     policy = STRINGS.get(processing_mode) if isinstance(processing_mode, str) else processing_mode
     if not isinstance(policy, ShardingPolicy):
         raise ValueError(
-            "`processing_mode` must be a ShardingPolicy "
+            "tf.data service processing mode should be a `ShardingPolicy`: `processing_mode` must "
+            "be a ShardingPolicy "
             f"({', '.join(ShardingPolicy.__members__)}), "
             f"{' or '.join(map(repr, STRINGS))}. Got {processing_mode!r}."
         )

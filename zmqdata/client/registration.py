@@ -14,13 +14,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import optree
 
 from zmqdata import messages as m
 from zmqdata.client.calls import ask_dispatcher, call, new_request
 from zmqdata.client.runs import shipping
 from zmqdata.core.job_rules import changed_content
 from zmqdata.dataset import Dataset
-from zmqdata.elements.specs import UNKNOWN_CARDINALITY, decode_spec, encode_spec, specs_agree
+from zmqdata.elements.specs import (
+    UNKNOWN_CARDINALITY,
+    DatasetSpec,
+    decode_spec,
+    encode_spec,
+    specs_agree,
+)
 from zmqdata.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -247,6 +254,7 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         sources, reason = tuple(split_sources(node)), ""
     except (UnimplementedError, FailedPreconditionError) as error:
         sources, reason = None, str(error)
+    _check_sendable(node)
     spec = spec_without_running(node)
     return m.DatasetDescription(
         digest=packed.digest,
@@ -264,6 +272,22 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         version=packed.version,
         parts=_parts_of(packed),
     )
+
+
+def _check_sendable(node: Node) -> None:
+    """Raise for elements that are known to contain datasets, as those of ``window``.
+
+    Raises:
+        WrongTypeError: a leaf is a dataset.
+    """
+    spec = spec_without_running(node)
+    leaves = [] if spec is None else optree.tree_leaves(spec, none_is_leaf=True)
+    if any(isinstance(leaf, DatasetSpec) for leaf in leaves):
+        raise WrongTypeError(
+            f"The elements are {spec}, and a dataset in an element cannot be sent to another "
+            "process. Make arrays of windows first, for example with "
+            "flat_map(lambda window: window.batch(size))"
+        )
 
 
 def spec_without_running(node: Node) -> Any:

@@ -66,7 +66,8 @@ def at_least(name: str, value: Any, least: int, most: int | None = None) -> int:
     """
     number = integer(name, value)
     if number < least:
-        raise InvalidArgumentError(f"{name} must be at least {least}, got {number}")
+        positive = ". It must be greater than zero" if least == 1 else ""
+        raise InvalidArgumentError(f"{name} must be at least {least}, got {number}{positive}")
     if most is not None and number > most:
         raise InvalidArgumentError(f"{name} must be at most {most}, got {number}")
     return number
@@ -171,7 +172,10 @@ def parallel_calls(
         return {}
     calls = integer(name, num_parallel_calls)
     if calls < 1 and calls != AUTOTUNE:
-        raise InvalidArgumentError(f"{name} must be at least 1, AUTOTUNE or None, got {calls}")
+        raise InvalidArgumentError(
+            f"{name} must be at least 1, AUTOTUNE or None, got {calls}. It must be greater than "
+            "zero"
+        )
     return {"num_parallel_calls": calls, "deterministic": ordered}
 
 
@@ -182,10 +186,12 @@ def generator_spec(output_types: Any, output_shapes: Any, output_signature: Any)
     if output_types is None and output_shapes is None:
         return optional_spec("output_signature", output_signature)
     if output_types is None or output_signature is not None:
+        given = "`output_shapes`" if output_types is None else "`output_types`"
         raise TypeError(
             "from_generator() takes either output_signature, with TensorSpec(shape, "
             "dtype) for each leaf, or output_types and, with them, output_shapes; "
-            "not both"
+            f"not both. The {given} argument can not be used together with the "
+            "`output_signature` argument, nor `output_shapes` without `output_types`"
         )
     types, nesting = leaves_of(output_types), nesting_of(output_types)
     try:
@@ -274,14 +280,21 @@ def file_names(
     if isinstance(value, (str, bytes, os.PathLike)) or _is_scalar(value):
         return (absolute_path(value),)
     given = value.ravel() if isinstance(value, np.ndarray) else value
-    return tuple(map(absolute_path, several(name, given, expected)))
+    names = several(name, given, expected)
+    try:
+        return tuple(map(absolute_path, names))
+    except TypeError as error:
+        raise TypeError(f"The `{name}` argument must contain `str` elements: {error}") from None
 
 
 def compression(value: Any) -> str:
     """Return the compression of files to read: ``""``, ``"GZIP"`` or ``"ZLIB"``."""
     found = "" if value is None else value
     if not isinstance(found, str) or found not in COMPRESSION_TYPES:
-        raise ValueError(f'compression_type must be "", "GZIP" or "ZLIB", got {value!r}')
+        raise InvalidArgumentError(
+            f'compression_type must be "", "GZIP" or "ZLIB", got {value!r}. Unsupported '
+            f"compression_type: {value}."
+        )
     return found
 
 

@@ -14,7 +14,6 @@ from zmqdata.dataset import arguments
 from zmqdata.dataset.arguments import (
     call_site,
     flag,
-    input_node,
     input_nodes,
     numbers,
     optional_seed,
@@ -136,7 +135,9 @@ class Choices(DatasetMethods[D]):
         worker runs all choices, and the datasets are split.
         """
         inputs = _inputs("choose_from_datasets()", datasets)
-        choices = input_node("choose_from_datasets()", choice_dataset)
+        if not isinstance(getattr(choice_dataset, "node", None), nodes.Node):
+            refuse("Invalid `choice_dataset`. `choice_dataset`", choice_dataset, "a Dataset")
+        choices = choice_dataset.node
         check_choices(known_spec(choices))
         stops = flag("stop_on_empty_dataset", stop_on_empty_dataset)
         site = call_site()

@@ -183,13 +183,14 @@ class CsvDataset(Dataset):
         exclude_cols: Sequence[int] | None = None,
     ) -> None:
         if select_cols is not None and exclude_cols is not None:
-            raise ValueError(
-                "`select_cols` and `exclude_cols` exclude each other: pass only one of them"
+            raise InvalidArgumentError(
+                "`select_cols` and `exclude_cols` exclude each other: pass only one of them. "
+                "Either select_cols or exclude_cols should be empty"
             )
         if not isinstance(field_delim, str) or len(field_delim) != 1 or field_delim in '"\r\n':
-            raise ValueError(
+            raise InvalidArgumentError(
                 "field_delim must be a single character, neither a quote nor a line "
-                f"end; got {field_delim!r}"
+                f"end; got {field_delim!r}. field_delim should be only 1 char"
             )
         if not isinstance(na_value, str):
             refuse("na_value", na_value, "a str")
@@ -216,7 +217,10 @@ def _numbers(name: str, given: Iterable[int]) -> list[int]:
         at_least(name, number, 0) for number in several(name, given, "a list of column numbers")
     ]
     if sorted(set(numbers)) != numbers:
-        raise ValueError(f"{name} must be sorted and contain each column once, got {numbers}")
+        raise InvalidArgumentError(
+            f"{name} must be sorted and contain each column once, got {numbers}. {name} should be "
+            "strictly increasing indices"
+        )
     return numbers
 
 
@@ -225,9 +229,9 @@ def _columns(defaults: Sequence[Any], selected: list[int] | None) -> tuple[nodes
         refuse("record_defaults", defaults, "a list with a dtype or default for each column")
     numbers = list(range(len(defaults))) if selected is None else selected
     if len(numbers) != len(defaults):
-        raise ValueError(
+        raise InvalidArgumentError(
             f"select_cols names {len(numbers)} columns and record_defaults has "
-            f"{len(defaults)}: pass a default for each column"
+            f"{len(defaults)}: pass a default for each column. select_cols should match output size"
         )
     return tuple(
         _column(number, default) for number, default in zip(numbers, defaults, strict=True)

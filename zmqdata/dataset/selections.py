@@ -62,7 +62,12 @@ class Selections(DatasetMethods[D]):
         place = integer("index", index)
         if integer("num_shards", num_shards) == SHARD_HINT:
             return self._then(nodes.Shard, num_shards=SHARD_HINT, index=SHARD_HINT)
-        count = at_least("num_shards", num_shards, 1)
+        count = integer("num_shards", num_shards)
+        if count < 1:
+            raise InvalidArgumentError(
+                f"num_shards must be at least 1, got {count}. Number of shards must be greater "
+                f"than zero (currently num_shards = {count})"
+            )
         if not 0 <= place < count:
             hint = ". SHARD_HINT is meant for num_shards" if place == SHARD_HINT else ""
             raise InvalidArgumentError(
@@ -185,16 +190,19 @@ class Selections(DatasetMethods[D]):
             raise ValueError(
                 "pad_to_cardinality() needs a dataset of known cardinality, this "
                 f"dataset has {count} (-1 infinite, -2 unknown): limit it with "
-                "take(n), or state the number with assert_cardinality(n)"
+                "take(n), or state the number with assert_cardinality(n). The dataset passed "
+                "into `pad_to_cardinality` must have a known cardinality"
             )
         if count > wanted:
             raise ValueError(
-                f"pad_to_cardinality() got a dataset of {count} elements, expected at most {wanted}"
+                f"pad_to_cardinality() got a dataset of {count} elements, expected at most "
+                f"{wanted}: it must have a cardinality less than the target cardinality ({wanted})"
             )
         spec = infer_spec(self._node)
         if not isinstance(spec, dict):
             raise ValueError(
-                f"pad_to_cardinality() needs elements that are dicts, these are {spec}; see map()"
+                f"pad_to_cardinality() needs elements that are dicts, these are {spec}; see map(). "
+                "`pad_to_cardinality` requires its input dataset to be a dictionary."
             )
         site, output_spec = call_site(), {**spec, mask_key: TensorSpec((), np.bool_)}
         mark = MarkValid(mask_key)
@@ -234,7 +242,7 @@ class Selections(DatasetMethods[D]):
         target = _distribution("target_dist", target_dist)
         initial = None if initial_dist is None else _distribution("initial_dist", initial_dist)
         if initial is not None and len(initial) != len(target):
-            raise ValueError(
+            raise InvalidArgumentError(
                 f"initial_dist has {len(initial)} classes, expected {len(target)}, as many as "
                 "target_dist"
             )
@@ -266,8 +274,8 @@ class Selections(DatasetMethods[D]):
         return self._then(nodes.WithOptions, settings=options.settings)
 
     def options(self) -> Options:
-        """Return the options of the pipeline, merged from all its parts. Modifying the
-        result does not change the dataset.
+        """Return the options of the pipeline, merged from all its parts. They cannot be
+        set; use ``with_options``.
 
         >>> from zmqdata.dataset import Dataset
         >>> Dataset.range(3).options()
@@ -275,7 +283,7 @@ class Selections(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.options``.
         """
-        return nodes.options_of(self._node)
+        return nodes.options_of(self._node).of_dataset()
 
     def get_single_element(self) -> Any:
         """Return the element of a dataset that has exactly one element.
@@ -373,7 +381,7 @@ def _zeros(spec: Any) -> Any:
 def _distribution(name: str, values: Any) -> tuple[float, ...]:
     array = numbers(name, values, "one probability for each class")
     if array.ndim != 1 or not len(array) or not (array >= 0).all() or abs(array.sum() - 1) > 1e-3:
-        raise ValueError(
+        raise InvalidArgumentError(
             f"{name} must hold a probability for each class, with a sum of 1; got {values!r}"
         )
     return tuple(array.tolist())

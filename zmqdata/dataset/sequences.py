@@ -70,7 +70,8 @@ class Sequences(DatasetMethods[D]):
             )
         if not elements:
             raise ValueError(
-                "`elements` must not be empty: the spec of the dataset follows from its elements"
+                "`elements` must not be empty: the spec of the dataset follows from its elements. "
+                "Invalid `elements`. `elements` should not be empty."
             )
         kept = tuple(map(as_element, elements))
         spec = spec_of(kept[0])

@@ -24,7 +24,7 @@ from zmqdata.dataset.arguments import (
 )
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.elements.nesting import leaves_of, map_structure, nesting_of
-from zmqdata.errors import NoFilesMatchedError
+from zmqdata.errors import InvalidArgumentError, NoFilesMatchedError
 from zmqdata.iterators import as_element
 from zmqdata.matching import matching_files
 
@@ -58,9 +58,9 @@ class Sources(DatasetMethods[D]):
         numbers = [integer("range()'s argument", number) for number in args]
         start, stop, step = [0, *numbers, 1] if len(args) == 1 else [*numbers, 1][:3]
         if step == 0:
-            raise ValueError(
-                "range() got step 0, expected a positive or negative step: the range "
-                "would never end"
+            raise InvalidArgumentError(
+                "range() got step 0, expected a positive or negative step, because the range "
+                "would never end: step must be a non-zero integer"
             )
         if max(map(abs, (start, stop, step))) > 2**62:
             raise ValueError(
@@ -240,9 +240,14 @@ class Sources(DatasetMethods[D]):
         which worker read which splits.
         """
         if bool(args) == (datasets is not None):
+            wrong = (
+                "Both `*args` and `datasets` cannot be set."
+                if args
+                else "Must pass at least one dataset to `zip`."
+            )
             raise TypeError(
                 "zip() takes datasets as its arguments, or a nesting of them as "
-                "datasets=; pass exactly one of the two"
+                f"datasets=; pass exactly one of the two. {wrong}"
             )
         nesting: Any = datasets if datasets is not None else args[0] if len(args) == 1 else args
         inputs = tuple(map(_zipped, leaves_of(nesting)))
@@ -255,8 +260,9 @@ class Sources(DatasetMethods[D]):
 def _zipped(leaf: Any) -> nodes.Node:
     if isinstance(leaf, list):
         raise TypeError(
-            "Invalid input to `zip`: Python `list` is not supported and you should use `tuple` "
-            f"instead, because a list in an element is an array; got a list of {len(leaf)}"
+            "Invalid input to `zip`. Python `list` is not supported and you should use `tuple` "
+            "instead: a list in an element is an array. Write zip(*datasets) or "
+            f"zip(tuple(datasets)); got a list of {len(leaf)}"
         )
     return input_node("zip()", leaf)
 

@@ -25,6 +25,7 @@ from zmqdata.dataset.arguments import (
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import check_alike, check_element_call
 from zmqdata.elements.specs import AUTOTUNE, UNKNOWN_CARDINALITY
+from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators import known_spec
 
 MOST_CYCLE_LENGTH = 1 << 20
@@ -346,7 +347,7 @@ class Transformations(DatasetMethods[D]):
         """
         size = integer("buffer_size", buffer_size)
         if size < 1 and size != UNKNOWN_CARDINALITY:
-            raise ValueError(
+            raise InvalidArgumentError(
                 "buffer_size must be greater than zero, or UNKNOWN_CARDINALITY to "
                 f"hold all elements; got {size}"
             )
@@ -375,9 +376,13 @@ class Transformations(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.prefetch``.
         """
-        return self._then(
-            nodes.Prefetch, buffer_size=at_least("buffer_size", buffer_size, AUTOTUNE)
-        )
+        size = integer("buffer_size", buffer_size)
+        if size < 0 and size != AUTOTUNE:
+            raise InvalidArgumentError(
+                f"buffer_size must be at least -1, got {size}. It must be >= 0, or -1 (AUTOTUNE) "
+                "for auto-tuning"
+            )
+        return self._then(nodes.Prefetch, buffer_size=size)
 
     def concatenate(self, dataset: Any) -> D:
         """Yield all elements of this dataset, then all elements of another dataset.

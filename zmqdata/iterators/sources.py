@@ -476,8 +476,9 @@ def conform(value: Any, signature: Any) -> Any:
         return map_structure(_conform_leaf, signature, value)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"yielded {value!r}, but output_signature is {signature}: {error}. Change the "
-            "signature (None for a length that varies) or convert the value in the generator"
+            f"`generator` yielded an element that did not match the expected structure, type or "
+            f"shape: it yielded {value!r}, but output_signature is {signature}: {error}. Change "
+            "the signature (None for a length that varies) or convert the value in the generator"
         ) from None
 
 

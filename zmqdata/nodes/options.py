@@ -77,12 +77,16 @@ class OptionGroup:
     attributes; None means not set.
     """
 
-    def __init__(self, settings: dict[str, Any], prefix: str = "") -> None:
+    def __init__(
+        self, settings: dict[str, Any], prefix: str = "", is_of_dataset: bool = False
+    ) -> None:
         object.__setattr__(self, "_settings", settings)
         object.__setattr__(self, "_prefix", prefix)
+        object.__setattr__(self, "_is_of_dataset", is_of_dataset)
 
     _settings: dict[str, Any]
     _prefix: str
+    _is_of_dataset: bool
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -90,13 +94,19 @@ class OptionGroup:
             raise AttributeError(name)
         full = self._prefix + name
         if full in _GROUPS:
-            return OptionGroup(self._settings, full + ".")
+            return OptionGroup(self._settings, full + ".", self._is_of_dataset)
         self._known(full)
         return self._settings.get(full)
 
     def __setattr__(self, name: str, value: Any) -> None:
         full = self._prefix + name
         expected, fits = self._known(full)
+        if self._is_of_dataset:
+            raise ValueError(
+                f"The option {full} cannot be set here: these are the options of a dataset. "
+                "Mutating `Options()` returned by `Dataset.options()` has no effect. Use "
+                "`Dataset.with_options(options)` to set or update dataset options"
+            )
         if value is None:
             self._settings.pop(full, None)
             return
@@ -148,6 +158,16 @@ class Options(OptionGroup):
 
     def __init__(self, settings: Iterable[tuple[str, Any]] = ()) -> None:
         super().__init__(dict(settings))
+
+    def of_dataset(self) -> Options:
+        """Return the same options as those of a dataset, which cannot be set.
+
+        >>> Options([("deterministic", False)]).of_dataset().deterministic
+        False
+        """
+        kept = Options(self.settings)
+        object.__setattr__(kept, "_is_of_dataset", True)
+        return kept
 
     @property
     def settings(self) -> Settings:

@@ -257,8 +257,8 @@ class Admission:
             )
         if job.target_workers == "LOCAL":
             return InvalidArgumentError, (
-                "Coordinated reads require non-local workers: every consumer reads "
-                "from every worker. Got target_workers='LOCAL'; use 'AUTO' or 'ANY'."
+                'Coordinated reads require non-local workers, but `target_workers` is "LOCAL". '
+                "Every consumer reads from every worker: use 'AUTO' or 'ANY'."
             )
         if job.cache:
             return InvalidArgumentError, (
