@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pickle
 
+import numpy as np
 import pytest
 
-from zmqdata import errors
+from zmqdata import Dataset, errors
 from zmqdata.errors import (
     BY_NAME,
     DataServiceError,
+    InvalidArgumentError,
+    InvalidElementError,
     MissingClassError,
     MissingCodecError,
     ObjectsRefusedError,
@@ -59,12 +62,32 @@ def test_any_error_can_be_printed(kind: type[DataServiceError]) -> None:
 
 def test_errors_that_travel_are_found_by_name() -> None:
     """An error sent by name is found by name. The exceptions are the base class,
-    PipelineError with its extra fields, and what a process finds by itself.
+    PipelineErrors with their extra fields, and what a process finds by itself.
     """
     local = {MissingClassError, MissingCodecError, ObjectsRefusedError, WrongTypeError}
-    assert set(BY_NAME.values()) == set(KINDS) - {DataServiceError, PipelineError} - local
+    others = {DataServiceError, PipelineError, InvalidElementError, *local}
+    assert set(BY_NAME.values()) == set(KINDS) - others
     assert all(kind.__name__ == name for name, kind in BY_NAME.items())
     assert all(str(kind("text")) == "text" for kind in BY_NAME.values())
+
+
+def test_what_operations_cannot_take_is_an_invalid_argument() -> None:
+    """An element that an operation cannot take is a PipelineError and, as in tf.data,
+    an InvalidArgumentError, and so is a wrong result of a function.
+    """
+    lengths = Dataset.from_list([np.zeros(2), np.zeros(3)])
+    for wrong in (
+        lengths.batch(2),
+        lengths.map(lambda x: x).padded_batch(2, padded_shapes=[1]),
+        Dataset.range(3).filter(lambda x: x),
+        Dataset.range(3).flat_map(lambda x: x),
+    ):
+        for kind in (InvalidArgumentError, PipelineError):
+            with pytest.raises(kind, match=" failed: "):
+                list(wrong)
+    with pytest.raises(PipelineError) as caught:
+        list(Dataset.range(3).map(lambda x: int("a")))
+    assert not isinstance(caught.value, InvalidArgumentError)
 
 
 def test_a_local_pipeline_error_says_its_message_alone() -> None:

@@ -114,7 +114,8 @@ class ObjectsRefusedError(ProtocolError):
 
 
 class PipelineError(DataServiceError):
-    """A user's function failed while a pipeline was running.
+    """A user's function, or an operation with an element, failed while a pipeline was
+    running.
 
     The original exception is ``__cause__``. Across processes it is rebuilt from its
     class name and plain arguments, never unpickled.
@@ -146,6 +147,27 @@ class PipelineError(DataServiceError):
         if self.remote_traceback:
             text += f"\n\nRemote traceback:\n{self.remote_traceback.rstrip()}"
         return text
+
+
+class InvalidElementError(PipelineError, InvalidArgumentError):
+    """An operation cannot take an element of its input or the result of a function,
+    such as rows of different shapes for ``batch``.
+
+    It is a ``PipelineError`` whose cause is an ``InvalidArgumentError``, and both, so
+    that code for tf.data catches it.
+    """
+
+
+def pipeline_error(cause: BaseException) -> type[PipelineError]:
+    """Return the class of the error that an exception of a running pipeline becomes.
+
+    Example:
+        >>> pipeline_error(InvalidArgumentError("shapes differ")).__name__
+        'InvalidElementError'
+        >>> pipeline_error(ValueError("of the user")).__name__
+        'PipelineError'
+    """
+    return InvalidElementError if isinstance(cause, InvalidArgumentError) else PipelineError
 
 
 BY_NAME: dict[str, type[DataServiceError]] = {

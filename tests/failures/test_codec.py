@@ -14,8 +14,11 @@ from zmqdata.errors import (
     BY_NAME,
     DataServiceError,
     FailedPreconditionError,
+    InvalidElementError,
     PipelineError,
     ProtocolError,
+    WrongTypeError,
+    pipeline_error,
 )
 from zmqdata.failures.codec import MISSING_MODULE, Failure, decode_failure, encode_failure, told_by
 from zmqdata.failures.exceptions import RemoteError, RemoteException
@@ -112,6 +115,22 @@ def test_an_error_outside_of_a_function_is_its_own_cause() -> None:
     assert isinstance(found, PipelineError)
     assert str(found).startswith("OSError: disk full (element 7")
     assert (found.node, type(found.__cause__)) == ("", OSError)
+
+
+def test_what_an_operation_cannot_take_stays_an_invalid_argument() -> None:
+    """An element that an operation cannot take arrives as the class that a local
+    iterator raises, with its cause.
+    """
+    cause = WrongTypeError("no dataset")
+    error = pipeline_error(cause)("flat_map(f) failed", node="flat_map(f)")
+    error.__cause__ = cause
+    found = decode_failure(encode_failure(error, 3, WORKER))
+    assert type(found) is InvalidElementError
+    assert (found.node, found.element, type(found.__cause__)) == (
+        "flat_map(f)",
+        3,
+        WrongTypeError,
+    )
 
 
 def test_a_pipeline_error_without_a_cause_is_passed_on() -> None:

@@ -229,7 +229,8 @@ class Dataset(
             initial_state: the first state, returned unchanged for an empty dataset.
             reduce_func: gets the state and the element as two arguments, and returns a
                 state of the same nesting and dtypes. A Python number takes the dtype of
-                the numbers added to it, and None and other objects become anything.
+                the numbers added to it. None, an empty dict and other objects become
+                anything.
 
         Raises:
             WrongTypeError: the function returned a state of another nesting or dtype.

@@ -90,14 +90,21 @@ def places_of(structure: Any, root: str) -> list[str]:
     return [accessor.codify(root) for accessor in accessors]
 
 
-def nesting_of(structure: Any) -> optree.PyTreeSpec:
+def nesting_of(structure: Any, *, empty_is_leaf: bool = False) -> optree.PyTreeSpec:
     """Return the nesting alone, which takes apart and puts together other structures.
+
+    Args:
+        structure: the structure.
+        empty_is_leaf: True if an empty container is a leaf, which others may fill.
 
     >>> nesting_of({"a": 1}).unflatten([7])
     {'a': 7}
     """
     return optree.tree_structure(
-        structure, is_leaf=_is_leaf, none_is_leaf=True, namespace=_NAMESPACE
+        structure,
+        is_leaf=_is_leaf_or_empty if empty_is_leaf else _is_leaf,
+        none_is_leaf=True,
+        namespace=_NAMESPACE,
     )
 
 
@@ -144,6 +151,10 @@ def instance_of(kind: type, names: Sequence[str], values: Sequence[object]) -> A
 
 def _is_leaf(value: object) -> bool:
     return type(value) not in PLAIN and (isinstance(value, list) or _is_no_node(value))
+
+
+def _is_leaf_or_empty(value: object) -> bool:
+    return _is_leaf(value) or (isinstance(value, (dict, tuple)) and not value)
 
 
 def _is_no_node(value: object) -> bool:

@@ -10,7 +10,13 @@ from __future__ import annotations
 
 import msgspec
 
-from zmqdata.errors import BY_NAME, DataServiceError, PipelineError, ProtocolError
+from zmqdata.errors import (
+    BY_NAME,
+    DataServiceError,
+    PipelineError,
+    ProtocolError,
+    pipeline_error,
+)
 from zmqdata.failures.exceptions import RemoteError, describe_exception, rebuild_exception, text_of
 from zmqdata.failures.names import PREFIX
 
@@ -112,8 +118,9 @@ def decode_failure(encoded: bytes) -> DataServiceError:
     if failure.service_error in BY_NAME:
         return BY_NAME[failure.service_error](failure.text)
     text = f"{failure.text} (element {failure.element} of its task, on worker {failure.worker})"
-    found = PipelineError(
+    cause = rebuild_exception(failure.cause)
+    found = pipeline_error(cause)(
         text, node=failure.node, element=failure.element, remote_traceback=failure.cause.traceback
     )
-    found.__cause__ = rebuild_exception(failure.cause)
+    found.__cause__ = cause
     return found

@@ -20,7 +20,12 @@ import numpy as np
 
 from zmqdata.elements.nesting import field_names, instance_of, map_structure
 from zmqdata.elements.ragged import RaggedTensor
-from zmqdata.errors import DataLossError, FailedPreconditionError, PipelineError
+from zmqdata.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    PipelineError,
+    pipeline_error,
+)
 from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators.deciding import Deciding, is_loss, loss
 from zmqdata.iterators.permutation import Permutation
@@ -523,7 +528,7 @@ def failure(node: Node, error: BaseException) -> PipelineError | DataLossError:
     if is_loss(error):
         return loss(text_of(error))
     hint = _ARGUMENTS_OF.get(node.operation, _ARGUMENTS) if _is_wrong_call(error) else ""
-    return PipelineError(
+    return pipeline_error(error)(
         f"{node.label} failed: {type(error).__name__}: {text_of(error)}{hint}", node=node.label
     )
 

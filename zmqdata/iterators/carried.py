@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata.elements.nesting import leaves_of, map_structure, nesting_of
+from zmqdata.elements.nesting import map_structure, nesting_of
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.shapes import dtype_name, without_width
 from zmqdata.errors import WrongTypeError
@@ -70,8 +70,12 @@ def from_plain(plain: Any) -> Any:
 
 
 _WEAK: dict[type, str] = {int: "iufcV", float: "fcV", complex: "cV"}
-"""For each number of Python, the kinds of dtypes that a state may have beside it, as in
-numpy's arithmetic.
+"""For each number of Python, the kinds of dtypes that hold it, as in numpy's
+arithmetic.
+"""
+_AFTER: dict[type, str] = {int: "iufcV", float: "iufcV", complex: "cV"}
+"""For each number of Python, the kinds of dtypes that may follow: a fold may begin with
+``float("-inf")`` and find the greatest integer.
 """
 _TOLD_BY_TYPE = (int, float, complex, str, bytes, np.bool_, np.number)
 """Values whose type tells the dtype."""
@@ -100,10 +104,8 @@ def _merged(old: Any, new: Any) -> Any:
         return old
     if isinstance(old, type) and isinstance(new, type):
         return None if new is _ANYTHING else max(old, new, key=list(_WEAK).index)
-    weak, strong = (old, new) if isinstance(old, type) else (new, old)
-    if weak not in _WEAK or not isinstance(strong, np.dtype):
-        return None
-    return strong if strong.kind in _WEAK[weak] else None
+    kinds, strong = (_AFTER.get(old), new) if isinstance(old, type) else (_WEAK.get(new), old)
+    return strong if kinds and isinstance(strong, np.dtype) and strong.kind in kinds else None
 
 
 def _shown(kind: Any) -> str:
@@ -115,8 +117,8 @@ def _shown(kind: Any) -> str:
 class RunningState:
     """Nesting and dtypes that the states of a fold keep. Shapes may change.
 
-    A Python number fits every dtype that numpy's arithmetic gives it, so a fold may
-    begin with 0 and add floats. A leaf that is None or an object may become anything.
+    A Python number takes the dtype of what follows it, so a fold may begin with 0 and
+    add floats. A leaf that is None, empty or an object may become anything.
 
     Args:
         initial: the first state.
@@ -133,8 +135,8 @@ class RunningState:
 
     def __init__(self, initial: Any, role: str, first: str = "initial_state") -> None:
         self._role, self._first = role, first
-        self._nesting = nesting_of(initial)
-        self._kinds = list(map(_kind, leaves_of(initial)))
+        self._nesting = nesting_of(initial, empty_is_leaf=True)
+        self._kinds = list(map(_kind, self._nesting.flatten_up_to(initial)))
         self.settled: type | None = None
         self._types: tuple[type, ...] | None = None
         self._is_array = False

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from zmqdata import nodes
-from zmqdata.errors import InvalidArgumentError, NotFoundError
+from zmqdata.errors import InvalidArgumentError, NotFoundError, PipelineError
 from zmqdata.iterators.base import call, failure
 from zmqdata.iterators.inference import first_element
 from zmqdata.iterators.results import nested_node
@@ -382,6 +382,8 @@ def _first_dataset(node: nodes.FlatMap) -> nodes.Node | None:
     """
     try:
         element = first_element(node.input)
+    except PipelineError:
+        raise
     except InvalidArgumentError:
         return None
     try:

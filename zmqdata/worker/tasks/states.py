@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from zmqdata.core.lineage import MOST_STATE_BYTES
-from zmqdata.errors import DataLossError
+from zmqdata.errors import DataLossError, PipelineError
 from zmqdata.iterators import UNFIT, ElementIterator, holds_no_state
 from zmqdata.messages import TaskState
 from zmqdata.worker.tasks.ledger import decisions_needed, needs_of
@@ -38,6 +38,8 @@ def restore(iterator: ElementIterator, state: TaskState) -> None:
     """
     try:
         iterator.restore(msgspec.msgpack.decode(state.content))
+    except PipelineError:  # of a function that is called again; the state fits
+        raise
     except (*UNFIT, msgspec.MsgspecError) as error:
         raise DataLossError(
             f"The state from which this task was to continue at element {state.number} does not "
