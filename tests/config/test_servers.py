@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -290,9 +291,11 @@ def test_a_short_client_timeout_is_taken_with_a_warning() -> None:
     """A client time-out that is shorter than the shortest lease is kept, and a warning
     says which lease clients get.
     """
-    with pytest.warns(UserWarning, match="`client_timeout_ms` is 50, and counts as 1000"):
-        config = DispatcherConfig(client_timeout_ms=50)
-    assert config.client_timeout_ms == 50
+    for make in (DispatcherConfig, partial(dataclasses.replace, DispatcherConfig())):
+        with pytest.warns(UserWarning, match="is 50, and counts as 1000") as told:
+            config = make(client_timeout_ms=50)
+        assert config.client_timeout_ms == 50
+        assert [warning.filename for warning in told] == [__file__]
 
 
 def test_fault_tolerance_needs_a_folder() -> None:

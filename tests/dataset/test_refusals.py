@@ -474,10 +474,30 @@ def test_functions_that_may_accept_their_arguments(
     check_element_call("map_func", function, (INT,) * given)
 
 
-def test_a_method_counts_its_own_arguments() -> None:
-    """The instance is not an argument of a bound method."""
+class OfOne:
+    """An object that is called with an argument."""
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+@pytest.mark.parametrize("function", [Callable1().method, OfOne()])
+def test_an_instance_is_no_argument(function: Callable[..., Any]) -> None:
+    """A bound method, and an object that is called, count the arguments after the
+    instance.
+    """
+    check_call("map_func", function, 1)
     with pytest.raises(TypeError, match="takes 1 positional argument but 2 were given"):
-        check_call("map_func", Callable1().method, 2)
+        check_call("map_func", function, 2)
+
+
+@pytest.mark.parametrize("read", [lambda x: CsvDataset(x, [0]), Dataset.list_files])
+def test_building_does_not_run_a_dataset_of_names(read: Callable[[Any], Any]) -> None:
+    """A dataset of names is refused where names must be known, not run, which might
+    never end.
+    """
+    with pytest.raises(TypeError, match="of type Dataset"):
+        read(Dataset.from_tensors("name").repeat())
 
 
 def test_datasets_may_be_alike_or_unknown() -> None:

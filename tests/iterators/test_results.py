@@ -128,7 +128,7 @@ def test_reduce_refuses_a_state_of_another_kind() -> None:
         TEN.reduce(np.int32(1), lambda state, x: x)
     with pytest.raises(TypeError, match="must return a state nested like initial_state"):
         TEN.reduce((0, 0), lambda state, x: x)
-    with pytest.raises(TypeError, match="Expected int, got object"):
+    with pytest.raises(TypeError, match=r"Expected int, got NoneType.*forget to return"):
         TEN.reduce(0, lambda state, x: None)
     assert TEN.reduce(0, lambda state, x: state + float(x)) == 45
     assert TEN.reduce([], lambda seen, x: [*seen, int(x)]) == list(range(10))

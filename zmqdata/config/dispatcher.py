@@ -8,7 +8,6 @@ not to this module.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from zmqdata.config.settings import (
     from_environment,
     milliseconds,
     setting,
+    warn_user,
 )
 
 if TYPE_CHECKING:
@@ -169,12 +169,11 @@ class DispatcherConfig:
         check_protocol(self.protocol)
         check_host(self.host)
         if self.client_timeout_ms < LEAST_LEASE_MS:
-            warnings.warn(
+            warn_user(
                 f"`client_timeout_ms` is {self.client_timeout_ms}, and counts as "
                 f"{LEAST_LEASE_MS}. Clients report three times within it, and with a shorter "
                 "lease a client that is busy for a moment would count as gone. Set it to at "
-                f"least {LEAST_LEASE_MS}",
-                stacklevel=3,
+                f"least {LEAST_LEASE_MS}"
             )
         object.__setattr__(self, "worker_addresses", tuple(_one_per_port(self.worker_addresses)))
         _check_places(self.worker_addresses)

@@ -8,10 +8,13 @@ servers belong to ``zmqdata.config.dispatcher`` and ``zmqdata.config.worker``.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import operator
 import os
 import re
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar, cast
@@ -24,6 +27,11 @@ MOST_BYTES = 2**63 - 1
 MOST_MILLISECONDS = 2**31 - 1
 """Largest time that ZeroMQ accepts; 24 days."""
 PREFIX = "ZMQDATA_"
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_INSIDE = (_PACKAGE, dataclasses.__file__, "<string>")
+"""Beginnings of the names of files that are not the user's. The methods of dataclasses
+are in no file.
+"""
 TRUE = frozenset({"1", "true", "yes", "on"})
 FALSE = frozenset({"0", "false", "no", "off"})
 
@@ -168,6 +176,16 @@ def _read_range(text: str) -> tuple[int, int]:
 
 
 # --- checks
+
+
+def warn_user(text: str) -> None:
+    """Warn at the user's line, the last outside of this package and of dataclasses, so
+    that a copy of a configuration does not warn again.
+    """
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
 
 
 def check_type(name: str, value: object, kind: type) -> None:

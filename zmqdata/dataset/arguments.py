@@ -142,7 +142,8 @@ def dtype(name: str, value: Any, kinds: str, expected: str) -> np.dtype[Any]:
 
 def several(name: str, value: Any, expected: str) -> list[Any]:
     """Return the items of a list or another iterable except text."""
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+    is_dataset = isinstance(getattr(value, "node", None), Node)  # which listing would run
+    if isinstance(value, (str, bytes)) or is_dataset or not isinstance(value, Iterable):
         refuse(name, value, expected)
     return list(value)
 

@@ -97,17 +97,22 @@ def check_call(name: str, function: Callable[..., Any], given: int, spec: Any = 
 
 
 def _parameters(function: Any) -> list[inspect.Parameter] | None:
-    """Return the parameters of a Python function or method, or None for other callables
-    and functions that state a signature of their own, which may be untrue.
+    """Return the parameters with which a Python function, a method or an object with
+    ``__call__`` is called, or None for other callables.
+
+    Nothing of the object itself is asked. A signature that it states may be untrue, and
+    wrapped functions are not those that are called.
     """
-    inner = function.func if isinstance(function, partial) else function
-    plain = inner.__func__ if isinstance(inner, MethodType) else inner
+    called: Any = function
+    bound = 0
+    if isinstance(function, MethodType):
+        called, bound = function.__func__, 1
+    elif not isinstance(function, (FunctionType, partial)):
+        called, bound = type(function).__call__, 1
+    plain = called.func if isinstance(called, partial) else called
     if not isinstance(plain, FunctionType) or "__signature__" in vars(plain):
         return None
-    try:
-        return list(inspect.signature(function, follow_wrapped=False).parameters.values())
-    except (TypeError, ValueError):
-        return None
+    return list(inspect.signature(called, follow_wrapped=False).parameters.values())[bound:]
 
 
 def _counted(count: int, noun: str) -> str:

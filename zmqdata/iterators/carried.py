@@ -168,10 +168,12 @@ class RunningState:
             elif isinstance(leaf, (tuple, dict)):
                 raise self._other_nesting(state)
             else:
+                found = type(leaf).__name__ if new is _ANYTHING else _shown(new)
                 raise WrongTypeError(
                     f"Invalid `{self._role}`. The element types for the new state must match the "
-                    f"initial state. Expected {_shown(old)}, got {_shown(new)}. Convert the new "
-                    "state, or begin with a state of its dtypes"
+                    f"initial state. Expected {_shown(old)}, got {found}. Convert the new state, "
+                    "or begin with a state of its dtypes"
+                    + (". Did the function forget to return?" if leaf is None else "")
                 )
         self._remember(state)
 
