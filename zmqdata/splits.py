@@ -131,7 +131,7 @@ FIRST_CHUNK = 1 << 52
 """Number of the first chunk of the first stream. No other split of a save has a number
 that large, so no state of one kind passes for a state of the other.
 """
-_CHUNK = re.compile("chunk_([0-9]{1,7})_([0-9]{1,9})_[0-9]{1,18}")
+_CHUNK = re.compile("chunk_(0|[1-9][0-9]{0,6})_(0|[1-9][0-9]{0,8})_(?:0|[1-9][0-9]{0,17})")
 
 
 def chunk_number(name: str) -> int | None:

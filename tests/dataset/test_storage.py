@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
 import pytest
 
 from zmqdata.dataset import Dataset
-from zmqdata.elements.specs import TensorSpec
+from zmqdata.elements.specs import DatasetSpec, TensorSpec
 from zmqdata.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -20,7 +23,7 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.nodes import split_sources
-from zmqdata.splits import IndexSplits
+from zmqdata.splits import ChunkSplits, IndexSplits
 from zmqdata.storage.manifests import (
     Manifest,
     SaveDescription,
@@ -223,3 +226,145 @@ def test_a_save_to_an_unknown_url_is_refused_at_once() -> None:
     for call in (never.save, Dataset.load):
         with pytest.raises(InvalidArgumentError, match="Protocol not known: nonsense"):
             call("nonsense://bucket/x")
+
+
+# --- shards
+
+
+def ints(dataset: Dataset) -> list[int]:
+    return [int(x) for x in dataset]
+
+
+def test_a_save_has_a_shard_for_each_number(tmp_path: Path) -> None:
+    """Elements of several shards are read in turn, or as the reader function says, in
+    the order of the shards' numbers.
+    """
+    Dataset.range(42).save(tmp_path, shard_func=lambda x: x // 21)
+    assert ints(Dataset.load(tmp_path)) == [x + y for x in range(21) for y in (0, 21)]
+    Dataset.range(42).save(tmp_path, shard_func=lambda x: 5 - x // 7)
+    assert len(list(tmp_path.glob("*.chunk"))) == 6
+    flat = Dataset.load(tmp_path, reader_func=lambda shards: shards.flat_map(lambda one: one))
+    assert ints(flat) == [x for first in range(35, -1, -7) for x in range(first, first + 7)]
+    spec = Dataset.load(tmp_path, reader_func=lambda shards: shards).element_spec
+    assert spec == DatasetSpec(TensorSpec((), np.int64))
+    one = Dataset.load(tmp_path, reader_func=lambda shards: shards.take(1).flat_map(len_of))
+    assert ints(one) == [7]
+
+
+def len_of(dataset: Dataset) -> Dataset:
+    return Dataset.from_tensors(np.int64(len(dataset)))
+
+
+def test_a_tuple_is_passed_to_the_shard_function_as_arguments(tmp_path: Path) -> None:
+    """A shard function takes elements as a function of map does."""
+    pairs = Dataset.zip((Dataset.range(4), Dataset.range(4)))
+    pairs.save(tmp_path, shard_func=lambda x, y: (x + y) // 4)
+    assert [int(x) for x, _ in Dataset.load(tmp_path)] == [0, 2, 1, 3]
+
+
+def test_very_many_shards_need_few_descriptors(tmp_path: Path) -> None:
+    """The files of shards do not stay open between blocks, and none is lost."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, limits[1]))
+    try:
+        Dataset.range(300).save(tmp_path, shard_func=lambda x: x % 150)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert sorted(ints(Dataset.load(tmp_path))) == list(range(300))
+
+
+@pytest.mark.parametrize("result", [0.5, None, "a", True, 1 << 63])
+def test_a_shard_is_an_integer(tmp_path: Path, result: object) -> None:
+    """A shard function that returns anything else ends the save, and leaves what was
+    saved before.
+    """
+    Dataset.range(2).save(tmp_path)
+    with pytest.raises((TypeError, ValueError), match="shard_func must return"):
+        Dataset.range(3).save(tmp_path, shard_func=lambda x: result)
+    assert ints(Dataset.load(tmp_path)) == [0, 1]
+    assert len(list(tmp_path.glob("*.chunk"))) == 1
+
+
+def test_what_is_no_function_is_refused_at_the_call(tmp_path: Path) -> None:
+    """Functions, and the result of a reader function, are checked at the call."""
+    Dataset.range(2).save(tmp_path)
+    for call in (
+        lambda: Dataset.range(2).save(tmp_path, shard_func=0),  # type: ignore[arg-type]
+        lambda: Dataset.range(2).snapshot(tmp_path, shard_func=0),  # type: ignore[arg-type]
+        lambda: Dataset.range(2).snapshot(tmp_path, reader_func="x"),  # type: ignore[arg-type]
+        lambda: Dataset.load(tmp_path, reader_func=7),  # type: ignore[arg-type]
+        lambda: Dataset.load(tmp_path, reader_func=lambda shards: 7),
+    ):
+        with pytest.raises(TypeError, match=r"must be (callable|a Dataset), got"):
+            call()
+
+
+def test_a_snapshot_has_shards(tmp_path: Path) -> None:
+    """The first run yields the elements as they come, and the next runs read the shards
+    in turn, or as the reader function says. Other shards are another snapshot.
+    """
+    ten = Dataset.range(10)
+    in_turn = ten.snapshot(tmp_path, shard_func=by_half)
+    assert [ints(in_turn) for _ in range(2)] == [
+        list(range(10)),
+        [0, 5, 1, 6, 2, 7, 3, 8, 4, 9],
+    ]
+    second = ten.snapshot(
+        tmp_path, shard_func=by_half, reader_func=lambda shards: shards.skip(1).flat_map(itself)
+    )
+    assert ints(second) == [5, 6, 7, 8, 9]
+    assert [ints(ten.snapshot(tmp_path, shard_func=lambda x: 0)) for _ in range(2)] == [
+        list(range(10))
+    ] * 2
+    assert len(list(tmp_path.iterdir())) == 2
+    with pytest.raises(PipelineError, match=r"snapshot\(.* must return a Dataset"):
+        ints(ten.snapshot(tmp_path, shard_func=by_half, reader_func=lambda shards: 7))
+    with pytest.raises(PipelineError, match="shard_func must return one integer"):
+        ints(Dataset.range(3).snapshot(tmp_path, shard_func=str))
+
+
+def by_half(x: Any) -> Any:
+    return x // 5
+
+
+def itself(x: Any) -> Any:
+    return x
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_snapshot_with_shards_can_be_restored_at_every_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int
+) -> None:
+    """Each state continues the run that wrote, and the run that read."""
+    monkeypatch.setattr("zmqdata.storage.chunks.BLOCK_ELEMENTS", 2)
+    monkeypatch.setattr("zmqdata.storage.shards.MOST_OPEN", 1)
+    dataset = Dataset.range(13).snapshot(
+        tmp_path, shard_func=lambda x: x % shards, reader_func=lambda all: all.interleave(itself)
+    )
+    for _ in range(2):
+        iterator = iter(dataset.repeat(2))
+        seen, states = [], [iterator.state_dict()]
+        for x in iterator:
+            seen.append(int(x))
+            states.append(iterator.state_dict())
+        for step in (0, 1, 4, 5, 9, 13, 14, 20, 26):
+            again = iter(dataset.repeat(2))
+            again.load_state_dict(states[step])
+            assert list(map(int, again)) == seen[step:]
+        interrupted = iter(dataset.repeat(2))
+        interrupted.load_state_dict(states[3])
+        interrupted.close()
+    assert ints(dataset) == seen[13:]
+
+
+def test_a_load_by_a_function_is_split_as_one_without(tmp_path: Path) -> None:
+    """The chunks of a distributed save are splits, and a plain save has none."""
+    begin_save(str(tmp_path), RUNNING)
+    waiting = Dataset.load(tmp_path, reader_func=itself, wait=True)
+    assert split_sources(waiting.node) == [ChunkSplits(str(tmp_path), "run")]
+    finish_save(str(tmp_path), Manifest("run", "lz4", None, (), splittable=True))
+    assert split_sources(Dataset.load(tmp_path, reader_func=itself).node) == [IndexSplits(0)]
+    Dataset.range(3).save(tmp_path / "plain")
+    plain = Dataset.load(tmp_path / "plain", reader_func=itself)
+    with pytest.raises(UnimplementedError, match="dataset of type LoadDataset"):
+        split_sources(plain.node)

@@ -67,14 +67,17 @@ def _named(start: int, stop: int) -> Split:
     return Split(0, start, stop, tuple(f"file {number}" for number in range(start, stop)))
 
 
-def provided(*sources: Sequence[Sequence[tuple[int, int]]]) -> Callable[[], Context]:
+def provided(*sources: Sequence[Sequence[tuple[int, int] | Split]]) -> Callable[[], Context]:
     """Return a maker of contexts with a provider for each source, from the ranges of
-    each repetition.
+    each repetition. Ranges without names are of files.
     """
 
     def make() -> Context:
         ledgers = [
-            [[_named(*pair) for pair in ranges] for ranges in repetitions]
+            [
+                [_named(*one) if isinstance(one, tuple) else one for one in ranges]
+                for ranges in repetitions
+            ]
             for repetitions in sources
         ]
         return Context(seed=7, providers=tuple(LedgerProvider(ledger) for ledger in ledgers))

@@ -141,17 +141,17 @@ def files() -> Path:
     return folder
 
 
+CHUNK_NAMES = ("chunk_0_0_2", "chunk_1_0_4", "chunk_0_1_1")
+"""Names of the chunks that ``save_in_chunks`` writes."""
+
+
 def save_in_chunks(folder: str) -> None:
     """Write the files that ``distributed_save`` leaves of seven numbers in two
     streams.
     """
     begin_save(folder, SaveDescription("run", None, None, 7))
     made = []
-    for name, numbers in (
-        ("chunk_0_0_2", (0, 1)),
-        ("chunk_1_0_4", (2, 3, 4, 5)),
-        ("chunk_0_1_1", (6,)),
-    ):
+    for name, numbers in zip(CHUNK_NAMES, ((0, 1), (2, 3, 4, 5), (6,)), strict=True):
         path = Path(chunk_path(folder, name))
         path.parent.mkdir(exist_ok=True)
         writer = ChunkWriter(str(path), None)
@@ -167,6 +167,16 @@ def growing(folder: str) -> Dataset:
     return Dataset(
         Load(path=folder, save_id="run", elements_spec=TensorSpec((), np.int64), grows=True)
     )
+
+
+def in_turn(datasets: Dataset) -> Dataset:
+    """Read the chunks of a save in turn."""
+    return datasets.interleave(lambda one: one)
+
+
+def backwards(datasets: Dataset) -> Dataset:
+    """Read the chunks of a save with a shuffle of their own."""
+    return datasets.shuffle(2, seed=1).flat_map(lambda one: one.map(lambda x: -x))
 
 
 def paths(kind: str) -> list[str]:
@@ -196,6 +206,8 @@ SOURCES: list[Make] = [
     lambda n: Dataset.load(files() / "saved").take(n),
     lambda n: Dataset.load(files() / "chunks").take(n),
     lambda n: growing(str(files() / "chunks")).take(n),
+    lambda n: Dataset.load(files() / "chunks", reader_func=backwards).take(n),
+    lambda n: Dataset.load(files() / "chunks", reader_func=in_turn, wait=True).take(n),
 ]
 
 
@@ -322,6 +334,11 @@ STEPS: list[Step] = [
     lambda n: kept(lambda ds: ds.cache()),
     lambda n: kept(lambda ds: ds.cache(fresh_path())),
     lambda n: kept(lambda ds: ds.snapshot(fresh_path())),
+    lambda n: (
+        lambda ds: kept(
+            lambda one: one.snapshot(fresh_path(), reader_func=in_turn, shard_func=lambda x: 0)
+        )(ds.map(total))
+    ),
     lambda n: with_order,
 ]
 

@@ -4,7 +4,7 @@ whatever the tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, provided, run
 from tests.iterators.kinds import (
+    CHUNK_NAMES,
     NOT_SAMPLED,
     SOURCES,
     STEPS,
@@ -26,7 +27,7 @@ from zmqdata.errors import UnimplementedError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.transforms import UnaryIterator
 from zmqdata.nodes import Cache, Node, Repeat, Unary, every_node, split_sources
-from zmqdata.splits import IndexSplits, SplitSource
+from zmqdata.splits import ChunkSplits, IndexSplits, Split, SplitSource
 
 NUMBERS = st.integers(0, 4)
 TREES = st.tuples(
@@ -49,10 +50,13 @@ def test_any_tree_continues_exactly_from_any_step(tree: Any) -> None:
     check_restore(dataset.node, limit=40)
 
 
-def ranges(source: SplitSource, width: int, repetition: int) -> list[tuple[int, int]]:
+def ranges(source: SplitSource, width: int, repetition: int) -> Sequence[tuple[int, int] | Split]:
     """Return the ranges of splits that a source receives in a repetition: all ranges,
     or all but the first.
     """
+    if isinstance(source, ChunkSplits):
+        chunks = [Split(repetition, n, n + 1, (name,)) for n, name in enumerate(CHUNK_NAMES)]
+        return chunks[repetition % 2 :]
     count = source.count if isinstance(source, IndexSplits) else 3
     stop = 4 if count is None else count
     cuts = [(start, min(start + width, stop)) for start in range(0, stop, width)]

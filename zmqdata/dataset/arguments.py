@@ -108,6 +108,11 @@ def function(name: str, value: Any) -> Callable[..., Any]:
     return made
 
 
+def optional_function(name: str, value: Any) -> Callable[..., Any] | None:
+    """Return the argument after checking that it is callable or None."""
+    return None if value is None else function(name, value)
+
+
 def number(name: str, value: Any) -> float:
     """Return the argument as a finite float of at least 0."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(

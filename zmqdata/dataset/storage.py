@@ -5,12 +5,20 @@ mixin of the class in ``surface``.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from zmqdata import nodes
 from zmqdata.blocks import validate_compression
-from zmqdata.dataset.arguments import FileName, absolute_path, call_site, file_path
+from zmqdata.dataset.arguments import (
+    FileName,
+    absolute_path,
+    call_site,
+    file_path,
+    optional_function,
+    refuse,
+)
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
@@ -26,6 +34,9 @@ from zmqdata.storage.manifests import (
     read_save,
     read_save_error,
 )
+
+Reader = Callable[[Any], Any]
+"""Returns the dataset to read, from a dataset of datasets."""
 
 
 class Storage(DatasetMethods[D]):
@@ -59,7 +70,13 @@ class Storage(DatasetMethods[D]):
         folder = "" if filename in ("", b"") else absolute_path(filename)
         return self._wrap(nodes.Cache(inputs=(self._node,), filename=folder, site=call_site()))
 
-    def snapshot(self, path: FileName, compression: str | None = "AUTO") -> D:
+    def snapshot(
+        self,
+        path: FileName,
+        compression: str | None = "AUTO",
+        reader_func: Reader | None = None,
+        shard_func: Callable[..., Any] | None = None,
+    ) -> D:
         """Run the dataset once, and read its elements from files from then on, also in
         other programs.
 
@@ -67,6 +84,8 @@ class Storage(DatasetMethods[D]):
             path: a folder. The pipeline before the snapshot determines the subfolder
                 that is read and written: a changed pipeline uses another subfolder.
             compression: as for ``distribute``: "AUTO", None or the name of a codec.
+            reader_func: as for ``load``, for the runs that read the files.
+            shard_func: as for ``save``.
 
         While another iterator writes the same snapshot, elements are produced but not
         written. Iterating raises DataLossError if files are damaged. A snapshot cannot
@@ -80,20 +99,31 @@ class Storage(DatasetMethods[D]):
         >>> list(numbers), list(numbers), len(seen)
         ([0, 1], [0, 1], 2)
 
-        Equivalent of ``tf.data.Dataset.snapshot``, without ``reader_func`` and
-        ``shard_func``.
+        Equivalent of ``tf.data.Dataset.snapshot``. Without ``shard_func``, there is a
+        single shard, and elements keep their order.
         """
         codec = validate_compression(compression)
+        shards_by = optional_function("shard_func", shard_func)
+        reads_by = optional_function("reader_func", reader_func)
+        content = self._node if shards_by is None else (self._node, shards_by)
         made = nodes.Snapshot(
             inputs=(self._node,),
             path=absolute_path(path),
-            pipeline=str(fingerprint(self._node)).replace(":", "-"),
+            pipeline=str(fingerprint(content)).replace(":", "-"),
             compression=codec,
+            shard_function=shards_by,
+            reader_function=_in_turn if reads_by is None and shards_by is not None else reads_by,
+            wrap=self._wrap,
             site=call_site(),
         )
         return self._wrap(made)
 
-    def save(self, path: FileName, compression: str | None = None) -> None:
+    def save(
+        self,
+        path: FileName,
+        compression: str | None = None,
+        shard_func: Callable[..., Any] | None = None,
+    ) -> None:
         """Run the whole dataset and write its elements into a folder, replacing an
         earlier save.
 
@@ -102,6 +132,9 @@ class Storage(DatasetMethods[D]):
                 supports. An earlier save is replaced atomically at the end. Only a
                 folder is locked, so let one process at a time save to a URL.
             compression: as for ``distribute``: None, "AUTO" or the name of a codec.
+            shard_func: returns the number of an element's shard. It gets a plain tuple
+                as several arguments. Each shard has files of its own. None: a single
+                shard.
 
         Raises:
             InvalidArgumentError: the dataset is infinite.
@@ -118,9 +151,10 @@ class Storage(DatasetMethods[D]):
         >>> [int(x) for x in Dataset.load(folder)]
         [0, 1, 2]
 
-        Equivalent of ``tf.data.Dataset.save``, without ``shard_func`` and
-        ``checkpoint_args``, and with another file format.
+        Equivalent of ``tf.data.Dataset.save``, without ``checkpoint_args``, and with
+        another file format.
         """
+        shards_by = optional_function("shard_func", shard_func)
         codec, folder = validate_compression(compression), whole_path(file_path(path))
         if self._node.cardinality == INFINITE_CARDINALITY:
             raise InvalidArgumentError(
@@ -128,9 +162,9 @@ class Storage(DatasetMethods[D]):
             )
         if read_save(folder) is not None:
             raise AlreadyExistsError(already_saved(folder))
-        elements = iter(self)
+        elements, spec = iter(self), known_spec(self._node)
         try:
-            save_elements(elements, folder, secrets.token_hex(8), codec, known_spec(self._node))
+            save_elements(elements, folder, secrets.token_hex(8), codec, spec, shards_by)
         finally:
             elements.close()
 
@@ -140,11 +174,13 @@ class Storage(DatasetMethods[D]):
         path: FileName,
         element_spec: Any = None,
         compression: str | None = None,
+        reader_func: Reader | None = None,
         wait: bool = False,
     ) -> D:
         """Return a dataset of the elements written by ``save`` or ``distributed_save``.
 
-        Elements from ``save`` keep their order and cannot be split. Elements from
+        Elements from ``save`` keep their order, or come from the shards of a
+        ``shard_func`` in turn. They cannot be split. Elements from
         ``distributed_save`` are read chunk by chunk: the first chunk of each stream,
         then the second of each, and so on. Under DYNAMIC each chunk is read by a single
         worker. With ``wait``, the dispatcher hands out chunks as they are committed, so
@@ -154,6 +190,11 @@ class Storage(DatasetMethods[D]):
             path: the folder, or a URL that fsspec supports.
             element_spec: the expected spec of the elements; None: the saved spec.
             compression: the expected compression of the save; None: any.
+            reader_func: returns the dataset to read, such as
+                ``datasets.shuffle(100).interleave(lambda one: one)``. Its argument is a
+                dataset of datasets: one for each shard, in the order of their numbers,
+                or one for each chunk of a ``distributed_save``. These chunks are then
+                the splits.
             wait: True to wait for a save to begin, and to read chunks while other
                 chunks are still being written, in the order in which they are seen.
 
@@ -173,8 +214,9 @@ class Storage(DatasetMethods[D]):
         >>> list(Dataset.load(folder)), len(Dataset.load(folder))
         ([array([0, 1]), array([2])], 2)
 
-        Equivalent of ``tf.data.Dataset.load``, without ``reader_func``.
+        Equivalent of ``tf.data.Dataset.load``.
         """
+        reads_by = optional_function("reader_func", reader_func)
         if not isinstance(wait, bool):
             raise TypeError(f"`wait` must be True or False, got {wait!r}")
         folder = whole_path(file_path(path))
@@ -192,11 +234,30 @@ class Storage(DatasetMethods[D]):
             raise ValueError(
                 f"User specified compression {wanted[0]}, but the actual compression is {stored}."
             )
-        return cls._wrap(
-            replace(
-                node, elements_spec=spec if spec is not None else element_spec, site=call_site()
-            )
+        whole = replace(
+            node, elements_spec=spec if spec is not None else element_spec, site=call_site()
         )
+        if reads_by is None and not _has_shards(node):
+            return cls._wrap(whole)
+        datasets = cls._wrap(nodes.SavedDatasets(whole=whole, wrap=cls._wrap, site=call_site()))
+        made: D = (reads_by or _in_turn)(datasets)
+        if not isinstance(getattr(made, "node", None), nodes.Node):
+            refuse("what reader_func returns", made, "a Dataset")
+        return made
+
+
+def _in_turn(datasets: Any) -> Any:
+    """Return the elements of all shards in turn."""
+    return datasets.interleave(_itself)
+
+
+def _itself(dataset: Any) -> Any:
+    return dataset
+
+
+def _has_shards(node: nodes.Load) -> bool:
+    """Return True if a ``shard_func`` has given the elements several numbers."""
+    return not node.grows and len({chunk.shard for chunk in read_manifest(node.path).chunks}) > 1
 
 
 def _saved(folder: str, wait: bool) -> nodes.Load:

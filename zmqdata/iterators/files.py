@@ -34,12 +34,11 @@ class ListFilesIterator(IndexedIterator):
         if not self._listed:
             self._list()
         (index,) = self._next_range(1)
-        return native(self._names[(index - self._first) // self._stride])
+        return native(self._name_of(index))
 
     def _name(self) -> Name:
         # The order of files may differ between readings, so the position is no name.
-        text = self._names[(self._next - self._first) // self._stride - 1]
-        return self._group(), hash_of(text)
+        return self._group(), hash_of(self._name_of(self._next - self._stride))
 
     def _list(self) -> None:
         names = self._node.ordered(self._context.seed, self._context.turn)

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from zmqdata import nodes
@@ -48,12 +50,52 @@ def opened(node: nodes.Load) -> ChunkReader:
     Raises:
         FailedPreconditionError: something else was saved there since.
     """
-    return ChunkReader(node.path, _manifest_of(node).chunks)
+    return ChunkReader(node.path, _chunks_of(node))
+
+
+def _chunks_of(node: nodes.Load) -> list[Chunk]:
+    if node.part is not None:
+        return [Chunk(*parts) for parts in node.part]
+    return list(_manifest_of(node).chunks)
 
 
 def _named(name: str) -> Chunk:
     """Return a chunk of a distributed save."""
     return Chunk(f"{CHUNKS}/{name}", ChunkName.parse(name).elements, UNKNOWN_SIZE)
+
+
+class FoundChunks:
+    """The names of the chunks of a save in progress, in the order in which they were
+    found.
+
+    Args:
+        node: the load.
+        names: names that are known already.
+    """
+
+    def __init__(self, node: nodes.Load, names: Iterable[str] = ()) -> None:
+        self._node = node
+        self.names = list(names)
+        self.ended = False
+
+    def wait(self) -> list[Chunk]:
+        """Return further chunks. Wait until there are some, or the save ends.
+
+        Raises:
+            Exception: the save has failed, and this is why.
+        """
+        pauses = SaveWait(self._node.path)
+        while True:
+            there = partial_save(self._node.path, self._node.save_id)
+            self.ended = not there.more
+            if there.error is not None:
+                raise raised(there.error)
+            seen = set(self.names)
+            fresh = [name for name in map(str, there.chunks) if name not in seen]
+            self.names += fresh
+            if fresh or self.ended:
+                return list(map(_named, fresh))
+            pauses.pause("another chunk of the save")
 
 
 @make_iterator.register(nodes.Load)
@@ -77,81 +119,78 @@ class LoadIterator(ElementIterator):
     def __init__(self, node: nodes.Load, context: Context) -> None:
         self._node = node
         self._reader: ChunkReader | None = None
-        self._names: list[str] | None = None  # None: all chunks, in the order of the manifest
-        self._ended = False
+        self._found: FoundChunks | None = None  # None: all chunks, in the order of the manifest
 
     def __next__(self) -> Any:
         try:
             return next(self._reader or self._open())
         except StopIteration:
-            if self._ended:
+            if self._found is None:
                 raise
-        return self._next_of_more()
+        return self._next_of_more(self._found)
 
     def _open(self) -> ChunkReader:
         return self._begin([] if self._node.grows else None)
 
     def _begin(self, names: list[str] | None) -> ChunkReader:
         """Open the named chunks, or all chunks of a complete save."""
-        if names is None:
-            chunks = list(_manifest_of(self._node).chunks)
-        else:
-            chunks = list(map(_named, names))
-        self._names, self._ended = names, names is None
+        self._found = None if names is None else FoundChunks(self._node, names)
+        chunks = _chunks_of(self._node) if names is None else list(map(_named, names))
         self._reader = ChunkReader(self._node.path, chunks)
         return self._reader
 
-    def _next_of_more(self) -> Any:
-        wait = SaveWait(self._node.path)
+    def _next_of_more(self, found: FoundChunks) -> Any:
         assert self._reader is not None
-        while True:
+        while not found.ended:
+            self._reader.add(found.wait())
             for element in self._reader:
                 return element
-            if self._ended:
-                raise StopIteration
-            if not self._find_more():
-                wait.pause("another chunk of the save")
-
-    def _find_more(self) -> bool:
-        """Look for unread chunks; return False if nothing is new."""
-        assert self._names is not None
-        assert self._reader is not None
-        there = partial_save(self._node.path, self._node.save_id)
-        self._ended = not there.more
-        if there.error is not None:
-            raise raised(there.error)
-        seen = set(self._names)
-        fresh = [name for name in map(str, there.chunks) if name not in seen]
-        self._names += fresh
-        self._reader.add(map(_named, fresh))
-        return bool(fresh) or self._ended
+        raise StopIteration
 
     def state(self) -> Any:
         if self._reader is None:
             return None
-        return [None if self._names is None else list(self._names), self._reader.state()]
+        return [None if self._found is None else list(self._found.names), self._reader.state()]
 
     def restore(self, state: Any) -> None:
         if state is not None:
             names, place = state
-            self._begin(None if names is None else list(names)).restore(place)
+            self._begin(names).restore(place)
 
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
 
 
-class LoadPartIterator(IndexedIterator):
-    """Reads the chunks that its provider assigns. Splits are places in the manifest, or
-    chunks by name if the save may be in there.
+class SplitChunks:
+    """The chunks that are the splits of a load: places in the manifest, or chunks by
+    name if the save may be in progress.
     """
+
+    def __init__(self, node: nodes.Load) -> None:
+        self._node = node
+        self._chunks: list[Chunk] | None = None
+
+    def at(self, index: int, name: str | None) -> Chunk:
+        """Return the chunk that is a split, given its number and, if it has one, its
+        name.
+        """
+        if name is not None:
+            return _named(name)
+        if self._chunks is None:
+            self._chunks = _chunks_of(self._node)
+        return self._chunks[index]
+
+
+class LoadPartIterator(IndexedIterator):
+    """Reads the chunks that its provider assigns."""
 
     _is_within = True
 
     def __init__(self, node: nodes.Load, context: Context) -> None:
         super().__init__(context, 0)
         self._node = node
-        self._manifest: Manifest | None = None
+        self._splits = SplitChunks(node)
         self._reader: ChunkReader | None = None
 
     def __next__(self) -> Any:
@@ -169,15 +208,9 @@ class LoadPartIterator(IndexedIterator):
         """
         while self._next >= self._stop:
             self._advance()
-        self._reader = ChunkReader(self._node.path, [self._chunk()])
+        name = self._name_of(self._next) if self._node.grows else None
+        self._reader = ChunkReader(self._node.path, [self._splits.at(self._next, name)])
         return self._reader
-
-    def _chunk(self) -> Chunk:
-        if self._node.grows:
-            return _named(self._names[(self._next - self._first) // self._stride])
-        if self._manifest is None:
-            self._manifest = _manifest_of(self._node)
-        return self._manifest.chunks[self._next]
 
     def state(self) -> Any:
         return [super().state(), None if self._reader is None else self._reader.state()]
@@ -194,6 +227,87 @@ class LoadPartIterator(IndexedIterator):
         if self._reader is not None:
             self._reader.close()
         self._reader = None
+
+
+@make_iterator.register(nodes.SavedDatasets)
+def make_datasets_iterator(node: nodes.SavedDatasets, context: Context) -> ElementIterator:
+    """Return an iterator over datasets of all chunks, or of the chunks assigned to a
+    task.
+    """
+    return (
+        SavedDatasetsIterator(node, context)
+        if context.providers is None
+        else SplitDatasetsIterator(node, context)
+    )
+
+
+def _dataset_of(node: nodes.SavedDatasets, chunks: Iterable[Chunk]) -> Any:
+    part = tuple((chunk.name, chunk.elements, chunk.nbytes) for chunk in chunks)
+    count = sum(elements for _, elements, _ in part)
+    return node.wrap(replace(node.whole, part=part, count=count, chunks=None, grows=False))
+
+
+class SavedDatasetsIterator(ElementIterator):
+    """Yields a dataset for each shard, or for each chunk of a distributed save, also
+    while it is in progress. Its state is like that of ``LoadIterator``.
+    """
+
+    def __init__(self, node: nodes.SavedDatasets, context: Context) -> None:
+        self._node = node
+        self._parts: list[list[Chunk]] | None = None
+        self._found: FoundChunks | None = None
+        self._next = 0
+
+    def __next__(self) -> Any:
+        parts = self._parts if self._parts is not None else self._open()
+        while self._next == len(parts):
+            if self._found is None or self._found.ended:
+                raise StopIteration
+            parts += [[chunk] for chunk in self._found.wait()]
+        self._next += 1
+        return _dataset_of(self._node, parts[self._next - 1])
+
+    def _open(self) -> list[list[Chunk]]:
+        return self._begin([] if self._node.whole.grows else None)
+
+    def _begin(self, names: list[str] | None) -> list[list[Chunk]]:
+        whole = self._node.whole
+        self._found = None if names is None else FoundChunks(whole, names)
+        if names is not None:
+            self._parts = [[_named(name)] for name in names]
+        elif whole.chunks is not None or whole.grows:
+            self._parts = [[chunk] for chunk in _chunks_of(whole)]
+        else:
+            shards = groupby(_chunks_of(whole), key=lambda chunk: chunk.shard)
+            self._parts = [list(chunks) for _, chunks in shards]
+        return self._parts
+
+    def state(self) -> Any:
+        if self._parts is None:
+            return None
+        return [None if self._found is None else list(self._found.names), self._next]
+
+    def restore(self, state: Any) -> None:
+        if state is not None:
+            names, self._next = state
+            self._begin(names)
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
+
+
+class SplitDatasetsIterator(IndexedIterator):
+    """Yields a dataset of each chunk that its provider assigns."""
+
+    def __init__(self, node: nodes.SavedDatasets, context: Context) -> None:
+        super().__init__(context, 0)
+        self._node = node
+        self._splits = SplitChunks(node.whole)
+
+    def __next__(self) -> Any:
+        (index,) = self._next_range(1)
+        name = self._name_of(index) if self._node.whole.grows else None
+        return _dataset_of(self._node, [self._splits.at(index, name)])
 
 
 def raised(error: SaveError) -> Exception:

@@ -181,6 +181,13 @@ def _(node: nodes.ListFiles, index: int) -> Any:
 
 @element_at.register
 def _(node: nodes.Load, index: int) -> Any:
+    if node.grows:
+        raise _refusal(
+            node,
+            index,
+            ", as the order of a save in progress is not known: call load() without wait=True "
+            "once the save is complete",
+        )
     reader = opened(node)
     try:
         reader.skip(index)

@@ -160,6 +160,10 @@ class IndexedIterator(ElementIterator):
             group = subgroup(group, self._repetition)
         return group
 
+    def _name_of(self, index: int) -> str:
+        """Return the name of a split of the current range."""
+        return self._names[(index - self._first) // self._stride]
+
     def _next_range(self, count: int) -> range:
         """Return up to ``count`` of the next indices, and mark them as read."""
         while self._next >= self._stop:

@@ -21,8 +21,8 @@ from zmqdata.errors import (
 )
 from zmqdata.iterators.base import Context, ElementIterator, call, failure, make_iterator
 from zmqdata.iterators.cache import identified, identity, played, tape_length
-from zmqdata.iterators.inputs import input_iterator
-from zmqdata.iterators.results import as_index
+from zmqdata.iterators.inputs import dataset_iterator, input_iterator
+from zmqdata.iterators.results import as_index, nested_node
 from zmqdata.paths import is_url
 from zmqdata.storage.chunks import CHUNK_BYTES, ChunkReader
 from zmqdata.storage.manifests import (
@@ -358,7 +358,8 @@ def kept_count(node: nodes.Cache) -> int | None:
 @make_iterator.register(nodes.Snapshot)
 class SnapshotIterator(FileCacheIterator):
     """File cache that returns its input's elements unstored while another iterator
-    writes the snapshot.
+    writes the snapshot. It may store elements by shard, and read the shards as a user's
+    function says.
     """
 
     shares = True
@@ -366,6 +367,18 @@ class SnapshotIterator(FileCacheIterator):
     def __init__(self, node: nodes.Snapshot, context: Context) -> None:
         super().__init__(node, context)
         self.compression = node.compression
+        self._reads_by, self._wrap = node.reader_function, node.wrap
+
+    def _reading(self, manifest: Manifest) -> ChunkReader | ElementIterator:
+        if self._reads_by is None or self._wrap is None:
+            return super()._reading(manifest)
+        whole = nodes.Load(path=self._folder, save_id=manifest.save_id, elements_spec=None)
+        shards = nodes.SavedDatasets(whole=whole, wrap=self._wrap)
+        try:
+            inner = nested_node(call(self._reads_by, self._wrap(shards)), self._node)
+        except Exception as error:
+            raise failure(self._node, error) from error
+        return dataset_iterator(inner, self._context.nested(0))
 
 
 def save_elements(
@@ -391,6 +404,7 @@ def save_elements(
         )
     with lock:
         writer = ShardedWriter(folder, run, compression, CHUNK_BYTES)
+        add = writer.add
         try:
             for element in elements:
                 found = spec_of(element)
@@ -398,8 +412,10 @@ def save_elements(
                     spec = found
                 elif spec != found:
                     spec = merge_specs(spec, found)
-                shard = 0 if shard_function is None else shard_of(shard_function, element)
-                writer.add(copied(element), shard)
+                if shard_function is None:
+                    add(copied(element))
+                else:
+                    add(copied(element), shard_of(shard_function, element))
             chunks = writer.finish()
         except BaseException:
             writer.close()

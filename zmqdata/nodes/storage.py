@@ -6,15 +6,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from zmqdata.elements.specs import UNKNOWN_CARDINALITY
+from zmqdata.elements.specs import UNKNOWN_CARDINALITY, DatasetSpec
 from zmqdata.errors import UnimplementedError
-from zmqdata.nodes.base import ByIdentity, Infer, Node
+from zmqdata.nodes.base import AT_ITS_PLACE, ByIdentity, Infer, Node
+from zmqdata.nodes.grouping import Wrap
 from zmqdata.nodes.records import whole_only
 from zmqdata.nodes.transforms import Unary
 from zmqdata.splits import ChunkSplits, IndexSplits, SplitSource
+
+ChunkParts = tuple[str, int, int]
+"""A chunk: name of its file, number of elements and size in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,8 +63,12 @@ class Snapshot(ByIdentity, Unary):
     """Compression of the files; None: uncompressed."""
     shard_function: Callable[..., Any] | None = None
     """Returns the number of an element's shard; None: there is a single shard."""
-    reading: Node | None = None
-    """Pipeline that reads the shards; None: they are read in the order of writing."""
+    reader_function: Callable[[Any], Any] | None = None
+    """Returns the dataset to read, from a dataset of the shards; None: the elements are
+    read in the order in which they were written.
+    """
+    wrap: Wrap | None = field(default=None, repr=False)
+    """Makes a dataset from a node, for ``reader_function``."""
     operation: ClassVar[str] = "snapshot"
     restoring: ClassVar[str] = "continues in its files; pulls elements again that are not in them"
     own_state: ClassVar[int] = 64
@@ -73,7 +81,7 @@ class Snapshot(ByIdentity, Unary):
     @property
     def keeps_order(self) -> bool:
         """True if the elements are read in the order in which they were written."""
-        return self.reading is None
+        return self.reader_function is None
 
     @property
     def folder(self) -> str:
@@ -108,6 +116,8 @@ class Load(Node):
     """True for a ``distributed_save`` that may be in progress: elements yet to be
     written belong to it, and tasks share its chunks as they are committed.
     """
+    part: tuple[ChunkParts, ...] | None = None
+    """The chunks to read; None: all."""
     operation: ClassVar[str] = "load"
     restoring: ClassVar[str] = "opens its file at the position"
     own_state: ClassVar[int] = 32
@@ -119,7 +129,7 @@ class Load(Node):
     @property
     def characteristics(self) -> Mapping[str, Any]:
         # An iterator may be saved during the save, and restored after its end.
-        return {"path": self.path, "save_id": self.save_id}
+        return {"path": self.path, "save_id": self.save_id, "part": self.part}
 
     @property
     def argument(self) -> str:
@@ -139,3 +149,42 @@ class Load(Node):
 
     def spec(self, infer: Infer) -> Any:
         return self.elements_spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedDatasets(Node):
+    """Yields a dataset for each shard of a save or snapshot, or for each chunk of a
+    ``distributed_save``. A ``reader_func`` makes the elements of a load of them.
+    """
+
+    whole: Load
+    """All elements."""
+    wrap: Wrap = field(repr=False)
+    """Makes a dataset from a node."""
+    operation: ClassVar[str] = "load"
+    restoring: ClassVar[str] = AT_ITS_PLACE
+    own_state: ClassVar[int] = 32
+
+    @property
+    def characteristics(self) -> Mapping[str, Any]:
+        return self.whole.characteristics
+
+    @property
+    def state_growth(self) -> str:  # type: ignore[override]  # as that of the whole
+        return self.whole.state_growth
+
+    @property
+    def argument(self) -> str:
+        return f"{self.whole.argument}, reader_func"
+
+    @property
+    def cardinality(self) -> int:
+        return UNKNOWN_CARDINALITY if self.whole.chunks is None else self.whole.chunks
+
+    @property
+    def split_source(self) -> SplitSource:
+        return self.whole.split_source
+
+    def spec(self, infer: Infer) -> Any:
+        spec = self.whole.elements_spec
+        return None if spec is None else DatasetSpec(spec)

@@ -84,17 +84,21 @@ class ChunkWriter:
         """The number of elements that were added and are not yet in the file."""
         return self._builder.count
 
-    def add(self, element: Any) -> None:
-        """Append an element. The caller must not modify it before ``flush``.
+    def add(self, element: Any) -> bool:
+        """Append an element. The caller must not modify it before ``flush``. Return
+        True if all added elements are in the file.
 
         Raises:
             TypeError: the element has a leaf that cannot be stored.
         """
-        if not self._builder.add(element):
+        builder = self._builder
+        if not builder.add(element):
             self.flush()
-            self._builder.add(element)
-        if self._builder.nbytes >= BLOCK_BYTES or self._builder.count >= BLOCK_ELEMENTS:
-            self.flush()
+            builder.add(element)
+        if builder.nbytes < BLOCK_BYTES and builder.count < BLOCK_ELEMENTS:
+            return False
+        self.flush()
+        return True
 
     def flush(self) -> None:
         """Write the added elements as a block."""

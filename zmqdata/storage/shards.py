@@ -70,8 +70,7 @@ class ShardedWriter:
         if writer is None:
             writer = self._writers[shard] = self._begun(shard)
             self._park(writer)
-        writer.add(element)
-        if writer.pending:
+        if not writer.add(element):
             return False
         if self.most_bytes is not None and writer.nbytes >= self.most_bytes:
             self._finish(shard)

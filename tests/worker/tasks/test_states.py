@@ -97,9 +97,9 @@ class Desk:
         ]
         self.ledgers = [
             [
-                Split(number, *pair, _names(*pair))
+                Split(number, *one, _names(*one)) if isinstance(one, tuple) else one
                 for number, cuts in enumerate(source)
-                for pair in [*cuts, (0, 0)]
+                for one in [*cuts, (0, 0)]
             ]
             for source in handed
         ]
