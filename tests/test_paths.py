@@ -38,7 +38,7 @@ def test_a_path_with_a_scheme_is_a_url(path: str) -> None:
     assert is_url(whole_path(path))
 
 
-@pytest.mark.parametrize("path", ["a/b", "/a://b", "./s3://x", "data:v2", "a b://c", "://x"])
+@pytest.mark.parametrize("path", ["a/b", "/a://b", "./s3://x", "data:v2", "C:/x", "a:b/c"])
 def test_a_path_without_a_scheme_is_local(path: str) -> None:
     """Colons elsewhere do not make a URL."""
     assert not is_url(path)
@@ -61,10 +61,15 @@ def test_a_file_url_is_a_local_path(path: str) -> None:
         ("s3:/bucket/x", "has a single slash"),
         (str(Path("s3://bucket/x")), "pathlib.Path removes"),
         (str(Path("simplecache::s3://b/x")), "has a single slash"),
+        ("://x", "Is a variable empty"),
+        ("my_s3://x", "a scheme of letters"),
+        ("a b://x", "a scheme of letters"),
+        ("C://x", "a scheme of letters"),
+        ("s3::://x", "a scheme of letters"),
     ],
 )
 def test_what_almost_is_a_url_is_refused(path: str, text: str) -> None:
-    """A URL with a part too many or a slash too few never becomes a local folder."""
+    """A URL with something too many or too few never becomes a local folder."""
     with pytest.raises(InvalidArgumentError, match=text):
         whole_path(path)
 

@@ -12,12 +12,11 @@ from urllib.parse import unquote
 
 from zmqdata.errors import InvalidArgumentError, UnimplementedError
 
-_SCHEME = "[A-Za-z][A-Za-z0-9+.-]*"
-_URL = re.compile(f"{_SCHEME}(::{_SCHEME})*://")
+_URL = re.compile("([^/]*)://")
+_SCHEMES = re.compile("[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*")
 _FILE_URL = re.compile("(?:file|local):(?://(?:localhost)?(?=/)|(?=/(?!/)))", re.IGNORECASE)
 _ANY_FILE_URL = re.compile("(?:file|local)://", re.IGNORECASE)
-# A name of a single letter before the colon is a drive of Windows.
-_ONE_SLASH = re.compile(f"{_SCHEME}(?<=..)(?:::{_SCHEME})*::?/(?!/)")
+_ONE_SLASH = re.compile(f"{_SCHEMES.pattern}::?/(?!/)")
 
 
 def is_url(path: str) -> bool:
@@ -52,10 +51,15 @@ def whole_path(path: str) -> str:
             "second slash of a URL. Pass the URL as text, or write './' before the name of a "
             "local file"
         )
-    if not is_url(path):
+    url = _URL.match(path)
+    if url is None:
         return os.path.abspath(path)
-    scheme, _, rest = path.partition("://")
-    return f"{scheme.lower()}://{rest.rstrip('/')}"
+    if not _SCHEMES.fullmatch(url[1]):
+        raise InvalidArgumentError(
+            f"{path!r} is a URL without a scheme that exists. Is a variable empty? Expected a "
+            "scheme of letters, as in 's3://bucket/x', or './' before the name of a local file"
+        )
+    return f"{url[1].lower()}://{path[url.end() :].rstrip('/')}"
 
 
 def local_path(name: str, path: str, remedy: str) -> str:

@@ -226,6 +226,8 @@ def test_a_save_to_an_unknown_url_is_refused_at_once() -> None:
     for call in (never.save, Dataset.load):
         with pytest.raises(InvalidArgumentError, match="Protocol not known: nonsense"):
             call("nonsense://bucket/x")
+    with pytest.raises(InvalidArgumentError, match="names several"):
+        never.save("zip://a::memory://bucket/x.zip")
 
 
 # --- shards

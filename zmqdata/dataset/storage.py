@@ -25,7 +25,7 @@ from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundErr
 from zmqdata.iterators import known_spec
 from zmqdata.iterators.loading import SaveWait, raised
 from zmqdata.iterators.stored import save_elements
-from zmqdata.paths import whole_path
+from zmqdata.paths import is_url, whole_path
 from zmqdata.pipelines import fingerprint
 from zmqdata.storage.manifests import (
     already_saved,
@@ -159,6 +159,11 @@ class Storage(DatasetMethods[D]):
         if self._node.cardinality == INFINITE_CARDINALITY:
             raise InvalidArgumentError(
                 "Saving an infinite dataset is not allowed: limit it with take(n)"
+            )
+        if "::" in folder and is_url(folder):
+            raise InvalidArgumentError(
+                f"A save goes to a single file system, but {folder} names several. Give the "
+                "folder without '::'"
             )
         if read_save(folder) is not None:
             raise AlreadyExistsError(already_saved(folder))

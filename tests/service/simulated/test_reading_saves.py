@@ -56,6 +56,22 @@ def test_a_pipeline_over_a_save_in_progress_repeats(make_service: Make, tmp_path
     assert Counter(ints(service.read(loaded))) == Counter([*range(1, COUNT + 1)] * 2)
 
 
+def test_a_reader_function_gets_the_chunks_as_they_come(make_service: Make, tmp_path: Path) -> None:
+    """Under DYNAMIC, a reader function of a load reads the chunks that its task gets,
+    during the save and after it.
+    """
+    service = make_service(2, worker_options=SMALL, **SLOW)
+    path = str(tmp_path / "saved")
+    service.save(Dataset.range(COUNT), path)
+    for wait in (True, False):
+        loaded = Dataset.load(
+            path,
+            reader_func=lambda chunks: chunks.shuffle(3).interleave(lambda one: one),
+            wait=wait,
+        )
+        assert Counter(ints(service.read(loaded))) == Counter(range(COUNT))
+
+
 def test_a_change_of_workers_and_dispatchers(make_service: Make, tmp_path: Path) -> None:
     """Workers that join and die and a dispatcher that restarts, during the save, leave
     the reader with every element once.
