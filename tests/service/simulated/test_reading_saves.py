@@ -20,9 +20,9 @@ from zmqdata.testing import SimulatedService
 
 Make = Callable[..., SimulatedService]
 
-COUNT = 600
+COUNT = 320
 SLOW = {"pace": 0.05, "journalled": True}
-"""A save takes 15 s with two workers, which close a chunk every 5 s at least."""
+"""A save takes 8 s with two workers, which close a chunk every 2.5 s."""
 SMALL = {"snapshot_max_chunk_size_bytes": 400, "buffer_bytes": 1 << 10}
 
 
@@ -100,7 +100,7 @@ def test_a_state_continues_on_another_cluster(
     loaded = begun(writing, path)
     reading = make_service(2)
     elements = iter(reading.read(loaded))
-    writing.run_until(lambda: False, 8.0)
+    writing.run_until(lambda: False, 5.5)
     before = ints(islice(elements, 100))
     state = msgspec.msgpack.decode(msgspec.msgpack.encode(elements.state_dict()))
     elements.close()
@@ -118,7 +118,7 @@ def test_a_save_that_fails_ends_its_readers(make_service: Make, tmp_path: Path) 
     """The error of the save's pipeline reaches the reader, with its cause."""
     service = make_service(2, worker_options=SMALL, **SLOW)
     path = str(tmp_path / "saved")
-    service.save(Dataset.range(COUNT).map(lambda x: 1 // (int(x) - 400)), path)
+    service.save(Dataset.range(COUNT).map(lambda x: 1 // (int(x) - 300)), path)
     elements = iter(service.read(Dataset.load(path, wait=True)))
     with pytest.raises(PipelineError) as caught:
         list(elements)
