@@ -67,7 +67,6 @@ SMALL = {
     "zmqdata.transport.clocks": "the only code that reads the clock of a suspended machine",
     "zmqdata.worker.processes.keylending": "the only code that hands a key to a child",
     "zmqdata.worker.tasks.events": "the order of a runner's events is a subject of its own",
-    "zmqdata.worker.tasks.pipeline": "the only code of a worker that opens a pipeline",
 }
 # Siblings with similar names and different meanings, each with its reason.
 ALIKE: set[str] = set()

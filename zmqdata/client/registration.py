@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,8 +38,9 @@ from zmqdata.errors import (
     UnimplementedError,
     WrongTypeError,
 )
-from zmqdata.nodes import Node, known_spec, split_sources
+from zmqdata.nodes import Node, every_node, known_spec, split_sources
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
+from zmqdata.pipelines.generators import generators_of
 
 log = logging.getLogger(__name__)
 
@@ -236,10 +238,28 @@ def registration_of(
             process.
     """
     sources = pack_sources(ship)
+    _warn_of_generators(node)
     with shipping():
         packed = pack_pipeline(node, sources=sources)
     description = _describe(node, packed, compression)
     return Registration(service, timeout, description, packed, node=node, sources=sources)
+
+
+def _warn_of_generators(node: Node) -> None:
+    """Warn if a function holds a random generator, whose draws a task cannot
+    continue.
+    """
+    for one in every_node(node):
+        for held in generators_of(one):
+            kind = type(held.generator)
+            warnings.warn(
+                f"{one.label} uses `{held.path}`, a {kind.__module__.partition('.')[0]} "
+                f"{kind.__name__}. Each task gets a copy, which would draw the same numbers in "
+                "every task and epoch. Workers therefore seed it anew for each element, and its "
+                "own seed has no effect. Use random_map(function, seed=...), which passes a "
+                "generator to the function and draws the same with and without the service",
+                stacklevel=2,
+            )
 
 
 def _parts_of(packed: PackedPipeline) -> tuple[m.Part, ...]:

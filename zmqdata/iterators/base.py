@@ -361,6 +361,12 @@ class Context:
     """Record of the elements that operations leave out and keep; None: the task is
     never replayed.
     """
+    captured: Callable[[Node, str], Callable[[int], None] | None] | None = field(
+        default=None, compare=False, repr=False
+    )
+    """Returns a function that seeds the random generators that a node holds, see
+    ``captured``; None: generators are left alone, as in a local reading.
+    """
     forgiving: bool = False
     """True if a later operation leaves out elements that fail."""
 
@@ -402,6 +408,12 @@ class Context:
         names: each task counts its own.
         """
         return subgroup(self.group, self.task) if self.task else self.group, number
+
+    def seeder(self, node: Node) -> Callable[[int], None] | None:
+        """Return a function that seeds the random generators that a node holds for the
+        element with a number; None if it holds none, or outside of tasks.
+        """
+        return None if self.captured is None else self.captured(node, self.place)
 
     def provider(self) -> SplitProvider | None:
         """Return the split provider of a source, or None without providers.

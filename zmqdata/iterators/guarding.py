@@ -163,7 +163,7 @@ def guarded_source(
     source = carrying(input_iterator(node, context), context)
     named = isinstance(source, NamingIterator)
     invoke = None if draw is None else _drawing(draw, context, named)
-    run = watched(node, context, guarded_call(node, invoke))
+    run = watched(node, context, guarded_call(node, _seeded(node, context, invoke)))
     if named:
         run = named_call(run, takes_names=draw is not None)
     if decider is None:
@@ -187,6 +187,22 @@ def _drawing(
     if named:
         return lambda number, pair: draw(pair[1] or context.counted(number), pair[0])
     return lambda number, element: draw(context.counted(number), element)
+
+
+def _seeded(
+    node: nodes.Map, context: Context, invoke: Callable[[int, Any], Any] | None
+) -> Callable[[int, Any], Any] | None:
+    """Return ``invoke``; the generators that the function holds are seeded for it."""
+    seed_for = context.seeder(node)
+    if seed_for is None:
+        return invoke
+    call_user, seed = invoke or _plain_call(node), seed_for
+
+    def invoke_seeded(number: int, element: Any) -> Any:
+        seed(number)
+        return call_user(number, element)
+
+    return invoke_seeded
 
 
 def _decider(node: nodes.Node, context: Context) -> Decider | None:
@@ -260,7 +276,7 @@ class GuardedMapIterator(UnaryIterator):
     ) -> None:
         self._node = node
         self._decider = _decider(node, context)
-        self._call = watched(node, context, guarded_call(node, invoke))
+        self._call = watched(node, context, guarded_call(node, _seeded(node, context, invoke)))
         if self._decider is None:
             self._input = input_iterator(node, context)
         else:

@@ -186,7 +186,10 @@ def dataset_iterator(node: Node, context: Context) -> ElementIterator:
 
 def input_iterator(node: Node, context: Context, index: int = 0) -> ElementIterator:
     """Return an iterator over an input of a node."""
-    return dataset_iterator(node.inputs[index], context.into(node, index))
+    source = dataset_iterator(node.inputs[index], context.into(node, index))
+    if context.seeder(node) is None:
+        return source
+    return _marked(source, context)
 
 
 def marked_input(node: Node, context: Context) -> ElementIterator:
@@ -195,12 +198,13 @@ def marked_input(node: Node, context: Context) -> ElementIterator:
 
     The input is marked if the task may be replayed.
     """
-    source, deciding = input_iterator(node, context), context.deciding
-    return (
-        source
-        if deciding is None or isinstance(source, MarkedInput)
-        else MarkedInput(source, deciding)
-    )
+    return _marked(input_iterator(node, context), context)
+
+
+def _marked(source: ElementIterator, context: Context) -> ElementIterator:
+    if context.deciding is None or isinstance(source, MarkedInput):
+        return source
+    return MarkedInput(source, context.deciding)
 
 
 def forgiving_input(node: Node, context: Context) -> ElementIterator:
@@ -208,11 +212,21 @@ def forgiving_input(node: Node, context: Context) -> ElementIterator:
     return marked_input(node, replace(context, forgiving=True))
 
 
+def _seeded(
+    function: Callable[..., Any], seed_for: Callable[[int], None], source: MarkedInput
+) -> Callable[..., Any]:
+    def call_seeded(*arguments: Any) -> Any:
+        seed_for(source.number - 1)
+        return function(*arguments)
+
+    return call_seeded
+
+
 def followed(
     node: Node, context: Context, source: ElementIterator, function: Callable[..., Any]
 ) -> Callable[..., Any]:
     """Return a function that fails for exactly the elements that it failed for in an
-    earlier attempt.
+    earlier attempt, and for which the generators that it holds are seeded.
 
     Args:
         node: the node that the function belongs to.
@@ -220,7 +234,9 @@ def followed(
         source: input of the node; the function is called with its latest element.
         function: the function to wrap; called at most once for each element.
     """
-    decider = fault_decider(node, context)
+    decider, seed_for = fault_decider(node, context), context.seeder(node)
+    if seed_for is not None and isinstance(source, MarkedInput):
+        function = _seeded(function, seed_for, source)
     if decider is None:
         return function
     assert isinstance(source, MarkedInput)

@@ -74,6 +74,9 @@ def open_nested(
     Raises:
         PipelineError: the function failed or returned no dataset.
     """
+    seed_for = context.seeder(node)
+    if seed_for is not None:
+        seed_for(number)
     try:
         if decider is None and context.watch is None:
             inner = nested_node(call(node.function, element), node)

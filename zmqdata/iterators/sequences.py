@@ -89,6 +89,7 @@ class SequenceIterator(IndexedIterator):
         self._node, self._context = node, context
         self._sequence = node.sequence
         self._site = call_site(node, context)
+        self._seed_for = context.seeder(node)
         if node.shuffle:
             self._shuffle(context)
 
@@ -131,6 +132,8 @@ class SequenceIterator(IndexedIterator):
         return self._to_beginning(repetition)
 
     def _item(self, index: int) -> Any:
+        if self._seed_for is not None:
+            self._seed_for(index)
         try:
             return owned(self._sequence[index if self._order is None else self._order[index]])
         except Exception as error:

@@ -383,6 +383,7 @@ class GeneratorIterator(PartsIterator):
         self._values: Iterator[Any] | None = None
         self._count = 0
         self._site = call_site(node, context, skippable=False)
+        self._seed_for = context.seeder(node)
 
     def __next__(self) -> Any:
         value = self._pull()
@@ -400,6 +401,8 @@ class GeneratorIterator(PartsIterator):
 
     def _open(self) -> None:
         self._begin_part()
+        if self._seed_for is not None:
+            self._seed_for(self._next)
         try:
             made: Any = self._node.generator(*self._node.args)
             if not isinstance(made, Iterable) and not hasattr(made, "__getitem__"):

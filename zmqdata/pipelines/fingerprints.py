@@ -23,6 +23,7 @@ import numpy as np
 
 from zmqdata.nodes.base import Node
 from zmqdata.peeking import has, is_a, peek
+from zmqdata.pipelines.generators import is_generator
 from zmqdata.pipelines.identity import Fingerprint
 
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
@@ -222,7 +223,12 @@ class _Scribe:
 @functools.singledispatch
 def _add(value: Any, scribe: _Scribe) -> None:
     """Write any other object: its class and its content."""
-    if callable(value):
+    kind: type = type(value)
+    if scribe.in_code and is_generator(kind):
+        # A function's generator may have another state in each run, and tasks seed it
+        # anew.
+        scribe.write("generator", _name(kind))
+    elif callable(value):
         scribe.write("function")
         scribe.add_code(value, _write_object)
     else:

@@ -7,34 +7,11 @@ script share them, so mutual recursion works and ``global`` is shared.
 
 from __future__ import annotations
 
-import dis
-import functools
 import types
 from collections.abc import Iterator
 from typing import Any
 
-_GLOBAL_OPCODES = frozenset(
-    {"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
-)
-
-
-def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield a code object and those within it."""
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            yield from codes_of(const)
-
-
-@functools.lru_cache(maxsize=1024)
-def _global_names(code: types.CodeType) -> tuple[str, ...]:
-    used = {
-        step.argval: None
-        for part in codes_of(code)
-        for step in dis.get_instructions(part)
-        if step.opname in _GLOBAL_OPCODES
-    }
-    return tuple(used)
+from zmqdata.pipelines.bytecode import global_names
 
 
 def named_globals(function: types.FunctionType) -> dict[str, object]:
@@ -51,7 +28,7 @@ def named_globals(function: types.FunctionType) -> dict[str, object]:
 def used_globals(function: types.FunctionType) -> Iterator[tuple[str, object]]:
     """Return the global names that a function uses, with their values."""
     space = function.__globals__
-    return ((name, space[name]) for name in _global_names(function.__code__) if name in space)
+    return ((name, space[name]) for name in global_names(function.__code__) if name in space)
 
 
 def fields_of(function: types.FunctionType) -> dict[str, object]:

@@ -36,6 +36,7 @@ from dill import _dill
 
 from zmqdata.peeking import is_a, peek
 from zmqdata.pipelines import functions
+from zmqdata.pipelines.bytecode import codes
 from zmqdata.pipelines.classes import (
     ATOMS,
     attributes,
@@ -66,7 +67,6 @@ from zmqdata.pipelines.classes import (
     struct_options,
 )
 from zmqdata.pipelines.functions import (
-    codes_of,
     fields_of,
     named_globals,
     new_function,
@@ -378,7 +378,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         ``xml.etree.ElementTree.parse`` names only ``xml`` as a global, but needs three
         imports.
         """
-        names = {name for part in codes_of(code) for name in part.co_names}
+        names = {name for part in codes(code) for name in part.co_names}
         prefix = f"{module.__name__}."
         for name in [name for name in sys.modules if name.startswith(prefix)]:
             if names.issuperset(name[len(prefix) :].split(".")) and sys.modules[name] is not None:

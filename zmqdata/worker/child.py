@@ -35,6 +35,7 @@ from zmqdata.worker.processes.lifetime import (
 from zmqdata.worker.processes.limits import Limits
 from zmqdata.worker.processes.supervisor import CONFIGURATION_ERROR
 from zmqdata.worker.server import WorkerServer
+from zmqdata.worker.tasks.pipeline import own_process
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # from malloc.h
 KEPT_BYTES = 64 << 20
@@ -72,6 +73,7 @@ def main(arguments: list[str]) -> int:
         level=assignment["log_level"].upper(),
         format=f"%(asctime)s %(levelname)s [{os.getpid()}] %(name)s: %(message)s",
     )
+    own_process()
     crumbs = CrumbFile(int(arguments[1]))
     os.close(int(arguments[1]))
     limits = Limits(**assignment["limits"])

@@ -4,10 +4,12 @@ the job, and the same after a failure.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.service.simulated.parts import moved_tasks
@@ -238,3 +240,48 @@ def test_a_new_host_keeps_what_draws_decided(
     service.workers[0].stop()
     assert any(task["attempt"] > 1 for task in service.status()["tasks"])
     assert [*found, *(element[:2] for element in it)] == expected
+
+
+def holding(count: int) -> Dataset:
+    """Return a dataset whose functions hold generators."""
+    rng, coin = np.random.default_rng(42), random.Random(42)
+    return (
+        Dataset.range(count)
+        .filter(lambda x: coin.random() < 0.5)
+        .map(lambda x: (int(x), float(rng.random())))
+    )
+
+
+def test_a_captured_generator_is_seeded_for_each_task_and_pass(
+    make_service: Callable[..., SimulatedService],
+) -> None:
+    """No draw of a generator that a function holds comes again, in the pass or in the
+    next one, and the client warns of each generator.
+    """
+    service = make_service(workers=3)
+    with pytest.warns(UserWarning, match="Use random_map") as warned:
+        dataset = service.read(holding(200))
+    assert {str(one.message).split("`")[1] for one in warned} == {"coin", "rng"}
+    passes = [list(dataset), list(dataset)]
+    draws = [value for one in passes for _, value in one]
+    assert len(set(draws)) == len(draws) > 120
+    assert {x for x, _ in passes[0]} != {x for x, _ in passes[1]}
+
+
+@pytest.mark.filterwarnings("ignore:.*Use random_map")
+def test_a_promised_order_repeats_what_captured_generators_draw(
+    make_service: Callable[..., SimulatedService],
+) -> None:
+    """A run in a promised order is repeated in every draw, on other workers and after
+    one was lost.
+    """
+    options: dict[str, Any] = {"deterministic": True, "data_transfer_protocol": "tcp"}
+    expected = list(make_service(workers=3).read(holding(2_000), **options))
+    service = make_service(workers=1)
+    it = iter(service.read(holding(2_000), **options))
+    found = [next(it) for _ in range(50)]
+    service.add_worker()
+    service.workers[0].stop()
+    assert any(task["attempt"] > 1 for task in service.status()["tasks"])
+    assert [*found, *it] == expected
+    assert 900 < len(expected) < 1_100

@@ -5,13 +5,19 @@ context that it runs in.
 from __future__ import annotations
 
 import hashlib
+import random
+import sys
+
+import numpy as np
 
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.iterators import Context
+from zmqdata.iterators.captured import Captured
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.messages import TaskDefinition
-from zmqdata.nodes import Node, Options
+from zmqdata.nodes import Node, Options, every_node
 from zmqdata.pipelines import FindPart, PackedPipeline, open_pipeline
+from zmqdata.pipelines.generators import generators_of
 from zmqdata.splits import SplitProvider
 from zmqdata.transport.folders import own_folder
 from zmqdata.worker.tasks.quarantine import TaskQuarantine
@@ -25,6 +31,7 @@ def context_of(
     quarantine: TaskQuarantine,
     watch: TaskWatch,
     deciding: Deciding,
+    captured: Captured,
 ) -> Context:
     """Return the context of a task's pipeline. It is the same for every attempt.
 
@@ -44,7 +51,40 @@ def context_of(
         quarantine=quarantine,
         watch=watch,
         deciding=deciding,
+        captured=captured.seeder,
     )
+
+
+def captured_by(node: Node, seed: int) -> Captured:
+    """Return the random generators that the nodes of a task hold."""
+    found = {
+        id(one): [held.generator for held in generators_of(one, in_modules=_is_own_process)]
+        for one in every_node(node)
+    }
+    return Captured(seed, {key: generators for key, generators in found.items() if generators})
+
+
+def seed_globals() -> None:
+    """Seed the generators behind the functions of ``random``, ``numpy.random`` and
+    ``torch`` from the operating system, because a module may have given them the same
+    seed in each process.
+    """
+    random.seed()
+    np.random.seed()
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "default_generator"):
+        torch.default_generator.seed()
+
+
+_is_own_process = False
+
+
+def own_process() -> None:
+    """Note that this process belongs to a worker, which may seed the generators of
+    modules. A worker in a user's process must leave these alone.
+    """
+    global _is_own_process
+    _is_own_process = True
 
 
 def opened(encoded: bytes | memoryview, definition: TaskDefinition, find_part: FindPart) -> Node:
@@ -59,4 +99,6 @@ def opened(encoded: bytes | memoryview, definition: TaskDefinition, find_part: F
             "pipeline. Check whether the dispatcher's work folder was changed."
         )
     node: Node = open_pipeline(PackedPipeline.decode(encoded), find_part, own_folder())
+    if _is_own_process:
+        seed_globals()
     return node

@@ -30,6 +30,7 @@ from zmqdata.errors import (
 from zmqdata.failures.codec import encode_failure
 from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators import Context, ElementIterator, Stackable, make_iterator
+from zmqdata.iterators.captured import Captured
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.iterators.sharding import shard_statically
 from zmqdata.messages import TaskState
@@ -40,7 +41,7 @@ from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.tasks.events import Teller
 from zmqdata.worker.tasks.ledger import LedgerProvider, Stopped
 from zmqdata.worker.tasks.output import BLOCK_BYTES, Output
-from zmqdata.worker.tasks.pipeline import context_of, opened
+from zmqdata.worker.tasks.pipeline import captured_by, context_of, opened
 from zmqdata.worker.tasks.quarantine import TaskQuarantine
 from zmqdata.worker.tasks.relay import Relays, Stint
 from zmqdata.worker.tasks.states import StateTaker, restore
@@ -116,6 +117,7 @@ class TaskRunner:
         self._pipeline, self._reason = command.pipeline, command.reason
         self._find_part = find_part
         self._label = ""
+        self._captured = Captured(definition.seed, {})
         self._worker, self._post = worker, post
         # Files are kept for long: their size matters, not the time of compression.
         clocks = (
@@ -291,8 +293,9 @@ class TaskRunner:
         providers: tuple[SplitProvider, ...] | None = None
         if task.processing_mode == "DYNAMIC":
             providers = tuple(WatchedProvider(provider, self.watch) for provider in self.providers)
+        self._captured = captured = captured_by(node, task.seed)
         return node, context_of(
-            task, providers, options_of(whole), self.quarantine, self.watch, self.deciding
+            task, providers, options_of(whole), self.quarantine, self.watch, self.deciding, captured
         )
 
     def _produce(self, node: Node, context: Context) -> Generator[None, None, bool]:
@@ -304,6 +307,7 @@ class TaskRunner:
             provider.rewind()
         self._teller.seal()
         self.deciding.learns = bool(self._ahead)
+        self._captured.begin()
         iterator = make_iterator(node, context)
         try:
             if state is not None:

@@ -1,0 +1,115 @@
+"""Random generators that functions of a pipeline hold, in a task: they are seeded for
+each element before the function is called.
+
+All tasks get copies of the same generator, which would draw the same numbers again and
+again. In a task the draws follow from its seed, the operation, and the number of the
+element. A task that continues elsewhere, from any state, therefore draws the same; a
+filter that draws keeps the same elements. Functions that run on several threads share
+the generator: their draws differ from element to element, but are not repeated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from zmqdata.iterators.base import mixed_seed, subgroup
+from zmqdata.nodes import Node
+
+
+class Captured:
+    """Random generators that the nodes of a task hold.
+
+    Args:
+        seed: seed of the task.
+        generators: the generators of each node that holds any, by the node's identity.
+    """
+
+    def __init__(self, seed: int, generators: Mapping[int, Sequence[Any]]) -> None:
+        self._seed = seed
+        self._generators = {key: [*map(seeding, held)] for key, held in generators.items()}
+
+    def begin(self) -> None:
+        """Seed all generators for an attempt of the task."""
+        number = 0
+        for generators in self._generators.values():
+            for seed in generators:
+                seed(subgroup(self._seed, number))
+                number += 1
+
+    def seeder(self, node: Node, place: str) -> Callable[[int], None] | None:
+        """Return a function that seeds the generators of a node for the element with a
+        number; None if the node holds none.
+
+        Args:
+            node: the node.
+            place: its place in the pipeline, see ``Context.place``.
+        """
+        generators = self._generators.get(id(node))
+        if not generators:
+            return None
+        digest = hashlib.blake2b(place.encode(), digest_size=8).digest()
+        base = mixed_seed(self._seed, int.from_bytes(digest, "big"))
+
+        def seed_for(number: int) -> None:
+            drawn = subgroup(base, number)
+            for seed in generators:
+                seed(drawn)
+                drawn = subgroup(drawn, 0)
+
+        return seed_for
+
+
+def seeding(generator: Any) -> Callable[[int], None]:
+    """Return a function that seeds a generator of Python, numpy or torch in place.
+
+    >>> import random
+    >>> for one in (random.Random(), np.random.default_rng(), np.random.RandomState()):
+    ...     seed = seeding(one)
+    ...     seed(2**63); first = one.random()
+    ...     seed(2**63); print(one.random() == first)
+    True
+    True
+    True
+    """
+    if hasattr(generator, "manual_seed"):
+        manual_seed: Callable[[int], None] = generator.manual_seed
+        return manual_seed
+    bits = generator
+    for name in ("bit_generator", "_bit_generator"):
+        bits = getattr(generator, name, bits)
+    if isinstance(bits, np.random.PCG64):
+        return partial(_seed_pcg64, bits)
+    if isinstance(bits, np.random.BitGenerator) and not (
+        isinstance(generator, np.random.RandomState) and isinstance(bits, np.random.MT19937)
+    ):
+        return partial(_seed_bits, bits)
+    # Creating a bit generator for its state would take ten times as long.
+    return (
+        (lambda seed: generator.seed([seed & _WORD, seed >> 32]))
+        if isinstance(generator, np.random.RandomState)
+        else generator.seed
+    )
+
+
+_WORD = (1 << 32) - 1
+
+
+def _seed_pcg64(bits: Any, seed: int) -> None:
+    state = {"state": (subgroup(seed, 1) << 64) + subgroup(seed, 2), "inc": 1}
+    whole = {"bit_generator": type(bits).__name__, "state": state, "has_uint32": 0, "uinteger": 0}
+    with bits.lock:
+        bits.state = whole
+
+
+def _seed_bits(bits: Any, seed: int) -> None:
+    # A bit generator of another library may have no such constructor: it stays a copy.
+    with suppress(TypeError, ValueError):
+        state = type(bits)(seed).state
+        with bits.lock:
+            bits.state = state
