@@ -53,6 +53,22 @@ def test_tasks_and_elements_draw_for_themselves(name: str) -> None:
     assert [str(one) for one in run(node, task(node, 2))] == tasks[1]
 
 
+def test_spawned_generators_differ_from_task_to_task() -> None:
+    """Tasks spawn different generators from a seed sequence, or a generator, that a
+    function holds; the entropy is the user's.
+    """
+    sequence, rng = np.random.SeedSequence(42), np.random.default_rng(42)
+    spawns: list[Callable[[Any], float]] = [
+        lambda x: np.random.default_rng(sequence.spawn(1)[0]).random(),
+        lambda x: np.random.default_rng(rng.bit_generator.seed_seq.spawn(1)[0]).random(),
+    ]
+    for spawn in spawns:
+        node = D.range(20).map(spawn).node
+        drawn = [str(one) for seed in (1, 2, 3) for one in run(node, task(node, seed))]
+        assert len(set(drawn)) == 60
+    assert sequence.entropy == 42
+
+
 def test_a_local_reading_leaves_the_generator_to_the_user() -> None:
     """The draws of a local reading are those of the user's generator."""
     expected = np.random.default_rng(42).random(40).tolist()
@@ -101,6 +117,14 @@ def test_a_task_continues_from_any_state_with_the_same_draws(name: str) -> None:
     """
     node = made(np.random.default_rng(42))[name].node
     assert len(set(map(str, check_restore(node, lambda: task(node))))) >= 3
+
+
+def test_a_retry_draws_further_numbers() -> None:
+    """A call that fails by chance succeeds in a retry, and again in a replay."""
+    rng = np.random.default_rng(42)
+    node = D.range(40).map(lambda x: 1 / (rng.random() < 0.5), on_error="retry", retries=20).node
+    first = check_restore(node, lambda: task(node))
+    assert {outcome[0] for outcome in first} == {"float"}
 
 
 def test_threads_do_not_repeat_draws() -> None:

@@ -160,7 +160,10 @@ def test_choices_are_drawn_in_each_task() -> None:
     weighted = D.sample_from_datasets(
         [D.range(30), D.range(30, 60)], D.from_tensors(np.ones(2)).repeat(), seed=1
     )
-    for dataset in (sampled, weighted):
+    chosen = D.choose_from_datasets(
+        [D.range(30), D.range(30, 60)], D.random(seed=1).map(lambda x: x % 2).take(99)
+    )
+    for dataset in (sampled, weighted, chosen):
         orders = {tuple(int(x) >= 30 for x in read(dataset, task=task)) for task in range(4)}
         assert len(orders) == 4
 

@@ -361,7 +361,7 @@ class Context:
     """Record of the elements that operations leave out and keep; None: the task is
     never replayed.
     """
-    captured: Callable[[Node, str], Callable[[int], None] | None] | None = field(
+    captured: Callable[[Node, Context], Callable[[int], None] | None] | None = field(
         default=None, compare=False, repr=False
     )
     """Returns a function that seeds the random generators that a node holds, see
@@ -413,7 +413,7 @@ class Context:
         """Return a function that seeds the random generators that a node holds for the
         element with a number; None if it holds none, or outside of tasks.
         """
-        return None if self.captured is None else self.captured(node, self.place)
+        return None if self.captured is None else self.captured(node, self)
 
     def provider(self) -> SplitProvider | None:
         """Return the split provider of a source, or None without providers.

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata.iterators.base import mixed_seed, subgroup
+from zmqdata.iterators.base import Context, mixed_seed, subgroup
 from zmqdata.nodes import Node
 
 
@@ -32,28 +32,31 @@ class Captured:
 
     def __init__(self, seed: int, generators: Mapping[int, Sequence[Any]]) -> None:
         self._seed = seed
+        self._held = [one for held in generators.values() for one in held]
         self._generators = {key: [*map(seeding, held)] for key, held in generators.items()}
 
     def begin(self) -> None:
         """Seed all generators for an attempt of the task."""
-        number = 0
-        for generators in self._generators.values():
-            for seed in generators:
-                seed(subgroup(self._seed, number))
-                number += 1
+        for number, generator in enumerate(self._held):
+            seed = subgroup(self._seed, number)
+            seeding(generator)(seed)
+            # Only ``spawn`` draws from it: not worth the time for each element.
+            sequence = getattr(_bits_of(generator), "seed_seq", None)
+            if isinstance(sequence, np.random.SeedSequence):
+                _seed_sequence(sequence, seed)
 
-    def seeder(self, node: Node, place: str) -> Callable[[int], None] | None:
+    def seeder(self, node: Node, context: Context) -> Callable[[int], None] | None:
         """Return a function that seeds the generators of a node for the element with a
         number; None if the node holds none.
 
         Args:
             node: the node.
-            place: its place in the pipeline, see ``Context.place``.
+            context: its context.
         """
         generators = self._generators.get(id(node))
         if not generators:
             return None
-        digest = hashlib.blake2b(place.encode(), digest_size=8).digest()
+        digest = hashlib.blake2b(context.place.encode(), digest_size=8).digest()
         base = mixed_seed(self._seed, int.from_bytes(digest, "big"))
 
         def seed_for(number: int) -> None:
@@ -80,9 +83,9 @@ def seeding(generator: Any) -> Callable[[int], None]:
     if hasattr(generator, "manual_seed"):
         manual_seed: Callable[[int], None] = generator.manual_seed
         return manual_seed
-    bits = generator
-    for name in ("bit_generator", "_bit_generator"):
-        bits = getattr(generator, name, bits)
+    if isinstance(generator, np.random.SeedSequence):
+        return partial(_seed_sequence, generator)
+    bits = _bits_of(generator)
     if isinstance(bits, np.random.PCG64):
         return partial(_seed_pcg64, bits)
     if isinstance(bits, np.random.BitGenerator) and not (
@@ -98,6 +101,17 @@ def seeding(generator: Any) -> Callable[[int], None]:
 
 
 _WORD = (1 << 32) - 1
+
+
+def _bits_of(generator: Any) -> Any:
+    for name in ("bit_generator", "_bit_generator"):
+        generator = getattr(generator, name, generator)
+    return generator
+
+
+def _seed_sequence(sequence: np.random.SeedSequence, seed: int) -> None:
+    """Let a seed sequence spawn others. Its entropy, which is the user's, stays."""
+    np.random.SeedSequence.__init__(sequence, sequence.entropy, spawn_key=(seed,))
 
 
 def _seed_pcg64(bits: Any, seed: int) -> None:

@@ -140,7 +140,10 @@ class ChooseIterator(ElementIterator):
 
     def __init__(self, node: nodes.Choose, context: Context) -> None:
         self._node = node
-        apart = replace(context, providers=None, path=(*context.path, len(node.inputs)))
+        # Each task reads a copy of the choices.
+        apart = replace(
+            context, providers=None, copy=context.task, path=(*context.path, len(node.inputs))
+        )
         self._choices = dataset_iterator(node.choices, apart)
         inputs = [input_iterator(node, context, index) for index in range(len(node.inputs))]
         self._inputs: list[ElementIterator | None] = [*inputs]

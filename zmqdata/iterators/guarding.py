@@ -163,7 +163,7 @@ def guarded_source(
     source = carrying(input_iterator(node, context), context)
     named = isinstance(source, NamingIterator)
     invoke = None if draw is None else _drawing(draw, context, named)
-    run = watched(node, context, guarded_call(node, _seeded(node, context, invoke)))
+    run = watched(node, context, _seeded(node, context, guarded_call(node, invoke)))
     if named:
         run = named_call(run, takes_names=draw is not None)
     if decider is None:
@@ -190,19 +190,20 @@ def _drawing(
 
 
 def _seeded(
-    node: nodes.Map, context: Context, invoke: Callable[[int, Any], Any] | None
-) -> Callable[[int, Any], Any] | None:
-    """Return ``invoke``; the generators that the function holds are seeded for it."""
+    node: nodes.Map, context: Context, run: Callable[[int, Any], Outcome]
+) -> Callable[[int, Any], Outcome]:
+    """Return ``run``; the generators that the function holds are seeded for it, once
+    for all retries of an element.
+    """
     seed_for = context.seeder(node)
     if seed_for is None:
-        return invoke
-    call_user, seed = invoke or _plain_call(node), seed_for
+        return run
 
-    def invoke_seeded(number: int, element: Any) -> Any:
-        seed(number)
-        return call_user(number, element)
+    def run_seeded(number: int, element: Any) -> Outcome:
+        seed_for(number)
+        return run(number, element)
 
-    return invoke_seeded
+    return run_seeded
 
 
 def _decider(node: nodes.Node, context: Context) -> Decider | None:
@@ -276,7 +277,7 @@ class GuardedMapIterator(UnaryIterator):
     ) -> None:
         self._node = node
         self._decider = _decider(node, context)
-        self._call = watched(node, context, guarded_call(node, _seeded(node, context, invoke)))
+        self._call = watched(node, context, _seeded(node, context, guarded_call(node, invoke)))
         if self._decider is None:
             self._input = input_iterator(node, context)
         else:

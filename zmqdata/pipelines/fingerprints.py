@@ -224,9 +224,9 @@ class _Scribe:
 def _add(value: Any, scribe: _Scribe) -> None:
     """Write any other object: its class and its content."""
     kind: type = type(value)
-    if scribe.in_code and is_generator(kind):
+    if scribe.in_code and is_generator(kind) and kind is not np.random.SeedSequence:
         # A function's generator may have another state in each run, and tasks seed it
-        # anew.
+        # anew. They keep the entropy of a seed sequence.
         scribe.write("generator", _name(kind))
     elif callable(value):
         scribe.write("function")

@@ -28,6 +28,7 @@ _KINDS = frozenset(
     {
         "numpy.random._generator.Generator",
         "numpy.random.bit_generator.BitGenerator",
+        "numpy.random.bit_generator.SeedSequence",
         "numpy.random.mtrand.RandomState",
         "random.Random",
         "torch._C.Generator",
