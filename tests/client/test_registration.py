@@ -5,6 +5,7 @@ network that loses messages.
 from __future__ import annotations
 
 import hashlib
+import logging
 import random
 from collections import deque
 from pathlib import Path
@@ -17,7 +18,14 @@ from hypothesis import strategies as st
 from zmqdata import Dataset, distribute, register_dataset
 from zmqdata import messages as m
 from zmqdata.client import registration
-from zmqdata.client.registration import MOST_BROKEN, Upload
+from zmqdata.client.registration import (
+    MOST_BROKEN,
+    SAY_EVERY,
+    Progress,
+    Upload,
+    far_worker,
+    is_shared,
+)
 from zmqdata.core import events
 from zmqdata.core.dispatcher import events as dispatcher_events
 from zmqdata.core.dispatcher.decider import DispatcherCore
@@ -85,6 +93,67 @@ def test_a_wrong_result_is_refused_before_registering() -> None:
     wrong = Dataset.range(3).flat_map(lambda x: x)
     with pytest.raises(WrongTypeError, match="must return a `Dataset` object"):
         register_dataset("localhost:1", wrong)
+
+
+def test_a_long_upload_shows_its_progress(caplog: pytest.LogCaptureFixture) -> None:
+    """An upload says every few seconds how much is confirmed; a short one says
+    nothing.
+    """
+    times = iter([0.0, 1.0, SAY_EVERY, SAY_EVERY + 1, 2 * SAY_EVERY])
+    upload = Upload(ASK, CONTENTS)
+    shown = Progress(upload, lambda: next(times))
+    digest = name(LARGE)
+    with caplog.at_level(logging.WARNING, "zmqdata"):
+        assert len(shown.answer(m.RequestPart("request", digest, 0, PIECE))) == 2
+        for have in (50, 60):
+            shown.answer(m.PieceStored("request", digest, have))
+        assert (upload.done, upload.total) == (60, len(LARGE) + len(SMALL))
+        assert shown.answer(m.PieceStored("request", digest, 95)) == (ASK,)
+    assert upload.done == 95
+    assert [record.args for record in caplog.records] == [
+        (50 / 1e6, upload.total / 1e6),
+        (95 / 1e6, upload.total / 1e6),
+    ]
+
+
+MOUNTS = """\
+/dev/sda1 / ext4 rw 0 0
+server:/data /data nfs4 rw 0 0
+tmpfs /data/local tmpfs rw 0 0
+bucket /bucket fuse.s3fs rw 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "shared"),
+    [
+        ("/home/me/train.bin", False),
+        ("/data/train.bin", True),
+        ("/data/local/train.bin", False),
+        ("/bucket/a/b/train.bin", True),
+        ("/databases/train.bin", False),
+    ],
+)
+def test_a_file_system_is_shared_by_its_type(path: str, shared: bool) -> None:
+    """A file is on the innermost mount that holds it, whose type tells whether machines
+    share it.
+    """
+    assert is_shared(path, MOUNTS) == shared
+    assert not is_shared(path, "")
+
+
+def test_this_system_tells_its_mounts(tmp_path: Path) -> None:
+    """A temporary folder of this machine is on no shared file system."""
+    assert not is_shared(str(tmp_path / "train.bin"))
+
+
+def test_a_worker_elsewhere_is_found() -> None:
+    """The first worker whose address is not of this machine is far."""
+    near = ["tcp://127.0.0.1:5050", "ipc:///tmp/worker"]
+    assert far_worker(near) is None
+    assert (
+        far_worker([*near, "tcp://192.0.2.7:5050", "tcp://192.0.2.8:1"]) == "tcp://192.0.2.7:5050"
+    )
 
 
 def test_a_part_that_never_arrives_whole_is_an_error() -> None:

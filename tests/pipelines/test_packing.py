@@ -24,8 +24,8 @@ from zmqdata.pipelines import (
     pack_pipeline,
     pickler,
 )
+from zmqdata.pipelines.maps import LARGE
 from zmqdata.pipelines.packing import zmqdata_version
-from zmqdata.pipelines.pickler import LARGE
 
 
 def MapNode(function: Any, inputs: tuple[nodes.Node, ...] = ()) -> nodes.Map:

@@ -16,6 +16,7 @@ from zmqdata.transport.addresses import (
     free_port,
     host_token,
     interface_addresses,
+    is_this_machine,
     local_address_towards,
     resolve_host,
     somebody_listens,
@@ -89,6 +90,15 @@ def test_without_a_route_an_interface_is_announced() -> None:
     for address in found:
         with socket.create_server((address, 0)) as server:
             assert server.getsockname()[0] == address
+
+
+def test_an_address_of_this_machine_is_known() -> None:
+    """Loopback, the addresses of interfaces and paths are of this machine; others and
+    unknown names are not.
+    """
+    own = ["tcp://127.0.0.1:1", "tcp://localhost:1", "ipc:///tmp/nowhere"]
+    assert all(map(is_this_machine, [*own, *(f"tcp://{one}:1" for one in interface_addresses())]))
+    assert not any(map(is_this_machine, ["tcp://192.0.2.7:1", "tcp://no-such-host.invalid:1"]))
 
 
 def test_processes_of_one_machine_have_one_token(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,17 +8,20 @@ lacks. It has no socket and no clock; ``client.calls`` carries its messages.
 from __future__ import annotations
 
 import logging
+import re
 import threading
+import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import optree
 
 from zmqdata import messages as m
-from zmqdata.client.calls import ask_dispatcher, call, new_request
+from zmqdata.client.calls import ask_dispatcher, call, new_request, status
 from zmqdata.client.runs import shipping
 from zmqdata.core.job_rules import changed_content
 from zmqdata.dataset import Dataset
@@ -41,6 +44,7 @@ from zmqdata.errors import (
 from zmqdata.nodes import Node, every_node, known_spec, split_sources
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
 from zmqdata.pipelines.generators import generators_of
+from zmqdata.transport.addresses import is_this_machine
 
 log = logging.getLogger(__name__)
 
@@ -127,9 +131,9 @@ class Registration:
             return False
         return found.fingerprint == self.description.fingerprint
 
-    def _repack(self, node: Node) -> None:
+    def _repack(self, node: Node, by_path: bool = True) -> None:
         with shipping():
-            self.packed = pack_pipeline(node, sources=self.sources)
+            self.packed = pack_pipeline(node, sources=self.sources, by_path=by_path)
         self.description = msgspec.structs.replace(
             self.description, digest=self.packed.digest, parts=_parts_of(self.packed)
         )
@@ -170,15 +174,72 @@ class Registration:
         """
 
         assert self.packed is not None
+        if self.node is not None and not self._files_are_seen(self.packed.files):
+            self._repack(self.node, by_path=False)
         encoded, contents = self.packed.encoded, self.packed.contents
         if len(encoded) > m.MOST_WHOLE_BYTES:
             encoded, contents = b"", {**contents, self.packed.digest: encoded}
         request = new_request()
         ask = m.RegisterDataset(request, dataset_id, self.description, encoded, keep)
-        upload = Upload(ask, contents)
+        shown = Progress(Upload(ask, contents))
         return call(
-            self.service, ask, m.DatasetRegistered, request, self.timeout, upload.answer
+            self.service, ask, m.DatasetRegistered, request, self.timeout, shown.answer
         ).dataset_id
+
+    def _files_are_seen(self, files: Sequence[str]) -> bool:
+        """Return False, and say so, if a worker probably does not see the files that
+        the pipeline maps.
+        """
+        unshared = [path for path in files if not is_shared(path)]
+        if not unshared:
+            return True
+        workers = status(self.service, self.timeout)["workers"]
+        far = far_worker([one["address"] for one in workers])
+        if far is not None:
+            log.warning(
+                "the pipeline maps %s, which is not on a file system that machines share, but "
+                "the worker at %s is on another machine. The content is sent instead of the "
+                "path. Put the file on a shared file system to send its path only.",
+                ", ".join(unshared),
+                far,
+            )
+        return far is None
+
+
+def far_worker(addresses: Sequence[str]) -> str | None:
+    """Return the first of these addresses that is not of this machine, or None.
+
+    >>> far_worker(["tcp://127.0.0.1:5050", "ipc:///tmp/worker"]) is None
+    True
+    """
+    return next((one for one in addresses if not is_this_machine(one)), None)
+
+
+_SHARED = re.compile(
+    r"nfs|cifs|smb|lustre|gpfs|beegfs|ceph|gluster|afs|9p|virtiofs|fuse\.|panfs|wekafs|orangefs"
+)
+"""Beginnings of the types of file systems that machines share."""
+
+
+def is_shared(path: str, mounts: str | None = None) -> bool:
+    """Return True if a file lies on a file system that machines share, as far as this
+    system tells.
+
+    Args:
+        path: absolute path of the file.
+        mounts: content of ``/proc/self/mounts``; None reads it.
+
+    >>> is_shared("/data/train.bin", "server:/data /data nfs4 rw 0 0")
+    True
+    """
+    if mounts is None:
+        try:
+            mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
+        except OSError:  # not Linux
+            return False
+    kinds = {fields[1]: fields[2] for fields in map(str.split, mounts.splitlines())}
+    place = next((one for one in map(str, (Path(path), *Path(path).parents)) if one in kinds), "")
+    return bool(_SHARED.match(kinds.get(place, "")))
 
 
 def describe_dataset(service: str, dataset_id: str, timeout: float) -> m.DatasetDescription:
@@ -320,6 +381,8 @@ def spec_without_running(node: Node) -> Any:
         return None
 
 
+SAY_EVERY = 3.0
+"""Seconds between two reports of the progress of an upload."""
 PIECES_AHEAD = 2
 """Number of pieces sent before the dispatcher confirms them."""
 MOST_BROKEN = 3
@@ -341,8 +404,19 @@ class Upload:
         self._digest = ""
         self._have = 0
         self._sent = 0
+        self._stored = 0
         self._broken = 0
         self._piece_bytes = m.PIECE_BYTES
+
+    @property
+    def total(self) -> int:
+        """Size of all parts in bytes."""
+        return sum(map(len, self._contents.values()))
+
+    @property
+    def done(self) -> int:
+        """Number of bytes that the dispatcher has confirmed in this upload."""
+        return self._stored + self._have * bool(self._digest)
 
     def answer(self, message: m.Message) -> Sequence[m.Message]:
         """Return the messages to send after this message from the dispatcher.
@@ -361,6 +435,7 @@ class Upload:
             self._begin_anew()
         self._have = message.have
         if message.have == len(self._content()):
+            self._stored += message.have
             self._digest = ""
             return (self._ask,)
         self._sent = max(self._sent, self._have)
@@ -393,3 +468,29 @@ class Upload:
                 f"pipeline: {self._digest[:16]}..."
             )
         return self._contents[self._digest]
+
+
+class Progress:
+    """Logs how much of an upload is done, every few seconds of a long one.
+
+    Args:
+        upload: the upload.
+        clock: returns the time in seconds.
+    """
+
+    def __init__(self, upload: Upload, clock: Callable[[], float] = time.monotonic) -> None:
+        self._upload = upload
+        self._clock = clock
+        self._say_at = clock() + SAY_EVERY
+
+    def answer(self, message: m.Message) -> Sequence[m.Message]:
+        """Return the upload's answer to a message, as ``Upload.answer``."""
+        answers, now = self._upload.answer(message), self._clock()
+        if now >= self._say_at and self._upload.done:
+            self._say_at = now + SAY_EVERY
+            log.warning(
+                "sending the arrays of a pipeline to the dispatcher: %.0f of at most %.0f MB",
+                self._upload.done / 1e6,
+                self._upload.total / 1e6,
+            )
+        return answers

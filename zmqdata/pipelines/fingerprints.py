@@ -25,6 +25,7 @@ from zmqdata.nodes.base import Node
 from zmqdata.peeking import has, is_a, peek
 from zmqdata.pipelines.generators import is_generator
 from zmqdata.pipelines.identity import Fingerprint
+from zmqdata.pipelines.maps import file_part
 
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 _MANY = 1000
@@ -342,6 +343,10 @@ def _(value: np.ndarray[Any, Any], scribe: _Scribe) -> None:
     scribe.write("array", repr(value.dtype), str(value.shape))
     if value.dtype.hasobject or value.dtype.kind == "T":
         scribe.add_all("objects", value.ravel().tolist())
+        return
+    part = file_part(value)
+    if part is not None:  # it may have more bytes than could be read
+        scribe.write("file", str(part.start), str(part.nbytes), part.digest)
     else:
         scribe.write(scribe.content(value))
 

@@ -1,6 +1,4 @@
-"""Pipelines between the major versions 1 and 2 of numpy: names that they do not
-share.
-"""
+"""Pipelines between major versions of numpy: names that these do not share."""
 
 from __future__ import annotations
 

@@ -67,6 +67,8 @@ class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
     """Digests of the large buffers outside the payload, in the payload's order."""
     shipped: tuple[str, ...] = ()
     """Digests of the shipped source archives."""
+    files: tuple[str, ...] = ()
+    """Paths of the files that it maps, which workers must see."""
     contents: dict[str, bytes] = {}
     """Bytes of buffers and archives by digest. They are not part of the packed
     pipeline: a receiver that has them already need not receive them again.
@@ -105,7 +107,10 @@ def zmqdata_version() -> str:
 
 
 def pack_pipeline(
-    node: Any, ship: object = (), sources: Mapping[str, bytes] | None = None
+    node: Any,
+    ship: object = (),
+    sources: Mapping[str, bytes] | None = None,
+    by_path: bool = True,
 ) -> PackedPipeline:
     """Convert a pipeline to bytes for workers, or raise at once if that is impossible.
 
@@ -117,6 +122,8 @@ def pack_pipeline(
         node: the last node of a pipeline (or any value, for example a single function).
         ship: modules whose source is shipped, see ``pack_sources``.
         sources: an earlier result of ``pack_sources``; ``ship`` is then ignored.
+        by_path: True to send a memory map as the path of its file, False to send its
+            content.
 
     Raises:
         TypeError: an object cannot leave this process; the error names the operation,
@@ -137,7 +144,7 @@ def pack_pipeline(
 
     archives = dict(pack_sources(ship) if sources is None else sources)
     file = io.BytesIO()
-    pickler = PipelinePickler(file)
+    pickler = PipelinePickler(file, by_path)
     try:
         # Inputs first: a node then finds its inputs already pickled, and a long chain
         # needs no deep recursion.
@@ -161,6 +168,7 @@ def pack_pipeline(
         modules=tuple(sorted(pickler.modules)),
         buffers=tuple(hashlib.sha256(buffer).hexdigest() for buffer in pickler.apart),
         shipped=tuple(archives),
+        files=tuple(sorted({part.path for part in pickler.files})),
         contents=archives,
     )
     for digest, buffer in zip(packed.buffers, pickler.apart, strict=True):
@@ -224,6 +232,8 @@ def open_pipeline(
     buffers = [_writable(_part(digest, take)) for digest in packed.buffers]
     try:
         return open_pickle(packed.payload, buffers, shipment, packed.digest)[-1]
+    except FailedPreconditionError:
+        raise
     except ModuleNotFoundError as error:
         if str(error.name).startswith("numpy."):
             raise FailedPreconditionError(_skew_text(error, packed)) from error

@@ -24,6 +24,7 @@ import enum
 import functools
 import importlib
 import io
+import logging
 import pickle
 import struct
 import sys
@@ -32,6 +33,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import dill
+import numpy as np
 from dill import _dill
 
 from zmqdata.peeking import is_a, peek
@@ -74,17 +76,20 @@ from zmqdata.pipelines.functions import (
     used_globals,
 )
 from zmqdata.pipelines.importing import Shipment
+from zmqdata.pipelines.maps import LARGE, FilePart, file_part, reduced_map
 from zmqdata.pipelines.numpynames import module_here
 from zmqdata.pipelines.reducing import reduced
-from zmqdata.pipelines.unsendable import remedy_for
+from zmqdata.pipelines.unsendable import describe_trail, remedy_for
+
+log = logging.getLogger(__name__)
 
 SCRIPT_MODULES = frozenset({"__main__", "__mp_main__"})
 """Modules whose contents differ between processes."""
 
 _ALWAYS_THERE = frozenset({"zmqdata", "dill", *SCRIPT_MODULES, *sys.stdlib_module_names})
 _MANY = 1000
-LARGE = 1 << 20
-"""Size in bytes from which buffers are kept outside the stream."""
+MUCH = 100 << 20
+"""Size in bytes from which the user is told that an array is sent."""
 MOST_APART = 256
 
 
@@ -111,7 +116,13 @@ class UnsendableError(Exception):
 class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
     """Pickler that writes a value into a file with protocol 5.
 
+    Args:
+        file: where to write.
+        by_path: True to write a memory map as the path of its file, False to write its
+            content.
+
     Attributes:
+        files: the ranges of files that are written as paths.
         modules: top-level names of the modules that the pickle refers to and a worker
             may lack.
         apart: copies of large buffers, which the unpickler needs in this order.
@@ -120,8 +131,10 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
 
     dispatch: dict[type, Callable[[Any, Any], None]]
 
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, by_path: bool = True) -> None:
         super().__init__(file, protocol=5, recurse=True, byref=False)
+        self.files: list[FilePart] = []
+        self._by_path = by_path
         self.modules: set[str] = set()
         self.apart: list[bytes] = []
         self.classes: dict[int, type] = {}
@@ -165,7 +178,17 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
 
     def reducer_override(self, obj: Any) -> Any:
         """Return how to make an object whose class says it wrongly or not at all."""
+        if self._by_path and is_a(obj, np.ndarray):
+            part = file_part(obj)
+            if part is not None:
+                self.files.append(part)
+                return reduced_map(obj, part)
         return reduced(obj)
+
+    def trail_of_array(self) -> list[object]:
+        """Return the nested objects that lead to the array being saved."""
+        arrays = [i for i, one in enumerate(self._trail) if is_a(one, np.ndarray)]
+        return self._trail[: arrays[-1] + 1] if arrays else self._trail
 
     def note_module(self, name: str) -> None:
         """Record a module that the worker must be able to import."""
@@ -522,6 +545,16 @@ def _save_buffer(pickler: PipelinePickler, buffer: pickle.PickleBuffer) -> None:
     first.
     """
     with buffer.raw() as memory:
+        if memory.nbytes >= MUCH:
+            operation, path = describe_trail(pickler.trail_of_array())
+            log.warning(
+                "%s holds an array of %.0f MB (%s), which is sent to the dispatcher and the "
+                "workers. Put it in a file that workers see and hold np.load(path, "
+                "mmap_mode='r'), which travels as its path, or load it within the function.",
+                operation,
+                memory.nbytes / 1e6,
+                path,
+            )
         if memory.nbytes >= LARGE and len(pickler.apart) < MOST_APART:
             pickler.apart.append(bytes(memory))
             pickler.write(pickle.NEXT_BUFFER + (pickle.READONLY_BUFFER if memory.readonly else b""))

@@ -147,8 +147,11 @@ def _array(array: np.ndarray[Any, Any]) -> Any:
     """Take an array apart by numpy's public names, which all versions share. An array
     of objects, or of a class of its own, is left to numpy.
     """
-    if type(array) is not np.ndarray or array.dtype.hasobject or not array.dtype.itemsize:
+    if type(array) not in (np.ndarray, np.memmap):
         return NotImplemented
+    if array.dtype.hasobject or not array.dtype.itemsize:
+        return NotImplemented
+    array = array.view(np.ndarray)
     order = "F" if array.flags.fnc else "C"
     flat = array.reshape(-1, order="F") if order == "F" else np.ascontiguousarray(array).reshape(-1)
     flat = flat.view(np.uint8)
@@ -171,7 +174,7 @@ def _bit_generator(bits: np.random.BitGenerator) -> Any:
 
 def new_bit_generator(name: str, seed: Any, state: Any) -> object:
     """Create a source of random bits. Called while unpickling."""
-    made = getattr(np.random, name)(seed)
+    made = vars(np.random)[name](seed)
     made.state = state
     return made
 
@@ -182,10 +185,11 @@ def _generator(generator: np.random.Generator) -> Any:
     return np.random.Generator, (generator.bit_generator,)
 
 
-def _random_state(stream: Any) -> Any:
-    if type(stream) is not np.random.RandomState:
+def _random_state(legacy: Any) -> Any:
+    if type(legacy) is not np.random.RandomState:
         return NotImplemented
-    return new_random_state, (type(stream), stream._bit_generator, stream.get_state(legacy=False))
+    bits = legacy._bit_generator
+    return new_random_state, (type(legacy), bits, legacy.get_state(legacy=False))
 
 
 def new_random_state(kind: Any, bits: Any, state: Any) -> object:

@@ -197,6 +197,29 @@ def local_address_towards(host: str) -> str:
     return next(interface_addresses(), LOOPBACK)
 
 
+def is_this_machine(endpoint: str) -> bool:
+    """Return True if an endpoint is an address of this machine, or a path.
+
+    Example:
+        >>> is_this_machine("tcp://127.0.0.1:5050"), is_this_machine("ipc:///tmp/dispatcher")
+        (True, True)
+    """
+    host = endpoint_host(endpoint)
+    try:
+        numeric = None if host is None else resolve_host(host)
+    except InvalidArgumentError:
+        return False
+    if numeric is None:
+        return True
+    family = socket.AF_INET6 if ":" in numeric else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((numeric, 0))
+    except OSError:
+        return False
+    return True
+
+
 def interface_addresses() -> Iterator[str]:
     """Yield the IPv4 address of each interface of this machine that has one, without
     loopback. Yield nothing on systems other than Linux.

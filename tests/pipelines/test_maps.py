@@ -1,0 +1,155 @@
+"""Tests of memory-mapped arrays, which travel as the paths of their files."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zmqdata.errors import FailedPreconditionError
+from zmqdata.pipelines import fingerprint, open_pipeline, pack_pipeline, pickler
+from zmqdata.pipelines.maps import LARGE, digest_of_file, file_part
+
+Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Return the path of a file with 4 MiB of numbers."""
+    np.arange(LARGE, dtype=np.uint32).tofile(tmp_path / "tokens.bin")
+    return str(tmp_path / "tokens.bin")
+
+
+VIEWS: dict[str, Callable[[Array], Array]] = {
+    "whole": lambda whole: whole,
+    "plain": lambda whole: np.asarray(whole),
+    "slice": lambda whole: whole[1000:],
+    "strided": lambda whole: whole.reshape(-1, 1024)[1::2, 5:],
+    "reversed": lambda whole: whole[::-1],
+    "transposed": lambda whole: whole.reshape(1023, -1).T,
+    "fields": lambda whole: whole.view([("a", "u2"), ("b", "u2")])["b"],
+    "time": lambda whole: whole.view(">i8").view("M8[s]"),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_of_a_map_travels_by_path(name: str, path: str) -> None:
+    """A map and each view of it arrives equal, mapped again, and nothing of the file is
+    sent.
+    """
+    array = VIEWS[name](np.memmap(path, np.uint32, "r", offset=4096))
+    packed = pack_pipeline(array)
+    assert (packed.files, packed.contents) == ((path,), {})
+    opened = open_pipeline(packed)
+    np.testing.assert_array_equal(opened, array)
+    assert (type(opened), opened.dtype, opened.strides) == (type(array), array.dtype, array.strides)
+    assert not opened.flags.writeable
+    assert file_part(opened) == file_part(array)
+
+
+def test_numpy_s_own_files_are_maps(tmp_path: Path) -> None:
+    """An array of ``np.load`` with a mode travels by path, in either order of axes."""
+    for order in "CF":
+        np.save(tmp_path / "a.npy", np.asarray(np.arange(LARGE).reshape(1024, -1), order=order))
+        array = np.load(tmp_path / "a.npy", mmap_mode="r")
+        packed = pack_pipeline(lambda array=array: array)
+        assert packed.files == (str(tmp_path / "a.npy"),)
+        np.testing.assert_array_equal(open_pipeline(packed)(), array)
+
+
+def test_a_writable_map_shows_the_file_and_keeps_what_is_written(path: str) -> None:
+    """A map that writes to its file arrives with what was written, and is writable
+    without changing the file.
+    """
+    array = np.memmap(path, np.uint32, "r+")
+    array[3] = 77
+    opened = open_pipeline(pack_pipeline(array))
+    assert opened[3] == 77
+    opened[3] = 5
+    assert (array[3], np.fromfile(path, np.uint32, 4)[3]) == (77, 77)
+
+
+def removed(path: str) -> Array:
+    array = np.memmap(path, np.uint32, "r")
+    os.remove(path)
+    return array
+
+
+def replaced(path: str) -> Array:
+    array = np.memmap(path, np.uint32, "r")
+    os.rename(path, f"{path}.old")
+    np.zeros(LARGE, np.uint32).tofile(path)
+    return array
+
+
+def changed(path: str) -> Array:
+    array = np.memmap(path, np.uint32, "c")
+    array[LARGE // 2 + 9] = 0
+    return array
+
+
+@pytest.mark.parametrize("differing", [removed, replaced, changed])
+def test_a_map_that_may_differ_from_its_file_is_sent(
+    differing: Callable[[str], Array], path: str
+) -> None:
+    """The content of a map is sent if its file is gone, was replaced, or may differ."""
+    array = differing(path)
+    packed = pack_pipeline(array)
+    assert (packed.files, sum(map(len, packed.contents.values()))) == ((), array.nbytes)
+    np.testing.assert_array_equal(open_pipeline(packed), array)
+
+
+def test_small_maps_and_asked_for_contents_are_sent(path: str) -> None:
+    """A small map is an ordinary array, and so is each if paths are not wanted."""
+    array = np.memmap(path, np.uint32, "r")
+    assert pack_pipeline(array[:100]).files == ()
+    whole = pack_pipeline(array, by_path=False)
+    assert (whole.files, sum(map(len, whole.contents.values()))) == ((), array.nbytes)
+    assert whole.fingerprint == pack_pipeline(array).fingerprint
+
+
+def test_a_fingerprint_tells_files_apart_without_reading_them(path: str) -> None:
+    """Two ranges of a file, and a file with another content, have other
+    fingerprints.
+    """
+    array = np.memmap(path, np.uint32, "r")
+    assert fingerprint(array) == fingerprint(np.memmap(path, np.uint32, "r"))
+    assert fingerprint(array[:-1]) != fingerprint(array[1:])
+    replaced(path)
+    assert fingerprint(np.memmap(path, np.uint32, "r")) != fingerprint(array)
+
+
+def test_a_worker_without_the_file_says_so(path: str) -> None:
+    """A worker that has no such file, a shorter or another one names path, machine and
+    remedy.
+    """
+    packed = pack_pipeline(np.memmap(path, np.uint32, "r"))
+    np.zeros(LARGE, np.uint32).tofile(path)
+    with pytest.raises(FailedPreconditionError, match="which has other content here"):
+        open_pipeline(packed)
+    os.truncate(path, 100)
+    with pytest.raises(FailedPreconditionError, match=r"is shorter.*np\.array\(the memory map\)"):
+        open_pipeline(packed)
+    assert digest_of_file(path, 0, 100) is not None
+
+
+def test_a_large_array_is_announced(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The user is told the size of a large array, who holds it, and what to do."""
+    monkeypatch.setattr(pickler, "MUCH", 2 << 20)
+    table = np.zeros(3 << 20, np.uint8)
+
+    def parse(i: int) -> int:
+        return int(table[i])
+
+    with caplog.at_level(logging.WARNING, "zmqdata"):
+        pack_pipeline(parse)
+        pack_pipeline(np.zeros(1 << 20, np.uint8))
+    (record,) = caplog.records
+    assert "parse holds an array of 3 MB (parse.__closure__['table'])" in record.getMessage()

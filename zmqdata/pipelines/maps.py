@@ -1,0 +1,148 @@
+"""Arrays over memory-mapped files, which travel as the path of their file.
+
+A pipeline carries the path and a digest of samples of the file. The client checks that
+the file still holds what the array shows, and a worker that its file of that path is
+the same. An array that differs from its file, as one mapped copy-on-write may, is an
+ordinary array.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zmqdata.errors import FailedPreconditionError
+from zmqdata.peeking import is_a
+
+LARGE = 1 << 20
+"""Size in bytes from which buffers are kept outside the stream, and maps travel by
+their path.
+"""
+_SAMPLES = 32
+_SAMPLE_BYTES = 4096
+
+
+class FilePart(NamedTuple):
+    """A range of a file that an array shows."""
+
+    path: str
+    """Absolute path of the file."""
+    start: int
+    """Number of the first byte of the range."""
+    nbytes: int
+    """Length of the range in bytes."""
+    digest: str
+    """SHA-256 of samples of the range."""
+
+
+def file_part(array: np.ndarray[Any, Any]) -> FilePart | None:
+    """Return the range of a file that an array shows: an ``np.memmap``, or any view of
+    one. None for other arrays, for small ones, and for arrays that may differ from
+    what the file holds.
+    """
+    if array.nbytes < LARGE or array.dtype.hasobject:
+        return None
+    root = array
+    while is_a(root.base, np.ndarray):
+        root = root.base
+    if not is_a(root, np.memmap) or root.filename is None or root.mode == "c":
+        return None
+    if root.mode != "r":
+        root.flush()
+    low, high = _bounds(array)
+    path = os.path.abspath(root.filename)
+    start = int(root.offset) + low - _address(root)
+    file: Any = root.base
+    whole = np.frombuffer(file, np.uint8)
+    shown = whole[low - _address(whole) : high - _address(whole)]
+    digest = _digest([bytes(shown[begin:end]) for begin, end in _places(high - low)])
+    if digest_of_file(path, start, high - low) != digest:
+        return None
+    return FilePart(path, start, high - low, digest)
+
+
+def reduced_map(array: np.ndarray[Any, Any], part: FilePart) -> tuple[Any, ...]:
+    """Return the function and arguments that make an array over a range of a file."""
+    offset = _address(array) - _bounds(array)[0]
+    layout = (array.shape, array.dtype, array.strides, offset)
+    return open_map, (tuple(part), layout, array.flags.writeable, is_a(array, np.memmap))
+
+
+def open_map(
+    part: tuple[str, int, int, str],
+    layout: tuple[tuple[int, ...], Any, tuple[int, ...], int],
+    writable: bool,
+    is_memmap: bool,
+) -> np.ndarray[Any, Any]:
+    """Map a range of a file. What the pipeline writes to the array stays in the
+    process. Called while unpickling.
+
+    Raises:
+        FailedPreconditionError: there is no such file here, or it differs from that of
+            the client.
+    """
+    path, start, nbytes, digest = part
+    found = digest_of_file(path, start, nbytes)
+    if found != digest:
+        fault = "does not exist here or is shorter" if found is None else "has other content here"
+        raise FailedPreconditionError(
+            f"the pipeline maps bytes {start} to {start + nbytes} of the file {path}, which "
+            f"{fault} ({platform.node()}). A memory map travels as the path of its file. Put "
+            "the file where all workers find it under this path, or send its content: pass "
+            "np.array(the memory map), which the client copies into memory"
+        )
+    shape, dtype, strides, offset = layout
+    file: Any = np.memmap(path, np.uint8, "c" if writable else "r", start, (nbytes,))
+    made: Any = np.ndarray.__new__(
+        np.memmap if is_memmap else np.ndarray, shape, dtype, file, offset, strides
+    )
+    if is_memmap:
+        vars(made).update(vars(file))
+    return made  # type: ignore[no-any-return]  # of either class
+
+
+def digest_of_file(path: str, start: int, nbytes: int) -> str | None:
+    """Return the digest of samples of a range of a file; None if it cannot be read.
+
+    >>> digest_of_file("/nowhere/train.bin", 0, 8) is None
+    True
+    """
+    try:
+        with open(path, "rb", buffering=0) as file:
+            samples = []
+            for begin, end in _places(nbytes):
+                file.seek(start + begin)
+                samples.append(file.read(end - begin))
+                if len(samples[-1]) != end - begin:
+                    return None
+    except OSError:
+        return None
+    return _digest(samples)
+
+
+def _digest(samples: list[bytes]) -> str:
+    return hashlib.sha256(b"".join(samples)).hexdigest()
+
+
+def _places(nbytes: int) -> list[tuple[int, int]]:
+    """Return evenly spaced ranges, the first and the last bytes among them."""
+    last = max(0, nbytes - _SAMPLE_BYTES)
+    begins = sorted({last * i // (_SAMPLES - 1) for i in range(_SAMPLES)})
+    return [(begin, min(nbytes, begin + _SAMPLE_BYTES)) for begin in begins]
+
+
+def _address(array: np.ndarray[Any, Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _bounds(array: np.ndarray[Any, Any]) -> tuple[int, int]:
+    """Return the addresses of the first byte of an array and after its last byte."""
+    steps = [(count - 1) * stride for count, stride in zip(array.shape, array.strides, strict=True)]
+    low = _address(array) + sum(step for step in steps if step < 0)
+    high = _address(array) + sum(step for step in steps if step > 0) + array.itemsize
+    return low, high
