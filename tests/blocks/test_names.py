@@ -7,16 +7,14 @@ import datetime
 import enum
 import os
 import sys
-import types
 import zoneinfo
 from os import system  # a name of the system module that this module holds
-from typing import Any
 
 import numpy as np
 import pytest
 
 from zmqdata.blocks.arrays import make_array
-from zmqdata.blocks.names import attribute, is_closed, named, set_state, walk
+from zmqdata.blocks.names import attribute, is_closed, named, set_state
 from zmqdata.errors import ProtocolError
 
 HERE = __name__
@@ -126,22 +124,6 @@ def test_what_is_not_there_names_the_remedy(module: str, qualname: str) -> None:
     with pytest.raises(ProtocolError, match="does not exist in this process: import"):
         named(module, qualname)
     assert "not_imported" not in sys.modules
-
-
-def test_no_hook_runs() -> None:
-    """Lookup never calls a module's ``__getattr__``."""
-
-    class Lazy(types.ModuleType):
-        def __getattr__(self, name: str) -> Any:
-            raise AssertionError(name)
-
-    sys.modules["lazy_for_test"] = Lazy("lazy_for_test")
-    try:
-        assert walk("lazy_for_test", "x") is None
-    finally:
-        del sys.modules["lazy_for_test"]
-    assert walk(HERE, "HERE.upper") is None
-    assert walk(HERE, "Kept.Inner") is Kept.Inner
 
 
 def test_where_python_3_13_says_that_paths_are_from() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import subprocess
 import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -231,20 +233,22 @@ def test_a_module_with_a_broken_import_is_lacking(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+def module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[types.ModuleType]:
     """Return a module that exists while packing and can be removed afterwards."""
-    made = types.ModuleType("passing_module")
-    exec("def parse(x): return x", made.__dict__)
-    monkeypatch.setitem(sys.modules, "passing_module", made)
-    return made
+    (tmp_path / "passing_module.py").write_text("def parse(x): return x")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("passing_module")
+    sys.modules.pop("passing_module", None)
 
 
 def test_a_module_that_disappears_while_opening_is_named(
-    module: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+    module: types.ModuleType, tmp_path: Path
 ) -> None:
     """A missing module found only in the bytes is reported like an announced module."""
     packed = altered(pack_pipeline(module.parse), modules=())
-    monkeypatch.delitem(sys.modules, "passing_module")
+    del sys.modules["passing_module"]
+    (tmp_path / "passing_module.py").unlink()
+    importlib.invalidate_caches()
     with pytest.raises(
         FailedPreconditionError, match="needs module 'passing_module' which this worker"
     ):

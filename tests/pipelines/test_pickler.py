@@ -8,7 +8,7 @@ import dataclasses
 import enum
 import functools
 import gc
-import importlib
+import importlib.util
 import io
 import pickle
 import subprocess
@@ -17,6 +17,7 @@ import tracemalloc
 import types
 import typing
 import xml.etree.ElementTree  # noqa: F401 - a submodule that only its package's name reaches
+from pathlib import Path
 from typing import Any
 
 import dill
@@ -199,6 +200,31 @@ def test_a_module_that_no_worker_could_import_is_refused() -> None:
         with pytest.raises(UnsendableError) as caught:
             pickled([module])
         assert "exists in this process only" in str(caught.value.__cause__)
+
+
+def test_a_module_loaded_by_hand_travels_by_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Functions and classes of a module that no import finds travel as those of the
+    script. The module itself is refused with the remedy, unless it is shipped.
+    """
+    path = tmp_path / "by_hand.py"
+    path.write_text("SCALE = 3\nclass A:\n    def f(self, x): return x * SCALE\n")
+    spec = importlib.util.spec_from_file_location("by_hand", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "by_hand", module)
+    spec.loader.exec_module(module)
+    content, modules = pickled(module.A().f)
+    assert modules == set()
+    assert dill.loads(content)(2) == 6
+    with pytest.raises(UnsendableError) as caught:
+        pickled(lambda: module.SCALE)
+    assert f"loaded from {path}, where no `import` finds it; ship it" in str(caught.value.__cause__)
+    shipping = PipelinePickler(io.BytesIO(), shipped=["by_hand"])
+    shipping.dump([module, module.A])
+    assert (shipping.modules, shipping.classes) == ({"by_hand"}, {})
 
 
 CLASSES = """

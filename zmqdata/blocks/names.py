@@ -16,6 +16,7 @@ import numpy as np
 
 from zmqdata.blocks.arrays import MAKERS
 from zmqdata.errors import MissingClassError, ProtocolError
+from zmqdata.lookup import look_up
 
 _VALUES: dict[str, frozenset[str]] = {
     module: frozenset(names.split())
@@ -69,7 +70,7 @@ def named(module: str, qualname: str) -> object:
     if name in _OURS:
         return _OURS[name]
     closed = is_closed(module)
-    found = _found_in_closed(module, qualname) if closed else walk(module, qualname)
+    found = _found_in_closed(module, qualname) if closed else look_up(module, qualname)
     if found is None and not closed:
         raise MissingClassError(
             f"an object names {name:.200}, which does not exist in this process: import "
@@ -98,9 +99,10 @@ def _found_in_closed(module: str, qualname: str) -> object | None:
     if module == "pathlib._local":  # the module of paths in Python 3.13
         module = "pathlib"
     if qualname in _VALUES.get(module, ()):
-        return walk(importlib.import_module(module).__name__, qualname)
+        found: object = look_up(importlib.import_module(module).__name__, qualname)
+        return found
     if module == "builtins":
-        found = walk(module, qualname)
+        found = look_up(module, qualname)
         return found if isinstance(found, type) and issubclass(found, Exception) else None
     scalar = getattr(np, qualname, None) if module == "numpy" and qualname in np.__all__ else None
     return scalar if isinstance(scalar, type) and issubclass(scalar, np.generic) else None
@@ -116,21 +118,6 @@ def _is_open(found: object) -> bool:
     return (
         not is_closed(home) or _found_in_closed(home, getattr(found, "__qualname__", "")) is found
     )
-
-
-def walk(module: str, qualname: str) -> object | None:
-    """Return the object of this name in an imported module; no attribute hook of a
-    module or class runs.
-    """
-    found: object = sys.modules.get(module)
-    if not isinstance(found, types.ModuleType):
-        return None
-    for name in qualname.split("."):
-        try:
-            found = object.__getattribute__(found, "__dict__").get(name)
-        except AttributeError:
-            return None
-    return found
 
 
 def attribute(owner: object, name: str) -> object:

@@ -23,10 +23,11 @@ import numpy as np
 
 from zmqdata.blocks.arrays import reduce_numpy
 from zmqdata.blocks.compression import ALIGNMENT, Bytes, decode_buffer
-from zmqdata.blocks.names import attribute, is_closed, named, set_state, walk
+from zmqdata.blocks.names import attribute, is_closed, named, set_state
 from zmqdata.errors import ProtocolError
 from zmqdata.failures.exceptions import text_of
 from zmqdata.failures.names import plain_name
+from zmqdata.lookup import look_up
 
 OUT_OF_BAND = 16 * 1024
 """Smaller buffers are part of the pickle; larger buffers are sent without a copy and
@@ -104,7 +105,7 @@ class _Pickler(pickle.Pickler):
                 f"{module}.{qualname} is defined within a function, where no other process can "
                 "find it"
             )
-        if is_closed(module) or walk(module, qualname) is value:
+        if is_closed(module) or look_up(module, qualname) is value:
             named(module, qualname)
             return NotImplemented
         return named, (module, qualname)

@@ -20,10 +20,10 @@ import numpy as np
 
 from zmqdata.blocks import dtypes
 from zmqdata.blocks.dtypes import DType, DTypeSpec
-from zmqdata.blocks.names import walk
 from zmqdata.elements.nesting import fits_attrs, instance_of
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import ProtocolError
+from zmqdata.lookup import look_up
 
 MAX_DEPTH = 64
 MAX_LEAVES = 4096
@@ -270,7 +270,7 @@ def resolve_class(node: RecordOf) -> type | None:
     A peer's message never imports a module or runs an attribute hook of a module or
     class.
     """
-    found = walk(node.module, node.qualname)
+    found = look_up(node.module, node.qualname)
     return found if isinstance(found, type) and _fits(found, node) else None
 
 

@@ -11,7 +11,6 @@ or a nesting of specs (see ``nesting``) in which a list is also a structure.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -37,6 +36,7 @@ from zmqdata.elements.shapes import (
     without_width,
 )
 from zmqdata.errors import ProtocolError
+from zmqdata.lookup import look_up
 
 AUTOTUNE = -1
 """Let zmqdata choose a number, for example the size of a buffer."""
@@ -511,9 +511,7 @@ def _imported_class(node: _Record) -> Any:
     """Return the namedtuple or attrs class if this process has already imported its
     module; a peer never triggers an import.
     """
-    found: Any = sys.modules.get(node.module)
-    for name in node.qualname.split("."):
-        found = getattr(found, "__dict__", {}).get(name)
+    found = look_up(node.module, node.qualname)
     if optree.is_namedtuple_class(found):
         return found if found._fields == node.fields else None
     return found if fits_attrs(found, node.fields) else None

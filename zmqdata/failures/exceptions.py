@@ -7,13 +7,13 @@ written in Python, and creates no exception that could end a process or a loop.
 
 from __future__ import annotations
 
-import sys
 import traceback
 from typing import Any
 
 import msgspec
 
 from zmqdata.failures.names import plain_name
+from zmqdata.lookup import look_up
 from zmqdata.printable import printable
 
 _PLAIN = (str, bytes, int, float, bool, type(None))
@@ -165,19 +165,10 @@ def _cut(text: str, limit: int) -> str:
 def _find_class(kind: str) -> type[Exception] | None:
     parts = kind.split(".")
     for split in range(len(parts) - 1, 0, -1):
-        module = sys.modules.get(".".join(parts[:split]))
-        if module is not None:
-            return _accepted(_walk(module, parts[split:]))
+        found = look_up(".".join(parts[:split]), ".".join(parts[split:]))
+        if found is not None:
+            return _accepted(found)
     return None
-
-
-def _walk(found: object, names: list[str]) -> object:
-    """Look up a dotted name in stored attributes only, because a module's
-    ``__getattr__`` may import anything.
-    """
-    for name in names:
-        found = getattr(found, "__dict__", {}).get(name)
-    return found
 
 
 def _accepted(found: object) -> type[Exception] | None:

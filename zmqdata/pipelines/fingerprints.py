@@ -23,13 +23,13 @@ import numpy as np
 
 from zmqdata.nodes.base import Node
 from zmqdata.peeking import has, is_a, peek
+from zmqdata.pipelines.findable import SCRIPT_MODULES
 from zmqdata.pipelines.generators import is_generator
 from zmqdata.pipelines.identity import Fingerprint
 from zmqdata.pipelines.maps import file_part
 
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 _MANY = 1000
-_SCRIPT_MODULES = frozenset({"__main__", "__mp_main__"})
 _NOT_PARAMETERS = frozenset({"inputs", "site", "label"})
 
 
@@ -246,7 +246,7 @@ def _write_object(value: Any, scribe: _Scribe) -> None:
         _write_pipeline(inner, scribe)
         return
     scribe.write("object", _name(type(value)))
-    if type(value).__module__ in _SCRIPT_MODULES:
+    if type(value).__module__ in SCRIPT_MODULES:
         scribe.add_code(type(value), _write_class)
     state = peek(value, "__dict__")
     if is_a(value, os.PathLike):
@@ -443,7 +443,7 @@ def _write_function(function: types.FunctionType, scribe: _Scribe) -> None:
     scribe.write(_name(function))
     scribe.add_all("function", (function.__code__, function.__defaults__, function.__kwdefaults__))
     scribe.add_all("closure", map(_contents, function.__closure__ or ()))
-    if function.__module__ in _SCRIPT_MODULES:
+    if function.__module__ in SCRIPT_MODULES:
         for name in _used_names(function.__code__):
             if name in function.__globals__:
                 scribe.write("global", name)
@@ -452,7 +452,7 @@ def _write_function(function: types.FunctionType, scribe: _Scribe) -> None:
 
 def _write_class(kind: type, scribe: _Scribe) -> None:
     scribe.write(_name(kind))
-    if kind.__module__ in _SCRIPT_MODULES or "<locals>" in kind.__qualname__:
+    if kind.__module__ in SCRIPT_MODULES or "<locals>" in kind.__qualname__:
         scribe.add_all("bases", kind.__bases__)
         body = {name: held for name, held in vars(kind).items() if _counts(name, held)}
         annotate = body.get(_ANNOTATE)

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from zmqdata.lookup import keep_findable
 from zmqdata.pipelines.classes import (
     register,
     set_attribute,
@@ -46,6 +47,8 @@ def remember(digest: str, classes: Mapping[int, type]) -> None:
     """
     if not classes:
         return
+    for kind in classes.values():
+        keep_findable(kind)
     _known[digest] = {number: weakref.ref(kind) for number, kind in classes.items()}
     _known.move_to_end(digest)
     while len(_known) > MOST_KNOWN:

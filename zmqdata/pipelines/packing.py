@@ -29,7 +29,7 @@ from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
 from zmqdata.pipelines.identity import Fingerprint
 from zmqdata.pipelines.importing import install
 from zmqdata.pipelines.numpynames import other_numpy
-from zmqdata.pipelines.shipping import carried_sources, pack_sources
+from zmqdata.pipelines.shipping import carried_sources, names_of, pack_sources
 from zmqdata.pipelines.unsendable import describe_trail, qualified_name
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def pack_pipeline(
 
     archives = dict(pack_sources(ship) if sources is None else sources)
     file = io.BytesIO()
-    pickler = PipelinePickler(file, by_path)
+    pickler = PipelinePickler(file, by_path, names_of(archives.values()))
     try:
         # Inputs first: a node then finds its inputs already pickled, and a long chain
         # needs no deep recursion.

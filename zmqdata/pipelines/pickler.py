@@ -29,7 +29,7 @@ import pickle
 import struct
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import dill
@@ -68,6 +68,7 @@ from zmqdata.pipelines.classes import (
     struct_fields,
     struct_options,
 )
+from zmqdata.pipelines.findable import SCRIPT_MODULES, can_be_found, is_importable
 from zmqdata.pipelines.functions import (
     fields_of,
     named_globals,
@@ -82,9 +83,6 @@ from zmqdata.pipelines.reducing import reduced
 from zmqdata.pipelines.unsendable import describe_trail, remedy_for
 
 log = logging.getLogger(__name__)
-
-SCRIPT_MODULES = frozenset({"__main__", "__mp_main__"})
-"""Modules whose contents differ between processes."""
 
 _ALWAYS_THERE = frozenset({"zmqdata", "dill", *SCRIPT_MODULES, *sys.stdlib_module_names})
 _MANY = 1000
@@ -120,6 +118,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         file: where to write.
         by_path: True to write a memory map as the path of its file, False to write its
             content.
+        shipped: top-level modules that are shipped with the pickle.
 
     Attributes:
         files: the ranges of files that are written as paths.
@@ -131,9 +130,12 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
 
     dispatch: dict[type, Callable[[Any, Any], None]]
 
-    def __init__(self, file: io.BytesIO, by_path: bool = True) -> None:
+    def __init__(
+        self, file: io.BytesIO, by_path: bool = True, shipped: Container[str] = ()
+    ) -> None:
         super().__init__(file, protocol=5, recurse=True, byref=False)
         self.files: list[FilePart] = []
+        self.shipped = shipped
         self._by_path = by_path
         self.modules: set[str] = set()
         self.apart: list[bytes] = []
@@ -243,7 +245,8 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         else:
             meta: type = type(kind)
             family = (*kind.__mro__, *meta.__mro__)
-            needed = keywords_needed(kind, [one for one in family if not is_importable(one)])
+            by_value = [one for one in family if not is_importable(one, self.shipped)]
+            needed = keywords_needed(kind, by_value)
             if needed is not None:
                 raise pickle.PicklingError(_keywords_text(kind, *needed))
             make = new_typed_dict if is_typed_dict(kind) else new_class
@@ -441,21 +444,6 @@ class PipelineUnpickler(ShippedFirst, dill.Unpickler):  # type: ignore[misc]  # 
         self._shipment = shipment
 
 
-def is_importable(value: Any) -> bool:
-    """Return True if a worker with the same modules finds this same object under its
-    name.
-    """
-    module, name = peek(value, "__module__"), peek(value, "__qualname__")
-    if not (is_a(module, str) and is_a(name, str)):
-        return False
-    if module in SCRIPT_MODULES or module not in sys.modules:
-        return False
-    found: object = sys.modules[module]
-    for part in name.split("."):
-        found = peek(found, part)
-    return found is value
-
-
 def _keywords_text(kind: type, hook: str, names: list[str]) -> str:
     return (
         f"{hook} needs the keyword arguments {', '.join(names)} of the class statement, which "
@@ -464,14 +452,14 @@ def _keywords_text(kind: type, hook: str, names: list[str]) -> str:
 
 
 def _save_function(pickler: PipelinePickler, function: types.FunctionType) -> None:
-    if is_importable(function):
+    if is_importable(function, pickler.shipped):
         pickler.save_global(function)
     else:
         pickler.save_definition(pickler.save_function, function)
 
 
 def _save_class(pickler: PipelinePickler, kind: type) -> None:
-    if is_importable(kind):
+    if is_importable(kind, pickler.shipped):
         pickler.save_global(kind)
     elif not is_made_here(kind):
         # Python's unnamed classes (such as that of ``None``) exist everywhere.
@@ -495,6 +483,12 @@ def _save_module(pickler: PipelinePickler, module: types.ModuleType) -> None:
     if name in SCRIPT_MODULES or sys.modules.get(name) is not module:
         raise pickle.PicklingError(
             f"module {name!r} exists in this process only; use its functions by their own names"
+        )
+    if not can_be_found(name, pickler.shipped):
+        raise pickle.PicklingError(
+            f"module {name!r} was loaded from {peek(module, '__file__', 'no file')}, where no "
+            "`import` finds it; ship it: distribute(..., ship=[the path of the file]), or use "
+            "its functions by their own names"
         )
     pickler.note_module(name)
     pickler.save_reduce(importlib.import_module, (name,), obj=module)

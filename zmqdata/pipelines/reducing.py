@@ -23,9 +23,7 @@ import numpy as np
 
 from zmqdata.peeking import is_a, peek
 from zmqdata.pipelines.classes import HEAP_TYPE
-
-SCRIPT_MODULES = frozenset({"__main__", "__mp_main__"})
-"""Modules whose contents differ between processes."""
+from zmqdata.pipelines.findable import SCRIPT_MODULES
 
 Reduced = tuple[Callable[..., object], tuple[Any, ...]]
 

@@ -12,7 +12,7 @@ import importlib.util
 import os
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -104,6 +104,13 @@ def carried_sources(module: str) -> dict[str, bytes] | None:
     sources = getattr(sys.modules.get(root), SOURCES, None) if root.startswith(PREFIX) else None
     return (
         None if sources is None else {digest: bytes(content) for digest, content in sources.items()}
+    )
+
+
+def names_of(archives: Iterable[bytes]) -> frozenset[str]:
+    """Return the names of the modules in archives."""
+    return frozenset(
+        msgspec.msgpack.decode(content, type=SourceArchive).name for content in archives
     )
 
 
