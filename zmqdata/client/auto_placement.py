@@ -248,6 +248,10 @@ class PlacedIterator(ElementIterator):
         if not context.restoring:
             self._run(placing.decide())
 
+    @property
+    def is_shareable(self) -> bool:
+        return self._running is not None and self._running.is_shareable
+
     def _run(self, placement: AutoPlacement) -> ElementIterator:
         context = local_context(self._node, self._context)
         self._running = running = (

@@ -81,6 +81,10 @@ class ServiceIterator(ElementIterator):
         if restoring is None:
             self._begin(profile)
 
+    @property
+    def is_shareable(self) -> bool:
+        return True
+
     def _begin(self, profile: ClientProfile) -> None:
         self._shell = self._open_shell(profile)
         self._is_read = self._has_given = False

@@ -22,6 +22,7 @@ import msgspec
 from zmqdata.dataset.arguments import FileName, file_path
 from zmqdata.dataset.depth import too_deep
 from zmqdata.dataset.drawing import difference, parameter_lines, shipped_in
+from zmqdata.dataset.sharing import Turns
 from zmqdata.errors import (
     DataLossError,
     DataServiceError,
@@ -31,7 +32,16 @@ from zmqdata.errors import (
     UnimplementedError,
     named_error,
 )
-from zmqdata.iterators import UNFIT, Context, Restoring, holds_no_state, make_iterator, plain_state
+from zmqdata.iterators import (
+    NO_STATE,
+    UNFIT,
+    Context,
+    Restoring,
+    holds_no_state,
+    make_iterator,
+    plain_state,
+)
+from zmqdata.iterators.base import Steps, steps_of
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.nodes import Node
 from zmqdata.paths import local_path
@@ -84,7 +94,10 @@ class DatasetIterator:
     >>> next(first).tolist() == next(second).tolist()
     True
 
-    It is not thread-safe: threads that share an iterator must protect it with a lock.
+    Threads may share it: each element goes to one of them, all of them come to the end,
+    and ``state_dict`` waits until no thread is taking an element. While one waits for
+    an element, so do the others. ``close`` in any thread ends their wait. A function of
+    the pipeline that takes an element of the iterator that calls it is refused.
 
     Equivalent of the iterators of tf.data; ``state_dict`` and ``load_state_dict`` have
     torch's names.
@@ -100,6 +113,7 @@ class DatasetIterator:
         "_executor",
         "_fingerprint",
         "_node",
+        "_turns",
     )
 
     def __init__(
@@ -123,7 +137,15 @@ class DatasetIterator:
         self._context = context
         self._executor = executor
         self._at_close: tuple[Any] | None = None
-        self.__next__ = executor.__next__
+        self._turns: Turns | None = None
+        if executor.is_shareable:
+            self.__next__ = executor.__next__
+        else:
+            self._take_from(executor.steps)
+
+    def _take_from(self, steps: Callable[[], Steps]) -> None:
+        self._turns = turns = Turns(steps)
+        self.__next__ = turns.taker()
 
     def __iter__(self) -> DatasetIterator:
         return self
@@ -176,7 +198,11 @@ class DatasetIterator:
         Its last state can still be saved.
         """
         if self._at_close is None:
-            self._at_close = (self._executor.state(),)
+            # Another thread may be waiting for an element. Where it stops is not known.
+            known = self._turns is None or self._turns.is_free()
+            self._at_close = (self._executor.state() if known else NO_STATE,)
+            if self._turns is not None:
+                self._turns.end()
             self.__next__ = _ended
         self._executor.close()
 
@@ -199,7 +225,12 @@ class DatasetIterator:
         Has no direct counterpart in tf.data, where ``tf.train.Checkpoint(iterator)``
         stores the elements of buffers.
         """
-        position = self._executor.state() if self._at_close is None else self._at_close[0]
+        position = self._position()
+        if position == NO_STATE and self._at_close is not None:
+            raise FailedPreconditionError(
+                "this iterator was closed while a thread was taking an element, so its last "
+                "position is unknown. Take the state before closing it"
+            )
         if holds_no_state(position):
             raise UnimplementedError("an operation of this pipeline cannot save its position")
         context = self._context
@@ -214,6 +245,14 @@ class DatasetIterator:
             quarantine=list(context.quarantine)[-QUARANTINE_SAVED:],
         )
         return msgspec.structs.asdict(saved) | {"quarantine": msgspec.to_builtins(saved.quarantine)}
+
+    def _position(self) -> Any:
+        if self._at_close is not None:
+            return self._at_close[0]
+        if self._turns is None:
+            return self._executor.state()
+        with self._turns.alone():
+            return self._executor.state()
 
     def load_state_dict(self, state: dict[str, Any], *, strict: bool = True) -> None:
         """Continue at the position at which ``state_dict`` was called. The present
@@ -257,13 +296,15 @@ class DatasetIterator:
             self._load(context, saved)
         except DataServiceError as error:
             if restoring.gave_way:
-                self.__next__ = partial(_refuse, type(error).__name__, str(error))
+                refusal = partial(_refuse, type(error).__name__, str(error))
+                self._take_from(partial(steps_of, refusal))
             raise
         before.close()
         if restoring.checks:
             # The operations may have nothing to request from the service, and would
             # then hide its refusal to continue.
-            self.__next__ = chain(self._executor, _LastLook(restoring)).__next__
+            both = chain(self._executor, _LastLook(restoring))
+            self._take_from(partial(steps_of, both.__next__))
 
     def _load(self, context: Context, saved: SavedState) -> None:
         try:

@@ -261,7 +261,8 @@ class Dataset(
 
         Equivalent of ``tf.data.Dataset.as_numpy_iterator``.
         """
-        return (map_structure(_as_numpy, element) for element in self)
+        # Not a generator, which threads cannot share.
+        return map(partial(map_structure, _as_numpy), self)
 
 
 def _as_numpy(leaf: Any) -> Any:

@@ -11,10 +11,11 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, singledispatch
-from typing import Any
+from types import GeneratorType
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -132,6 +133,28 @@ class PassedOver(Exception):
     """Signals that a part of a source was skipped."""
 
 
+Steps: TypeAlias = "GeneratorType[Any, None, object]"
+END = object()
+"""Returned by a generator of steps after the last element, and never by one that an
+error has ended.
+"""
+
+
+def steps_of(step: Callable[[], Any]) -> Steps:
+    """Yield what a function returns until it raises StopIteration; return ``END``
+    then.
+    """
+
+    def steps() -> Generator[Any, None, object]:
+        try:
+            while True:
+                yield step()
+        except StopIteration:
+            return END
+
+    return steps()  # type: ignore[return-value]  # the type of all generators
+
+
 class ElementIterator(ABC):
     """Executor of a node: yields its elements, saves its state, and resumes from it.
 
@@ -143,6 +166,11 @@ class ElementIterator(ABC):
     """
 
     begun = 0
+
+    @property
+    def is_shareable(self) -> bool:
+        """True if threads may call ``next`` and ``state`` at the same time."""
+        return False
 
     @property
     def in_part(self) -> bool:
@@ -157,6 +185,14 @@ class ElementIterator(ABC):
     @abstractmethod
     def __next__(self) -> Any:
         """Return the next element."""
+
+    def steps(self) -> Steps:
+        """Return a generator that yields the next elements and then returns ``END``.
+
+        The interpreter resumes a generator faster than it calls ``next`` of this
+        object, and refuses to resume one that is running.
+        """
+        return steps_of(self.__next__)
 
     @abstractmethod
     def state(self) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,14 @@ from zmqdata.elements.nesting import field_names, instance_of, map_arrays, map_s
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import NoneTensorSpec
 from zmqdata.iterators.base import (
+    END,
     Context,
     ElementIterator,
     Name,
     Namer,
     PassedOver,
     Stackable,
+    Steps,
     as_element,
     failure,
     group_within,
@@ -260,6 +262,17 @@ class RangeIterator(IndexedIterator, Stackable):
         self._ready = iter(rows)
         return next(self._ready)
 
+    def steps(self) -> Steps:
+        return self._steps()  # type: ignore[return-value]  # the type of all generators
+
+    def _steps(self) -> Generator[Any, None, object]:
+        try:
+            while True:
+                yield from self._ready
+                self._ready = iter(self.next_rows(AHEAD))
+        except StopIteration:
+            return END
+
     def rewind(self, repetition: int) -> bool:
         if self._all:
             self._ready, self._behind = iter(self._all), len(self._all)
@@ -323,7 +336,8 @@ class TensorSlicesIterator(IndexedIterator, Stackable):
             self._advance()
             index = self._next
         self._next = index + self._stride
-        return self._row(index if self._order is None else self._order[index])
+        row, order = self._row, self._order  # Python 3.11 is slow to call attributes
+        return row(index if order is None else order[index])
 
     def rewind(self, repetition: int) -> bool:
         return self._to_beginning(repetition)
@@ -464,9 +478,11 @@ class GeneratorIterator(PartsIterator):
         return self._to_beginning(repetition)
 
     def close(self) -> None:
-        closer = getattr(self._values, "close", None)
+        values = self._values
         self._values, self._next = None, self._stop
-        if callable(closer):
+        closer = getattr(values, "close", None)
+        # A generator that another thread runs is closed when that thread drops it.
+        if callable(closer) and not getattr(values, "gi_running", False):
             closer()
 
 

@@ -54,11 +54,19 @@ class MapIterator(UnaryIterator):
     def __init__(self, node: nodes.Map, context: Context) -> None:
         super().__init__(node, context)
         self._function = followed(node, context, self._input, node.function)
+        # Looked up once, rather than for each element. An iterator that is about to be
+        # restored may have none yet.
+        self._pull: Any = getattr(self._input, "__next__", None)
+
+    def restore(self, state: Any) -> None:
+        super().restore(state)
+        self._pull = self._input.__next__
 
     def __next__(self) -> Any:
-        element = next(self._input)
+        pull, function = self._pull, self._function  # Python 3.11 is slow to call attributes
+        element = pull()
         try:
-            value = self._function(*element) if type(element) is tuple else self._function(element)
+            value = function(*element) if type(element) is tuple else function(element)
             return value if type(value) in FINISHED else as_element(value)
         except Exception as error:
             raise failure(self._node, error) from error
@@ -75,13 +83,10 @@ class FilterIterator(UnaryIterator):
         self._predicate = followed(node, context, self._input, node.predicate)
 
     def __next__(self) -> Any:
+        predicate = self._predicate  # Python 3.11 is slow to call attributes
         for element in self._input:
             try:
-                kept = (
-                    self._predicate(*element)
-                    if type(element) is tuple
-                    else self._predicate(element)
-                )
+                kept = predicate(*element) if type(element) is tuple else predicate(element)
                 if kept is not True and kept is not False:
                     kept = as_bool(kept)
             except Exception as error:
