@@ -107,6 +107,10 @@ class MissingCodecError(ProtocolError):
     """
 
 
+class MissingDtypeError(ProtocolError):
+    """An array has a dtype of a package that is not installed in this process."""
+
+
 class ObjectsRefusedError(ProtocolError):
     """An element has leaves that must be unpickled, and the receiver does not allow
     pickled objects.

@@ -295,7 +295,7 @@ ARGUMENTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "interleave: cycle": (
         lambda: TEN.interleave(lambda x: TEN, cycle_length=0),
         InvalidArgumentError,
-        "cycle_length must be at least 1, got 0. It must be greater than zero",
+        "Cycle length must be greater than zero, but got 0",
     ),
     "interleave: block": (
         lambda: TEN.interleave(lambda x: TEN, block_length=0),

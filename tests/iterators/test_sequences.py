@@ -19,7 +19,7 @@ from zmqdata import nodes
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.permutation import Permutation
-from zmqdata.iterators.sequences import owned
+from zmqdata.iterators.sequences import Owner
 
 Point = namedtuple("Point", "x y")
 
@@ -179,6 +179,7 @@ def test_tensors_of_other_libraries_become_arrays() -> None:
     """Convertible values become arrays, memory maps become plain arrays, and other
     objects stay.
     """
+    owned = Owner(nodes.FromSource(sequence=[]), Context()).owned
     assert owned({"x": Foreign()})["x"].tolist() == [1, 2]
     assert type(owned((np.arange(3).view(np.recarray),))[0]) is np.ndarray
     assert owned(Point(1, [2])).y.tolist() == [2]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata.blocks.dtypes import DType, check_text
+from zmqdata.elements.extensions import described, rebuilt
 from zmqdata.errors import ProtocolError
 
 _VIEWS: dict[str, type[np.ndarray[Any, Any]]] = {"matrix": np.matrix, "recarray": np.recarray}
@@ -70,9 +71,7 @@ def _described(dtype: DType) -> Any:
     if dtype.subdtype is not None:
         return "repeated", _described(dtype.subdtype[0]), dtype.subdtype[1]
     if dtype.fields is None or dtype.names is None:
-        if dtype.char == "T" and dtype != np.dtype("T"):
-            raise TypeError(f"{dtype!r} has a marker for missing values, which cannot be sent")
-        return "T" if dtype.char == "T" else dtype.str
+        return described(dtype)
     fields = [dtype.fields[name] for name in dtype.names]
     titles = tuple([field[2] if len(field) > 2 else None for field in fields])
     parts = tuple([_described(field[0]) for field in fields])
@@ -89,13 +88,13 @@ def _described(dtype: DType) -> Any:
     )
 
 
-def make_dtype(described: Any) -> DType:
+def make_dtype(form: Any) -> DType:
     """Build a dtype from its description. Called while unpickling."""
-    if isinstance(described, str):
-        return np.dtype(described)
-    if described[0] == "repeated":
-        return np.dtype((make_dtype(described[1]), described[2]))
-    _, names, parts, places, titles, itemsize, aligned, is_record = described
+    if isinstance(form, str):
+        return rebuilt(form)
+    if form[0] == "repeated":
+        return np.dtype((make_dtype(form[1]), form[2]))
+    _, names, parts, places, titles, itemsize, aligned, is_record = form
     layout: Any = {
         "names": [*names],
         "formats": [make_dtype(part) for part in parts],

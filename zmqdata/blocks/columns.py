@@ -26,6 +26,7 @@ from zmqdata.blocks.dtypes import DType
 from zmqdata.blocks.gathered import GATHER_FROM, Gathered
 from zmqdata.blocks.objects import Pickled, pack_objects, unpack_objects
 from zmqdata.blocks.structures import PYTHON_KINDS, Leaf
+from zmqdata.elements.extensions import is_extension
 from zmqdata.errors import ProtocolError
 
 COPY_BELOW = 16 * 1024
@@ -281,7 +282,7 @@ def unpack(
             values of this kind.
     """
     if lent and not (
-        leaf.kind == "array" and dtype is not None and dtype.kind in _HARMLESS and not column.chunks
+        leaf.kind == "array" and dtype is not None and _is_harmless(dtype) and not column.chunks
     ):
         frame, lent = memoryview(frame.tobytes()), False
     if leaf.kind == "none":
@@ -303,6 +304,10 @@ def unpack(
     return _unpack_scalars(
         leaf, np.dtype(_NUMBERS[leaf.kind]) if dtype is None else dtype, column, frame, count
     )
+
+
+def _is_harmless(dtype: DType) -> bool:
+    return dtype.kind in _HARMLESS or is_extension(dtype)
 
 
 def _unpack_scalars(

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
+from zmqdata.elements.extensions import described, is_extension, is_name, rebuilt
 from zmqdata.errors import ProtocolError
 
 DType: TypeAlias = "np.dtype[Any]"
@@ -54,8 +55,8 @@ DTypeSpec: TypeAlias = str | Fields | Repeated
 
 
 def is_supported(dtype: DType) -> bool:
-    """Return True if items of a dtype can be sent as bytes: every numpy knows it, and
-    `rebuild` accepts it.
+    """Return True if items of a dtype can be sent as bytes: every numpy knows it, or
+    `ml_dtypes` does, and `rebuild` accepts it.
 
     Items have at least a byte, except empty text. They have no titles and no classes of
     their own (``np.record``), and the fields are limited in number and nesting.
@@ -73,6 +74,8 @@ def _is_plain(dtype: DType, nesting: int) -> bool:
     if dtype.subdtype is not None:
         item, shape = dtype.subdtype
         return len(shape) <= MAX_NESTING and _is_plain(item, nesting + 1)
+    if is_extension(dtype):
+        return True
     if dtype.kind == "V":
         return dtype.type is np.void and dtype.itemsize > 0
     return dtype.kind in "biufcmMSU" and bool(_PLAIN.fullmatch(dtype.str))
@@ -93,7 +96,7 @@ def describe(dtype: DType) -> DTypeSpec:
         item, shape = dtype.subdtype
         return Repeated(describe(item), shape)  # type: ignore[arg-type]  # a tuple of ints
     if dtype.fields is None:
-        return dtype.str
+        return described(dtype)
     places = [dtype.fields[name] for name in dtype.names or ()]
     return Fields(
         tuple(dtype.names or ()),
@@ -153,9 +156,9 @@ def _rebuild(spec: DTypeSpec, nesting: int) -> DType:
 
 
 def _rebuild_plain(spec: str) -> DType:
-    if not _PLAIN.fullmatch(spec):
+    if not (_PLAIN.fullmatch(spec) or is_name(spec)):
         raise ProtocolError(f"dtype {spec[:80]!r} is not among those that may be sent")
-    return np.dtype(spec)
+    return rebuilt(spec)
 
 
 def _rebuild_repeated(spec: Repeated, nesting: int) -> DType:

@@ -31,8 +31,10 @@ from zmqdata.blocks.structures import (
     Structure,
     TupleOf,
 )
+from zmqdata.elements.lists import array_of
 from zmqdata.elements.nesting import field_names
 from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.elements.tensors import as_stackable
 from zmqdata.failures.names import plain_name
 
 Columns: TypeAlias = "list[Sequence[Any]]"
@@ -135,17 +137,17 @@ class _Description:
         kind = PYTHON_KINDS.get(type(value))
         if kind is not None:
             return Leaf(kind), value
-        array = _array_of_list(value) if type(value) is list and not in_dataclass else value
+        array = value if in_dataclass else _as_array(value)
         if type(array) is np.ndarray or type(array) is np.memmap:
             array = np.asarray(array)
             if _is_plain_array(array):
                 return _array_leaf(array)
         elif (
-            isinstance(value, np.generic)
-            and type(value) is value.dtype.type
-            and dtypes.is_supported(value.dtype)
+            isinstance(array, np.generic)
+            and type(array) is array.dtype.type
+            and dtypes.is_supported(array.dtype)
         ):
-            return Leaf("scalar", dtypes.describe(value.dtype)), value
+            return Leaf("scalar", dtypes.describe(array.dtype)), array
         return Leaf("object"), self._pickled(value, path)
 
     def _pickled(self, value: object, path: str) -> object:
@@ -211,18 +213,19 @@ def _array_leaf(array: np.ndarray[Any, DType]) -> tuple[Leaf, np.ndarray[Any, DT
     return Leaf("array", dtypes.describe(array.dtype), array.ndim), array
 
 
+def _as_array(value: Any) -> object:
+    return _array_of_list(value) if type(value) is list else as_stackable(value)
+
+
 def _array_of_list(value: list[object]) -> object:
     """Return a list of equal numbers or texts as an array; return the list itself if
-    numpy would guess or lose something.
+    numpy would change or pickle something.
     """
     try:
-        array = np.asarray(value)
+        array = array_of(value)
     except ValueError:
         return value
-    # numpy turns [1, "a"] into text and strips trailing NULs of bytes. Only an array
-    # that converts back to an equal list is the same.
-    lossy = dtypes.is_flexible(array.dtype) and array.tolist() != value
-    return value if array.dtype.hasobject or lossy else array
+    return value if array.dtype.hasobject else array
 
 
 def transposer(node: Node, example: object) -> Transpose:

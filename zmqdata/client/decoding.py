@@ -17,6 +17,7 @@ from zmqdata.errors import (
     DataServiceError,
     FailedPreconditionError,
     MissingClassError,
+    MissingDtypeError,
     ObjectsRefusedError,
     ProtocolError,
 )
@@ -95,7 +96,7 @@ def hopeless(error: ProtocolError, count: int) -> Finish | None:
     None to ask for the message again.
     """
     if isinstance(
-        error, MissingClassError | ObjectsRefusedError
+        error, MissingClassError | MissingDtypeError | ObjectsRefusedError
     ):  # the same bytes would arrive again
         return Finish(FailedPreconditionError.__name__, str(error))
     if count > CORRUPT_LIMIT:

@@ -15,9 +15,12 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
+from zmqdata.dataset.frames import refuse_frame
+from zmqdata.elements.lists import array_of
 from zmqdata.elements.nesting import leaves_of, nesting_of
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.specs import AUTOTUNE, TensorSpec, check_spec
+from zmqdata.elements.tensors import as_stackable, sort_of
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node
 from zmqdata.paths import local_path
@@ -315,8 +318,10 @@ def sliceable(leaf: Any) -> np.ndarray[Any, Any] | RaggedTensor | None:
     """
     if leaf is None or isinstance(leaf, RaggedTensor):
         return leaf
+    if sort_of(type(leaf)) == "frame":
+        refuse_frame("from_tensor_slices()", leaf)
     try:
-        array = leaf if isinstance(leaf, np.ndarray) else np.asarray(leaf)
+        array = array_of(leaf) if isinstance(leaf, list) else np.asarray(as_stackable(leaf))
     except ValueError as error:
         raise ValueError(
             f"from_tensor_slices() got rows that do not make a single array: {error}. "

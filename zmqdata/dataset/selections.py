@@ -24,11 +24,11 @@ from zmqdata.dataset.arguments import (
 from zmqdata.dataset.depth import within_stack
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import check_call, check_comparable, check_element_call
+from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import INFINITE_CARDINALITY, NoneTensorSpec, TensorSpec
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators import (
-    as_element,
     element_at,
     infer_spec,
     known_spec,

@@ -4,14 +4,15 @@ the class in ``surface``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from zmqdata import nodes
 from zmqdata.dataset.arguments import call_site, flag, optional_seed, refuse
+from zmqdata.dataset.frames import refuse_frame
 from zmqdata.dataset.parts import D, DatasetMethods
+from zmqdata.elements.conversion import as_element
 from zmqdata.elements.specs import merge_specs, spec_of
-from zmqdata.iterators import as_element
 
 
 class Sequences(DatasetMethods[D]):
@@ -104,6 +105,7 @@ class Sequences(DatasetMethods[D]):
         Has no counterpart in tf.data. Restoring an iterator runs the iterable again up
         to the iterator's position.
         """
+        refuse_frame("from_iterable()", make_iterable)
         if callable(make_iterable):
             made: Callable[[], Iterable[Any]] = make_iterable
         elif not isinstance(make_iterable, Iterable):
@@ -143,7 +145,8 @@ class Sequences(DatasetMethods[D]):
                 different order.
 
         Raises:
-            TypeError: ``seq`` lacks one of the two methods.
+            TypeError: ``seq`` lacks one of the two methods, or is a data frame or
+                table, where an index means a column.
             ValueError: a seed is given without ``shuffle``.
 
         >>> from zmqdata.dataset import Dataset
@@ -154,7 +157,10 @@ class Sequences(DatasetMethods[D]):
         Has no counterpart in tf.data. A split is an index: with the service, the
         workers read different parts of the same order.
         """
-        if not (hasattr(seq, "__len__") and hasattr(seq, "__getitem__")) or isinstance(seq, dict):
+        refuse_frame("from_source()", seq, by_index=True)
+        if not (hasattr(seq, "__len__") and hasattr(seq, "__getitem__")) or isinstance(
+            seq, Mapping
+        ):
             refuse(
                 "seq",
                 seq,

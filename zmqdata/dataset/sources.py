@@ -23,9 +23,9 @@ from zmqdata.dataset.arguments import (
     sliceable,
 )
 from zmqdata.dataset.parts import D, DatasetMethods
+from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import leaves_of, map_structure, nesting_of
 from zmqdata.errors import InvalidArgumentError, NoFilesMatchedError
-from zmqdata.iterators import as_element
 from zmqdata.matching import matching_files
 
 

@@ -19,7 +19,13 @@ from typing import TypeVar
 
 from zmqdata.core.dispatcher import events as e
 from zmqdata.elements.specs import decode_spec
-from zmqdata.errors import DataLossError, DataServiceError, InvalidArgumentError, NotFoundError
+from zmqdata.errors import (
+    DataLossError,
+    DataServiceError,
+    InvalidArgumentError,
+    MissingDtypeError,
+    NotFoundError,
+)
 from zmqdata.storage.files import FileSystem, files_of
 from zmqdata.storage.manifests import (
     CHUNKS,
@@ -202,6 +208,8 @@ def _failure_of(command: e.FinishSave) -> SaveError | None:
     except InvalidArgumentError as error:  # each chunk has its own structure, and they differ
         log.error("the save to %s failed: %s", command.path, error)
         return SaveError(InvalidArgumentError.__name__, str(error))
+    except MissingDtypeError as error:
+        log.warning("the specs of the save to %s are not compared: %s", command.path, error)
     there = set(files_of(command.path).names(f"{command.path}/{CHUNKS}"))
     missing = [name for name in map(str, map(name_of, command.chunks)) if name not in there]
     if not missing:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from zmqdata.elements.lists import array_of
 from zmqdata.elements.shapes import (
     DType,
     Shape,
@@ -23,6 +24,8 @@ from zmqdata.elements.shapes import (
     shape_admits,
     without_width,
 )
+from zmqdata.elements.tensors import as_stackable
+from zmqdata.elements.untyped import is_untyped, typed
 
 Array: TypeAlias = "np.ndarray[Any, DType]"
 
@@ -62,7 +65,7 @@ class RaggedTensor:
     row_splits: Array
 
     def __init__(self, values: Any, row_splits: Any) -> None:
-        self.values = values if isinstance(values, RaggedTensor) else np.asarray(values)
+        self.values = values if isinstance(values, RaggedTensor) else array_of_rows(values)
         self.row_splits = np.asarray(row_splits) if len(row_splits) else np.zeros(0, np.int64)
         check_splits(self.values, self.row_splits)
 
@@ -116,8 +119,13 @@ class RaggedTensor:
             )
         dtype = splits_dtype(row_splits_dtype)
         if all(type(row) is RaggedTensor for row in rows):
+            rows = _typed_ragged(rows)
             return cls.trusted(concatenate(rows), splits_of([len(row) for row in rows], dtype))
-        arrays = [np.asarray(row) for row in rows]
+        arrays: Sequence[Any] = [
+            row if type(row) is np.ndarray else array_of_rows(row) for row in rows
+        ]
+        if not all(array.size for array in arrays):
+            arrays = typed(arrays)
         _check_rows(arrays, 1 if ragged_rank is None else ragged_rank)
         return _ragged_rows(arrays, 1 if ragged_rank is None else ragged_rank, dtype)
 
@@ -287,6 +295,24 @@ class RaggedTensor:
         if self.flat_values.size + len(self) > _SHOWN:
             return f"<RaggedTensor of shape {self.shape}, dtype={dtype_name(self.dtype)}>"
         return f"RaggedTensor({self.to_list()}, dtype={dtype_name(self.dtype)})"
+
+
+def array_of_rows(values: Any) -> Array:
+    """Return a list or tensor of values as an array."""
+    if isinstance(values, (list, tuple)):
+        return array_of(values)
+    return np.asarray(as_stackable(values))
+
+
+def _typed_ragged(raggeds: Sequence[RaggedTensor]) -> Sequence[RaggedTensor]:
+    """Return ragged tensors in which those without values have the dtype of the
+    others.
+    """
+    values = [ragged.flat_values for ragged in raggeds]
+    if not any(map(is_untyped, values)):
+        return raggeds
+    pairs = zip(raggeds, typed(values), strict=True)
+    return [ragged.with_flat_values(flat) for ragged, flat in pairs]
 
 
 def check_splits(values: Any, splits: Array) -> None:

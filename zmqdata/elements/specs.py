@@ -18,6 +18,8 @@ import msgspec
 import numpy as np
 import optree
 
+from zmqdata.elements.extensions import described, rebuilt
+from zmqdata.elements.lists import array_of
 from zmqdata.elements.nesting import (
     field_names,
     fits_attrs,
@@ -35,6 +37,8 @@ from zmqdata.elements.shapes import (
     shape_admits,
     without_width,
 )
+from zmqdata.elements.tensors import as_stackable
+from zmqdata.elements.untyped import grown, is_untyped_spec
 from zmqdata.errors import ProtocolError
 from zmqdata.lookup import look_up
 
@@ -194,7 +198,10 @@ def _leaf_spec(leaf: Any) -> Spec:
     if isinstance(leaf, (np.ndarray, np.generic)):
         return TensorSpec(leaf.shape, leaf.dtype)
     if isinstance(leaf, list):
-        return _leaf_spec(np.asarray(leaf))
+        return _leaf_spec(array_of(leaf))
+    stackable = as_stackable(leaf)
+    if stackable is not leaf:
+        return _leaf_spec(stackable)
     if hasattr(leaf, "element_spec"):
         return DatasetSpec(leaf.element_spec)
     return TensorSpec((), _PYTHON_DTYPES.get(type(leaf), np.dtype(object)))
@@ -256,6 +263,8 @@ def _merge_leaves(first: Any, second: Any) -> Spec:
         return ANY_OBJECT
     if type(first) is not type(second):
         raise TypeError(f"{first} in the place of {second}")
+    if isinstance(first, TensorSpec):
+        first, second = _typed_specs(first, second)
     if first.dtype != second.dtype:
         raise TypeError(f"dtype {dtype_name(first.dtype)} and dtype {dtype_name(second.dtype)}")
     shape = merged_shape(first.shape, second.shape)
@@ -264,6 +273,29 @@ def _merge_leaves(first: Any, second: Any) -> Spec:
     if (first.ragged_rank, first.row_splits_dtype) != (second.ragged_rank, second.row_splits_dtype):
         raise TypeError(f"{first} in the place of {second}")
     return replace_shape(first, shape)
+
+
+def _typed_specs(first: TensorSpec, second: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
+    """Return two specs of which one that says nothing of its dtype, since it is that of
+    an empty list, has the dtype and number of axes of the other.
+    """
+    if is_untyped_spec(first.dtype, first.shape):
+        return _like(first, second), second
+    return (
+        (first, _like(second, first))
+        if is_untyped_spec(second.dtype, second.shape)
+        else (
+            first,
+            second,
+        )
+    )
+
+
+def _like(untyped: TensorSpec, other: TensorSpec) -> TensorSpec:
+    shape = untyped.shape
+    if shape is not None and other.shape is not None:
+        shape = grown(shape, len(other.shape))
+    return TensorSpec(shape, other.dtype)
 
 
 def replace_shape(
@@ -436,7 +468,7 @@ def _describe_dtype(dtype: np.dtype[Any]) -> Any:
     if dtype.subdtype is not None:
         return [_describe_dtype(dtype.subdtype[0]), list(dtype.subdtype[1])]
     if dtype.names is None or dtype.fields is None:
-        return dtype.str
+        return described(dtype)
     fields = [
         [name, _describe_dtype(dtype.fields[name][0]), dtype.fields[name][1]]
         for name in dtype.names
@@ -487,22 +519,22 @@ def _rebuild(node: _Node, depth: int) -> Any:
     return tuple.__new__(kind, children) if is_tuple else instance_of(kind, keys, children)
 
 
-def _rebuild_dtype(described: Any, depth: int) -> np.dtype[Any]:
+def _rebuild_dtype(form: Any, depth: int) -> np.dtype[Any]:
     if depth > _MAX_DEPTH:
         raise ProtocolError(f"a dtype is nested deeper than {_MAX_DEPTH} levels")
-    if isinstance(described, str):
-        return np.dtype(described)
-    if isinstance(described, list):
-        base, shape = described
+    if isinstance(form, str):
+        return rebuilt(form)
+    if isinstance(form, list):
+        base, shape = form
         return np.dtype((_rebuild_dtype(base, depth + 1), tuple(shape)))
-    names, formats, offsets = zip(*described["fields"], strict=True)
+    names, formats, offsets = zip(*form["fields"], strict=True)
     parts = [_rebuild_dtype(part, depth + 1) for part in formats]
     return np.dtype(
         {
             "names": list(names),
             "formats": parts,
             "offsets": list(offsets),
-            "itemsize": described["size"],
+            "itemsize": form["size"],
         }
     )
 

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from zmqdata.elements.nesting import field_names, instance_of, map_structure
+from zmqdata.elements.nesting import field_names, instance_of
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import (
     DataLossError,
@@ -403,6 +403,8 @@ class Context:
     """Returns a function that seeds the random generators that a node holds, see
     ``captured``; None: generators are left alone, as in a local reading.
     """
+    inferring: bool = False
+    """True while elements are run only to find the spec of a node."""
     forgiving: bool = False
     """True if a later operation leaves out elements that fail."""
 
@@ -624,52 +626,3 @@ def call(function: Callable[..., Any], element: Any) -> Any:
     (5, 1)
     """
     return function(*element) if type(element) is tuple else function(element)
-
-
-FINISHED = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}) | frozenset(
-    {np.ndarray, RaggedTensor, np.str_, int, float, bool, complex, str, bytes, type(None)}
-)
-"""Types that cannot contain a list."""
-
-
-def as_element(value: Any) -> Any:
-    """Return the result of a user's function as an element: lists become arrays, at any
-    depth.
-
-    >>> as_element({"x": [1, 2], "y": 3})
-    {'x': array([1, 2]), 'y': 3}
-    """
-    kind = type(value)
-    if kind in FINISHED:
-        return value
-    if kind is dict:
-        return (
-            value
-            if _all_finished(value.values())
-            else {key: as_element(part) for key, part in value.items()}
-        )
-    if kind is tuple:
-        return value if _all_finished(value) else tuple([as_element(part) for part in value])
-    if isinstance(value, tuple) and _all_finished(value):  # a namedtuple
-        return value
-    return map_structure(_list_as_array, value)
-
-
-def _list_as_array(leaf: Any) -> Any:
-    if not isinstance(leaf, list):
-        return leaf
-    try:
-        return np.asarray(leaf)
-    except ValueError as error:
-        raise ValueError(
-            f"a list whose items differ in shape cannot become an array ({error}): return "
-            "RaggedTensor.from_rows(...), or pad the items; return a tuple if they are separate "
-            "parts of an element"
-        ) from None
-
-
-def _all_finished(parts: Iterable[Any]) -> bool:
-    for part in parts:  # noqa: SIM110 - a loop is several times faster than all() of a generator
-        if type(part) not in FINISHED:
-            return False
-    return True

@@ -15,6 +15,8 @@ from zmqdata import nodes
 from zmqdata.elements.nesting import PLAIN, field_names, instance_of, map_arrays
 from zmqdata.elements.ragged import RaggedTensor, concatenate
 from zmqdata.elements.shapes import without_width
+from zmqdata.elements.tensors import as_stackable, sort_of
+from zmqdata.elements.untyped import as_typed, is_untyped, typed
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Bookmark, Context, Stackable, failure, is_end, make_iterator
 from zmqdata.iterators.transforms import UnaryIterator
@@ -191,6 +193,8 @@ def stack_leaves(elements: Sequence[Any], place: str) -> Any:
         return _stack_ragged(elements, place)
     if kind is type(None):
         return _stack_missing(elements, place)
+    if sort_of(kind):
+        return stack_leaves([*map(as_stackable, elements)], place)
     if len(set(map(type, elements))) != 1 or issubclass(
         kind, (np.datetime64, np.timedelta64, np.void)
     ):
@@ -277,6 +281,7 @@ def _stack_arrays(elements: Sequence[Any], place: str) -> Any:
     for array in elements:
         if type(array) is not np.ndarray or array.shape != shape or array.dtype is not dtype:
             elements = check_arrays(elements, place, shape)
+            dtype = elements[0].dtype
             break
     if shape and (dtype.kind in "US" or (dtype.isnative and dtype.kind in "biufcmM")):
         return np.concatenate(elements).reshape(len(elements), *shape)
@@ -304,6 +309,9 @@ def check_arrays(
     Raises:
         InvalidArgumentError: an element differs.
     """
+    if is_untyped(elements[0]):
+        elements = typed(elements)
+        shape = None if shape is None else elements[0].shape
     first, arrays = elements[0], []
     ndim, dtype, inner = first.ndim, first.dtype, None if shape is None else shape[ragged:]
     for index, array in enumerate(elements):
@@ -311,10 +319,14 @@ def check_arrays(
         if fits and (inner is None or array.shape[ragged:] == inner):
             arrays.append(array)
             continue
+        if not isinstance(array, np.ndarray):
+            array = as_stackable(array)
         if isinstance(array, np.generic):
             array = np.asarray(array)
         if array is None:
             raise mixed(index, place, "None", f"an array of dtype {dtype}", _MISSING)
+        if is_untyped(array):
+            array = as_typed(array, dtype, ndim)
         if not isinstance(array, np.ndarray):
             raise mixed(
                 index, place, f"a {type(array).__name__}", "an array", "Call np.asarray in a map()"

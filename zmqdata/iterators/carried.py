@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from zmqdata.elements.extensions import described, rebuilt
 from zmqdata.elements.nesting import map_structure, nesting_of
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.shapes import dtype_name, without_width
@@ -42,7 +43,7 @@ def to_plain(value: Any) -> Any:
             raise NotPlainError(f"an array of dtype {array.dtype}")
         return [
             "a" if kind is np.ndarray else "s",
-            array.dtype.str,
+            described(array.dtype),
             list(array.shape),
             array.tobytes(),
         ]
@@ -63,9 +64,9 @@ def from_plain(plain: Any) -> Any:
     if mark == "d":
         return {from_plain(key): from_plain(part) for key, part in parts[0]}
     dtype, shape, content = parts
-    array = np.zeros(shape, dtype)
+    array = np.zeros(shape, rebuilt(dtype))
     if content:
-        array = np.ndarray(tuple(shape), dtype, buffer=content).copy()
+        array = np.ndarray(tuple(shape), rebuilt(dtype), buffer=content).copy()
     return array if mark == "a" else array[()]
 
 

@@ -10,8 +10,10 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
-from zmqdata.iterators.base import Context, Namer, as_element, call, failure, make_iterator
+from zmqdata.elements.conversion import as_element
+from zmqdata.iterators.base import Context, Namer, call, failure, make_iterator
 from zmqdata.iterators.carried import NotPlainError, RunningState, from_plain, to_plain
+from zmqdata.iterators.emptylists import ElementMaker
 from zmqdata.iterators.inputs import followed
 from zmqdata.iterators.results import as_index, state_and_output
 from zmqdata.iterators.transforms import UnaryIterator
@@ -30,6 +32,7 @@ class ScanIterator(UnaryIterator):
     def __init__(self, node: nodes.Scan, context: Context) -> None:
         super().__init__(node, context)
         self._function = followed(node, context, self._input, node.function)
+        self._made = ElementMaker(node, context).element
         self._state = copied(node.initial_state)
         self._states = RunningState(node.initial_state, "scan_func")
         self._origin = self._input.state()
@@ -39,7 +42,7 @@ class ScanIterator(UnaryIterator):
         self._pulled += 1
         element = next(self._input)
         try:
-            state, output = state_and_output(self._function(self._state, element))
+            state, output = state_and_output(self._function(self._state, element), self._made)
             if type(state) is not self._states.settled:
                 self._states.check(state)
         except Exception as error:
@@ -83,6 +86,7 @@ class GroupByReducerIterator(UnaryIterator):
         super().__init__(node, context)
         self._key_function = followed(node, context, self._input, partial(call, node.key_function))
         self._reducer = node.reducer
+        self._made = ElementMaker(node, context).element
         self._states: dict[int, Any] = {}
         self._kinds: RunningState | None = None
         self._origin = self._input.state()
@@ -101,7 +105,7 @@ class GroupByReducerIterator(UnaryIterator):
             raise StopIteration
         state = self._states.pop(next(iter(self._states)))
         try:
-            return as_element(call(self._reducer.finalize_func, state))
+            return self._made(call(self._reducer.finalize_func, state))
         except Exception as error:
             raise failure(self._node, error) from error
 

@@ -19,13 +19,13 @@ from zmqdata.iterators.base import (
     Context,
     ElementIterator,
     Name,
-    as_element,
     failure,
     is_end,
     make_iterator,
 )
 from zmqdata.iterators.callsites import watched
 from zmqdata.iterators.deciding import PAUSES, Decider
+from zmqdata.iterators.emptylists import ElementMaker
 from zmqdata.iterators.inputs import (
     MarkedInput,
     decider_for,
@@ -49,17 +49,19 @@ def skips(node: nodes.Node) -> bool:
 
 
 def guarded_call(
-    node: nodes.Map, invoke: Callable[[int, Any], Any] | None = None
+    node: nodes.Map, context: Context, invoke: Callable[[int, Any], Any] | None = None
 ) -> Callable[[int, Any], Outcome]:
     """Return a function from an element's number and the element to the outcome of the
     map. It never raises.
 
     Args:
         node: the map.
+        context: its context.
         invoke: calls the user's function, with number and element; None: the function
             of the map, with the element.
     """
     label, call_user = node.label, invoke or _plain_call(node)
+    made = ElementMaker(node, context).element
     attempts = 1 + getattr(node, "retries", 0)
     skipping = skips(node)
 
@@ -67,7 +69,7 @@ def guarded_call(
         failed: BaseException | None = None
         for _ in range(attempts):
             try:
-                return as_element(call_user(number, element)), None
+                return made(call_user(number, element)), None
             except Exception as error:
                 failed = error
             except BaseException as error:
@@ -163,7 +165,7 @@ def guarded_source(
     source = carrying(input_iterator(node, context), context)
     named = isinstance(source, NamingIterator)
     invoke = None if draw is None else _drawing(draw, context, named)
-    run = watched(node, context, _seeded(node, context, guarded_call(node, invoke)))
+    run = watched(node, context, _seeded(node, context, guarded_call(node, context, invoke)))
     if named:
         run = named_call(run, takes_names=draw is not None)
     if decider is None:
@@ -277,7 +279,8 @@ class GuardedMapIterator(UnaryIterator):
     ) -> None:
         self._node = node
         self._decider = _decider(node, context)
-        self._call = watched(node, context, _seeded(node, context, guarded_call(node, invoke)))
+        call_user = guarded_call(node, context, invoke)
+        self._call = watched(node, context, _seeded(node, context, call_user))
         if self._decider is None:
             self._input = input_iterator(node, context)
         else:

@@ -8,18 +8,30 @@ lives, so that no function runs a second time for a spec.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.elements.specs import spec_of
+from zmqdata.elements.conversion import as_element
+from zmqdata.elements.nesting import leaves_of
+from zmqdata.elements.specs import TensorSpec, merge_specs, spec_of
+from zmqdata.elements.untyped import is_untyped_spec
 from zmqdata.errors import InvalidArgumentError, PipelineError, WrongTypeError
-from zmqdata.iterators.base import Context, as_element, call, failure, make_iterator
+from zmqdata.iterators.base import Context, call, failure, make_iterator
 from zmqdata.iterators.carried import RunningState
 from zmqdata.iterators.results import as_index, nested_node
 from zmqdata.nodes import known_spec
+
+MOST_ELEMENTS = 100
+"""Limit of elements that are run to find the dtype of a list that is empty in all of
+them.
+"""
 
 __all__ = ["first_element", "infer_spec", "known_spec"]
 
@@ -48,52 +60,102 @@ def infer_spec(node: nodes.Node) -> Any:
 
 def _spec_by_running(node: nodes.Node) -> Any:
     try:
-        if not isinstance(node, (nodes.FlatMap, nodes.GroupByWindow, nodes.GroupByReducer)):
-            return spec_of(first_element(node))
-        elements = _first_elements(node)
-        try:
-            made = _made_of(node, *elements)
-        except Exception as error:
-            raise failure(node, error) from error
+        if isinstance(node, (nodes.FlatMap, nodes.GroupByWindow)):
+            return _spec_of_nested(node)
+        if isinstance(node, nodes.GroupByReducer):
+            return _spec_of_reduced(node)
+        return _spec_of_elements(node)
     except PipelineError as error:
         if isinstance(error.__cause__, WrongTypeError):
             raise WrongTypeError(f"{error.node}: {error.__cause__}") from None
         raise
-    return infer_spec(made) if isinstance(made, nodes.Node) else spec_of(made)
 
 
-def _first_elements(
-    node: nodes.FlatMap | nodes.GroupByWindow | nodes.GroupByReducer,
-) -> tuple[Any, ...]:
-    """Return the first element of a node's input in a tuple; an empty tuple if an input
-    of groups yields none, and its spec is known.
+def _spec_of_nested(node: nodes.FlatMap | nodes.GroupByWindow) -> Any:
+    """Return the spec of the first nested dataset, and of following ones as long as
+    they have no elements, or only empty lists.
+    """
+    spec, of_empty, error = None, None, _without_element(node)
+    with closing(_first_elements(node.input)) as elements:
+        for element in elements:
+            inner = _inner_node(node, element)
+            try:
+                found = infer_spec(inner)
+            except InvalidArgumentError as raised:
+                error = raised
+                continue
+            if not inner.cardinality:  # perhaps the rows of an empty list
+                of_empty = found if of_empty is None else of_empty
+                continue
+            spec = _merged(spec, found)
+            if not _has_untyped(spec):
+                return spec
+    if spec is not None or of_empty is not None:
+        return of_empty if spec is None else spec
+    if isinstance(node, nodes.GroupByWindow) and known_spec(node.input) is not None:
+        return infer_spec(_inner_node(node))
+    raise error
+
+
+def _inner_node(node: nodes.FlatMap | nodes.GroupByWindow, *elements: Any) -> nodes.Node:
+    """Return the node of the dataset that a function makes of an element, or of a group
+    without elements.
     """
     try:
-        return (first_element(node.inputs[0]),)
-    except InvalidArgumentError:
-        if not isinstance(node, nodes.GroupByWindow) or known_spec(node.input) is None:
-            raise
-        return ()
-
-
-def _made_of(
-    node: nodes.FlatMap | nodes.GroupByWindow | nodes.GroupByReducer, *elements: Any
-) -> Any:
-    """Return what the functions of a node make of a single element, or of none: the
-    node of a dataset, or an element.
-    """
-    if isinstance(node, nodes.FlatMap):
-        return nested_node(call(node.function, *elements), node)
-    key = np.int64(as_index(call(node.key_function, *elements), "key_func") if elements else 0)
-    if isinstance(node, nodes.GroupByWindow):
+        if isinstance(node, nodes.FlatMap):
+            again = partial(call, node.function, *elements)
+            return nested_node(again(), node, again)
+        key = np.int64(as_index(call(node.key_function, *elements), "key_func") if elements else 0)
         if node.window_size_function is not None:
             as_index(node.window_size_function(key), "window_size_func")
         group = nodes.Elements(elements=elements, empty_spec=known_spec(node.input), site=node.site)
         return nested_node(node.function(key, node.wrap(group)), node)
-    initial = node.reducer.init_func(key)
-    state = as_element(node.reducer.reduce_func(initial, *elements))
-    RunningState(initial, "reduce_func", "init_func").check(state)
-    return as_element(call(node.reducer.finalize_func, state))
+    except Exception as error:
+        raise failure(node, error) from error
+
+
+def _spec_of_reduced(node: nodes.GroupByReducer) -> Any:
+    """Return the spec of what a reducer makes of the first element alone."""
+    element, reducer = first_element(node.input), node.reducer
+    try:
+        initial = reducer.init_func(
+            np.int64(as_index(call(node.key_function, element), "key_func"))
+        )
+        state = as_element(reducer.reduce_func(initial, element))
+        RunningState(initial, "reduce_func", "init_func").check(state)
+        return spec_of(as_element(call(reducer.finalize_func, state)))
+    except Exception as error:
+        raise failure(node, error) from error
+
+
+def _spec_of_elements(node: nodes.Node) -> Any:
+    """Return the spec of the first element, and of following ones as long as all that
+    is known of a leaf is that of empty lists.
+    """
+    spec = None
+    with closing(_first_elements(node)) as elements:
+        for element in elements:
+            spec = _merged(spec, spec_of(element))
+            if not _has_untyped(spec):
+                return spec
+    if spec is None:
+        raise _without_element(node)
+    return spec
+
+
+def _merged(spec: Any, found: Any) -> Any:
+    """Return the spec of elements of both specs; the first one if they do not fit."""
+    try:
+        return found if spec is None else merge_specs(spec, found)
+    except TypeError:
+        return spec
+
+
+def _has_untyped(spec: Any) -> bool:
+    return any(
+        isinstance(leaf, TensorSpec) and is_untyped_spec(leaf.dtype, leaf.shape)
+        for leaf in leaves_of(spec)
+    )
 
 
 def first_element(node: nodes.Node) -> Any:
@@ -103,13 +165,22 @@ def first_element(node: nodes.Node) -> Any:
     Raises:
         InvalidArgumentError: the node has no element.
     """
-    iterator = make_iterator(_without_buffers(node), Context())
-    try:
-        for element in iterator:
+    with closing(_first_elements(node)) as elements:
+        for element in elements:
             return element
+    raise _without_element(node)
+
+
+def _first_elements(node: nodes.Node) -> Generator[Any]:
+    iterator = make_iterator(_without_buffers(node), Context(inferring=True))
+    try:
+        yield from islice(iterator, MOST_ELEMENTS)
     finally:
         iterator.close()
-    raise InvalidArgumentError(
+
+
+def _without_element(node: nodes.Node) -> InvalidArgumentError:
+    return InvalidArgumentError(
         f"The element_spec of {node.label} is inferred by running an element, and the pipeline "
         "yields none: pass the spec as map(..., output_spec=) or from_generator(..., "
         "output_signature=)"

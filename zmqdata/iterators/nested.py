@@ -7,8 +7,9 @@ calls the function again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from zmqdata import nodes
@@ -78,10 +79,11 @@ def open_nested(
     if seed_for is not None:
         seed_for(number)
     try:
+        again = partial(call, node.function, element)
         if decider is None and context.watch is None:
-            inner = nested_node(call(node.function, element), node)
+            inner = nested_node(again(), node, again)
         else:
-            inner = _noted_node(node, context, number, element, decider)
+            inner = _noted_node(node, context, number, again, decider)
         iterator = dataset_iterator(inner, context.nested(number, name))
         return Opened(number, iterator, inner, name)
     except Exception as error:
@@ -89,18 +91,22 @@ def open_nested(
 
 
 def _noted_node(
-    node: nodes.FlatMap, context: Context, number: int, element: Any, decider: Decider | None
+    node: nodes.FlatMap,
+    context: Context,
+    number: int,
+    again: Callable[[], Any],
+    decider: Decider | None,
 ) -> nodes.Node:
     """Return the node of the dataset, and record the call."""
     site = call_site(node, context)
-    arguments: tuple[Any, ...] = (call, node.function, element)
+    arguments: tuple[Any, ...] = (again,)
     if decider is not None:
         arguments = (decider.follow, number, *arguments)
     if site is None:
-        return nested_node(arguments[0](*arguments[1:]), node)
+        return nested_node(arguments[0](*arguments[1:]), node, again)
     if site.leaves_out(number):
         return NOTHING
-    return nested_node(site.call(number, *arguments), node)
+    return nested_node(site.call(number, *arguments), node, again)
 
 
 @make_iterator.register(nodes.FlatMap)

@@ -10,6 +10,8 @@ import numpy as np
 from zmqdata import nodes
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.elements.tensors import as_stackable, sort_of
+from zmqdata.elements.untyped import is_untyped, typed
 from zmqdata.iterators.base import Context, make_iterator
 from zmqdata.iterators.batch import BatchIterator, check_arrays, stack, stack_leaves
 from zmqdata.nodes import known_spec, ragged_axes
@@ -36,6 +38,10 @@ class RaggedBatchIterator(BatchIterator):
         return stack(elements, "", self._join_leaves, self._ranks)
 
     def _join_leaves(self, elements: Sequence[Any], place: str, rank: int | None) -> Any:
+        if sort_of(type(elements[0])):
+            elements = [*map(as_stackable, elements)]
+        if is_untyped(elements[0]):
+            elements = typed(elements)
         first = elements[0]
         if not isinstance(first, np.ndarray) or not first.ndim or rank == 0:
             return stack_leaves(elements, place)

@@ -22,7 +22,6 @@ from zmqdata.filenames import native
 from zmqdata.iterators.base import (
     Context,
     Name,
-    as_element,
     call,
     failure,
     make_iterator,
@@ -30,6 +29,7 @@ from zmqdata.iterators.base import (
 )
 from zmqdata.iterators.choices import classified
 from zmqdata.iterators.draws import NamedStream
+from zmqdata.iterators.emptylists import ElementMaker
 from zmqdata.iterators.files import hash_of
 from zmqdata.iterators.guarding import guarded_call
 from zmqdata.iterators.loading import opened
@@ -205,7 +205,7 @@ def _(node: nodes.Elements, index: int) -> Any:
 def _(node: nodes.Map, index: int) -> Any:
     element = element_at(node.input, index)
     try:
-        return as_element(call(node.function, element))
+        return ElementMaker(node, Context()).element(call(node.function, element))
     except Exception as error:
         raise failure(node, error) from error
 
@@ -220,7 +220,7 @@ def _(node: nodes.GuardedMap, index: int) -> Any:
 def _called_for(
     node: nodes.GuardedMap, index: int, invoke: Callable[[int, Any], Any] | None = None
 ) -> Any:
-    value, raised = guarded_call(node, invoke)(index, element_at(node.input, index))
+    value, raised = guarded_call(node, Context(), invoke)(index, element_at(node.input, index))
     if raised is not None:
         raise raised
     return value
@@ -243,7 +243,7 @@ def _(node: nodes.RandomMap, index: int) -> Any:
     element = element_at(node.input, index)
     arguments = element if type(element) is tuple else (element,)
     try:
-        return as_element(node.function(*arguments, generator))
+        return ElementMaker(node, Context()).element(node.function(*arguments, generator))
     except Exception as error:
         raise failure(node, error) from error
 

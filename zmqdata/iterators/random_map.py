@@ -8,16 +8,15 @@ from typing import Any
 
 from zmqdata import nodes
 from zmqdata.iterators.base import (
-    FINISHED,
     Context,
     ElementIterator,
     Name,
-    as_element,
     failure,
     make_iterator,
 )
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.draws import NamedStream, drawing_seed
+from zmqdata.iterators.emptylists import ElementMaker
 from zmqdata.iterators.guarding import GuardedMapIterator
 from zmqdata.iterators.inputs import followed
 from zmqdata.iterators.naming import unnamed
@@ -39,6 +38,7 @@ class RandomMapIterator(CountingIterator):
         self._context = context
         self._name = self._input.namer() or unnamed
         self._function = node.function
+        self._made = ElementMaker(node, context).element
         self._call_user = followed(node, context, self._input, self._drawn)
         self._at = NamedStream(map_seed(node, context)).at
         self._site = call_site(node, context)
@@ -58,8 +58,7 @@ class RandomMapIterator(CountingIterator):
 
     def _call(self, number: int, element: Any) -> Any:
         try:
-            value = self._call_user(number, element)
-            return value if type(value) in FINISHED else as_element(value)
+            return self._made(self._call_user(number, element))
         except Exception as error:
             raise failure(self._node, error) from error
 

@@ -5,14 +5,15 @@ Running states are in ``carried``.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.elements.conversion import as_element
 from zmqdata.elements.shapes import dtype_name
 from zmqdata.errors import WrongTypeError
-from zmqdata.iterators.base import as_element
 
 
 def as_bool(value: Any) -> bool:
@@ -56,8 +57,12 @@ def as_index(value: Any, role: str) -> int:
     )
 
 
-def state_and_output(result: Any) -> tuple[Any, Any]:
+def state_and_output(result: Any, made: Callable[[Any], Any] = as_element) -> tuple[Any, Any]:
     """Return the new state and the element that the function of ``scan`` returned.
+
+    Args:
+        result: what it returned.
+        made: makes the element.
 
     Raises:
         WrongTypeError: the function returned something else.
@@ -66,7 +71,7 @@ def state_and_output(result: Any) -> tuple[Any, Any]:
     (3, array([1, 2]))
     """
     if isinstance(result, (tuple, list)) and len(result) == 2:
-        return as_element(result[0]), as_element(result[1])
+        return as_element(result[0]), made(result[1])
     raise WrongTypeError(
         "Invalid `scan_func`: scan_func must return a tuple of the new state and an element, it "
         f"returned {_told(result)}. `scan_func` should return a pair consisting of new state and "
@@ -74,8 +79,16 @@ def state_and_output(result: Any) -> tuple[Any, Any]:
     )
 
 
-def nested_node(result: Any, node: nodes.Node) -> nodes.Node:
-    """Return the node of the dataset that a user's function returned.
+def nested_node(
+    result: Any, node: nodes.Node, again: Callable[[], Any] | None = None
+) -> nodes.Node:
+    """Return the node of the dataset that a user's function returned. The values that a
+    generator function yields are the elements of its dataset.
+
+    Args:
+        result: what the function returned.
+        node: the operation.
+        again: calls the function again, for another pass; None: generators are refused.
 
     Raises:
         WrongTypeError: the function returned something else.
@@ -83,12 +96,38 @@ def nested_node(result: Any, node: nodes.Node) -> nodes.Node:
     inner = getattr(result, "node", None)
     if isinstance(inner, nodes.Node):
         return inner
+    if again is not None and isinstance(result, Iterator):
+        generator = GeneratedElements(result, again, node)
+        return nodes.FromGenerator(generator=generator, site=node.site)
     argument = "reduce_func" if isinstance(node, nodes.GroupByWindow) else "map_func"
+    yields = "" if again is None else "yield the elements, "
     raise WrongTypeError(
         f"The function of {node.operation} must return a Dataset, it returned a "
         f"{type(result).__name__}. The `{argument}` argument must return a `Dataset` object: wrap "
-        "the result, for example with Dataset.from_tensor_slices(...), or use map()"
+        f"the result, for example with Dataset.from_tensor_slices(...), {yields}or use map()"
     )
+
+
+class GeneratedElements:
+    """Function of from_generator for an iterator that a user's function has returned.
+    A second pass calls that function again.
+
+    Args:
+        first: the iterator.
+        again: calls the function again.
+        node: the operation that the function belongs to.
+    """
+
+    def __init__(self, first: Iterator[Any], again: Callable[[], Any], node: nodes.Node) -> None:
+        self._first: Iterator[Any] | None = first
+        self._again = again
+        self.node = node
+        self.__name__ = node.argument
+
+    def __call__(self) -> Any:
+        """Return the elements of a pass."""
+        first, self._first = self._first, None
+        return self._again() if first is None else first
 
 
 def _told(value: Any) -> str:

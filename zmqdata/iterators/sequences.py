@@ -10,17 +10,18 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
+from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.iterators.base import (
     Context,
-    as_element,
     failure,
     make_iterator,
     mixed_seed,
     subgroup,
 )
 from zmqdata.iterators.callsites import call_site
+from zmqdata.iterators.emptylists import ElementMaker
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.sources import GeneratorIterator, IndexedIterator
 
@@ -87,6 +88,7 @@ class SequenceIterator(IndexedIterator):
         count = len(node.sequence)
         super().__init__(context, count)
         self._node, self._context = node, context
+        self._owned = Owner(node, context).owned
         self._sequence = node.sequence
         self._site = call_site(node, context)
         self._seed_for = context.seeder(node)
@@ -135,7 +137,8 @@ class SequenceIterator(IndexedIterator):
         if self._seed_for is not None:
             self._seed_for(index)
         try:
-            return owned(self._sequence[index if self._order is None else self._order[index]])
+            place = index if self._order is None else self._order[index]
+            return self._owned(self._sequence[place])
         except Exception as error:
             # Includes IndexError and StopIteration: the length promised an element.
             raise failure(self._node, error) from error
@@ -147,32 +150,58 @@ class IterableIterator(GeneratorIterator):
     up to its position.
     """
 
+    def __init__(self, node: nodes.FromIterable, context: Context) -> None:
+        super().__init__(node, context)
+        self._owned = Owner(node, context).owned
+
     def __next__(self) -> Any:
         value = self._pull()
         try:
-            return owned(value)
+            return self._owned(value)
         except Exception as error:
             raise failure(self._node, error) from error
 
 
-def owned(value: Any) -> Any:
-    """Return an element that shares no array with ``value``; tensors and lists become
-    arrays.
+class Owner:
+    """Makes elements of what a source holds: they share no array with it, and tensors
+    and lists are arrays.
 
-    >>> owned(([1, 2], 3))
+    Args:
+        node: the source.
+        context: its context.
+
+    >>> Owner(nodes.FromSource(sequence=[]), Context()).owned(([1, 2], 3))
     (array([1, 2]), 3)
     """
-    return copied(value, _owned_structure)
 
+    def __init__(self, node: nodes.Node, context: Context) -> None:
+        self._maker = ElementMaker(node, context)
+        self._empties: list[Any] = []
 
-def _owned_structure(value: Any) -> Any:
-    return map_structure(_owned_leaf, as_element(value))
+    def owned(self, value: Any) -> Any:
+        """Return an element.
+
+        Raises:
+            ValueError: a list cannot become an array without a change of its values.
+            TypeError: a tensor cannot become an array.
+        """
+        if type(value) is np.ndarray:
+            return value.copy()
+        try:
+            element = copied(value, self._converted)
+        except (TypeError, ValueError):
+            as_element(value)  # raises the error with the place in the whole element
+            raise
+        if not self._empties:
+            return element
+        self._empties.clear()
+        return self._maker.typed(element)
+
+    def _converted(self, part: Any) -> Any:
+        return map_structure(_owned_leaf, as_element(part, self._empties))
 
 
 def _owned_leaf(leaf: Any) -> Any:
-    if isinstance(leaf, RaggedTensor):
+    if isinstance(leaf, (RaggedTensor, np.ma.MaskedArray)):
         return leaf.copy()
-    if isinstance(leaf, np.generic) or not hasattr(leaf, "__array__"):
-        return leaf
-    # Any other type with ``__array__`` is a tensor of another library.
-    return np.array(leaf) if isinstance(leaf, np.ndarray) else np.array(leaf)[()]
+    return np.array(leaf) if isinstance(leaf, np.ndarray) else leaf

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from zmqdata import nodes
 from zmqdata.errors import InvalidArgumentError, NotFoundError, PipelineError
@@ -387,7 +388,8 @@ def _first_dataset(node: nodes.FlatMap) -> nodes.Node | None:
     except InvalidArgumentError:
         return None
     try:
-        return nested_node(call(node.function, element), node)
+        again = partial(call, node.function, element)
+        return nested_node(again(), node, again)
     except Exception as error:
         raise failure(node, error) from error
 

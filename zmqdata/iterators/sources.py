@@ -11,9 +11,13 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
+from zmqdata.elements.casting import cast
+from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import field_names, instance_of, map_arrays, map_structure
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import NoneTensorSpec
+from zmqdata.elements.tensors import as_stackable, sort_of
+from zmqdata.elements.untyped import is_untyped
 from zmqdata.iterators.base import (
     END,
     Context,
@@ -23,13 +27,13 @@ from zmqdata.iterators.base import (
     PassedOver,
     Stackable,
     Steps,
-    as_element,
     failure,
     group_within,
     make_iterator,
     subgroup,
 )
 from zmqdata.iterators.callsites import call_site
+from zmqdata.iterators.emptylists import ElementMaker
 from zmqdata.iterators.permutation import Permutation
 
 
@@ -394,6 +398,7 @@ class GeneratorIterator(PartsIterator):
     def __init__(self, node: nodes.FromGenerator, context: Context) -> None:
         super().__init__(context, 1)
         self._node = node
+        self._maker = ElementMaker(node, context)
         self._values: Iterator[Any] | None = None
         self._count = 0
         self._site = call_site(node, context, skippable=False)
@@ -402,7 +407,7 @@ class GeneratorIterator(PartsIterator):
     def __next__(self) -> Any:
         value = self._pull()
         try:
-            element = conform(value, self._node.output_signature)
+            element = conform(value, self._node.output_signature, self._maker.element)
             # Copy, since a generator may refill the same array, and elements already
             # yielded must not change.
             return (
@@ -423,6 +428,11 @@ class GeneratorIterator(PartsIterator):
                 raise TypeError(
                     f"the generator function must return an iterable, it returned {made!r} of "
                     f"type {type(made).__name__}: yield the elements, or return a list of them"
+                )
+            if sort_of(type(made)) == "frame":
+                raise TypeError(
+                    f"the generator function returned a {type(made).__name__}, of which a loop "
+                    "yields columns: yield its rows, as frame.itertuples() or table.to_pylist() do"
                 )
             self._values = iter(made)
         except Exception as error:
@@ -486,7 +496,7 @@ class GeneratorIterator(PartsIterator):
             closer()
 
 
-def conform(value: Any, signature: Any) -> Any:
+def conform(value: Any, signature: Any, made: Callable[[Any], Any] = as_element) -> Any:
     """Convert a yielded value to the element that the signature promises; lists and
     Python numbers become arrays.
 
@@ -494,7 +504,7 @@ def conform(value: Any, signature: Any) -> Any:
         TypeError: the value differs in nesting, shape or dtype; the text shows both.
     """
     if signature is None:
-        return as_element(value)
+        return made(value)
     try:
         return map_structure(_conform_leaf, signature, value)
     except (TypeError, ValueError) as error:
@@ -516,11 +526,11 @@ def _conform_leaf(spec: Any, leaf: Any) -> Any:
         return None
     if spec.dtype.kind in "OUS" and not isinstance(leaf, (list, np.ndarray)):
         return leaf
-    array = (
-        np.asarray(leaf)
-        if isinstance(leaf, (np.ndarray, np.generic))
-        else np.asarray(leaf, spec.dtype)
-    )
+    leaf = as_stackable(leaf)
+    if isinstance(leaf, (np.ndarray, np.generic)) and not is_untyped(leaf):
+        array = np.asarray(leaf)
+    else:
+        array = cast(leaf, spec.dtype)
     if not spec.admits(array.shape, array.dtype):
         raise TypeError(
             f"got an array of shape {array.shape} and dtype {array.dtype}, expected {spec}"

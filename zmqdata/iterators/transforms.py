@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.elements.conversion import FINISHED
 from zmqdata.iterators.base import (
-    FINISHED,
     Context,
     ElementIterator,
     Namer,
-    as_element,
     failure,
     make_iterator,
 )
+from zmqdata.iterators.emptylists import ElementMaker
 from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.results import as_bool
 
@@ -54,6 +54,7 @@ class MapIterator(UnaryIterator):
     def __init__(self, node: nodes.Map, context: Context) -> None:
         super().__init__(node, context)
         self._function = followed(node, context, self._input, node.function)
+        self._made = ElementMaker(node, context).element
         # Looked up once, rather than for each element. An iterator that is about to be
         # restored may have none yet.
         self._pull: Any = getattr(self._input, "__next__", None)
@@ -67,7 +68,7 @@ class MapIterator(UnaryIterator):
         element = pull()
         try:
             value = function(*element) if type(element) is tuple else function(element)
-            return value if type(value) in FINISHED else as_element(value)
+            return value if type(value) in FINISHED else self._made(value)
         except Exception as error:
             raise failure(self._node, error) from error
 

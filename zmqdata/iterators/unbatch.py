@@ -15,19 +15,20 @@ from zmqdata import nodes
 from zmqdata.elements.nesting import field_names, instance_of, map_arrays
 from zmqdata.elements.ragged import RaggedTensor, concatenate
 from zmqdata.elements.shapes import without_width
+from zmqdata.elements.untyped import is_untyped, typed
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
     Name,
     Namer,
-    as_element,
     call,
     failure,
     make_iterator,
     subgroup,
 )
 from zmqdata.iterators.batch import BatchIterator
+from zmqdata.iterators.emptylists import ElementMaker
 from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.trail import Trail
 
@@ -155,6 +156,8 @@ def joined(parts: Sequence[Any]) -> Any:
 def _joined_leaves(*leaves: Any) -> Any:
     if any(leaf is None for leaf in leaves):
         raise TypeError("an array in one and None in another")
+    if any(map(is_untyped, leaves)):
+        leaves = tuple(typed(leaves))
     dtypes = {without_width(leaf.dtype) for leaf in leaves}
     if len(dtypes) > 1:
         raise TypeError(f"dtypes {' and '.join(sorted(map(str, dtypes)))}")
@@ -322,12 +325,13 @@ class _MappedBatches(BatchIterator):
     def __init__(self, node: nodes.MapBatches, context: Context) -> None:
         super().__init__(node, context)
         self._function = followed(node, context, self._input, partial(call, node.function))
+        self._made = ElementMaker(node, context, is_batch=True).element
 
     def __next__(self) -> Any:
         batch = super().__next__()
         try:
             count = row_count(batch)
-            result = as_element(self._function(batch))
+            result = self._made(self._function(batch))
             found = row_count(result)
             if found != count:
                 raise InvalidArgumentError(

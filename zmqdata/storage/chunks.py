@@ -20,6 +20,7 @@ from zmqdata.errors import (
     DataLossError,
     FailedPreconditionError,
     MissingCodecError,
+    MissingDtypeError,
     ProtocolError,
 )
 from zmqdata.storage.files import LOCAL, files_of
@@ -137,6 +138,7 @@ def read_block(file: BinaryIO) -> DecodedBlock | None:
     Raises:
         DataLossError: the block is truncated or damaged.
         MissingCodecError: the block is compressed, and blosc is not installed.
+        MissingDtypeError: an array has a dtype of ml_dtypes, which is not installed.
     """
     head = file.read(_HEAD.size)
     if not head:
@@ -152,7 +154,7 @@ def read_block(file: BinaryIO) -> DecodedBlock | None:
             frames.append(content[at : at + length])
             at += length
         return decode_block(meta, frames, allow_objects=False)
-    except (DataLossError, MissingCodecError):
+    except (DataLossError, MissingCodecError, MissingDtypeError):
         raise
     except (ProtocolError, ValueError, TypeError, MemoryError, OverflowError, LayoutError) as error:
         raise DataLossError(f"a block cannot be read: {error}") from None
@@ -206,7 +208,7 @@ class ChunkReader:
             block = read_block(self._file)
             if block is None:
                 self._check_count(chunk)
-        except MissingCodecError as error:
+        except (MissingCodecError, MissingDtypeError) as error:
             self._next_chunk()
             raise FailedPreconditionError(
                 f"{os.path.join(self._folder, chunk.name)} cannot be read here: {error}"

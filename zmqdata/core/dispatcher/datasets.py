@@ -19,6 +19,7 @@ from zmqdata.core.limits import MOST_DATASETS, MOST_REGISTERED_BYTES, too_long, 
 from zmqdata.elements.specs import decode_spec
 from zmqdata.errors import (
     InvalidArgumentError,
+    MissingDtypeError,
     NotFoundError,
     ProtocolError,
     ResourceExhaustedError,
@@ -186,7 +187,13 @@ def _size(description: m.DatasetDescription) -> int:
 
 
 def _spec(description: m.DatasetDescription) -> Any:
-    return None if description.element_spec is None else decode_spec(description.element_spec)
+    """Return the spec of a dataset; None if it is unknown, or unreadable here for want
+    of a package that only workers and clients need.
+    """
+    try:
+        return None if description.element_spec is None else decode_spec(description.element_spec)
+    except MissingDtypeError:
+        return None
 
 
 def _mistake(description: m.DatasetDescription) -> str:

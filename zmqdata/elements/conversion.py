@@ -1,0 +1,101 @@
+"""Conversion of what users' functions and sources return to elements: lists and tensors
+become arrays, at any depth.
+
+``lists`` and ``tensors`` convert a single leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from zmqdata.elements.lists import array_of
+from zmqdata.elements.nesting import leaves_of, map_structure, places_of
+from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.elements.tensors import array_of_tensor, is_tensor
+
+FINISHED = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}) | frozenset(
+    {np.ndarray, RaggedTensor, np.str_, int, float, bool, complex, str, bytes, type(None)}
+)
+"""Types that contain no list and are no tensors."""
+
+
+def as_element(value: Any, empties: list[Any] | None = None) -> Any:
+    """Return the result of a user's function as an element.
+
+    Args:
+        value: what the function returned.
+        empties: receives the arrays that were made of empty lists.
+
+    Raises:
+        ValueError: a list cannot become an array without a change of its values; the
+            text names the place, the values and the remedy.
+        TypeError: a tensor cannot become an array.
+
+    >>> as_element({"x": [1, 2], "y": 3})
+    {'x': array([1, 2]), 'y': 3}
+    """
+    if type(value) in FINISHED:
+        return value
+    try:
+        return _converted(value, [] if empties is None else empties)
+    except (TypeError, ValueError) as error:
+        raise _located(value, error) from error.__cause__
+
+
+def _converted(value: Any, empties: list[Any]) -> Any:
+    kind = type(value)
+    if kind in FINISHED:
+        return value
+    if kind is dict:
+        return (
+            value
+            if all_finished(value.values())
+            else {key: _converted(part, empties) for key, part in value.items()}
+        )
+    if kind is tuple:
+        if all_finished(value):
+            return value
+        return tuple([_converted(part, empties) for part in value])
+    if kind is list or is_tensor(kind):
+        return _as_leaf(value, empties)
+    if isinstance(value, tuple) and all_finished(value):  # a namedtuple
+        return value
+    return map_structure(partial(_as_leaf, empties=empties), value)
+
+
+def all_finished(parts: Iterable[Any]) -> bool:
+    """Return True if no part of an element needs conversion.
+
+    >>> all_finished((1, np.zeros(2))), all_finished(({},))
+    (True, False)
+    """
+    for part in parts:  # noqa: SIM110 - a loop is several times faster than all() of a generator
+        if type(part) not in FINISHED:
+            return False
+    return True
+
+
+def _as_leaf(leaf: Any, empties: list[Any]) -> Any:
+    if not isinstance(leaf, list):
+        return array_of_tensor(leaf) if is_tensor(type(leaf)) else leaf
+    array = array_of(leaf)
+    if not array.size:
+        empties.append(array)
+    return array
+
+
+def _located(value: Any, error: Exception) -> Exception:
+    """Return the error of the first leaf that cannot be converted, with its place in
+    the element.
+    """
+    for place, leaf in zip(places_of(value, "element"), leaves_of(value), strict=True):
+        try:
+            _as_leaf(leaf, [])
+        except (TypeError, ValueError) as found:
+            place = f"at {place}: " if place != "element" else ""
+            return type(found)(f"{place}{found}").with_traceback(None)
+    return error

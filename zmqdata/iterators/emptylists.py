@@ -1,0 +1,85 @@
+"""The dtype of empty lists that a node's function returns: that of the node's spec
+(decision 0041).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqdata import nodes
+from zmqdata.elements.conversion import FINISHED, all_finished, as_element
+from zmqdata.elements.nesting import map_structure
+from zmqdata.elements.specs import with_leading_axis
+from zmqdata.elements.untyped import as_typed, is_untyped, is_untyped_spec
+from zmqdata.iterators.base import Context
+from zmqdata.iterators.inference import infer_spec
+from zmqdata.iterators.results import GeneratedElements
+
+
+class ElementMaker:
+    """Makes elements of what the function of a node returns. An array made of an empty
+    list has the dtype that the list has in other elements.
+
+    The spec is found when the first empty list arrives: the declared spec, or that of
+    the first elements. Threads may share a maker; at worst each of them finds the spec.
+
+    Args:
+        node: the node.
+        context: its context.
+        is_batch: True if the function returns the rows of several elements, stacked.
+    """
+
+    def __init__(self, node: nodes.Node, context: Context, is_batch: bool = False) -> None:
+        made = getattr(node, "generator", None)
+        # A nested dataset has the spec of the operation that it belongs to.
+        self._node = made.node if isinstance(made, GeneratedElements) else node
+        self._is_batch = is_batch
+        self._spec: Any = None
+        self._is_known = context.inferring
+
+    def element(self, value: Any) -> Any:
+        """Return an element.
+
+        Raises:
+            ValueError: a list cannot become an array without a change of its values.
+            TypeError: a tensor cannot become an array.
+        """
+        kind = type(value)
+        if (
+            kind in FINISHED
+            or (kind is dict and all_finished(value.values()))
+            or (kind is tuple and all_finished(value))
+        ):
+            return value
+        empties: list[Any] = []
+        element = as_element(value, empties)
+        return self.typed(element) if empties else element
+
+    def typed(self, element: Any) -> Any:
+        """Return an element with empty lists in it, with their dtypes."""
+        if not self._is_known:
+            self._spec, self._is_known = self._found(), True
+        if self._spec is None:
+            return element
+
+        def leaf_of(leaf: Any, spec: Any) -> Any:
+            if not is_untyped(leaf) or is_untyped_spec(spec.dtype, spec.shape):
+                return leaf
+            return as_typed(leaf, spec.dtype, leaf.ndim if spec.shape is None else len(spec.shape))
+
+        try:
+            return map_structure(leaf_of, element, self._spec)
+        except (TypeError, ValueError):  # this element is nested differently
+            return element
+
+    def _found(self) -> Any:
+        """Return the spec; None if it is unknown, or only a job that others read could
+        tell it.
+        """
+        if any(node.refills for node in nodes.every_node(self._node)):
+            return None
+        try:
+            spec = infer_spec(self._node)
+            return with_leading_axis(spec, None) if self._is_batch else spec
+        except Exception:  # the user's functions run, and an element that fails has no spec
+            return None
