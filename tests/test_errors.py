@@ -15,6 +15,7 @@ from zmqdata.errors import (
     InvalidElementError,
     MissingClassError,
     MissingCodecError,
+    MissingDtypeError,
     ObjectsRefusedError,
     PipelineError,
     WrongTypeError,
@@ -64,7 +65,13 @@ def test_errors_that_travel_are_found_by_name() -> None:
     """An error sent by name is found by name. The exceptions are the base class,
     PipelineErrors with their extra fields, and what a process finds by itself.
     """
-    local = {MissingClassError, MissingCodecError, ObjectsRefusedError, WrongTypeError}
+    local = {
+        MissingClassError,
+        MissingCodecError,
+        MissingDtypeError,
+        ObjectsRefusedError,
+        WrongTypeError,
+    }
     others = {DataServiceError, PipelineError, InvalidElementError, *local}
     assert set(BY_NAME.values()) == set(KINDS) - others
     assert all(kind.__name__ == name for name, kind in BY_NAME.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 from tests.iterators.checks import check_restore, plain, provided, run
 from tests.iterators.watching import RecordingWatch
 from zmqdata import nodes
+from zmqdata.dataset import Dataset
+from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import FailedPreconditionError, PipelineError
-from zmqdata.iterators import Context, make_iterator
+from zmqdata.iterators import Context, infer_spec, make_iterator
 from zmqdata.iterators.trail import Trail
 from zmqdata.nodes import FlatMap, Interleave, Node, Range
 
@@ -94,6 +97,42 @@ def test_failures_fail_one_outer_element(kind: Any) -> None:
         for outcome in read
         if outcome[0] == "raised"
     )
+
+
+def yielding(x: Any) -> Iterator[np.int64]:
+    for number in range(3):
+        yield np.int64(10 * int(x) + number)
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        (flat(count(3), yielding), [0, 1, 2, 10, 11, 12, 20, 21, 22]),
+        (interleaved(count(3), 2, 1, yielding), [0, 10, 1, 11, 2, 12, 20, 21, 22]),
+        (flat(count(2), lambda x: iter([x] * 2)), [0, 0, 1, 1]),
+    ],
+)
+def test_generator_functions_make_datasets(node: nodes.Node, expected: list[int]) -> None:
+    """Values that a generator function yields are elements, and a restored iterator
+    runs it again up to its position.
+    """
+    assert numbers(check_restore(node)) == expected
+    assert infer_spec(node) == TensorSpec((), int)
+
+
+def test_generators_on_threads_and_their_failures() -> None:
+    """Parallel interleave takes generators, and an exception in one has its name."""
+
+    def breaks(x: Any) -> Iterator[int]:
+        yield 1
+        raise ValueError("boom")
+
+    parallel = Dataset.range(3).interleave(yielding, cycle_length=2, num_parallel_calls=2)
+    assert [int(x) for x in parallel] == [0, 10, 1, 11, 2, 12, 20, 21, 22]
+    read = run(flat(count(1), breaks))
+    assert [outcome[0] for outcome in read] == ["int", "raised"]
+    assert "from_generator(breaks)" in read[1][2]
+    assert "boom" in read[1][2]
 
 
 def test_failures_inside_name_the_inner_node() -> None:

@@ -12,7 +12,8 @@ from zmqdata.dataset.arguments import call_site, flag, optional_seed, refuse
 from zmqdata.dataset.frames import refuse_frame
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.elements.conversion import as_element
-from zmqdata.elements.specs import merge_specs, spec_of
+from zmqdata.elements.nesting import map_structure
+from zmqdata.elements.specs import merge_specs, spec_of, typed_as
 
 
 class Sequences(DatasetMethods[D]):
@@ -83,6 +84,7 @@ class Sequences(DatasetMethods[D]):
                 raise TypeError(
                     f"`elements` must be alike, and elements[{place}] differs: {error}"
                 ) from None
+        kept = tuple([map_structure(typed_as, element, spec) for element in kept])
         return cls._wrap(nodes.FromList(sequence=kept, elements_spec=spec, site=call_site()))
 
     @classmethod

@@ -38,6 +38,7 @@ from zmqdata.dataset.storage import Storage
 from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH, Transformations
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import AUTOTUNE, INFINITE_CARDINALITY
+from zmqdata.elements.tensors import as_stackable
 from zmqdata.iterators import Context, RunningState, infer_spec
 from zmqdata.pipelines import Fingerprint, fingerprint
 
@@ -253,8 +254,8 @@ class Dataset(
         return state
 
     def as_numpy_iterator(self) -> Iterator[Any]:
-        """Yield the elements, with Python numbers converted to numpy. Text, bytes and
-        other objects are unchanged.
+        """Yield the elements, with Python numbers and images converted to numpy. Text,
+        bytes and other objects are unchanged.
 
         >>> list(Dataset.range(2).map(int).as_numpy_iterator())
         [np.int64(0), np.int64(1)]
@@ -266,7 +267,9 @@ class Dataset(
 
 
 def _as_numpy(leaf: Any) -> Any:
-    return np.asarray(leaf)[()] if isinstance(leaf, (bool, int, float, complex)) else leaf
+    if isinstance(leaf, (bool, int, float, complex)):
+        return np.asarray(leaf)[()]
+    return as_stackable(leaf)
 
 
 def opened_files(

@@ -50,7 +50,10 @@ def array_of(values: Sequence[Any]) -> Array:
     except Exception as error:
         array = _without_numpy(values, error)
     kind = array.dtype.kind
-    if kind == "O" or not array.size or _is_plain(values, array, kind):
+    if kind == "O":
+        # numpy reads tensors by other protocols than DLPack.
+        return array_of(_without_tensors(values)) if _holds_tensors(values) else array
+    if not array.size or _is_plain(values, array, kind):
         return array
     items = [*_items(values, array.ndim)]
     _check_unchanged(items, array)
@@ -82,10 +85,13 @@ def _without_numpy(values: Any, error: Exception) -> Array:
     ) from error
 
 
-def _holds_tensors(values: Any) -> bool:
-    if isinstance(values, (list, tuple)):
-        return any(map(_holds_tensors, values))
-    return is_tensor(type(values))
+def _holds_tensors(values: Sequence[Any]) -> bool:
+    kinds = set(map(type, values))
+    if any(map(is_tensor, kinds)):
+        return True
+    if not any(issubclass(kind, (list, tuple)) for kind in kinds):
+        return False
+    return any(_holds_tensors(row) for row in values if isinstance(row, (list, tuple)))
 
 
 def _without_tensors(values: Any) -> Any:

@@ -119,7 +119,7 @@ class RaggedTensor:
             )
         dtype = splits_dtype(row_splits_dtype)
         if all(type(row) is RaggedTensor for row in rows):
-            rows = _typed_ragged(rows)
+            rows = typed_raggeds(rows)
             return cls.trusted(concatenate(rows), splits_of([len(row) for row in rows], dtype))
         arrays: Sequence[Any] = [
             row if type(row) is np.ndarray else array_of_rows(row) for row in rows
@@ -304,15 +304,22 @@ def array_of_rows(values: Any) -> Array:
     return np.asarray(as_stackable(values))
 
 
-def _typed_ragged(raggeds: Sequence[RaggedTensor]) -> Sequence[RaggedTensor]:
+def typed_raggeds(raggeds: Sequence[Any]) -> Sequence[Any]:
     """Return ragged tensors in which those without values have the dtype of the
     others.
+
+    >>> rows = [RaggedTensor.from_rows([[]]), RaggedTensor.from_rows([[1]])]
+    >>> [ragged.dtype.name for ragged in typed_raggeds(rows)]
+    ['int64', 'int64']
     """
-    values = [ragged.flat_values for ragged in raggeds]
+    values = [getattr(ragged, "flat_values", None) for ragged in raggeds]
     if not any(map(is_untyped, values)):
         return raggeds
-    pairs = zip(raggeds, typed(values), strict=True)
-    return [ragged.with_flat_values(flat) for ragged, flat in pairs]
+    pairs = zip(raggeds, typed(values), values, strict=True)
+    return [
+        ragged if flat is before else ragged.with_flat_values(flat)
+        for ragged, flat, before in pairs
+    ]
 
 
 def check_splits(values: Any, splits: Array) -> None:
@@ -385,9 +392,10 @@ def concatenate(parts: Sequence[Any]) -> Any:
         return RaggedTensor.trusted(
             concatenate([part.values for part in parts]), splits_of(lengths, first.row_splits.dtype)
         )
-    if first.dtype.isnative or first.dtype.kind in "US":
+    if first.dtype.kind in "US" or (first.dtype.isnative and first.dtype.names is None):
         return np.concatenate(parts)
-    return np.concatenate(parts, dtype=first.dtype)  # otherwise numpy returns native byte order
+    # Otherwise numpy returns native byte order, and fields without padding.
+    return np.concatenate(parts, dtype=first.dtype)
 
 
 def _check_rows(arrays: Sequence[Array], ragged_rank: int) -> None:

@@ -4,12 +4,18 @@ here; specs themselves are in ``specs``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from zmqdata.elements.extensions import extension
+from zmqdata.errors import MissingDtypeError
+
 DType: TypeAlias = "np.dtype[Any]"
+_EXTENSION = re.compile(r"bfloat|float[468]_|u?int[124]$|b?complex32$")
+"""Beginnings of names of dtypes that only ml_dtypes has."""
 Shape = tuple[int | None, ...]
 
 
@@ -70,13 +76,17 @@ def checked_dtype(dtype: Any) -> DType:
 
     Raises:
         TypeError: numpy does not accept it, or it is a record dtype without fields.
+        MissingDtypeError: ml_dtypes defines it, and is not installed.
 
     >>> checked_dtype("float32"), checked_dtype("<U3")
     (dtype('float32'), dtype('<U'))
     """
     try:
-        found: DType = np.dtype(dtype)
+        named = extension(dtype) if isinstance(dtype, str) and _EXTENSION.match(dtype) else None
+        found: DType = np.dtype(dtype) if named is None else named
     except (TypeError, ValueError) as error:
+        if isinstance(error, MissingDtypeError):
+            raise
         raise TypeError(
             f"dtype must be a value that numpy accepts as a dtype, got {dtype!r}: {error}"
         ) from None

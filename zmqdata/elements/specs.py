@@ -38,7 +38,7 @@ from zmqdata.elements.shapes import (
     without_width,
 )
 from zmqdata.elements.tensors import as_stackable
-from zmqdata.elements.untyped import grown, is_untyped_spec
+from zmqdata.elements.untyped import as_typed, grown, is_untyped, is_untyped_spec
 from zmqdata.errors import ProtocolError
 from zmqdata.lookup import look_up
 
@@ -223,6 +223,21 @@ def merge_specs(first: Any, second: Any) -> Any:
             f"specs do not fit together: {first} and {second} ({error}); make nesting "
             "and dtypes equal with map()"
         ) from None
+
+
+def typed_as(leaf: Any, spec: Any) -> Any:
+    """Return a leaf without values, whose dtype is unknown, with dtype and number of
+    axes of a spec; other leaves are returned as they are.
+
+    >>> typed_as(np.asarray([]), TensorSpec((None,), "int8"))
+    array([], dtype=int8)
+    """
+    if isinstance(leaf, RaggedTensor):
+        flat = leaf.flat_values
+        return leaf.with_flat_values(flat.astype(spec.dtype)) if is_untyped(flat) else leaf
+    if not is_untyped(leaf) or is_untyped_spec(spec.dtype, spec.shape):
+        return leaf
+    return as_typed(leaf, spec.dtype, leaf.ndim if spec.shape is None else len(spec.shape))
 
 
 def specs_agree(one: Any, other: Any) -> bool:
@@ -470,8 +485,8 @@ def _describe_dtype(dtype: np.dtype[Any]) -> Any:
     if dtype.names is None or dtype.fields is None:
         return described(dtype)
     fields = [
-        [name, _describe_dtype(dtype.fields[name][0]), dtype.fields[name][1]]
-        for name in dtype.names
+        [name, _describe_dtype(part), *place]
+        for name, (part, *place) in [(name, dtype.fields[name]) for name in dtype.names]
     ]
     return {"fields": fields, "size": dtype.itemsize}
 
@@ -527,16 +542,16 @@ def _rebuild_dtype(form: Any, depth: int) -> np.dtype[Any]:
     if isinstance(form, list):
         base, shape = form
         return np.dtype((_rebuild_dtype(base, depth + 1), tuple(shape)))
-    names, formats, offsets = zip(*form["fields"], strict=True)
-    parts = [_rebuild_dtype(part, depth + 1) for part in formats]
-    return np.dtype(
-        {
-            "names": list(names),
-            "formats": parts,
-            "offsets": list(offsets),
-            "itemsize": form["size"],
-        }
-    )
+    fields = form["fields"]
+    titles = [place[1] if len(place) > 1 else None for _, _, *place in fields]
+    layout: Any = {
+        "names": [name for name, *_ in fields],
+        "formats": [_rebuild_dtype(part, depth + 1) for _, part, *_ in fields],
+        "offsets": [offset for _, _, offset, *_ in fields],
+        "itemsize": form["size"],
+    }
+    made: np.dtype[Any] = np.dtype(layout | {"titles": titles} if any(titles) else layout)
+    return made
 
 
 def _imported_class(node: _Record) -> Any:

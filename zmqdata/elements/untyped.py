@@ -25,6 +25,23 @@ def is_untyped(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray) and not leaf.size and leaf.dtype == _DEFAULT
 
 
+def holds_untyped(element: Any) -> bool:
+    """Return True if a leaf of an element, or the values of a ragged tensor in it, are
+    untyped.
+
+    >>> holds_untyped({"x": (np.zeros(0), 1)}), holds_untyped({"x": 1})
+    (True, False)
+    """
+    kind = type(element)
+    if kind is np.ndarray:
+        return not element.size and element.dtype == _DEFAULT
+    if kind is dict:
+        return any(map(holds_untyped, element.values()))
+    if isinstance(element, tuple):
+        return any(map(holds_untyped, element))
+    return is_untyped(getattr(element, "flat_values", None))
+
+
 def is_untyped_spec(dtype: Any, shape: tuple[int | None, ...] | None) -> bool:
     """Return True if dtype and shape are those of untyped arrays."""
     return shape is not None and 0 in shape and dtype == _DEFAULT

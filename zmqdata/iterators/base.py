@@ -577,7 +577,11 @@ def failure(node: Node, error: BaseException) -> PipelineError | DataLossError:
     """
     if is_loss(error):
         return loss(text_of(error))
-    hint = _ARGUMENTS_OF.get(node.operation, _ARGUMENTS) if _is_wrong_call(error) else ""
+    hint = ""
+    if _is_wrong_call(error):
+        hint = _ARGUMENTS_OF.get(node.operation, _ARGUMENTS)
+    elif _wants_tensor(error):
+        hint = _ARRAYS
     return pipeline_error(error)(
         f"{node.label} failed: {type(error).__name__}: {text_of(error)}{hint}", node=node.label
     )
@@ -598,7 +602,10 @@ _ARGUMENTS_OF = {
     ),
 }
 """Operations with a function of a state."""
-
+_ARRAYS = (
+    ". Elements hold numpy arrays: a tensor or list that a function returns is an array for the "
+    "next function. Do both steps in one function, or convert the array there"
+)
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -616,6 +623,11 @@ def _is_wrong_call(error: BaseException) -> bool:
     while trace.tb_next is not None:
         trace = trace.tb_next
     return os.path.dirname(trace.tb_frame.f_code.co_filename) == _HERE
+
+
+def _wants_tensor(error: BaseException) -> bool:
+    """Return True if a function used an array of numpy as a tensor or list."""
+    return isinstance(error, AttributeError) and isinstance(error.obj, np.ndarray)
 
 
 def call(function: Callable[..., Any], element: Any) -> Any:

@@ -13,12 +13,13 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.elements.nesting import PLAIN, field_names, instance_of, map_arrays
-from zmqdata.elements.ragged import RaggedTensor, concatenate
+from zmqdata.elements.ragged import RaggedTensor, concatenate, typed_raggeds
 from zmqdata.elements.shapes import without_width
 from zmqdata.elements.tensors import as_stackable, sort_of
-from zmqdata.elements.untyped import as_typed, is_untyped, typed
+from zmqdata.elements.untyped import as_typed, holds_untyped, is_untyped, typed
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Bookmark, Context, Stackable, failure, is_end, make_iterator
+from zmqdata.iterators.emptylists import ElementMaker
 from zmqdata.iterators.transforms import UnaryIterator
 
 Join: TypeAlias = Callable[[Sequence[Any], str, Any], Any]
@@ -48,6 +49,7 @@ class BatchIterator(UnaryIterator):
         self._size = min(node.batch_size, sys.maxsize)
         self._least = node.batch_size if node.drop_remainder else 1
         self._stackable = self._input if isinstance(self._input, Stackable) else None
+        self._typed = ElementMaker(node.input, context).typed
         self._notes: bool | None = None
         self._broken_off: Bookmark | None = None
 
@@ -58,6 +60,8 @@ class BatchIterator(UnaryIterator):
         if len(elements) < self._least:
             raise StopIteration
         try:
+            if holds_untyped(elements[0]):
+                elements = [*map(self._typed, elements)]
             return self._join(elements)
         except Exception as error:
             raise failure(self._node, error) from error
@@ -360,6 +364,7 @@ _SHAPES = (
 
 
 def _stack_ragged(elements: Sequence[Any], place: str) -> RaggedTensor:
+    elements = typed_raggeds(elements)
     first = elements[0]
     kind = _ragged_kind(first)
     for index, ragged in enumerate(elements):

@@ -9,8 +9,7 @@ from typing import Any
 from zmqdata import nodes
 from zmqdata.elements.conversion import FINISHED, all_finished, as_element
 from zmqdata.elements.nesting import map_structure
-from zmqdata.elements.specs import with_leading_axis
-from zmqdata.elements.untyped import as_typed, is_untyped, is_untyped_spec
+from zmqdata.elements.specs import typed_as, with_leading_axis
 from zmqdata.iterators.base import Context
 from zmqdata.iterators.inference import infer_spec
 from zmqdata.iterators.results import GeneratedElements
@@ -56,19 +55,14 @@ class ElementMaker:
         return self.typed(element) if empties else element
 
     def typed(self, element: Any) -> Any:
-        """Return an element with empty lists in it, with their dtypes."""
+        """Return an element in which untyped arrays have the dtypes of the spec."""
         if not self._is_known:
             self._spec, self._is_known = self._found(), True
         if self._spec is None:
             return element
 
-        def leaf_of(leaf: Any, spec: Any) -> Any:
-            if not is_untyped(leaf) or is_untyped_spec(spec.dtype, spec.shape):
-                return leaf
-            return as_typed(leaf, spec.dtype, leaf.ndim if spec.shape is None else len(spec.shape))
-
         try:
-            return map_structure(leaf_of, element, self._spec)
+            return map_structure(typed_as, element, self._spec)
         except (TypeError, ValueError):  # this element is nested differently
             return element
 

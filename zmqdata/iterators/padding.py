@@ -15,10 +15,11 @@ from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.shapes import Shape, dtype_name
 from zmqdata.elements.tensors import as_stackable, sort_of
-from zmqdata.elements.untyped import is_untyped, typed
+from zmqdata.elements.untyped import holds_untyped, is_untyped, typed
 from zmqdata.errors import InvalidArgumentError, WrongTypeError
 from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
 from zmqdata.iterators.batch import BatchIterator, check_arrays, mixed, stack, stack_leaves
+from zmqdata.iterators.emptylists import ElementMaker
 from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.trail import Trail
 from zmqdata.nodes import Padding, known_spec, padding_plan
@@ -190,6 +191,7 @@ class BucketIterator(ElementIterator):
         )
         self._length = followed(node, context, self._trail.source, node.length_function)
         self._boundaries = node.boundaries
+        self._typed = ElementMaker(node.input, context).typed
         self._known = (
             known_spec(node.input)
             if node.pad_to_bucket_boundary and node.padded_shapes is None
@@ -241,6 +243,8 @@ class BucketIterator(ElementIterator):
         self._buckets[bucket], self._numbers[bucket] = [], []
         node = self._node
         try:
+            if holds_untyped(elements[0]):
+                elements = [*map(self._typed, elements)]
             if node.no_padding:
                 return stack(elements)
             shapes = node.padded_shapes

@@ -13,6 +13,7 @@ import numpy as np
 from zmqdata import nodes
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.shapes import dtype_name
+from zmqdata.elements.tensors import as_stackable
 from zmqdata.errors import WrongTypeError
 
 
@@ -27,7 +28,8 @@ def as_bool(value: Any) -> bool:
     """
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    if isinstance(value, np.ndarray) and value.shape == () and value.dtype == np.bool_:
+    value = as_stackable(value)
+    if isinstance(value, (np.ndarray, np.bool_)) and value.shape == () and value.dtype == np.bool_:
         return bool(value)
     raise WrongTypeError(
         f"Invalid `predicate`: a predicate must return one bool, it returned {_told(value)}. "

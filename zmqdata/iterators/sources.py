@@ -17,7 +17,7 @@ from zmqdata.elements.nesting import field_names, instance_of, map_arrays, map_s
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import NoneTensorSpec
 from zmqdata.elements.tensors import as_stackable, sort_of
-from zmqdata.elements.untyped import is_untyped
+from zmqdata.elements.untyped import grown, is_untyped
 from zmqdata.iterators.base import (
     END,
     Context,
@@ -531,6 +531,8 @@ def _conform_leaf(spec: Any, leaf: Any) -> Any:
         array = np.asarray(leaf)
     else:
         array = cast(leaf, spec.dtype)
+        if not array.size and spec.shape is not None:
+            array = array.reshape(grown(array.shape, len(spec.shape)))
     if not spec.admits(array.shape, array.dtype):
         raise TypeError(
             f"got an array of shape {array.shape} and dtype {array.dtype}, expected {spec}"

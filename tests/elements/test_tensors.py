@@ -1,0 +1,107 @@
+"""Tests of ``zmqdata.elements.tensors``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zmqdata.elements.conversion import as_element
+from zmqdata.elements.lists import array_of
+from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.elements.specs import TensorSpec, spec_of
+from zmqdata.elements.tensors import array_of_tensor, as_stackable, is_tensor, sort_of
+
+
+class Convertible:
+    """A tensor of another library."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = np.asarray(array)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        return self.array
+
+
+class Exchangeable:
+    """A tensor that only DLPack can read."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = np.asarray(array)
+
+    def __dlpack__(self, **arguments: Any) -> Any:
+        return self.array.__dlpack__(**arguments)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+class Picture:
+    """An image: an array can be made of it."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = np.asarray(array)
+
+    @property
+    def __array_interface__(self) -> Any:
+        return self.array.__array_interface__
+
+
+class Unwilling:
+    """A tensor in the memory of a device."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise TypeError("it is on the device cuda:0")
+
+
+Table = type("Table", (Convertible,), {"__module__": "pyarrow.lib"})
+
+
+@pytest.mark.parametrize("kind", [Convertible, Exchangeable])
+def test_tensors_become_arrays(kind: Any) -> None:
+    """A tensor that a function returns is an array of the same values, at any depth and
+    in lists; one without axes is a scalar.
+    """
+    element = as_element({"x": kind([1.5, 2.5]), "y": (kind(3), [kind([1]), kind([2])])})
+    assert element["x"].tolist() == [1.5, 2.5]
+    assert type(element["y"][0]) is np.int64
+    assert element["y"][1].tolist() == [[1], [2]]
+    assert as_element(kind([1])).tolist() == [1]
+
+
+def test_arrays_of_tensors_can_be_written() -> None:
+    """Memory that its library does not let others write is copied."""
+    fixed = np.ones(2)
+    fixed.flags.writeable = False
+    assert array_of_tensor(Convertible(fixed)).flags.writeable
+    free = np.ones(2)
+    assert array_of_tensor(Convertible(free)) is free
+
+
+def test_images_stay_images_between_functions() -> None:
+    """An image becomes an array where it is stacked or described, not before."""
+    picture = Picture(np.zeros((2, 3), np.uint8))
+    assert as_element({"x": picture})["x"] is picture
+    assert as_stackable(picture).shape == (2, 3)
+    assert spec_of(picture) == TensorSpec((2, 3), np.uint8)
+    assert array_of([picture, picture]).shape == (2, 2, 3)
+
+
+def test_what_is_no_tensor() -> None:
+    """numpy's own values, ragged tensors, tables and plain objects stay what they
+    are.
+    """
+    ragged = RaggedTensor([1], [0, 1])
+    for value in (np.ma.masked_array([1], [True]), np.void(b"a"), ragged, Table([1]), object()):
+        assert not is_tensor(type(value))
+        assert as_element((value, [1]))[0] is value
+    assert sort_of(Table) == "frame"
+
+
+def test_a_tensor_that_gives_no_array_is_an_error() -> None:
+    """The error has the place, the class, and the words of the library."""
+    with pytest.raises(TypeError, match=r"element\['x'\]: a .*Unwilling cannot .*cuda:0"):
+        as_element({"x": Unwilling()})
+    with pytest.raises(TypeError, match="Unwilling"):
+        array_of([Unwilling()])

@@ -1,0 +1,158 @@
+"""Dtypes of ml_dtypes, tensors of torch and images of Pillow arrive as what they are:
+``make test-frameworks``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zmqdata import Dataset, LocalCluster, TensorSpec, distribute
+from zmqdata.blocks import BlockBuilder, decode_block
+from zmqdata.elements.extensions import is_extension
+from zmqdata.elements.lists import array_of
+from zmqdata.elements.specs import decode_spec, encode_spec, spec_of
+
+pytestmark = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("ml_dtypes", "torch", "PIL")),
+    reason="ml_dtypes, torch or Pillow is not installed",
+)
+
+
+def extensions() -> list[np.dtype[Any]]:
+    """Return all dtypes that this release of ml_dtypes has."""
+    if importlib.util.find_spec("ml_dtypes") is None:
+        return [np.dtype(float)]
+    import ml_dtypes
+
+    kinds = [getattr(ml_dtypes, name) for name in dir(ml_dtypes)]
+    return [
+        np.dtype(kind) for kind in kinds if isinstance(kind, type) and issubclass(kind, np.generic)
+    ]
+
+
+PLAIN = ["?", "i1", ">u4", "f2", "g", "G", "M8[25s]", ">m8[ns]", "U2", "S3", "V5"]
+
+
+@st.composite
+def dtypes(draw: Any) -> np.dtype[Any]:
+    """A dtype: plain, of ml_dtypes, or a structure of both, packed or aligned."""
+    one = st.sampled_from([*extensions(), *map(np.dtype, PLAIN)])
+    if draw(st.booleans()):
+        return draw(one)
+    fields = draw(st.lists(st.tuples(one, st.sampled_from([(), (2,)])), min_size=1, max_size=3))
+    named = [(f"f{number}", *field) for number, field in enumerate(fields)]
+    return np.dtype(named, align=draw(st.booleans()))
+
+
+def arrived(element: Any) -> Any:
+    builder = BlockBuilder(allow_objects=False)
+    assert builder.add(element)
+    block = builder.build()
+    (found,) = decode_block(block.meta, block.frames, allow_objects=False).elements()
+    return found
+
+
+@given(dtypes(), st.sampled_from([(), (0,), (3,), (2, 2)]), st.integers(0, 3))
+def test_what_specs_say_arrives(dtype: np.dtype[Any], shape: Any, first: int) -> None:
+    """Arrays and scalars of every dtype arrive with the dtype and the values that they
+    had, as their spec says.
+    """
+    octet = 0 if "U" in str(dtype) else first  # characters are not arbitrary bytes
+    raw = np.full(8 * dtype.itemsize, octet, np.uint8)
+    array = raw.view(dtype)[: int(np.prod(shape))].reshape(shape)
+    for value in (array, array.reshape(-1)[0] if array.size else array):
+        found, spec = arrived({"x": value})["x"], spec_of(value)
+        assert decode_spec(encode_spec(spec)) == spec == spec_of(found)
+        assert type(found) is type(value)
+        assert repr(np.asarray(found).tolist()) == repr(np.asarray(value).tolist())
+
+
+@pytest.mark.parametrize("dtype", extensions(), ids=str)
+def test_extended_dtypes_in_batches_saves_and_states(dtype: Any, tmp_path: Path) -> None:
+    """A dtype of ml_dtypes is itself behind every operation and in every file."""
+    rows = [np.ones(length).astype(dtype) for length in (1, 2)]
+    for dataset in (
+        Dataset.from_list(rows).padded_batch(2),
+        Dataset.from_list(rows).ragged_batch(2).map(lambda ragged: ragged.flat_values),
+        Dataset.from_list(rows).unbatch().batch(3),
+        Dataset.from_tensor_slices(rows[1]).batch(2),
+        Dataset.from_list(rows).map(lambda row: [row[0], row[0]]),
+        Dataset.from_list(rows).scan(rows[1], lambda state, row: (state, state)),
+        Dataset.from_generator(lambda: rows, output_signature=TensorSpec((None,), dtype)),
+        Dataset.from_list(rows).cache(str(tmp_path / "cache")),
+        Dataset.from_list(rows).snapshot(str(tmp_path / "snapshot")),
+    ):
+        iterator = iter(dataset)
+        state = iterator.state_dict()
+        assert {element.dtype for element in iterator} == {dtype}
+        again = iter(dataset)
+        again.load_state_dict(state)
+        assert next(again).dtype == dtype
+        assert dataset.element_spec.dtype == dtype
+    Dataset.from_list(rows).save(str(tmp_path / "save"))
+    loaded = Dataset.load(str(tmp_path / "save"))
+    assert loaded.element_spec == TensorSpec((None,), dtype)
+    assert [row.tobytes() for row in loaded] == [row.tobytes() for row in rows]
+
+
+def test_extended_dtypes_by_name_and_in_lists() -> None:
+    """A name is enough for a spec, and a bool beside bfloat16 is an error."""
+    import ml_dtypes
+
+    assert TensorSpec((2,), "bfloat16") == TensorSpec((2,), ml_dtypes.bfloat16)
+    one = ml_dtypes.bfloat16(1)
+    assert array_of([one, np.float32(2)]).dtype == np.float32
+    with pytest.raises(ValueError, match="the bool True"):
+        array_of([one, True])
+    assert is_extension(array_of([one, one]).dtype)
+
+
+def tensors() -> dict[str, Any]:
+    import torch
+    from PIL import Image
+
+    return {
+        "plain": torch.ones(2),
+        "with gradient": torch.ones(2, requires_grad=True),
+        "bfloat16": torch.ones(2, dtype=torch.bfloat16),
+        "float8": torch.ones(2).to(torch.float8_e4m3fn),
+        "conjugate": torch.ones(2, dtype=torch.complex64).conj(),
+        "transposed": torch.ones(3, 2, dtype=torch.bfloat16).T,
+        "scalar": torch.tensor(1),
+        "list": [torch.ones(2, dtype=torch.bfloat16)] * 2,
+        "image": Image.new("RGB", (4, 3)),
+    }
+
+
+@pytest.mark.parametrize("name", ["sparse", "meta"])
+def test_tensors_without_an_array_are_errors(name: str) -> None:
+    """The error says what to call."""
+    import torch
+
+    made = {"sparse": torch.ones(2).to_sparse(), "meta": torch.ones(2, device="meta")}
+    words = {"sparse": r"call \.to_dense\(\)", "meta": r"on the device meta: call \.cpu\(\)"}
+    with pytest.raises(Exception, match=words[name]):
+        next(iter(Dataset.range(1).map(lambda i: made[name])))
+
+
+def test_tensors_images_and_extensions_over_the_service() -> None:
+    """A function's result is the same array in a batch here, as an element of the
+    service, and in both specs.
+    """
+    here = Dataset.range(2).map(lambda i: tensors())
+    assert {name: type(leaf) for name, leaf in next(iter(here.batch(2))).items()} == dict.fromkeys(
+        tensors(), np.ndarray
+    )
+    with LocalCluster(num_workers=1) as cluster:
+        far = distribute("distributed_epoch", cluster.target)
+        element = next(iter(here.apply(far)))
+    assert spec_of(element) == here.element_spec
+    assert element["bfloat16"].dtype.name == "bfloat16"
+    assert element["image"].shape == (3, 4, 3)
