@@ -242,7 +242,9 @@ def test_a_save_has_a_shard_for_each_number(tmp_path: Path) -> None:
     the order of the shards' numbers.
     """
     Dataset.range(42).save(tmp_path, shard_func=lambda x: x // 21)
-    assert ints(Dataset.load(tmp_path)) == [x + y for x in range(21) for y in (0, 21)]
+    loaded = Dataset.load(tmp_path)
+    assert ints(loaded) == [x + y for x in range(21) for y in (0, 21)]
+    assert (len(loaded), loaded.element_spec) == (42, TensorSpec((), np.int64))
     Dataset.range(42).save(tmp_path, shard_func=lambda x: 5 - x // 7)
     assert len(list(tmp_path.glob("*.chunk"))) == 6
     flat = Dataset.load(tmp_path, reader_func=lambda shards: shards.flat_map(lambda one: one))

@@ -245,14 +245,17 @@ class Storage(DatasetMethods[D]):
         if reads_by is None and not _has_shards(node):
             return cls._wrap(whole)
         datasets = cls._wrap(nodes.SavedDatasets(whole=whole, wrap=cls._wrap, site=call_site()))
-        made: D = (reads_by or _in_turn)(datasets)
+        if reads_by is None:
+            in_turn: D = _in_turn(datasets).assert_cardinality(node.count)
+            return in_turn
+        made: D = reads_by(datasets)
         if not isinstance(getattr(made, "node", None), nodes.Node):
             refuse("what reader_func returns", made, "a Dataset")
         return made
 
 
 def _in_turn(datasets: Any) -> Any:
-    """Return the elements of all shards in turn."""
+    """Return a dataset of the elements of all shards in turn."""
     return datasets.interleave(_itself)
 
 

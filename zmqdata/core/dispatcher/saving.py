@@ -9,7 +9,7 @@ worker continues after its last committed chunk, so no element is saved twice.
 A save may be read while it is written. The chunks that were found for its readers are
 durable facts, as the splits of any source.
 
-Decision 0014; protocol 5.10 and 10.1 to 10.8.
+Decisions 0014 and 0037; protocol 5.10 and 10.1 to 10.8.
 """
 
 from __future__ import annotations
