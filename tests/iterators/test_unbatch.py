@@ -79,6 +79,14 @@ def test_unbatch_gives_the_rows_in_order(sizes: list[int]) -> None:
     assert check_restore(unbatch(batches(sizes))) == [plain(np.int64(n)) for n in range(sum(sizes))]
 
 
+def slices(tensors: Any) -> Node:
+    return nodes.TensorSlices(tensors=tensors)
+
+
+def batches_of(tensors: Any) -> Node:
+    return nodes.Batch(inputs=(slices(tensors),), batch_size=2)
+
+
 def test_rows_keep_the_nesting() -> None:
     """Dicts, tuples, namedtuples, texts and ragged leaves are taken apart together."""
     node = unbatch(batches([2, 3], nested))
@@ -110,6 +118,19 @@ def test_rows_of_none_are_none() -> None:
         for made in (stacked, rebatch(stacked, size), unbatch(rebatch(stacked, size))):
             check_restore(made)
         assert len(list(make_iterator(unbatch(stacked), Context()))) == 3
+
+
+def test_empty_structures_have_any_number_of_rows() -> None:
+    """An empty dict or tuple in a batch is in each of its rows, and loses none."""
+    batch = ({}, np.arange(4), {"e": ((), {})})
+    assert [int(number) for _, number, _ in rows(batch)] == [0, 1, 2, 3]
+    for row in (list(rows(batch))[3], list(make_iterator(slices(batch), Context()))[3]):
+        assert row == ({}, 3, {"e": ((), {})})
+    first, second, *_ = rows(batch)
+    assert first[0] is not second[0]
+    for size in (1, 3):
+        read = make_iterator(unbatch(rebatch(batches_of(batch), size)), Context())
+        assert len(list(read)) == 4
 
 
 def test_rows_belong_to_their_receiver() -> None:

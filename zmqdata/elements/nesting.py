@@ -3,7 +3,7 @@
 Dicts, tuples, namedtuples and instances of attrs classes are structures. Anything else
 is a leaf, also None and dataclasses; so is a list, because a list in an element is an
 array. Every walk over an element or a spec by optree belongs here, because optree knows
-an attrs class only once it is registered.
+an attrs class only once it is registered (decision 0039).
 """
 
 from __future__ import annotations

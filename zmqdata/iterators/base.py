@@ -281,6 +281,8 @@ def rows_of(count: int, stacked: Any) -> list[Any]:
     if names is not None:
         columns = [rows_of(count, getattr(stacked, name)) for name in names]
         return [instance_of(type(stacked), names, row) for row in zip(*columns, strict=True)]
+    if not stacked:  # an empty structure
+        return [stacked.copy() if isinstance(stacked, dict) else stacked for _ in range(count)]
     parts = stacked.values() if isinstance(stacked, dict) else stacked
     rows = zip(*[rows_of(count, part) for part in parts], strict=True)
     if isinstance(stacked, dict):

@@ -90,7 +90,7 @@ def _collect_counts(part: Any, place: str, counts: dict[str, int]) -> None:
 def rows(batch: Any, start: int = 0) -> Iterator[Any]:
     """Return an iterator over the rows of a batch from ``start`` on, in the nesting of
     the batch. The rows belong to the caller. The parts have the same number of rows,
-    which ``row_count`` checks; None has any number.
+    which ``row_count`` checks; None and empty structures have any number.
 
     >>> list(rows((np.array([1, 2]), {"y": np.array([3, 4])}), 1))
     [(np.int64(2), {'y': np.int64(4)})]
@@ -98,13 +98,15 @@ def rows(batch: Any, start: int = 0) -> Iterator[Any]:
     if isinstance(batch, np.ndarray):
         return _array_rows(batch[start:])
     if isinstance(batch, dict):
+        if not batch:
+            return ({} for _ in repeat(None))
         values = zip(*[rows(part, start) for part in batch.values()], strict=False)
         return map(dict, map(zip, repeat(tuple(batch)), values))
     if isinstance(batch, RaggedTensor):
         part = batch[start:] if start else batch
         return map(_copied, part) if part.nbytes < COPY_BELOW * max(1, len(part)) else iter(part)
-    if batch is None:
-        return repeat(None)
+    if batch is None or (isinstance(batch, tuple) and not batch):
+        return repeat(batch)
     names = field_names(type(batch))
     if names is not None:
         values = zip(*[rows(getattr(batch, name), start) for name in names], strict=False)
