@@ -304,9 +304,9 @@ def _check_consumer(index: object, count: object, finite: object, job_name: obje
         return
     if count is None or index is None:
         raise ValueError(
-            "`consumer_index` and `num_consumers` belong together. Must either set both "
-            f"`consumer_index` and `num_consumers`, or neither. Got consumer_index={index!r} and "
-            f"num_consumers={count!r}"
+            "`consumer_index` and `num_consumers` belong together: set both or neither. Got "
+            f"consumer_index={index!r} and num_consumers={count!r}. Must either set both "
+            "`consumer_index` and `num_consumers`, or neither"
         )
     if type(count) is not int or not 1 <= count <= MOST_CONSUMERS:
         raise ValueError(
