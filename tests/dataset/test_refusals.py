@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata import CsvDataset, FixedLengthRecordDataset, TextLineDataset, TFRecordDataset
+from zmqdata import CsvDataset, FixedLengthRecordDataset, TextLineDataset, TFRecordDataset, nodes
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.refusals import check_alike, check_call, check_element_call
 from zmqdata.elements.ragged import RaggedTensor
@@ -506,3 +506,21 @@ def test_datasets_may_be_alike_or_unknown() -> None:
         check_alike("f()", *pair)
     with pytest.raises(TypeError, match=r"f\(\) joins datasets .*dtype int64 and"):
         check_alike("f()", INT, TensorSpec((), str))
+
+
+def test_building_costs_the_same_at_any_depth() -> None:
+    """A call asks the rules of its own operation alone, however long the pipeline
+    is.
+    """
+    asked = 0
+
+    class Counted(nodes.Take):
+        def spec(self, infer: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            return super().spec(infer)
+
+    dataset = TEN
+    for _ in range(100):
+        dataset = Dataset(Counted(inputs=(dataset.node,), count=-1)).filter(bool)
+    assert asked <= 200

@@ -7,7 +7,6 @@ lives, so that no function runs a second time for a spec.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
@@ -27,6 +26,7 @@ from zmqdata.iterators.base import Context, call, failure, make_iterator
 from zmqdata.iterators.carried import RunningState
 from zmqdata.iterators.results import as_index, nested_node
 from zmqdata.nodes import known_spec
+from zmqdata.nodes.base import ByNode
 
 MOST_ELEMENTS = 100
 """Limit of elements that are run to find the dtype of a list that is empty in all of
@@ -35,8 +35,7 @@ them.
 
 __all__ = ["first_element", "infer_spec", "known_spec"]
 
-_found: dict[int, Any] = {}
-"""Specs of living nodes, by identity: equality of nodes may compare arrays."""
+_found = ByNode()
 
 
 def infer_spec(node: nodes.Node) -> Any:
@@ -51,11 +50,10 @@ def infer_spec(node: nodes.Node) -> Any:
     >>> infer_spec(nodes.Batch(inputs=(nodes.Range(start=0, stop=3),), batch_size=2))
     TensorSpec(shape=(None,), dtype=int64)
     """
-    if id(node) not in _found:
+    if node not in _found:
         spec = node.spec(infer_spec)
-        _found[id(node)] = _spec_by_running(node) if spec is None else spec
-        weakref.finalize(node, _found.pop, id(node), None).atexit = False
-    return _found[id(node)]
+        _found[node] = _spec_by_running(node) if spec is None else spec
+    return _found[node]
 
 
 def _spec_by_running(node: nodes.Node) -> Any:
@@ -81,6 +79,8 @@ def _spec_of_nested(node: nodes.FlatMap | nodes.GroupByWindow) -> Any:
             inner = _inner_node(node, element)
             try:
                 found = infer_spec(inner)
+            except (PipelineError, WrongTypeError):
+                raise
             except InvalidArgumentError as raised:
                 error = raised
                 continue

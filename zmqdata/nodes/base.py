@@ -6,6 +6,7 @@ The operations themselves are in the other modules of this package.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -213,6 +214,34 @@ class _Missing(Exception):
         self.node = node
 
 
+class ByNode:
+    """Values of nodes, kept as long as the node lives, by identity: the equality of
+    nodes may compare arrays.
+
+    >>> from zmqdata.nodes import Range
+    >>> node, specs = Range(start=0, stop=3), ByNode()
+    >>> specs[node] = "int64"
+    >>> node in specs, specs[node], Range(start=0, stop=3) in specs
+    (True, 'int64', False)
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[weakref.ref[Node], Any]] = {}
+
+    def __contains__(self, node: Node) -> bool:
+        return id(node) in self._held
+
+    def __getitem__(self, node: Node) -> Any:
+        return self._held[id(node)][1]
+
+    def __setitem__(self, node: Node, value: Any) -> None:
+        held, key = self._held, id(node)
+        held[key] = weakref.ref(node, lambda _: held.pop(key, None)), value
+
+
+_known = ByNode()
+
+
 def known_spec(node: Node) -> Any:
     """Return the spec of a node's elements if it follows without running anything, else
     None.
@@ -221,26 +250,27 @@ def known_spec(node: Node) -> Any:
     >>> known_spec(Map(inputs=(Range(start=0, stop=3),), function=str)) is None
     True
     """
-    known: dict[int, Any] = {}  # a node may be reached on very many paths
 
     def infer(inner: Node) -> Any:
-        if id(inner) not in known:
+        if inner not in _known:
             raise _Missing(inner)
-        if known[id(inner)] is None:
+        spec = _known[inner]
+        if spec is None:
             raise _Unknown
-        return known[id(inner)]
+        return spec
 
-    waiting = [node]  # not recursive, because a pipeline may have thousands of operations
+    # Not recursive, because a pipeline may have thousands of operations.
+    waiting = [] if node in _known else [node]
     while waiting:
         try:
-            known[id(waiting[-1])] = waiting[-1].spec(infer)
+            _known[waiting[-1]] = waiting[-1].spec(infer)
         except _Missing as missing:
             waiting.append(missing.node)
             continue
         except _Unknown:
-            known[id(waiting[-1])] = None
+            _known[waiting[-1]] = None
         waiting.pop()
-    return known[id(node)]
+    return _known[node]
 
 
 def function_name(function: Any) -> str:
