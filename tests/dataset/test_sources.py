@@ -11,7 +11,12 @@ import pytest
 from tests.dataset.reading import ints
 from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.errors import InvalidArgumentError, NoFilesMatchedError, NotFoundError
+from zmqdata.errors import (
+    InvalidArgumentError,
+    NoFilesMatchedError,
+    NotFoundError,
+    PipelineError,
+)
 
 
 @pytest.mark.parametrize(
@@ -157,3 +162,28 @@ def test_an_empty_folder_has_no_files(tmp_path: Path) -> None:
             Dataset.list_files(f"{tmp_path}/*")
     with pytest.raises(NoFilesMatchedError, match=r"is a folder; '.*/\*' matches the files in it"):
         Dataset.list_files(tmp_path)
+
+
+def test_sources_name_the_place_of_a_list_that_is_no_array() -> None:
+    """The error names the key of slices, and the number in a list of elements."""
+    with pytest.raises(ValueError, match=r"^at element\['k'\]\['m'\]: .*the str 'a' at \[1\]"):
+        Dataset.from_tensor_slices({"k": {"m": [1, "a"]}})
+    with pytest.raises(ValueError, match=r"^elements\[1\] of from_list\(\): .*the bool True"):
+        Dataset.from_list([[1, 2], [1, True]])
+
+
+def test_masks_are_not_lost() -> None:
+    """A masked array keeps its mask as an element, and is refused where it would lose
+    it.
+    """
+    masked = np.ma.masked_array([1, 2], [False, True])
+    for source in (Dataset.from_source([masked]), Dataset.from_tensors(masked)):
+        (element,) = source
+        assert element.mask.tolist() == [False, True]
+        with pytest.raises(PipelineError, match="a masked array"):
+            list(source.batch(1))
+    with pytest.raises(TypeError, match="would lose the mask"):
+        Dataset.from_tensor_slices(masked)
+    signature = TensorSpec((2,), int)
+    with pytest.raises(PipelineError, match="would lose its mask"):
+        list(Dataset.from_generator(lambda: [masked], output_signature=signature))

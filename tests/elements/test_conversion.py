@@ -74,3 +74,17 @@ def test_rows_of_different_length_are_no_array() -> None:
         as_element({"x": [[1], [2, 3]]})
     ragged = RaggedTensor([1], [0, 1])
     assert as_element((ragged,))[0] is ragged
+
+
+def test_errors_name_the_place_in_the_element() -> None:
+    """The place of a list is an expression from the element on."""
+    with pytest.raises(ValueError, match=r"^at element\['a'\]\[1\]: a list with the int 1"):
+        as_element({"a": ([1, 2], [1, "x"])})
+
+
+def test_empty_lists_are_told() -> None:
+    """The arrays made of empty lists are collected for their dtype to be found."""
+    empties: list[Any] = []
+    element = as_element({"a": [], "b": ([1], [[], []])}, empties)
+    assert [array.shape for array in empties] == [(0,), (2, 0)]
+    assert empties[0] is element["a"]

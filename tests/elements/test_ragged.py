@@ -226,3 +226,18 @@ def test_a_ragged_rank_is_a_whole_number(bad: Any) -> None:
     """A ragged rank that is not an integer is rejected with the argument's name."""
     with pytest.raises(TypeError, match="ragged_rank must be int or None"):
         RaggedTensorSpec((None, None), "int64", ragged_rank=bad)
+
+
+@pytest.mark.parametrize(
+    ("rows", "padding"), [([[1], [2, 3]], 0.5), ([[1], [2, 3]], "a"), ([["a"], ["b", "c"]], 1)]
+)
+def test_padding_that_the_dtype_cannot_represent_is_an_error(rows: Any, padding: Any) -> None:
+    """Padding is not rounded or turned into text."""
+    with pytest.raises(ValueError, match="cannot be represented in dtype"):
+        RaggedTensor.from_rows(rows).to_tensor(padding)
+
+
+def test_text_padding_is_not_cut() -> None:
+    """Padding that is longer than all texts makes the array wider."""
+    ragged = RaggedTensor.from_rows([["a"], ["b", "c"]])
+    assert ragged.to_tensor("long").tolist() == [["a", "long"], ["b", "c"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import namedtuple
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -247,3 +248,27 @@ def test_the_memory_order_of_elements_does_not_matter() -> None:
     array = np.arange(6).reshape(2, 3)
     stacked = stack([np.asfortranarray(array), array[:, ::-1], np.asfortranarray(array)])
     assert stacked.tolist() == [array.tolist(), array[:, ::-1].tolist(), array.tolist()]
+
+
+class Colour(str, Enum):
+    """A text whose `str` is another text."""
+
+    RED = "red"
+
+
+class Picture:
+    """An image of another library."""
+
+    array = np.arange(2)
+    __array_interface__ = array.__array_interface__
+
+
+def test_texts_of_enumerations_are_their_values() -> None:
+    """A member that is a text is that text in a batch, not its name."""
+    assert stack([Colour.RED, Colour.RED]).tolist() == ["red", "red"]
+
+
+def test_images_become_arrays_in_batches() -> None:
+    """An image is stacked as its array, first or beside arrays."""
+    for images in ([Picture(), Picture()], [np.arange(2), Picture()]):
+        assert stack(images).tolist() == [[0, 1], [0, 1]]

@@ -227,3 +227,12 @@ def test_skipping_all_reads_nothing() -> None:
     """
     assert values(nodes.Skip(inputs=(nodes.Repeat(inputs=(count(3),), count=-1),), count=-1)) == []
     assert values(nodes.Skip(inputs=(mapped(lambda x: 1 // 0),), count=-1)) == []
+
+
+def test_a_function_that_wants_a_tensor_is_told_that_elements_are_arrays() -> None:
+    """A missing attribute of an array has a hint, that of another object has none."""
+    texts = [
+        run(nodes.Map(inputs=(Range(start=0, stop=1),), function=function))[0][2]
+        for function in (lambda x: np.zeros(2).unsqueeze(0), lambda x: {}.unsqueeze(0))
+    ]
+    assert ["Elements hold numpy arrays" in text for text in texts] == [True, False]

@@ -320,6 +320,11 @@ def sliceable(leaf: Any) -> np.ndarray[Any, Any] | RaggedTensor | None:
         return leaf
     if sort_of(type(leaf)) == "frame":
         refuse_frame("from_tensor_slices()", leaf)
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise TypeError(
+            "from_tensor_slices() got a masked array, and rows would lose the mask: pass its data "
+            "and its mask as two arrays, or array.filled(value)"
+        )
     try:
         array = array_of(leaf) if isinstance(leaf, list) else np.asarray(as_stackable(leaf))
     except ValueError as error:

@@ -4,7 +4,7 @@ the class in ``surface``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from zmqdata import nodes
@@ -75,7 +75,7 @@ class Sequences(DatasetMethods[D]):
                 "`elements` must not be empty: the spec of the dataset follows from its elements. "
                 "Invalid `elements`. `elements` should not be empty."
             )
-        kept = tuple(map(as_element, elements))
+        kept = tuple(_converted(elements))
         spec = spec_of(kept[0])
         for place, element in enumerate(kept):
             try:
@@ -187,3 +187,11 @@ class Sequences(DatasetMethods[D]):
                 site=call_site(),
             )
         )
+
+
+def _converted(elements: list[Any]) -> Iterator[Any]:
+    for place, element in enumerate(elements):
+        try:
+            yield as_element(element)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"elements[{place}] of from_list(): {error}") from None

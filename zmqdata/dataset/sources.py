@@ -23,7 +23,7 @@ from zmqdata.dataset.arguments import (
     sliceable,
 )
 from zmqdata.dataset.parts import D, DatasetMethods
-from zmqdata.elements.conversion import as_element
+from zmqdata.elements.conversion import as_element, located
 from zmqdata.elements.nesting import leaves_of, map_structure, nesting_of
 from zmqdata.errors import InvalidArgumentError, NoFilesMatchedError
 from zmqdata.matching import matching_files
@@ -112,7 +112,10 @@ class Sources(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.from_tensor_slices``.
         """
-        arrays = map_structure(sliceable, tensors)
+        try:
+            arrays = map_structure(sliceable, tensors)
+        except (TypeError, ValueError) as error:
+            raise located(tensors, sliceable, error) from None
         lengths = sorted({len(leaf) for leaf in leaves_of(arrays) if leaf is not None})
         if len(lengths) != 1:
             came = (

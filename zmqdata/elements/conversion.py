@@ -6,7 +6,7 @@ become arrays, at any depth.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -43,7 +43,7 @@ def as_element(value: Any, empties: list[Any] | None = None) -> Any:
     try:
         return _converted(value, [] if empties is None else empties)
     except (TypeError, ValueError) as error:
-        raise _located(value, error) from error.__cause__
+        raise located(value, _as_leaf, error) from error.__cause__
 
 
 def _converted(value: Any, empties: list[Any]) -> Any:
@@ -79,22 +79,27 @@ def all_finished(parts: Iterable[Any]) -> bool:
     return True
 
 
-def _as_leaf(leaf: Any, empties: list[Any]) -> Any:
+def _as_leaf(leaf: Any, empties: list[Any] | None = None) -> Any:
     if not isinstance(leaf, list):
         return array_of_tensor(leaf) if is_tensor(type(leaf)) else leaf
     array = array_of(leaf)
-    if not array.size:
+    if empties is not None and not array.size:
         empties.append(array)
     return array
 
 
-def _located(value: Any, error: Exception) -> Exception:
+def located(value: Any, convert: Callable[[Any], Any], error: Exception) -> Exception:
     """Return the error of the first leaf that cannot be converted, with its place in
     the element.
+
+    Args:
+        value: the element.
+        convert: converts a leaf, or raises TypeError or ValueError.
+        error: the error to return if every leaf can be converted.
     """
     for place, leaf in zip(places_of(value, "element"), leaves_of(value), strict=True):
         try:
-            _as_leaf(leaf, [])
+            convert(leaf)
         except (TypeError, ValueError) as found:
             place = f"at {place}: " if place != "element" else ""
             return type(found)(f"{place}{found}").with_traceback(None)

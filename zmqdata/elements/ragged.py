@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from zmqdata.elements.casting import cast
 from zmqdata.elements.lists import array_of
 from zmqdata.elements.shapes import (
     DType,
@@ -233,6 +234,9 @@ class RaggedTensor:
         Args:
             default_value: the padding; None means 0 or the empty text.
 
+        Raises:
+            ValueError: the values' dtype cannot represent the padding.
+
         >>> RaggedTensor([1, 2, 3], [0, 1, 3]).to_tensor(-1)
         array([[ 1, -1],
                [ 2,  3]])
@@ -246,9 +250,13 @@ class RaggedTensor:
         )
         lengths = self.row_lengths()
         longest = int(lengths.max()) if len(lengths) else 0
-        padded = np.zeros((len(self), longest, *values.shape[1:]), values.dtype)
-        if default_value is not None:
-            padded[...] = default_value
+        dtype = values.dtype
+        filler = None if default_value is None else cast(default_value, dtype)
+        if filler is not None and dtype.kind in "US":
+            dtype = np.result_type(dtype, filler.dtype)  # wide enough for both
+        padded = np.zeros((len(self), longest, *values.shape[1:]), dtype)
+        if filler is not None:
+            padded[...] = filler
         padded[np.arange(longest) < lengths[:, None]] = values
         return padded
 

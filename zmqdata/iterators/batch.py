@@ -199,6 +199,7 @@ def stack_leaves(elements: Sequence[Any], place: str) -> Any:
         return _stack_missing(elements, place)
     if sort_of(kind):
         return stack_leaves([*map(as_stackable, elements)], place)
+    _refuse_mask(elements[0], 0, place)
     if len(set(map(type, elements))) != 1 or issubclass(
         kind, (np.datetime64, np.timedelta64, np.void)
     ):
@@ -212,6 +213,12 @@ _MISSING = (
     "Remove elements with missing values with filter(), or replace None by a value of the same "
     "dtype in a map(). A leaf that is always None stays None"
 )
+
+
+def _refuse_mask(array: Any, index: int, place: str) -> None:
+    if isinstance(array, np.ma.MaskedArray):
+        remedy = "Return data and mask as two arrays, or array.filled(value), in a map()"
+        raise mixed(index, place, "a masked array", "an array without a mask", remedy)
 
 
 def _check_dtypes(elements: Sequence[Any], place: str) -> None:
@@ -266,7 +273,9 @@ def _stack_scalars(elements: Sequence[Any], kind: type, place: str) -> Any:
 
 def _stack_texts(elements: Sequence[Any], place: str) -> Any:
     nul = "\0" if isinstance(elements[0], str) else b"\0"
-    array = np.array(elements)
+    # Text of a subclass, such as an enumeration, may have another `str`.
+    plain = str.__str__ if isinstance(elements[0], str) else bytes
+    array = np.array([*map(plain, elements)])
     for index, text in enumerate(elements):
         if text[-1:] == nul:
             raise mixed(
@@ -323,6 +332,7 @@ def check_arrays(
         if fits and (inner is None or array.shape[ragged:] == inner):
             arrays.append(array)
             continue
+        _refuse_mask(array, index, place)
         if not isinstance(array, np.ndarray):
             array = as_stackable(array)
         if isinstance(array, np.generic):

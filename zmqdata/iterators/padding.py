@@ -154,7 +154,9 @@ def filler_of(value: Any, dtype: Any, place: str = "") -> Any:
     >>> filler_of(-1, np.dtype("int8")).dtype
     dtype('int8')
     """
-    given = np.asarray(value)
+    given = np.asarray(as_stackable(value))
+    if isinstance(value, (str, bytes)) and given.item() != value:
+        given = np.empty(0)  # numpy has cut a NUL, so the value cannot be represented
     if given.shape == () and (given.dtype.kind == dtype.kind if dtype.kind in "US" else True):
         try:
             with np.errstate(invalid="ignore"):

@@ -527,6 +527,8 @@ def _conform_leaf(spec: Any, leaf: Any) -> Any:
     if spec.dtype.kind in "OUS" and not isinstance(leaf, (list, np.ndarray)):
         return leaf
     leaf = as_stackable(leaf)
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise TypeError("a masked array would lose its mask: yield array.filled(value)")
     if isinstance(leaf, (np.ndarray, np.generic)) and not is_untyped(leaf):
         array = np.asarray(leaf)
     else:
