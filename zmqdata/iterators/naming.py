@@ -17,39 +17,36 @@ from typing import Any
 
 from zmqdata.iterators.base import Context, ElementIterator, Name, Namer, subgroup
 
-_MOST = 64  # groups remembered by a Grouped
-
-
-class Grouped:
-    """Names of a dataset that is one of several in its operation, or is read several
-    times.
-
-    Args:
-        namer: returns the name of the dataset's last element.
-        number: number of the dataset or of the reading.
-    """
-
-    def __init__(self, namer: Namer, number: int) -> None:
-        self._namer, self._number = namer, number
-        self._groups: dict[int, int] = {}
-
-    def __call__(self) -> Name | None:
-        name = self._namer()
-        if name is None:
-            return None
-        group, position = name
-        found = self._groups.get(group)
-        if found is None:
-            if len(self._groups) >= _MOST:
-                self._groups.clear()
-            found = self._groups[group] = subgroup(group, self._number)
-        return found, position
+_MOST = 64  # groups that a namer remembers
 
 
 def grouped(source: ElementIterator, number: int) -> Namer:
-    """Return the namer of an operation while it reads dataset or reading ``number``."""
+    """Return the namer of an operation while it reads one of several datasets, or one
+    dataset once more.
+
+    Args:
+        source: the iterator over the dataset.
+        number: number of the dataset or of the reading.
+    """
     namer = source.namer()
-    return unnamed if namer is None else Grouped(namer, number)
+    if namer is None:
+        return unnamed
+    groups: dict[int, int] = {}
+
+    def name() -> Name | None:
+        found = namer()
+        if found is None:
+            return None
+        group, position = found
+        try:
+            return groups[group], position
+        except KeyError:
+            if len(groups) >= _MOST:
+                groups.clear()
+            groups[group] = subgroup(group, number)
+            return groups[group], position
+
+    return name
 
 
 def unnamed() -> Name | None:
@@ -62,9 +59,10 @@ class NamingIterator(ElementIterator):
 
     def __init__(self, source: ElementIterator, namer: Namer) -> None:
         self._source, self._namer = source, namer
+        self._next = source.__next__  # bound once, which is faster than next(source)
 
     def __next__(self) -> Any:
-        return next(self._source), self._namer()
+        return self._next(), self._namer()
 
     def state(self) -> Any:
         return self._source.state()

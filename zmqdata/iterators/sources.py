@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
+from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -249,7 +250,7 @@ class RangeIterator(IndexedIterator, Stackable):
 
     @property
     def _next(self) -> int:
-        return self._behind - operator.length_hint(self._ready) * self._stride
+        return self._behind - length_hint(self._ready) * self._stride
 
     @_next.setter
     def _next(self, index: int) -> None:
@@ -285,7 +286,7 @@ class RangeIterator(IndexedIterator, Stackable):
 
     def _name(self) -> Name:
         # The same as the base, for which ``_next`` would be computed more slowly.
-        place = self._behind - (operator.length_hint(self._ready) + 1) * self._stride
+        place = self._behind - (length_hint(self._ready) + 1) * self._stride
         group = self._named_in
         if group is None:
             group = self._group()
