@@ -120,6 +120,35 @@ def test_large_containers_are_not_searched() -> None:
     assert not generators_of(node.inputs[0])
 
 
+class Hostile(dict[Any, Any]):
+    __slots__ = ("rng",)
+
+    def __init__(self) -> None:
+        super().__init__({Key(): random.Random(1)})
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+    def __iter__(self) -> Any:
+        raise RuntimeError
+
+    items = __len__ = __bool__ = __iter__  # type: ignore[assignment]
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+class Key:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+def test_no_code_of_the_user_runs() -> None:
+    """Objects whose attributes, containers and keys raise anything are searched."""
+    node = Dataset.range(3).map(Hostile()).node
+    assert [held.path for held in generators_of(node)] == ["Hostile[Key]"]
+
+
 def test_a_worker_in_a_users_process_leaves_modules_alone() -> None:
     """Generators of modules, and those behind ``random`` and ``numpy.random``, belong
     to the user; copies belong to the pipeline.

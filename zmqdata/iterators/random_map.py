@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from zmqdata import nodes
+from zmqdata.elements.conversion import FINISHED
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
@@ -53,7 +54,7 @@ class RandomMapIterator(CountingIterator):
                 # A copy of ``_call``, inlined to save the time of a call.
                 try:
                     value = self._call_user(number, element)
-                    return value if type(value) in FINISHED else as_element(value)
+                    return value if type(value) in FINISHED else self._made(value)
                 except Exception as error:
                     raise failure(self._node, error) from error
             if number not in site.special or not site.leaves_out(

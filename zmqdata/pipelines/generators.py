@@ -35,6 +35,8 @@ _KINDS = frozenset(
     }
 )
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, bytearray, np.ndarray, np.generic)
+_NAMED = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
+_SEQUENCES = (list, tuple, set, frozenset, deque)
 _MANY = 1000
 """Length of containers that are not searched."""
 _MOST = 20_000
@@ -78,7 +80,8 @@ def generators_of(node: Any, in_modules: bool = True) -> list[Held]:
     for one in dataclasses.fields(node):
         value = getattr(node, one.name)
         if one.name != "inputs" and not any(value is apart for apart in node.apart):
-            search.add(getattr(value, "__name__", type(value).__name__), value)
+            named = value if isinstance(value, _NAMED) else type(value)
+            search.add(named.__name__, value)
     return search.run()
 
 
@@ -109,7 +112,7 @@ class _Search:
         return found
 
     def _held(self, path: str, holder: Any) -> Iterator[tuple[str, Any]]:
-        """Yield what an object holds, with its path."""
+        """Yield what an object holds, with its path. No code of a user runs."""
         if isinstance(holder, types.FunctionType):
             yield from self._held_by_function(holder)
         elif isinstance(holder, types.MethodType):
@@ -126,13 +129,14 @@ class _Search:
         elif isinstance(holder, property):
             yield from ((path, held) for held in (holder.fget, holder.fset, holder.fdel))
         elif isinstance(holder, dict):
-            items = holder.items() if len(holder) < _MANY else ()
-            yield from ((f"{path}[{key!r:.40}]", held) for key, held in items)
-        elif isinstance(holder, (list, tuple, set, frozenset, deque)):
-            values = holder if len(holder) < _MANY else ()
+            items = [*dict.items(holder)] if dict.__len__(holder) < _MANY else []
+            yield from ((f"{path}[{_text(key)}]", held) for key, held in items)
+        elif isinstance(holder, _SEQUENCES):
+            base: Any = next(kind for kind in _SEQUENCES if isinstance(holder, kind))
+            values = [*base.__iter__(holder)] if base.__len__(holder) < _MANY else []
             yield from ((f"{path}[{place}]", held) for place, held in enumerate(values))
         elif isinstance(holder, type):
-            inside = {} if _is_of_library(holder.__module__) else vars(holder)
+            inside = {} if _is_of_library(str(holder.__module__)) else dict(vars(holder))
             yield from ((f"{holder.__name__}.{name}", held) for name, held in inside.items())
         elif not isinstance(holder, types.ModuleType):
             yield from ((f"{path}.{name}", held) for name, held in _attributes(holder))
@@ -149,13 +153,12 @@ class _Search:
         code = function.__code__
         last = code.co_varnames[: code.co_argcount]
         defaults = function.__defaults__ or ()
-        yield from zip(last[len(last) - len(defaults) :], defaults, strict=True)
-        yield from (function.__kwdefaults__ or {}).items()
-        yield from vars(function).items()
+        yield from zip(reversed(last), reversed(defaults), strict=False)
+        yield from [*(function.__kwdefaults__ or {}).items(), *vars(function).items()]
         space = function.__globals__
         module = sys.modules.get(str(space.get("__name__")))
         if (
-            module is not None
+            isinstance(module, types.ModuleType)
             and vars(module) is space
             and (not self._in_modules or _is_of_library(module.__name__))
         ):
@@ -185,8 +188,12 @@ def _held_by_module(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the attributes of a user's module that a function uses."""
     if not _is_of_library(module.__name__):
-        names = {name for part in codes(code) for name in part.co_names}
-        yield from ((f"{path}.{name}", vars(module)[name]) for name in names & vars(module).keys())
+        names, space = {name for part in codes(code) for name in part.co_names}, vars(module)
+        yield from ((f"{path}.{name}", space[name]) for name in names if name in space)
+
+
+def _text(key: Any) -> str:
+    return repr(key) if type(key) in (str, int) else type(key).__name__
 
 
 def _attributes(holder: Any) -> Iterator[tuple[str, Any]]:
@@ -194,14 +201,12 @@ def _attributes(holder: Any) -> Iterator[tuple[str, Any]]:
     code.
     """
     with contextlib.suppress(AttributeError):
-        yield from object.__getattribute__(holder, "__dict__").items()
+        yield from [*object.__getattribute__(holder, "__dict__").items()]
     for base in type(holder).__mro__:
         slots = base.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
-            try:
+            with contextlib.suppress(Exception):  # it is not set, or hidden by a descriptor
                 yield name, object.__getattribute__(holder, name)
-            except AttributeError:
-                continue
 
 
 @functools.lru_cache(maxsize=1024)
