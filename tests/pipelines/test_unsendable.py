@@ -252,3 +252,33 @@ def test_only_nodes_are_operations() -> None:
     described = dataclasses.make_dataclass("Described", ["label", "site", "inputs"])
     assert is_node(Node(len))
     assert not is_node(described("map(f)", "a.py:1", ()))
+
+
+class Tokens:
+    """A class whose author can leave out the lock."""
+
+    def __init__(self) -> None:
+        self.parts = [{"lock": threading.Lock()}]
+
+
+class Descriptor:
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        (Tokens(), r"Tokens holds it as `parts\[0\]\['lock'\]`. Leave it out in `Tokens\.__get"),
+        (type("Held", (), {"x": Descriptor()}), r"Descriptor holds it as `lock`\. Leave it out in"),
+        ([threading.Lock()], r"process\. Create it inside the function"),
+        (type("Held", (), {"lock": threading.Lock()}), r"process\. Create it inside the function"),
+    ],
+    ids=["object", "descriptor", "list", "class"],
+)
+def test_the_author_of_a_class_learns_what_to_leave_out(held: Any, told: str) -> None:
+    """The error names the class whose object holds what cannot be sent, and the methods
+    that can leave it out.
+    """
+    with pytest.raises(TypeError, match=told):
+        pack_pipeline(closed_over(held))

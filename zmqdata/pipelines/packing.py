@@ -30,7 +30,7 @@ from zmqdata.pipelines.identity import Fingerprint
 from zmqdata.pipelines.importing import install
 from zmqdata.pipelines.numpynames import other_numpy
 from zmqdata.pipelines.shipping import carried_sources, names_of, pack_sources
-from zmqdata.pipelines.unsendable import describe_trail, qualified_name
+from zmqdata.pipelines.unsendable import describe_holder, describe_trail, qualified_name
 
 if TYPE_CHECKING:
     from zmqdata.pipelines.pickler import UnsendableError
@@ -269,10 +269,11 @@ def _why_not(error: UnsendableError) -> str:
     kind = qualified_name(type(error.trail[-1]))
     subject = "it" if path == operation else path
     start = f"cannot send {operation} to workers: {subject} "
+    holder = describe_holder(error.trail)
     if error.reason:
-        return (
-            f"{start}is {_article(kind)} {kind}, which cannot leave this process. {error.reason}."
-        )
+        otherwise = f"Otherwise, {error.reason[:1].lower()}{error.reason[1:]}."
+        remedies = f"{holder}. {otherwise}" if holder else f"{error.reason}."
+        return f"{start}is {_article(kind)} {kind}, which cannot leave this process. {remedies}"
     if isinstance(error.__cause__, RecursionError):
         return (
             f"{start}is nested too deeply to be pickled. Flatten it, or build it inside "
@@ -280,8 +281,9 @@ def _why_not(error: UnsendableError) -> str:
         )
     cause = f"{type(error.__cause__).__name__}: {error.__cause__}"
     return (
-        f"{start}({_article(kind)} {kind}) cannot be pickled ({cause}). Create it inside "
-        "the function instead."
+        f"{start}({_article(kind)} {kind}) cannot be pickled ({cause}). "
+        + (f"{holder}. Or create" if holder else "Create")
+        + " it inside the function instead."
     )
 
 

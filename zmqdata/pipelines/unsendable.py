@@ -11,11 +11,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import sys
 import types
 from collections.abc import Iterator, Sequence
 
 from zmqdata.nodes.base import Node
 from zmqdata.peeking import has, is_a, peek
+from zmqdata.pipelines.findable import SCRIPT_MODULES
 
 _INSIDE = (
     "Create it inside the function, or in a function under functools.lru_cache that "
@@ -32,6 +34,7 @@ _QUEUE = (
 )
 
 _LONGEST_PATH = 300
+_NOT_OF_USERS = frozenset({"numpy", "zmqdata"}) | sys.stdlib_module_names
 
 _REMEDIES: dict[str, str] = {
     **dict.fromkeys(
@@ -45,8 +48,8 @@ _REMEDIES: dict[str, str] = {
             "_asyncio.Future", "asyncio.locks._ContextManagerMixin", "_socket.socket",
             "zmq.sugar.socket.Socket", "zmq.sugar.context.Context", "zmq.sugar.poll.Poller",
             "ssl.SSLContext", "_ssl._SSLContext", "sqlite3.Connection", "mmap.mmap",
-            "select.epoll", "select.poll", "builtins.PyCapsule", "_contextvars.Context",
-            "builtins.frame", "builtins.traceback",
+            "_contextvars.ContextVar", "_contextvars.Context", "select.epoll", "select.poll",
+            "builtins.PyCapsule", "builtins.frame", "builtins.traceback",
         ),
         _INSIDE,
     ),
@@ -62,6 +65,7 @@ _REMEDIES: dict[str, str] = {
         _QUEUE,
     ),
     **dict.fromkeys(("_io._IOBase", "tempfile._TemporaryFileWrapper"), _FILE),
+    "builtins.memoryview": "Hold bytes or an array instead: bytes(...), np.asarray(...)",
 }  # fmt: skip
 """Remedies by class name, for any class in the method resolution order. They are keyed
 by name so that nothing must be imported.
@@ -119,6 +123,24 @@ def describe_trail(trail: Sequence[object]) -> tuple[str, str]:
     operation = trail[start]
     assert is_a(operation, Node)
     return operation.label, _path(trail[start:], "") or type(trail[-1]).__name__
+
+
+def describe_holder(trail: Sequence[object]) -> str:
+    """Return what the author of a class can do if an object of the class holds the last
+    object of a trail; "" if no such object holds it.
+    """
+    last = max((i for i, one in enumerate(trail[:-1]) if not _is_container(one)), default=None)
+    if last is None or is_node(trail[last]):
+        return ""
+    kind = type(trail[last])
+    top = kind.__module__.partition(".")[0]
+    if top in _NOT_OF_USERS and kind.__module__ not in SCRIPT_MODULES:
+        return ""
+    name = _path(trail[last:], "")
+    return (
+        f"A {qualified_name(kind)} holds it" + (f" as `{name}`" if name else "") + ". Leave it "
+        f"out in `{kind.__qualname__}.__getstate__`, and make it anew in `__setstate__`"
+    )
 
 
 def _outermost(trail: Sequence[object]) -> int:
