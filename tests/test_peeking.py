@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from zmqdata.peeking import has, is_a, peek
+from zmqdata.dataset import Dataset
+from zmqdata.elements.specs import TensorSpec
+from zmqdata.errors import PipelineError
+from zmqdata.peeking import has, is_a, peek, shown
 
 
 class Refusing:
@@ -38,3 +41,36 @@ def test_a_class_is_not_asked_for() -> None:
     assert is_a(Refusing(ValueError), Refusing)
     assert is_a(Refusing(ValueError), (int, Refusing))
     assert not is_a(Refusing(ValueError), int)
+
+
+class Config:
+    """A configuration that raises for what it lacks, and has no representation."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+    def __repr__(self) -> str:
+        raise ValueError("repr")
+
+    def __call__(self, x: int) -> Config:
+        return self
+
+
+def test_a_representation_that_fails_is_the_class() -> None:
+    """An object without a representation is shown as its class."""
+    assert (shown(Config()), shown([1])) == ("<Config>", "[1]")
+
+
+def test_datasets_take_objects_that_answer_with_errors() -> None:
+    """Such an object serves as a function and as an element, and is refused as an
+    argument with its class.
+    """
+    mapped = Dataset.range(2).map(Config())
+    assert "map(Config)" in repr(mapped) + mapped.describe()
+    assert mapped.element_spec == TensorSpec((), object)
+    assert [type(one) for one in mapped.cache().prefetch(1)] == [Config, Config]
+    for refused in (Dataset.range(2).concatenate, Dataset.range(2).take):
+        with pytest.raises(TypeError, match="got <Config> of type Config"):
+            refused(Config())  # type: ignore[operator]  # both take an argument
+    with pytest.raises(PipelineError, match="must return a Dataset, it returned a Config"):
+        list(Dataset.range(1).flat_map(Config()))

@@ -30,6 +30,21 @@ def has(thing: Any, name: str) -> bool:
     return peek(thing, name, _NOTHING) is not _NOTHING
 
 
+def shown(thing: Any) -> str:
+    """Return the representation of an object, or its class if it has none.
+
+    >>> class Broken:
+    ...     def __repr__(self):
+    ...         raise ValueError
+    >>> shown("a"), shown(Broken())
+    ("'a'", '<Broken>')
+    """
+    try:
+        return repr(thing)
+    except Exception:
+        return f"<{type(thing).__name__}>"
+
+
 def is_a(thing: Any, kind: type[Kind] | tuple[type[Kind], ...]) -> TypeGuard[Kind]:
     """Return True if the object was made as an instance of this class, whatever its
     ``__class__`` says.

@@ -15,6 +15,7 @@ import numpy as np
 
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.peeking import peek
 
 MAX_ELEMENTS = 4096
 """Limit of elements in a block."""
@@ -270,7 +271,7 @@ def _size_inside(element: object, seen: set[int]) -> int:
 def _size_of_part(part: Any) -> int:
     if isinstance(part, RaggedTensor):
         return _size_of_ragged(part)
-    nbytes = getattr(part, "nbytes", None)  # arrays, and tensors of other libraries
+    nbytes = peek(part, "nbytes")  # arrays, and tensors of other libraries
     return nbytes if isinstance(nbytes, int) else sys.getsizeof(part, 64)
 
 
@@ -278,13 +279,13 @@ def _parts(part: Any) -> Iterable[Any]:
     """Return the values that an object refers to, if they may be large or many."""
     if type(part) in KEPT_AS_THEY_ARE or isinstance(part, (type, ModuleType, FunctionType)):
         return ()
-    if isinstance(getattr(part, "nbytes", None), int):
+    if isinstance(peek(part, "nbytes"), int):
         return ()
     if isinstance(part, dict):
         return part.values()
     if isinstance(part, (tuple, list, set, frozenset)):
         return part
-    inside: Iterable[Any] = getattr(part, "__dict__", {}).values()
+    inside: Iterable[Any] = peek(part, "__dict__", {}).values()
     if is_dataclass(part) and not inside:
         return [getattr(part, field.name) for field in fields(part)]  # a dataclass with slots
     return inside

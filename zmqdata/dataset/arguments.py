@@ -24,6 +24,7 @@ from zmqdata.elements.tensors import as_stackable, sort_of
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node
 from zmqdata.paths import local_path
+from zmqdata.peeking import peek, shown
 from zmqdata.storage.records import COMPRESSION_TYPES
 
 MOST = 2**63 - 1
@@ -48,9 +49,9 @@ def _users_file(path: str) -> str | None:
 
 def refuse(name: str, value: object, expected: str) -> NoReturn:
     """Raise a TypeError that states the received and the expected value."""
-    shown = repr(value).split("\n")[0]
-    shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
-    raise TypeError(f"{name} must be {expected}, got {shown} of type {type(value).__name__}")
+    text = shown(value).split("\n")[0]
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    raise TypeError(f"{name} must be {expected}, got {text} of type {type(value).__name__}")
 
 
 def integer(name: str, value: Any) -> int:
@@ -343,7 +344,7 @@ def sliceable(leaf: Any) -> np.ndarray[Any, Any] | RaggedTensor | None:
 
 def input_node(name: str, dataset: Any) -> Node:
     """Return the node of an argument that must be a dataset."""
-    node = getattr(dataset, "node", None)
+    node = peek(dataset, "node")
     if not isinstance(node, Node):
         refuse(f"what {name} takes", dataset, "a Dataset")
     return node
@@ -352,7 +353,7 @@ def input_node(name: str, dataset: Any) -> Node:
 def input_nodes(name: str, datasets: Any) -> tuple[Node, ...]:
     """Return the nodes of an argument that must be a list of datasets."""
     expected = "a list of datasets"
-    if isinstance(getattr(datasets, "node", None), Node):
+    if isinstance(peek(datasets, "node"), Node):
         refuse(f"what {name} takes", datasets, expected)
     return tuple(
         input_node(name, dataset) for dataset in several(f"what {name} takes", datasets, expected)

@@ -22,6 +22,7 @@ from zmqdata.dataset.arguments import (
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import check_alike, check_choices, check_weights
 from zmqdata.iterators import known_spec
+from zmqdata.peeking import peek
 
 
 class Choices(DatasetMethods[D]):
@@ -94,7 +95,7 @@ class Choices(DatasetMethods[D]):
         anew = rerandomize_each_iteration
         varies = drawn is None if anew is None else flag("rerandomize_each_iteration", anew)
         choices: nodes.Node
-        if isinstance(getattr(weights, "node", None), nodes.Node):
+        if isinstance(peek(weights, "node"), nodes.Node):
             check_weights(known_spec(weights.node), len(inputs))
             choices = nodes.WeightedChoices(
                 inputs=(weights.node,), count=len(inputs), seed=drawn, rerandomize=varies, site=site

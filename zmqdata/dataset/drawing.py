@@ -15,6 +15,7 @@ import optree
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.nodes import Node
+from zmqdata.peeking import peek
 from zmqdata.pipelines.fingerprints import nodes_in_order
 
 _PLAIN = (bool, int, float, str, bytes, type(None), TensorSpec)
@@ -81,7 +82,7 @@ def _text(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"<{value.dtype}{list(value.shape)}>"
     if callable(value):
-        return str(getattr(value, "__qualname__", type(value).__name__))
+        return str(peek(value, "__qualname__", type(value).__name__))
     if isinstance(value, (tuple, dict)) and not optree.is_namedtuple(value):
         return str(map_structure(_Shown, value))
     return f"<{type(value).__name__}>"

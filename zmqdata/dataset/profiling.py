@@ -16,6 +16,7 @@ from zmqdata.iterators import Context, ElementIterator, Stackable, input_iterato
 from zmqdata.iterators.base import Namer
 from zmqdata.iterators.watching import OUTSIDE, WAITS_FOR_READERS, WAITS_FOR_SPLITS
 from zmqdata.nodes import Infer, Node
+from zmqdata.peeking import peek
 
 _active = threading.local()
 
@@ -117,7 +118,7 @@ class _ClockedCall:
 
     def __init__(self, function: Callable[..., Any], measured: Measured) -> None:
         self._function, self._measured = function, measured
-        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self.__name__ = peek(function, "__name__", type(function).__name__)
 
     def __call__(self, *arguments: Any) -> Any:
         begin = time.perf_counter()
@@ -143,7 +144,7 @@ class _ClockedDatasets(_ClockedCall):
 
     def __call__(self, *arguments: Any) -> Any:
         made = super().__call__(*arguments)
-        inner = getattr(made, "node", None)
+        inner = peek(made, "node")
         return (
             _Nested(_clocked(inner, self._measured.nested, {}, ()))
             if isinstance(inner, Node)

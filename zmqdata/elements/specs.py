@@ -202,7 +202,7 @@ def _leaf_spec(leaf: Any) -> Spec:
     stackable = as_stackable(leaf)
     if stackable is not leaf:
         return _leaf_spec(stackable)
-    if hasattr(leaf, "element_spec"):
+    if hasattr(type(leaf), "element_spec"):
         return DatasetSpec(leaf.element_spec)
     return TensorSpec((), _PYTHON_DTYPES.get(type(leaf), np.dtype(object)))
 

@@ -23,6 +23,7 @@ from zmqdata.iterators.emptylists import ElementMaker
 from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.trail import Trail
 from zmqdata.nodes import Padding, known_spec, padding_plan
+from zmqdata.peeking import peek
 
 
 @make_iterator.register(nodes.PaddedBatch)
@@ -88,7 +89,7 @@ def pad_leaves(elements: Sequence[Any], place: str, padding: Padding | None) -> 
             "an array",
             "Use batch(), which stacks ragged tensors, or to_tensor(), which pads them",
         )
-    if wanted is not None and len(wanted) != getattr(first, "ndim", 0):
+    if wanted is not None and len(wanted) != peek(first, "ndim", 0):
         _refuse_rank(first, place, wanted)
     if not isinstance(first, np.ndarray) or not first.ndim:
         return stack_leaves(elements, place)
@@ -102,7 +103,7 @@ def pad_leaves(elements: Sequence[Any], place: str, padding: Padding | None) -> 
 def _refuse_rank(first: Any, place: str, wanted: Shape) -> NoReturn:
     raise InvalidArgumentError(
         "All elements in a batch must have the same rank as the padded shape: element 0 of the "
-        f"batch{f' at {place}' if place else ''} has shape {getattr(first, 'shape', ())}, its "
+        f"batch{f' at {place}' if place else ''} has shape {peek(first, 'shape', ())}, its "
         f"padded shape is {wanted}. Give a length, or None, for each axis in padded_shapes"
     )
 
@@ -268,7 +269,7 @@ class BucketIterator(ElementIterator):
                 shape = spec.shape
             else:
                 # The spec is unknown; sequences vary along the first axis.
-                return (length, *(None,) * (leaf.ndim - 1)) if getattr(leaf, "ndim", 0) else ()
+                return (length, *(None,) * (leaf.ndim - 1)) if peek(leaf, "ndim", 0) else ()
             return tuple(length if axis is None else axis for axis in shape)
 
         plan = padding_plan(element, self._node.padded_shapes, None)

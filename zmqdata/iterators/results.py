@@ -15,6 +15,7 @@ from zmqdata.elements.conversion import as_element
 from zmqdata.elements.shapes import dtype_name
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.errors import WrongTypeError
+from zmqdata.peeking import peek
 
 
 def as_bool(value: Any) -> bool:
@@ -95,7 +96,7 @@ def nested_node(
     Raises:
         WrongTypeError: the function returned something else.
     """
-    inner = getattr(result, "node", None)
+    inner = peek(result, "node")
     if isinstance(inner, nodes.Node):
         return inner
     if again is not None and isinstance(result, Iterator):

@@ -36,6 +36,7 @@ from zmqdata.iterators.base import (
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.emptylists import ElementMaker
 from zmqdata.iterators.permutation import Permutation
+from zmqdata.peeking import shown
 
 
 def place(state: Any) -> int:
@@ -427,7 +428,7 @@ class GeneratorIterator(PartsIterator):
             made: Any = self._node.generator(*self._node.args)
             if not isinstance(made, Iterable) and not hasattr(made, "__getitem__"):
                 raise TypeError(
-                    f"the generator function must return an iterable, it returned {made!r} of "
+                    f"the generator function must return an iterable, it returned {shown(made)} of "
                     f"type {type(made).__name__}: yield the elements, or return a list of them"
                 )
             if sort_of(type(made)) == "frame":

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from zmqdata.elements.nesting import leaves_of
+from zmqdata.peeking import peek
 
 RAM_BUDGET = 1 << 29
 """Bytes that an operation with AUTOTUNE may hold in elements that are ready and not yet
@@ -160,7 +161,7 @@ def byte_size(element: Any) -> int:
 
 
 def _leaf_size(leaf: Any) -> int:
-    size = getattr(leaf, "nbytes", None)
+    size = peek(leaf, "nbytes")
     if size is None:
         size = len(leaf) if isinstance(leaf, (str, bytes)) else 32
     return int(size)

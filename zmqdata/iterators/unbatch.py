@@ -31,6 +31,7 @@ from zmqdata.iterators.batch import BatchIterator
 from zmqdata.iterators.emptylists import ElementMaker
 from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.trail import Trail
+from zmqdata.peeking import shown
 
 _MARK_EVERY = 16
 COPY_BELOW = 16 * 1024
@@ -58,7 +59,7 @@ def row_count(batch: Any) -> int:
         return found.pop()
     if not counts:
         raise InvalidArgumentError(
-            f"Cannot take {batch!r} apart: it contains no array. Make an array in a map()"
+            f"Cannot take {shown(batch)} apart: it contains no array. Make an array in a map()"
         )
     came = ", ".join(f"the array at {place} has {count}" for place, count in counts.items())
     raise InvalidArgumentError(
@@ -82,7 +83,7 @@ def _collect_counts(part: Any, place: str, counts: dict[str, int]) -> None:
     elif part is not None:
         raise InvalidArgumentError(
             f"Cannot take a batch apart in which {place or 'the element'} has no axis: got a "
-            f"{type(part).__name__} {part!r}, expected an array of one axis or more. Leave it "
+            f"{type(part).__name__} {shown(part)}, expected an array of one axis or more. Leave it "
             "out, or give it rows, in a map()"
         )
 

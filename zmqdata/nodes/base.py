@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY
 from zmqdata.errors import UnimplementedError
+from zmqdata.peeking import peek
 from zmqdata.splits import SplitSource
 
 
@@ -275,4 +276,4 @@ def known_spec(node: Node) -> Any:
 
 def function_name(function: Any) -> str:
     """Return the name of a user's function for a label."""
-    return str(getattr(function, "__name__", None) or type(function).__name__)
+    return str(peek(function, "__name__") or type(function).__name__)

@@ -12,6 +12,7 @@ from zmqdata.elements.nesting import leaves_of
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.nodes.base import NOTHING_AGAIN, Infer, function_name
 from zmqdata.nodes.transforms import Unary
+from zmqdata.peeking import peek
 
 SHARD_HINT = -1
 """Value for both arguments of ``shard``: the service replaces it by the number of
@@ -120,8 +121,8 @@ class Scan(Unary):
 
     @property
     def state_bytes(self) -> int:
-        leaves = leaves_of(self.initial_state)
-        return 8 + sum(16 + getattr(leaf, "nbytes", 8) for leaf in leaves)
+        sizes: list[int] = [peek(leaf, "nbytes", 8) for leaf in leaves_of(self.initial_state)]
+        return 8 + sum(sizes) + 16 * len(sizes)
 
     def spec(self, infer: Infer) -> Any:
         return None
