@@ -56,6 +56,10 @@ class CounterIterator(IndexedIterator):
         number = self._start + count * self._step
         return np.int64(number).astype(self._kind) if self._wraps else self._kind(number)
 
+    def rewind(self, repetition: int) -> bool:
+        self._count = 0
+        return self._to_beginning(repetition)
+
     def state(self) -> Any:
         return [self._count, super().state()]
 

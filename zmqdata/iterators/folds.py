@@ -29,6 +29,8 @@ class ScanIterator(UnaryIterator):
     function again from the first element on.
     """
 
+    _node: nodes.Scan
+
     def __init__(self, node: nodes.Scan, context: Context) -> None:
         super().__init__(node, context)
         self._function = followed(node, context, self._input, node.function)
@@ -49,6 +51,14 @@ class ScanIterator(UnaryIterator):
             raise failure(self._node, error) from error
         self._state = state
         return output
+
+    def rewind(self, repetition: int) -> bool:
+        if not self._input.rewind(repetition):
+            return False
+        self._state = copied(self._node.initial_state)
+        self._origin = self._input.state()
+        self._pulled = 0
+        return True
 
     def state(self) -> Any:
         try:

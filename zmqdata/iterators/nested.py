@@ -146,6 +146,13 @@ class FlatMapIterator(ElementIterator):
                 self._node, self._context, number, element, self._trail.name(), self._decider
             )
 
+    def rewind(self, repetition: int) -> bool:
+        if self._opened is not None:
+            self._opened.iterator.close()
+            self._opened = None
+        self._context = self._context.repeated(repetition)
+        return self._trail.rewind(repetition)
+
     def state(self) -> Any:
         opened = self._opened
         return [
@@ -241,6 +248,16 @@ class InterleaveIterator(ElementIterator):
             if self._taken == self._node.block_length:
                 self._pass_turn()
             return element
+
+    def rewind(self, repetition: int) -> bool:
+        for place in self._places:
+            if place is not None:
+                place.iterator.close()
+        self._places = [None] * len(self._places)
+        self._turn = self._taken = 0
+        self._input_ended = False
+        self._context = self._context.repeated(repetition)
+        return self._trail.rewind(repetition)
 
     def _fill(self) -> None:
         """Open a dataset in the slot whose turn it is; if the input has ended, go to

@@ -61,6 +61,8 @@ class ShardIterator(UnaryIterator):
     so that all shards count alike.
     """
 
+    _node: nodes.Shard
+
     def __init__(self, node: nodes.Shard, context: Context) -> None:
         super().__init__(node, context)
         if node.is_hint:
@@ -74,6 +76,10 @@ class ShardIterator(UnaryIterator):
             next(self._input)
         self._to_skip = self._num_shards - 1
         return next(self._input)
+
+    def rewind(self, repetition: int) -> bool:
+        self._to_skip = self._node.index
+        return self._input.rewind(repetition)
 
     def state(self) -> Any:
         return [self._to_skip, self._input.state()]
@@ -147,6 +153,11 @@ class StaticShardIterator(ShardIterator):
             with contextlib.suppress(DataLossError, PipelineError):
                 # The error is raised in the shard that the element belongs to.
                 self._count()
+
+    def rewind(self, repetition: int) -> bool:
+        self._counted = 0 if self._shard.of_files else self._num_shards
+        self._ended = False
+        return super().rewind(repetition)
 
     def state(self) -> Any:
         return [self._counted, self._ended, super().state()]
@@ -223,6 +234,12 @@ class UniqueIterator(UnaryIterator):
                 self._note(key)
                 return element
         raise StopIteration
+
+    def rewind(self, repetition: int) -> bool:
+        self._seen.clear()
+        self._chunks.clear()
+        self._rest.clear()
+        return self._input.rewind(repetition)
 
     def _note(self, key: bytes) -> None:
         self._rest += key
@@ -309,6 +326,10 @@ class IgnoreErrorsIterator(UnaryIterator):
                 self._decider.keep(number)
                 return element
 
+    def rewind(self, repetition: int) -> bool:
+        self._number = 0
+        return self._decider is None and self._input.rewind(repetition)
+
     def _leave_out(self, number: int, error: Exception) -> None:
         if self._decider is not None:
             if self._decider.was_kept(number):
@@ -351,6 +372,10 @@ class AssertCardinalityIterator(EndingIterator):
             self._ended = True
             raise self._refusal(f"at least {_elements(self._count)}")
         return element
+
+    def rewind(self, repetition: int) -> bool:
+        self._count, self._ended = 0, False
+        return self._input.rewind(repetition)
 
     def _refusal(self, came: str) -> FailedPreconditionError:
         return FailedPreconditionError(

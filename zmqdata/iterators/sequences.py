@@ -37,11 +37,22 @@ class RandomIterator(IndexedIterator):
 
     def __init__(self, node: nodes.Random, context: Context) -> None:
         super().__init__(context, 2**62)
-        self._seed = shared_seed(node.seed, node.rerandomize_each_iteration, context)
-        if node.seed is not None and context.copy:
-            self._seed = subgroup(self._seed, context.copy)
+        self._node, self._context = node, context
+        self._seed = self._seed_of(context.repetition)
         self._made = -1  # number of the group that was made
         self._numbers: list[np.int64] = []
+
+    def _seed_of(self, repetition: int) -> int:
+        node, context = self._node, self._context.repeated(repetition)
+        seed = shared_seed(node.seed, node.rerandomize_each_iteration, context)
+        is_copy = node.seed is not None and context.copy
+        return subgroup(seed, context.copy) if is_copy else seed
+
+    def rewind(self, repetition: int) -> bool:
+        seed = self._seed_of(repetition)
+        if seed != self._seed:
+            self._seed, self._made = seed, -1
+        return self._to_beginning(repetition)
 
     def __next__(self) -> np.int64:
         index = self._next
