@@ -32,7 +32,7 @@ from zmqdata.iterators.trail import Trail
 _DRAWS = 1024
 _FIRST_DRAWS = 8  # draws planned at first: the input may end soon
 _OLDEST = 4  # buffers of elements that may pass an element before it is returned
-_FEW = 200  # slots below which a buffer is small
+_FEW = 200  # numbers below which Python is faster than numpy
 _MARK_EVERY = 32  # least number of pulls between two noted states of the input
 _PART = 4096  # numbers inspected together, to bound the memory for it
 _LARGEST = 2**32 - 1
@@ -97,11 +97,11 @@ class ShuffleIterator(ElementIterator):
     def __init__(self, node: nodes.Shuffle, context: Context, source: ElementIterator) -> None:
         self._size = node.buffer_size or sys.maxsize
         self._trail = Trail(source, max(self._size, _MARK_EVERY), self._oldest)
-        self._node, self._context = node, context
+        self._node = node
         self._begin(context)
 
     def _begin(self, context: Context) -> None:
-        self._seed = order_seed(self._node, context)
+        self._context = context
         self._buffer: list[Any] = []
         # Numbers of the elements in the buffer before the first draw of the plan,
         # modulo 2**32.
@@ -165,7 +165,8 @@ class ShuffleIterator(ElementIterator):
             # Use the raw output of the bit generator: numpy guarantees that it is the
             # same in all versions.
             needed = min(_DRAWS, begin + len(self._buffer)) if self._ended else _DRAWS
-            self._random = np.random.PCG64([self._seed, group]).random_raw(needed)
+            seed = order_seed(self._node, self._context)
+            self._random = np.random.PCG64([seed, group]).random_raw(needed)
             self._random_of = group
         plan = (
             self._rest_of_places
@@ -197,8 +198,11 @@ class ShuffleIterator(ElementIterator):
         """Record the numbers of the elements appended to the buffer; they are
         consecutive, and end below ``stop``.
         """
-        new = np.arange(stop - len(self._buffer) + len(self._numbers), stop)
-        self._numbers.frombytes(new.astype(np.uint32).tobytes())
+        first = stop - len(self._buffer) + len(self._numbers)
+        if stop - first < _FEW:
+            self._numbers.extend([number & _LARGEST for number in range(first, stop)])
+        else:
+            self._numbers.frombytes(np.arange(first, stop).astype(np.uint32).tobytes())
 
     def _places(self, begin: int) -> _Places:
         """Return the slots of the next draws. An element pulled during a plan does not

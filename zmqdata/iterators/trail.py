@@ -101,7 +101,8 @@ class Trail:
         return self.source.rewind(repetition)
 
     def _mark(self, number: int) -> None:
-        self._forget(min(self._oldest(), number))
+        if len(self._marks) > 1:
+            self._forget(min(self._oldest(), number))
         if len(self._marks) >= _MOST_MARKS:
             # An old element is held for long: fewer marks suffice.
             del self._marks[1::2]
