@@ -315,6 +315,15 @@ def test_a_file_name_is_text_or_bytes(tmp_path: Path) -> None:
     assert os.fsencode(absolute_path(b"/caf\xe9")) == b"/caf\xe9"
 
 
+def test_a_script_may_have_any_name() -> None:
+    """The line of a script whose name is not UTF-8 is shown in a form that a state and
+    a message can hold.
+    """
+    found: dict[str, Any] = {"call_site": call_site}
+    exec(compile("site = call_site()", os.fsdecode(b"/d\xe9/caf\xe9.py"), "exec"), found)
+    assert found["site"] == "caf?e9.py:1"
+
+
 def test_a_ragged_tensor_is_sliced_where_it_lies() -> None:
     """A ragged tensor has rows already and stays unchanged."""
     ragged = RaggedTensor([1, 2, 3], [0, 1, 3])

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
+from zmqdata import filenames
 from zmqdata.dataset.frames import refuse_frame
 from zmqdata.elements.lists import array_of
 from zmqdata.elements.nesting import leaves_of, nesting_of
@@ -43,8 +44,14 @@ def call_site() -> str:
 
 @lru_cache(maxsize=1024)  # functions of flat_map make a dataset for each element
 def _users_file(path: str) -> str | None:
-    """Return the name of a file of the user's code; None for a file of this package."""
-    return None if os.path.abspath(path).startswith(_PACKAGE) else os.path.basename(path)
+    """Return the name of a file of the user's code, as labels show it; None for a file
+    of this package.
+    """
+    return (
+        None
+        if os.path.abspath(path).startswith(_PACKAGE)
+        else filenames.shown(os.path.basename(path))
+    )
 
 
 def refuse(name: str, value: object, expected: str) -> NoReturn:
