@@ -275,6 +275,14 @@ def test_no_file_leaves_the_folder(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_files_get_the_names_that_they_had(tmp_path: Path) -> None:
+    """A name that is not UTF-8 arrives in the portable form, and is written as it was."""
+    archive = msgspec.msgpack.encode(SourceArchive("boats", (("boats/d\0e9.txt", b"x"),)))
+    install({"named": archive}, tmp_path)
+    (written,) = tmp_path.glob("*/boats/*")
+    assert os.fsencode(written.name) == b"d\xe9.txt"
+
+
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     """The error for a full or missing disk names the folder."""
     archive = msgspec.msgpack.encode(SourceArchive("lost", (("lost.py", b""),)))

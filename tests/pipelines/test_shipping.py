@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import types
 from collections.abc import Iterator
@@ -71,6 +72,12 @@ def test_a_package_is_collected_whole(folder: Path, form: str) -> None:
         "boats/sails/jib.py",
     ]
     assert list(files_of([ship])) == expected
+
+
+def test_files_of_a_package_may_have_any_name(folder: Path) -> None:
+    """A name that is not UTF-8 is sent in the portable form."""
+    (make_package(folder) / os.fsdecode(b"d\xe9.txt")).write_text("x")
+    assert files_of(["boats"])["boats/d\0e9.txt"] == b"x"
 
 
 def test_a_module_is_one_file(folder: Path) -> None:

@@ -30,6 +30,7 @@ import msgspec
 
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.names import PREFIX
+from zmqdata.filenames import native
 from zmqdata.pipelines.shipping import SOURCES, SourceArchive
 
 
@@ -164,7 +165,7 @@ def _write_files(parent: Path, root: str, archives: Sequence[SourceArchive]) -> 
     try:
         for archive in archives:
             for name, content in archive.files:
-                path = partial / _checked(name)
+                path = partial / _checked(native(name))
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
         if not (parent / root).exists():

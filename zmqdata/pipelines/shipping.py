@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from zmqdata.failures.names import PREFIX
+from zmqdata.filenames import portable
 from zmqdata.paths import local_path
 
 SOURCES = "__zmqdata_sources__"
@@ -227,4 +228,4 @@ def _contents(name: str, files: dict[str, Path]) -> Iterator[tuple[str, bytes]]:
                 f"most {MOST_FILE_BYTES >> 20} MiB per file and {MOST_BYTES >> 20} "
                 "MiB in all. Put data files where workers can read them"
             )
-        yield inside, path.read_bytes()
+        yield portable(inside), path.read_bytes()
