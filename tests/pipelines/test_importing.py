@@ -276,7 +276,7 @@ def test_no_file_leaves_the_folder(tmp_path: Path, name: str) -> None:
 
 
 def test_files_get_the_names_that_they_had(tmp_path: Path) -> None:
-    """A name that is not UTF-8 arrives in the portable form, and is written as it was."""
+    """A name that is not UTF-8 is sent in the portable form, and arrives unchanged."""
     archive = msgspec.msgpack.encode(SourceArchive("boats", (("boats/d\0e9.txt", b"x"),)))
     install({"named": archive}, tmp_path)
     (written,) = tmp_path.glob("*/boats/*")

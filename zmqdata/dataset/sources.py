@@ -227,7 +227,8 @@ class Sources(DatasetMethods[D]):
     @classmethod
     def zip(cls, *args: Any, datasets: Any = None) -> D:
         """Combine the elements of several datasets with the same number; end with the
-        shortest dataset.
+        shortest dataset. The others are then asked once more, which completes caches of
+        equal length.
 
         Args:
             args: datasets, or a single nesting of datasets in tuples, dicts and attrs

@@ -1,4 +1,7 @@
-"""Iterator of repeat, and its effect on split providers."""
+"""Iterator of repeat, and its effect on split providers.
+
+Decision 0038.
+"""
 
 from __future__ import annotations
 
