@@ -9,7 +9,7 @@ an attrs class only once it is registered (decision 0039).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from threading import Lock
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ a third of the time of a look at the class.
 
 _NAMESPACE = "zmqdata"
 _registered: set[type] = set()
-_registering = Lock()
 
 
 def map_structure(
@@ -176,13 +175,13 @@ def _register(kind: type, names: tuple[str, ...]) -> None:
     def unflatten(_: object, values: Iterable[object]) -> Any:
         return instance_of(kind, names, tuple(values))
 
-    with _registering:
-        if kind not in _registered:
-            optree.register_pytree_node(
-                kind,
-                flatten,
-                unflatten,
-                path_entry_type=optree.GetAttrEntry,
-                namespace=_NAMESPACE,
-            )
-            _registered.add(kind)
+    # Another thread may register the class at the same time, as the same structure.
+    with suppress(ValueError):
+        optree.register_pytree_node(
+            kind,
+            flatten,
+            unflatten,
+            path_entry_type=optree.GetAttrEntry,
+            namespace=_NAMESPACE,
+        )
+    _registered.add(kind)

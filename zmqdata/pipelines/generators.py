@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zmqdata.pipelines.bytecode import codes, global_names
+from zmqdata.pipelines.functions import codes, global_names
 
 _KINDS = frozenset(
     {

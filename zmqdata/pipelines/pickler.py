@@ -38,7 +38,6 @@ from dill import _dill
 
 from zmqdata.peeking import is_a, peek
 from zmqdata.pipelines import functions
-from zmqdata.pipelines.bytecode import codes
 from zmqdata.pipelines.classes import (
     ATOMS,
     attributes,
@@ -70,6 +69,7 @@ from zmqdata.pipelines.classes import (
 )
 from zmqdata.pipelines.findable import SCRIPT_MODULES, can_be_found, is_importable
 from zmqdata.pipelines.functions import (
+    codes,
     fields_of,
     named_globals,
     new_function,
