@@ -45,8 +45,8 @@ class Sources(DatasetMethods[D]):
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.range(2, 10, 3)]
         [2, 5, 8]
-        >>> list(Dataset.range(2, dtype=np.uint8))
-        [np.uint8(0), np.uint8(1)]
+        >>> [str(number.dtype) for number in Dataset.range(2, dtype="uint8")]
+        ['uint8', 'uint8']
 
         Equivalent of ``tf.data.Dataset.range``, which ignores ``dtype``.
         """
