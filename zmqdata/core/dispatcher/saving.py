@@ -14,7 +14,7 @@ Decisions 0014 and 0037; protocol 5.10 and 10.1 to 10.8.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -404,11 +404,31 @@ class ChunkLook:
     """The state of the looks for chunks of a save, for a repetition of a source."""
 
     known: set[int]
-    """Numbers of the chunks that were found."""
+    """Numbers of the chunks that tasks were given, or can be given."""
+    seen: set[str] = field(default_factory=set)
+    """Names of the chunks that were found."""
+    fresh: list[str] = field(default_factory=list)
+    """Names of the chunks that were found last, and that no task can be given yet."""
     due: float = 0.0
     """Earliest time of the next look; infinite during a look."""
     asks: dict[int, tuple[Peer, m.RequestSplits]] = field(default_factory=dict)
     """Requests that wait for further chunks, by task."""
+
+    def take(self, names: Iterable[str]) -> str:
+        """Take what a look has found. Return the name of a chunk that cannot be a
+        split; "" if all can be.
+        """
+        for name in names:
+            if name in self.seen:
+                continue
+            self.seen.add(name)
+            number = chunk_number(name)
+            if number is None:
+                return name
+            if number not in self.known:
+                self.known.add(number)
+                self.fresh.append(name)
+        return ""
 
 
 class GrowingSaves:
@@ -458,36 +478,39 @@ class GrowingSaves:
         if iteration is None or iteration.failure is not None or look is None:
             self._looks.pop(place, None)
             return
-        numbers = [chunk_number(name) for name in event.names]
-        if None in numbers and not event.error:
-            text = f"{event.names[numbers.index(None)]} is not the name of a chunk that can be read"
-            self.hosting.fail(iteration, DataLossError.__name__, text)
-        elif event.error:
+        if event.error:
             self.hosting.fail(iteration, event.error, event.text, event.failure)
         elif event.text:
             self.out.note(
                 "warning", f"cannot look for chunks of job {iteration.job.name}: {event.text}"
             )
             look.due = now + RETRY
-        else:
-            self._take(event, look, now)
-
-    def _take(self, event: e.ChunksFound, look: ChunkLook, now: float) -> None:
-        fresh = tuple(name for name in event.names if chunk_number(name) not in look.known)
-        look.known.update(number for name in fresh if (number := chunk_number(name)) is not None)
-        if fresh or not event.more:
-            self.out.commit(
-                u.ListFilesUpdate(
-                    event.iteration, event.source, event.repetition, fresh, event.more
-                )
+        elif impossible := look.take(event.names):
+            text = (
+                f"The save that job {iteration.job.name} reads has the chunk {impossible}, whose "
+                "numbers are beyond the limits. Wait until the save is complete, and load it "
+                "without wait=True"
             )
+            self.hosting.fail(iteration, DataLossError.__name__, text)
+        else:
+            self._tell(event, look, now)
+
+    def _tell(self, event: e.ChunksFound, look: ChunkLook, now: float) -> None:
+        fresh, look.fresh = tuple(look.fresh), []
         look.due = now + LOOK_INTERVAL
+        if event.more and not fresh:
+            return
+        place = (event.iteration, event.source, event.repetition)
+        self.out.commit(
+            u.ListFilesUpdate(
+                event.iteration, event.source, event.repetition, names=fresh, more=event.more
+            )
+        )
         if not event.more:
-            del self._looks[event.iteration, event.source, event.repetition]
-        if fresh or not event.more:
-            asks, look.asks = look.asks, {}
-            for peer, ask in asks.values():
-                self._grant(peer, ask, now)
+            del self._looks[place]
+        asks, look.asks = look.asks, {}
+        for peer, ask in asks.values():
+            self._grant(peer, ask, now)
 
     def tick(self, now: float) -> None:
         """Look again where tasks wait, and forget what is over."""
