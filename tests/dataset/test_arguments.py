@@ -201,7 +201,7 @@ def test_specs_are_nested_as_elements_are() -> None:
         (),
         DatasetSpec(INT),
     ):
-        assert optional_spec("output_spec", spec) is spec
+        assert optional_spec("output_spec", spec) == spec
 
 
 def test_a_size_may_be_the_least() -> None:
@@ -375,7 +375,7 @@ def test_the_older_arguments_of_a_generator_make_a_spec() -> None:
     assert generator_spec(np.int32, None, None) == TensorSpec(None, np.int32)
     made = generator_spec({"x": np.int8, "y": (str,)}, {"x": (2, None), "y": ((),)}, None)
     assert made == {"x": TensorSpec((2, None), np.int8), "y": (TensorSpec((), str),)}
-    assert generator_spec(None, None, made) is made
+    assert generator_spec(None, None, made) == made
     for given in ((None, (), None), (np.int8, None, TensorSpec((), np.int8))):
         with pytest.raises(TypeError, match="either output_signature"):
             generator_spec(*given)

@@ -115,3 +115,32 @@ def test_a_generator_yields_none_where_its_signature_says_so() -> None:
     yielding = Dataset.from_generator(lambda: iter([5]), output_signature=NoneTensorSpec())
     with pytest.raises(PipelineError, match="got a int, expected None"):
         list(yielding)
+
+
+def test_a_signature_says_none_by_none() -> None:
+    """None in a signature or in an output_spec means a leaf that is always None."""
+    spec = (INT, NoneTensorSpec())
+    yielding = Dataset.from_generator(lambda: iter([(1, None)]), output_signature=(INT, None))
+    mapped = TEN.map(lambda x: (x, None), output_spec=(INT, None))
+    assert yielding.element_spec == mapped.element_spec == spec
+    assert list(yielding) == [(1, None)]
+
+
+class Named(dict[str, Any]):
+    """A subclass of dict."""
+
+
+class Numbered(tuple[Any, ...]):
+    """A subclass of tuple that is no namedtuple."""
+
+
+def test_subclasses_of_structures_are_structures() -> None:
+    """A subclass of dict or tuple becomes that, so that specs say what batches are."""
+    mapped = TEN.map(lambda x: {"n": Named(a=[x], b=Numbered((x, Named(c=x))))})
+    spec = {"n": {"a": TensorSpec((1,), np.int64), "b": (INT, {"c": INT})}}
+    assert mapped.element_spec == spec
+    assert [type(mapped.at(1)["n"]), type(mapped.at(1)["n"]["b"])] == [dict, tuple]
+    batch = next(iter(mapped.batch(2)))["n"]
+    assert batch["b"][1]["c"].tolist() == [0, 1]
+    unpacked = TEN.map(lambda x: Numbered((x, x))).map(lambda left, right: left + right)
+    assert unpacked.at(3) == 6

@@ -18,9 +18,9 @@ import numpy as np
 from zmqdata import filenames
 from zmqdata.dataset.frames import refuse_frame
 from zmqdata.elements.lists import array_of
-from zmqdata.elements.nesting import leaves_of, nesting_of
+from zmqdata.elements.nesting import leaves_of, map_structure, nesting_of
 from zmqdata.elements.ragged import RaggedTensor
-from zmqdata.elements.specs import AUTOTUNE, TensorSpec, check_spec
+from zmqdata.elements.specs import AUTOTUNE, NoneTensorSpec, TensorSpec, check_spec
 from zmqdata.elements.tensors import as_stackable, sort_of
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node
@@ -165,11 +165,12 @@ def several(name: str, value: Any, expected: str) -> list[Any]:
 
 
 def optional_spec(name: str, value: Any) -> Any:
-    """Return a nesting of specs, or None."""
+    """Return a nesting of specs, or None. A leaf of None stands for its own spec."""
     if value is None:
         return None
-    check_spec(name, value)
-    return value
+    spec = map_structure(lambda leaf: NoneTensorSpec() if leaf is None else leaf, value)
+    check_spec(name, spec)
+    return spec
 
 
 def parallel_calls(

@@ -24,7 +24,9 @@ FINISHED = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}) | f
 
 
 def as_element(value: Any, empties: list[Any] | None = None) -> Any:
-    """Return the result of a user's function as an element.
+    """Return the result of a user's function as an element. Subclasses of dict and
+    tuple become those. Namedtuples, and the subclasses of dict in ``collections`` that
+    tf.nest keeps, stay.
 
     Args:
         value: what the function returned.
@@ -62,7 +64,7 @@ def _converted(value: Any, empties: list[Any]) -> Any:
         return tuple([_converted(part, empties) for part in value])
     if kind is list or is_tensor(kind):
         return _as_leaf(value, empties)
-    if isinstance(value, tuple) and all_finished(value):  # a namedtuple
+    if hasattr(kind, "_fields") and isinstance(value, tuple) and all_finished(value):
         return value
     return map_structure(partial(_as_leaf, empties=empties), value)
 
@@ -80,6 +82,10 @@ def all_finished(parts: Iterable[Any]) -> bool:
 
 
 def _as_leaf(leaf: Any, empties: list[Any] | None = None) -> Any:
+    # Subclasses would be leaves in specs, and structures in batches and on the wire.
+    if isinstance(leaf, (dict, tuple)):
+        plain = dict(leaf) if isinstance(leaf, dict) else tuple(leaf)
+        return _converted(plain, [] if empties is None else empties)
     if not isinstance(leaf, list):
         return array_of_tensor(leaf) if is_tensor(type(leaf)) else leaf
     array = array_of(leaf)
