@@ -12,6 +12,7 @@ from zmqdata.elements.lists import array_of
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.specs import TensorSpec, spec_of
 from zmqdata.elements.tensors import array_of_tensor, as_stackable, is_tensor, sort_of
+from zmqdata.iterators.batch import stack
 
 
 class Convertible:
@@ -105,3 +106,21 @@ def test_a_tensor_that_gives_no_array_is_an_error() -> None:
         as_element({"x": Unwilling()})
     with pytest.raises(TypeError, match="Unwilling"):
         array_of([Unwilling()])
+
+
+def test_missing_integers_do_not_become_nan() -> None:
+    """A column of integers that its library gives as floats, for want of NaN, is an
+    error.
+    """
+    column = Convertible([1.0, np.nan])
+    assert as_element(column).dtype == float
+    column.dtype = "Int64"  # type: ignore[attr-defined]  # as in pandas and pyarrow
+    with pytest.raises(TypeError, match="it holds missing values"):
+        as_element(column)
+
+
+def test_tables_are_objects_in_batches() -> None:
+    """A table that a function returns keeps the names of its columns."""
+    table = Table([1])
+    batch = stack([table, table])
+    assert (batch.dtype, batch[0]) == (np.dtype(object), table)

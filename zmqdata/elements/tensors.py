@@ -53,14 +53,19 @@ def is_tensor(kind: type) -> bool:
     return sort_of(kind) in ("torch", "array", "dlpack")
 
 
-def as_stackable(leaf: Any) -> Any:
-    """Return a leaf as the array that takes its place in batches, in blocks and in
-    specs. Other leaves than tensors and images are returned as they are.
+def is_stackable(kind: type) -> bool:
+    """Return True if values of a type become arrays in batches, in blocks and in specs:
+    tensors and images.
 
     An image stays an image until then, because the functions of image libraries accept
     nothing else.
     """
-    return leaf if sort_of(type(leaf)) in ("", "frame") else array_of_tensor(leaf)
+    return sort_of(kind) not in ("", "frame")
+
+
+def as_stackable(leaf: Any) -> Any:
+    """Return a tensor or image as an array, and any other leaf as it is."""
+    return array_of_tensor(leaf) if is_stackable(type(leaf)) else leaf
 
 
 def array_of_tensor(tensor: Any) -> Any:
@@ -76,6 +81,7 @@ def array_of_tensor(tensor: Any) -> Any:
             array = _array_of_torch(tensor)
         else:
             array = np.from_dlpack(tensor) if sort == "dlpack" else np.asarray(tensor)
+            _refuse_nulls(tensor, array)
     except Exception as error:  # the other library's code runs here
         name = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
         raise TypeError(
@@ -85,6 +91,16 @@ def array_of_tensor(tensor: Any) -> Any:
     if not array.ndim:
         return array[()]
     return array if array.flags.writeable else array.copy()
+
+
+def _refuse_nulls(tensor: Any, array: Any) -> None:
+    """Raise an error if missing values among integers became NaN among floats."""
+    name = str(getattr(tensor, "type", None) or getattr(tensor, "dtype", "")).lower()
+    if array.dtype.kind == "f" and name.startswith(("int", "uint")):
+        raise TypeError(
+            f"it holds missing values, and numpy would make {array.dtype} of its integers: fill "
+            "them, or return a list with None in their place"
+        )
 
 
 def _array_of_torch(tensor: Any) -> Any:

@@ -15,7 +15,7 @@ from zmqdata import nodes
 from zmqdata.elements.nesting import PLAIN, field_names, instance_of, map_arrays
 from zmqdata.elements.ragged import RaggedTensor, concatenate, typed_raggeds
 from zmqdata.elements.shapes import without_width
-from zmqdata.elements.tensors import as_stackable, sort_of
+from zmqdata.elements.tensors import as_stackable, is_stackable
 from zmqdata.elements.untyped import as_typed, holds_untyped, is_untyped, typed
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Bookmark, Context, Stackable, failure, is_end, make_iterator
@@ -197,7 +197,7 @@ def stack_leaves(elements: Sequence[Any], place: str) -> Any:
         return _stack_ragged(elements, place)
     if kind is type(None):
         return _stack_missing(elements, place)
-    if sort_of(kind):
+    if is_stackable(kind):
         return stack_leaves([*map(as_stackable, elements)], place)
     _refuse_mask(elements[0], 0, place)
     if len(set(map(type, elements))) != 1 or issubclass(

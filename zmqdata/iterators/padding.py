@@ -14,7 +14,7 @@ from zmqdata import nodes
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.shapes import Shape, dtype_name
-from zmqdata.elements.tensors import as_stackable, sort_of
+from zmqdata.elements.tensors import as_stackable, is_stackable
 from zmqdata.elements.untyped import holds_untyped, is_untyped, typed
 from zmqdata.errors import InvalidArgumentError, WrongTypeError
 from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
@@ -76,7 +76,7 @@ def pad_leaves(elements: Sequence[Any], place: str, padding: Padding | None) -> 
     (2, 2, 2)
     """
     wanted, value = padding or (None, None)
-    if sort_of(type(elements[0])):
+    if is_stackable(type(elements[0])):
         elements = [*map(as_stackable, elements)]
     if is_untyped(elements[0]):
         elements = typed(elements)

@@ -10,7 +10,7 @@ import numpy as np
 from zmqdata import nodes
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
-from zmqdata.elements.tensors import as_stackable, sort_of
+from zmqdata.elements.tensors import as_stackable, is_stackable
 from zmqdata.elements.untyped import is_untyped, typed
 from zmqdata.iterators.base import Context, make_iterator
 from zmqdata.iterators.batch import BatchIterator, check_arrays, stack, stack_leaves
@@ -38,7 +38,7 @@ class RaggedBatchIterator(BatchIterator):
         return stack(elements, "", self._join_leaves, self._ranks)
 
     def _join_leaves(self, elements: Sequence[Any], place: str, rank: int | None) -> Any:
-        if sort_of(type(elements[0])):
+        if is_stackable(type(elements[0])):
             elements = [*map(as_stackable, elements)]
         if is_untyped(elements[0]):
             elements = typed(elements)
