@@ -30,6 +30,19 @@ def test_elements_arrive_as_they_were_made(
     assert all(map(same, found, ds))
 
 
+def test_empty_lists_have_one_dtype_on_every_worker(make_service: Callable[..., Service]) -> None:
+    """Workers whose first elements are empty lists send them with the dtype of the
+    others, as the spec says.
+    """
+    service = make_service(workers=2)
+    lines = ["", "", "1 2", "", "3"] * 4
+    ds = Dataset.from_list(lines).map(lambda line: [int(token) for token in line.split()])
+    far = service.read(ds)
+    assert far.element_spec == TensorSpec((None,), "int64")
+    assert {row.dtype.name for row in far} == {"int64"}
+    assert {batch.dtype.name for batch in service.read(ds).padded_batch(2)} == {"int64"}
+
+
 class Spy:
     """An object that records its unpickling."""
 

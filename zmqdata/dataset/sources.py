@@ -150,7 +150,8 @@ class Sources(DatasetMethods[D]):
                 means any.
             args: arguments for the generator, passed unchanged.
             output_signature: spec of the elements. Each element is converted and
-                checked. None: found by running the generator for an element.
+                checked: floats may be rounded, no other value may change. None: found
+                by running the generator for an element.
 
         >>> from zmqdata.dataset import Dataset
         >>> def count(stop):

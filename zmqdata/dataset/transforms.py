@@ -56,9 +56,10 @@ class Transformations(DatasetMethods[D]):
 
         Args:
             map_func: gets a plain tuple as several arguments, anything else as a single
-                argument. A list that it returns becomes an array. An array that it
-                returns is kept without a copy, so the function must not reuse it for
-                the next element.
+                argument. A list or tensor that it returns becomes an array of the same
+                values, or is an error. An empty list has the dtype that ``output_spec``
+                or other elements give. An array that it returns is kept without a copy,
+                so the function must not reuse it for the next element.
             num_parallel_calls: number of threads; None: the caller's thread. AUTOTUNE:
                 as many as increase the throughput, up to the number of cores, with at
                 most 512 MiB of elements ahead.
@@ -73,7 +74,8 @@ class Transformations(DatasetMethods[D]):
             max_errors: number of elements that may be skipped before failures are
                 raised; None: any number.
             output_spec: spec of the resulting elements, which is not verified; None:
-                found by running an element on request.
+                found on request by running an element, or up to 100 if lists in it are
+                empty.
 
         >>> from zmqdata.dataset import Dataset
         >>> list(Dataset.range(3).enumerate().map(lambda number, x: int(number + x)))
@@ -260,8 +262,9 @@ class Transformations(DatasetMethods[D]):
         """Make a dataset of each element, and concatenate these datasets.
 
         Args:
-            map_func: returns a ``Dataset``; gets a plain tuple as several arguments,
-                anything else as a single argument.
+            map_func: returns a ``Dataset``, or is a generator function, which yields
+                the elements; gets a plain tuple as several arguments, anything else as
+                a single argument.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.range(4).flat_map(lambda n: Dataset.range(n))]

@@ -73,7 +73,7 @@ class ElementMaker:
         if any(node.refills for node in nodes.every_node(self._node)):
             return None
         try:
-            spec = infer_spec(self._node)
+            spec = infer_spec(self._node, past_failures=True)
             return with_leading_axis(spec, None) if self._is_batch else spec
-        except Exception:  # the user's functions run, and an element that fails has no spec
+        except Exception:  # the user's functions run, and there may be no element
             return None

@@ -11,7 +11,6 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from zmqdata.elements.nesting import leaves_of
 from zmqdata.elements.specs import TensorSpec, merge_specs, spec_of
 from zmqdata.elements.untyped import is_untyped_spec
 from zmqdata.errors import InvalidArgumentError, PipelineError, WrongTypeError
-from zmqdata.iterators.base import Context, call, failure, make_iterator
+from zmqdata.iterators.base import Context, call, failure, is_end, make_iterator
 from zmqdata.iterators.carried import RunningState
 from zmqdata.iterators.results import as_index, nested_node
 from zmqdata.nodes import known_spec
@@ -38,8 +37,12 @@ __all__ = ["first_element", "infer_spec", "known_spec"]
 _found = ByNode()
 
 
-def infer_spec(node: nodes.Node) -> Any:
+def infer_spec(node: nodes.Node, past_failures: bool = False) -> Any:
     """Return the spec of a node's elements.
+
+    Args:
+        node: the node.
+        past_failures: True to run further elements if a function fails.
 
     Raises:
         InvalidArgumentError: a function decides, and the node has no element to run it
@@ -51,18 +54,19 @@ def infer_spec(node: nodes.Node) -> Any:
     TensorSpec(shape=(None,), dtype=int64)
     """
     if node not in _found:
-        spec = node.spec(infer_spec)
-        _found[node] = _spec_by_running(node) if spec is None else spec
+        infer = partial(infer_spec, past_failures=True) if past_failures else infer_spec
+        spec = node.spec(infer)
+        _found[node] = _spec_by_running(node, past_failures) if spec is None else spec
     return _found[node]
 
 
-def _spec_by_running(node: nodes.Node) -> Any:
+def _spec_by_running(node: nodes.Node, past_failures: bool) -> Any:
     try:
         if isinstance(node, (nodes.FlatMap, nodes.GroupByWindow)):
             return _spec_of_nested(node)
         if isinstance(node, nodes.GroupByReducer):
             return _spec_of_reduced(node)
-        return _spec_of_elements(node)
+        return _spec_of_elements(node, past_failures)
     except PipelineError as error:
         if isinstance(error.__cause__, WrongTypeError):
             raise WrongTypeError(f"{error.node}: {error.__cause__}") from None
@@ -128,12 +132,12 @@ def _spec_of_reduced(node: nodes.GroupByReducer) -> Any:
         raise failure(node, error) from error
 
 
-def _spec_of_elements(node: nodes.Node) -> Any:
+def _spec_of_elements(node: nodes.Node, past_failures: bool) -> Any:
     """Return the spec of the first element, and of following ones as long as all that
     is known of a leaf is that of empty lists.
     """
     spec = None
-    with closing(_first_elements(node)) as elements:
+    with closing(_first_elements(node, past_failures)) as elements:
         for element in elements:
             spec = _merged(spec, spec_of(element))
             if not _has_untyped(spec):
@@ -171,10 +175,17 @@ def first_element(node: nodes.Node) -> Any:
     raise _without_element(node)
 
 
-def _first_elements(node: nodes.Node) -> Generator[Any]:
+def _first_elements(node: nodes.Node, past_failures: bool = False) -> Generator[Any]:
     iterator = make_iterator(_without_buffers(node), Context(inferring=True))
     try:
-        yield from islice(iterator, MOST_ELEMENTS)
+        for _ in range(MOST_ELEMENTS):
+            try:
+                yield next(iterator)
+            except StopIteration:
+                return
+            except PipelineError as error:
+                if not past_failures or is_end(error):
+                    raise
     finally:
         iterator.close()
 
