@@ -349,6 +349,8 @@ ARGUMENTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         TypeError,
         "The `output_shapes` argument can not be used together with the `output_signature`",
     ),
+    "at: beyond the end": (lambda: TEN.at(10), IndexError, "Index out of range: at() got 10"),
+    "at: before the start": (lambda: TEN.at(-1), IndexError, "Index out of range: at() got -1"),
     "list: empty": (
         lambda: Dataset.from_list([]),
         ValueError,

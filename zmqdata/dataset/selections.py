@@ -349,7 +349,8 @@ class Selections(DatasetMethods[D]):
                     else "0 upwards"
                 )
                 raise IndexError(
-                    f"at() got {number} for {node.label}, whose elements have the numbers {limit}"
+                    f"Index out of range: at() got {number} for {node.label}, whose elements have "
+                    f"the numbers {limit}"
                 )
             return element_at(node, number)
 
