@@ -17,6 +17,7 @@ from zmqdata.errors import (
     AlreadyExistsError,
     DataServiceError,
     FailedPreconditionError,
+    InvalidArgumentError,
     NotFoundError,
 )
 from zmqdata.iterators.base import Context, ElementIterator, call, failure, make_iterator
@@ -107,11 +108,18 @@ def shard_of(function: Callable[..., Any], element: Any) -> int:
     """Return the number of an element's shard.
 
     Raises:
-        TypeError, ValueError: the function does not return a number of 64 bits.
+        InvalidArgumentError: the function does not return an integer of 64 bits.
     """
-    shard = as_index(call(function, element), "shard_func")
+    found = call(function, element)
+    try:
+        shard = as_index(found, "shard_func")
+    except TypeError:
+        shard = MOST_SHARD
     if not -MOST_SHARD <= shard < MOST_SHARD:
-        raise ValueError(f"shard_func must return a number of 64 bits, it returned {shard}")
+        raise InvalidArgumentError(
+            f"`shard_func` must return a scalar int64, it returned {found!r} of type "
+            f"{type(found).__name__}. Return one integer, such as int(x) % 10"
+        )
     return shard
 
 
@@ -395,7 +403,8 @@ def save_elements(
     Raises:
         AlreadyExistsError: another writer holds the folder.
         TypeError: an element contains a value that cannot be stored, or elements differ
-            in nesting or dtype, or ``shard_function`` does not return a number.
+            in nesting or dtype.
+        InvalidArgumentError: ``shard_function`` does not return an integer.
     """
     lock = contextlib.nullcontext() if is_url(folder) else lock_folder(folder)
     if lock is None:
