@@ -358,6 +358,10 @@ def _asked_by_number(built: Built, got: list[Any]) -> list[str]:
                 f"{built.names}"
             ]
         outside = isinstance(error, tf.errors.OutOfRangeError)
-        if outside and not isinstance(refusal, (IndexError, zmqdata.errors.UnimplementedError)):
+        expected: tuple[type[Exception], ...] = (IndexError, zmqdata.errors.UnimplementedError)
+        if built.numpy.cardinality() == zmqdata.INFINITE_CARDINALITY:
+            # It depends on the operation with which error TensorFlow refuses to count.
+            expected = (*expected, zmqdata.errors.FailedPreconditionError)
+        if outside and not isinstance(refusal, expected):
             return [f"at({index}): tf {error}, zmqdata {mine}, {refusal} {built.names}"]
     return []

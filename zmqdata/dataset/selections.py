@@ -338,7 +338,7 @@ class Selections(DatasetMethods[D]):
         with within_stack(self._node):
             node = with_filled_caches(self._node)
             count = node.cardinality
-            if count == INFINITE_CARDINALITY:
+            if count == INFINITE_CARDINALITY and number >= 0:
                 raise uncounted(node)
             if number < 0 or 0 <= count <= number:
                 limit = (
