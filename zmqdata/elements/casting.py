@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from functools import cache
 from numbers import Number
 from typing import Any, TypeAlias
 
@@ -46,7 +45,7 @@ def cast(value: Any, dtype: DType) -> Array:
     """
     kind = type(value)
     if (kind is float and dtype.kind == "f" and -_SAFE < value < _SAFE) or (
-        kind is int and dtype.kind in "iu" and value in range(*_limits(dtype))
+        kind is int and dtype.kind == "i" and value.bit_length() < 8 * dtype.itemsize
     ):
         return np.asarray(value, dtype)  # the usual case, in a tenth of the time
     if dtype.kind == "O" or (dtype.kind == "V" and not is_extension(dtype)):
@@ -58,12 +57,6 @@ def cast(value: Any, dtype: DType) -> Array:
     if made is None:
         raise ValueError(f"{value_text(value)} cannot be represented in dtype {dtype_name(dtype)}")
     return made
-
-
-@cache
-def _limits(dtype: DType) -> tuple[int, int]:
-    limits = np.iinfo(dtype)
-    return int(limits.min), int(limits.max) + 1
 
 
 def _made(given: Array, dtype: DType) -> Array | None:

@@ -62,8 +62,10 @@ def _converted(value: Any, empties: list[Any]) -> Any:
         if all_finished(value):
             return value
         return tuple([_converted(part, empties) for part in value])
-    if kind is list or is_tensor(kind):
+    if kind is list:
         return _as_leaf(value, empties)
+    if is_tensor(kind):
+        return array_of_tensor(value)
     if hasattr(kind, "_fields") and isinstance(value, tuple) and all_finished(value):
         return value
     return map_structure(partial(_as_leaf, empties=empties), value)

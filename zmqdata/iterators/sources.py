@@ -13,7 +13,7 @@ import numpy as np
 from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.elements.casting import cast
-from zmqdata.elements.conversion import as_element
+from zmqdata.elements.conversion import FINISHED, as_element
 from zmqdata.elements.nesting import field_names, instance_of, map_arrays, map_structure
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import NoneTensorSpec
@@ -528,9 +528,10 @@ def _conform_leaf(spec: Any, leaf: Any) -> Any:
         return None
     if spec.dtype.kind in "OUS" and not isinstance(leaf, (list, np.ndarray)):
         return leaf
-    leaf = as_stackable(leaf)
-    if isinstance(leaf, np.ma.MaskedArray):
-        raise TypeError("a masked array would lose its mask: yield array.filled(value)")
+    if type(leaf) not in FINISHED:
+        leaf = as_stackable(leaf)
+        if isinstance(leaf, np.ma.MaskedArray):
+            raise TypeError("a masked array would lose its mask: yield array.filled(value)")
     if isinstance(leaf, (np.ndarray, np.generic)) and not is_untyped(leaf):
         array = np.asarray(leaf)
     else:
