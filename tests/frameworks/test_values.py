@@ -10,68 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from tests.elements.test_extensions import extensions
 from zmqdata import Dataset, LocalCluster, TensorSpec, distribute
-from zmqdata.blocks import BlockBuilder, decode_block
 from zmqdata.elements.extensions import is_extension
 from zmqdata.elements.lists import array_of
-from zmqdata.elements.specs import decode_spec, encode_spec, spec_of
+from zmqdata.elements.specs import spec_of
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("ml_dtypes", "torch", "PIL")),
     reason="ml_dtypes, torch or Pillow is not installed",
 )
-
-
-def extensions() -> list[np.dtype[Any]]:
-    """Return all dtypes that this release of ml_dtypes has."""
-    if importlib.util.find_spec("ml_dtypes") is None:
-        return [np.dtype(float)]
-    import ml_dtypes
-
-    kinds = [getattr(ml_dtypes, name) for name in dir(ml_dtypes)]
-    return [
-        np.dtype(kind) for kind in kinds if isinstance(kind, type) and issubclass(kind, np.generic)
-    ]
-
-
-PLAIN = ["?", "i1", ">u4", "f2", "g", "G", "M8[25s]", ">m8[ns]", "U2", "S3", "V5"]
-
-
-@st.composite
-def dtypes(draw: Any) -> np.dtype[Any]:
-    """A dtype: plain, of ml_dtypes, or a structure of both, packed or aligned."""
-    one = st.sampled_from([*extensions(), *map(np.dtype, PLAIN)])
-    if draw(st.booleans()):
-        return draw(one)
-    fields = draw(st.lists(st.tuples(one, st.sampled_from([(), (2,)])), min_size=1, max_size=3))
-    named = [(f"f{number}", *field) for number, field in enumerate(fields)]
-    return np.dtype(named, align=draw(st.booleans()))
-
-
-def arrived(element: Any) -> Any:
-    builder = BlockBuilder(allow_objects=False)
-    assert builder.add(element)
-    block = builder.build()
-    (found,) = decode_block(block.meta, block.frames, allow_objects=False).elements()
-    return found
-
-
-@given(dtypes(), st.sampled_from([(), (0,), (3,), (2, 2)]), st.integers(0, 3))
-def test_what_specs_say_arrives(dtype: np.dtype[Any], shape: Any, first: int) -> None:
-    """Arrays and scalars of every dtype arrive with the dtype and the values that they
-    had, as their spec says.
-    """
-    octet = 0 if "U" in str(dtype) else first  # characters are not arbitrary bytes
-    raw = np.full(8 * dtype.itemsize, octet, np.uint8)
-    array = raw.view(dtype)[: int(np.prod(shape))].reshape(shape)
-    for value in (array, array.reshape(-1)[0] if array.size else array):
-        found, spec = arrived({"x": value})["x"], spec_of(value)
-        assert decode_spec(encode_spec(spec)) == spec == spec_of(found)
-        assert type(found) is type(value)
-        assert repr(np.asarray(found).tolist()) == repr(np.asarray(value).tolist())
 
 
 @pytest.mark.parametrize("dtype", extensions(), ids=str)
