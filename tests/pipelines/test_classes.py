@@ -104,7 +104,7 @@ def check():
     return isinstance(Box(), Sized), IntBox().size(), Box.__parameters__ == (T,), Options.__total__, Pair(1).total()
 """,
     "enumerations with a __new__ of their own, and aliases": """
-import enum
+import dataclasses, datetime, enum
 class Point(bytes, enum.Enum):
     def __new__(cls, value, label):
         made = bytes.__new__(cls, [value])
@@ -112,12 +112,22 @@ class Point(bytes, enum.Enum):
         return made
     X = (0, "x")
     Y = (1, "y")
+@dataclasses.dataclass(frozen=True)
+class Size:
+    a: int
+    b: str
+class Sizes(Size, enum.Enum):
+    SMALL = 1, "s"
+class Days(datetime.date, enum.Enum):
+    FIRST = 2020, 1, 1
 class Access(enum.IntFlag):
     R = 1
     W = 2
     ALL = 3
 NEXT = {Point.X: Point.Y}
-def check(): return NEXT[Point(0)].label, bytes(Point.Y), Access.R | Access.W
+def check():
+    held = Sizes.SMALL.b, Days.FIRST.isoformat(), Access(5), NEXT[Point(0)].label
+    return (*held, bytes(Point.Y), Access.R | Access.W)
 """,
     "slots, private ones, and a restored frozen dataclass": """
 import dataclasses

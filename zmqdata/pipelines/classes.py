@@ -204,20 +204,35 @@ def _made_by_namedtuple(kind: Any) -> frozenset[str]:
 
 
 def enum_members(kind: enum.EnumMeta) -> list[tuple[str, object]]:
-    """Return names and values of the members. If the enumeration makes its members by a
-    ``__new__`` of its own, the value of each comes with what the member is as an
-    instance of the data type.
+    """Return names and values of the members. If a member cannot be made from its
+    value, the value comes with what the member is as an instance of the data type.
     """
     members: dict[str, Any] = dict(kind.__members__)
     if not makes_members(kind):
         return [(name, member._value_) for name, member in members.items()]
-    raw = _RAW.get(kind._member_type_, lambda member: ())  # type: ignore[attr-defined]  # not public
-    return [(name, (raw(member), member._value_)) for name, member in members.items()]
+    return [(name, (_raw(kind, member), member._value_)) for name, member in members.items()]
 
 
-def makes_members(kind: enum.EnumMeta) -> bool:
-    """Return True for an enumeration with a ``__new__`` of the script."""
-    return isinstance(getattr(kind, "__new_member__", None), types.FunctionType)
+def makes_members(kind: Any) -> bool:
+    """Return True for an enumeration whose members are not made from their values: it
+    has a ``__new__`` of the script, or a data type with other arguments.
+    """
+    return new_member_of(kind) is not None or kind._member_type_ not in (object, *_RAW)
+
+
+def new_member_of(kind: enum.EnumMeta) -> types.FunctionType | None:
+    """Return the ``__new__`` of the script, or None."""
+    found = getattr(kind, "__new_member__", None)
+    return found if isinstance(found, types.FunctionType) else None
+
+
+def _raw(kind: Any, member: Any) -> tuple[Any, ...]:
+    """Return the arguments with which the data type makes the same value."""
+    data = kind._member_type_
+    if data in _RAW:
+        raw: tuple[Any, ...] = _RAW[data](member)
+        return raw
+    return () if is_made_here(data) or data is object else data.__reduce__(member)[1]
 
 
 _RAW: dict[type, Any] = {
@@ -345,6 +360,7 @@ def new_enum(
     bases: tuple[type, ...],
     names: tuple[str, str, str],
     values: list[tuple[str, object]],
+    made: bool = False,
     new_member: object = None,
 ) -> enum.EnumMeta:
     """Create an enumeration with given members. Called while unpickling.
@@ -354,20 +370,24 @@ def new_enum(
         bases: its bases.
         names: its name, qualified name and module.
         values: names and values of its members.
+        made: True if each value comes with the arguments of the data type.
         new_member: the ``__new__`` of the class statement, or None. It has made the
             members in the client and does not run again.
     """
     name, qualname, module = names
     body = meta.__prepare__(name, bases)
     body["__module__"], body["__qualname__"] = module, qualname
-    if new_member is not None:
+    if made:
         body["__new__"] = _made_member
     for key, value in values:
         body[key] = value
-    made: enum.EnumMeta = meta(name, bases, body)
-    if new_member is not None:
-        type.__setattr__(made, "__new_member__", new_member)
-    return made
+    kind: Any = meta(name, bases, body)
+    if made and new_member is not None:
+        type.__setattr__(kind, "__new_member__", new_member)
+    elif made:
+        type.__delattr__(kind, "__new_member__")
+        type.__setattr__(kind, "_new_member_", kind._member_type_.__new__)
+    return kind  # type: ignore[no-any-return]  # of the metaclass
 
 
 def _made_member(kind: Any, raw: tuple[Any, ...], value: object) -> object:

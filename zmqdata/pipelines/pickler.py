@@ -55,6 +55,7 @@ from zmqdata.pipelines.classes import (
     member_attributes,
     new_class,
     new_enum,
+    new_member_of,
     new_named_tuple,
     new_struct,
     new_typed_dict,
@@ -273,8 +274,8 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         empty, self._empty = self._empty, False
         members: dict[str, Any] = dict(kind.__members__)
         names = (kind.__name__, kind.__qualname__, kind.__module__)
-        made_by = kind.__new_member__ if makes_members(kind) else None  # type: ignore[attr-defined]  # not public
-        parts = (type(kind), kind.__bases__, names, enum_members(kind), made_by)
+        made = makes_members(kind), new_member_of(kind)
+        parts = (type(kind), kind.__bases__, names, enum_members(kind), *made)
         self.save_reduce(new_enum, parts, obj=kind)
         self.note_class(kind)
         for name, held in enum_attributes(kind).items():
