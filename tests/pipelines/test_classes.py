@@ -118,6 +118,10 @@ class Size:
     b: str
 class Sizes(Size, enum.Enum):
     SMALL = 1, "s"
+class Calls(enum.Enum):
+    if hasattr(enum, "member"):
+        TWICE = enum.member(lambda x: 2 * x)
+        LIMIT = enum.nonmember(5)
 class Days(datetime.date, enum.Enum):
     FIRST = 2020, 1, 1
 class Access(enum.IntFlag):
@@ -127,7 +131,8 @@ class Access(enum.IntFlag):
 NEXT = {Point.X: Point.Y}
 def check():
     held = Sizes.SMALL.b, Days.FIRST.isoformat(), Access(5), NEXT[Point(0)].label
-    return (*held, bytes(Point.Y), Access.R | Access.W)
+    calls = [Calls.TWICE.value(2), Calls.LIMIT] if Calls.__members__ else []
+    return (*held, *calls, bytes(Point.Y), Access.R | Access.W)
 """,
     "slots, private ones, and a restored frozen dataclass": """
 import dataclasses

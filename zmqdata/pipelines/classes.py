@@ -228,11 +228,11 @@ def new_member_of(kind: enum.EnumMeta) -> types.FunctionType | None:
 
 def _raw(kind: Any, member: Any) -> tuple[Any, ...]:
     """Return the arguments with which the data type makes the same value."""
-    data = kind._member_type_
-    if data in _RAW:
-        raw: tuple[Any, ...] = _RAW[data](member)
+    mixed = kind._member_type_
+    if mixed in _RAW:
+        raw: tuple[Any, ...] = _RAW[mixed](member)
         return raw
-    return () if is_made_here(data) or data is object else data.__reduce__(member)[1]
+    return () if is_made_here(mixed) or mixed is object else mixed.__reduce__(member)[1]
 
 
 _RAW: dict[type, Any] = {
@@ -252,11 +252,12 @@ def member_attributes(member: enum.Enum) -> dict[str, object]:
 
 
 def enum_attributes(kind: enum.EnumMeta) -> dict[str, object]:
-    """Return the definitions in the body of an enumeration."""
+    """Return what the body of an enumeration holds beside the members."""
     return {
         name: value
         for name, value in vars(kind).items()
-        if name not in kind.__members__ and name != "__new__" and is_a(value, _OF_BODY)
+        if name not in kind.__members__ and name != "__new__"
+        if is_a(value, _OF_BODY) or not name.startswith("_")
     }
 
 
@@ -379,8 +380,10 @@ def new_enum(
     body["__module__"], body["__qualname__"] = module, qualname
     if made:
         body["__new__"] = _made_member
+    # A function or descriptor is a member only if it says so, from Python 3.11 on.
+    member: Any = getattr(enum, "member", lambda value: value)
     for key, value in values:
-        body[key] = value
+        body[key] = member(value)
     kind: Any = meta(name, bases, body)
     if made and new_member is not None:
         type.__setattr__(kind, "__new_member__", new_member)
