@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from tests.service.proxy import SeveringProxy, free_ports
 from zmqdata import Dataset
 from zmqdata.core.client import decider
 from zmqdata.errors import ResourceExhaustedError
+from zmqdata.threads import Background
 from zmqdata.transport.folders import own_folder
 
 
@@ -121,3 +124,21 @@ def test_a_client_that_insists_on_ipc_hears_why_not(
     it = iter(service.read(Dataset.range(100), data_transfer_protocol="ipc"))
     wait_until(lambda: "over ipc" in caplog.text, "the reason is said")
     it.close()
+
+
+def test_nothing_is_left_to_the_collector(service: Service) -> None:
+    """Iterators that end, are closed or are dropped half-way close all of their sockets
+    and files themselves.
+    """
+    numbers = service.read(Dataset.range(2_000), data_transfer_protocol="tcp")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        assert len(list(numbers)) == 2_000
+        closed, dropped = iter(numbers), iter(numbers)
+        threads = [one._shell.loop.thread for one in (closed, dropped)]
+        assert [next(closed), next(dropped)]
+        closed.close()
+        del dropped
+        wait_until(lambda: not any(map(Background.is_alive, threads)), "their ends")
+        gc.collect()
+    assert [str(one.message) for one in warned] == []

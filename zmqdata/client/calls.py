@@ -25,12 +25,14 @@ from zmqdata.errors import (
     InvalidArgumentError,
     PermissionDeniedError,
     ProtocolError,
+    ResourceExhaustedError,
     UnavailableError,
     VersionMismatchError,
 )
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import resolve_host
 from zmqdata.transport.closed import why_closed
+from zmqdata.transport.descriptors import shortage_explained
 from zmqdata.transport.handshakes import Handshakes
 from zmqdata.transport.keychoice import shown_key
 
@@ -135,7 +137,8 @@ def call(
         VersionMismatchError: the dispatcher speaks another version of the protocol.
         DataServiceError: the dispatcher refuses. The class is the one that it names.
     """
-    socket, handshakes = sockets.control_dealer(client_context(), endpoint, shown_key(), role)
+    with shortage_explained(f"a connection to {endpoint}"):
+        socket, handshakes = sockets.control_dealer(client_context(), endpoint, shown_key(), role)
     try:
         return _converse(socket, handshakes, endpoint, ask, answer, request, timeout, reply)
     finally:
@@ -216,7 +219,7 @@ def likely_cause(endpoint: str) -> str:
     try:
         if host is not None:
             resolve_host(host)
-    except InvalidArgumentError as error:
+    except (InvalidArgumentError, ResourceExhaustedError) as error:
         return f"{error}."
     return "Check that it is running and that this machine can reach it."
 

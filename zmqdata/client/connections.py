@@ -7,9 +7,7 @@ Also warns when the process waits because it has no file descriptor left.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
-import resource
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from zmqdata.core.client import events as e
 from zmqdata.core.client.events import ConnectLink
 from zmqdata.errors import ProtocolError
 from zmqdata.transport import sockets
+from zmqdata.transport.descriptors import is_shortage, remedy
 from zmqdata.transport.handshakes import Handshakes
 from zmqdata.transport.keys import Key
 from zmqdata.transport.loop import Loop
@@ -186,17 +185,12 @@ class Descriptors:
             error: the error of the operation.
             what: what the operation was to make.
         """
-        if getattr(error, "errno", None) not in (errno.EMFILE, errno.ENFILE):
+        if not is_shortage(error):
             return False
         now = time.monotonic()
         if now - self._told >= PAUSE:
             self._told = now
-            limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-            log.warning(
-                "%s needs a file descriptor, and none is left (%s; the limit of this "
-"process is %d, `ulimit -n`, and may be raised to %d). Close some, "
-"or raise the limit. The attempt is repeated", what, error, limit, most,
-            )  # fmt: skip
+            log.warning("%s. The attempt is repeated", remedy(what))
         return True
 
 

@@ -26,6 +26,7 @@ from zmqdata.errors import (
 )
 from zmqdata.iterators import ElementIterator, Restoring
 from zmqdata.iterators.watching import LeftOut
+from zmqdata.transport.descriptors import shortage_explained
 from zmqdata.transport.forks import check_process
 
 Resumed = Callable[[ClientProfile, Any], ClientProfile]
@@ -86,7 +87,8 @@ class ServiceIterator(ElementIterator):
         return True
 
     def _begin(self, profile: ClientProfile) -> None:
-        self._shell = self._open_shell(profile)
+        with shortage_explained("an iterator"):
+            self._shell = self._open_shell(profile)
         self._is_read = self._has_given = False
         self._strides = self._shell.strides
         self._shell.loop.start()

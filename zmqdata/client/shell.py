@@ -122,14 +122,18 @@ class ReaderShell:
         self.loop = Loop(
             f"zmqdata-client-{profile.client[:6]}", self._tick, 0.2, self._release, self._fault
         )
-        self.servers = Servers(
-            self._context,
-            self.loop,
-            key,
-            profile.service,
-            self._receive,
-            lambda reason: self._handle(e.ShutOut(PermissionDeniedError.__name__, reason)),
-        )
+        try:
+            self.servers = Servers(
+                self._context,
+                self.loop,
+                key,
+                profile.service,
+                self._receive,
+                lambda reason: self._handle(e.ShutOut(PermissionDeniedError.__name__, reason)),
+            )
+        except BaseException:
+            self.loop.discard()
+            raise
 
     def _now(self) -> float:
         """Return the time by which leases run, which continues while the machine is

@@ -23,6 +23,7 @@ from zmqdata.config.endpoints import (
     split_address,
 )
 from zmqdata.errors import InvalidArgumentError, ResourceExhaustedError
+from zmqdata.transport.descriptors import is_shortage, remedy
 
 # Reserved for documentation: the route to it is the default route, and nothing is
 # ever sent there.
@@ -55,6 +56,8 @@ def host_addresses(host: str) -> list[str]:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
+        if is_shortage(error):
+            raise ResourceExhaustedError(remedy(f"a look at host {host!r}")) from None
         raise InvalidArgumentError(
             f"Unknown host {host!r}: {getattr(error, 'strerror', None) or error}. Check its "
             "spelling"

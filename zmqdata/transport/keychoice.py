@@ -13,6 +13,7 @@ from zmqdata.config.keys import KeySettings
 from zmqdata.config.settings import from_environment
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, NotFoundError
+from zmqdata.transport.descriptors import is_shortage, remedy
 from zmqdata.transport.keys import Key, load, new_key, save
 
 
@@ -49,6 +50,8 @@ def own_key() -> Key:
         with contextlib.suppress(AlreadyExistsError):  # another process was faster
             save(path, new_key())
     except OSError as error:
+        if is_shortage(error):
+            raise OSError(error.errno, remedy("reading the own key")) from None
         reason = error.strerror or str(error)
         raise OSError(
             error.errno,

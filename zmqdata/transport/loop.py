@@ -121,6 +121,10 @@ class Loop:
     def start(self) -> None:
         self.thread.start()
 
+    def discard(self) -> None:
+        """Close a loop that was not started."""
+        self._alarm.close()
+
     def post(self, call: Callable[[], None]) -> None:
         """Schedule ``call`` in the loop's thread. It is dropped if the loop has
         ended.

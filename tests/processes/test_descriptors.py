@@ -1,0 +1,57 @@
+"""Tests of the file descriptors that iterators take."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from zmqdata import Dataset, LocalCluster, distribute
+from zmqdata.errors import ResourceExhaustedError
+from zmqdata.testing.cluster import await_condition
+from zmqdata.transport.descriptors import PER_ITERATOR, PER_WORKER
+
+pytestmark = pytest.mark.realprocess
+
+WORKERS = 2
+
+
+def in_use() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@contextmanager
+def few(spare: int) -> Iterator[None]:
+    """Leave this process a number of descriptors."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (in_use() + spare, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_iterators_take_few_descriptors_and_say_so_if_none_is_left() -> None:
+    """An iterator takes 3 descriptors and 5 for each worker. Without any left, the
+    error names the limit, and the other iterators read on.
+    """
+    with LocalCluster(WORKERS, heartbeat_interval_ms=100) as cluster:
+        numbers = Dataset.range(2_000).apply(distribute("parallel_epochs", cluster.target))
+        first = iter(numbers)
+        next(first)
+        takes = PER_ITERATOR + WORKERS * PER_WORKER
+        before = in_use()
+        second = iter(numbers)
+        begun = sum(1 for _ in zip(range(1_500), second, strict=False))
+        await_condition(lambda: in_use() <= before + takes, what="handshakes are over")
+        with (
+            few(1),
+            pytest.raises(ResourceExhaustedError, match=r"An open iterator takes 3, and 5"),
+        ):
+            iter(numbers)
+        assert begun + sum(1 for _ in second) == WORKERS * 2_000
+        first.close()
+        assert sum(1 for _ in numbers) == WORKERS * 2_000
