@@ -60,7 +60,7 @@ def test_that_descriptors_are_missing_is_said(
         assert not memories.map(ConnectLink("me-1", "ipc://x", "secret", shared.told))
     [record] = caplog.records
     assert re.search(
-        r"worker ipc://x .* file descriptor, and none is left: .*`ulimit -n`",
+        r"worker ipc://x .* file descriptor, and too few are left: .*`ulimit -n`",
         record.getMessage(),
     )
     shared.close()

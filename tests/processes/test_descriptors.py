@@ -12,7 +12,7 @@ import pytest
 from zmqdata import Dataset, LocalCluster, distribute
 from zmqdata.errors import ResourceExhaustedError
 from zmqdata.testing.cluster import await_condition
-from zmqdata.transport.descriptors import PER_ITERATOR, PER_WORKER
+from zmqdata.transport.descriptors import LEAST, PER_ITERATOR, PER_WORKER
 
 pytestmark = pytest.mark.realprocess
 
@@ -48,7 +48,7 @@ def test_iterators_take_few_descriptors_and_say_so_if_none_is_left() -> None:
         begun = sum(1 for _ in zip(range(1_500), second, strict=False))
         await_condition(lambda: in_use() <= before + takes, what="handshakes are over")
         with (
-            few(1),
+            few(LEAST - 2),
             pytest.raises(ResourceExhaustedError, match=r"An open iterator takes 3, and 5"),
         ):
             iter(numbers)

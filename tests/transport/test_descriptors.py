@@ -10,7 +10,6 @@ import zmq
 
 from zmqdata.client.calls import likely_cause
 from zmqdata.errors import ResourceExhaustedError
-from zmqdata.transport import descriptors
 from zmqdata.transport.descriptors import remedy, shortage_explained
 
 
@@ -42,7 +41,11 @@ def test_the_remedy_counts_what_is_in_use(monkeypatch: pytest.MonkeyPatch) -> No
         os.close(descriptor)
     used = [int(text.partition(" uses ")[2].split()[0]) for text in (many, remedy("it"))]
     assert used[0] == used[1] + 3
-    monkeypatch.setattr(descriptors, "FOLDER", "/nowhere")
+
+    def fail(path: str) -> list[str]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "listdir", fail)
     text = remedy("it").partition(" uses ")[2].split()
     assert text[0] == text[2]
 

@@ -49,6 +49,7 @@ from zmqdata.transport import sockets
 from zmqdata.transport.addresses import is_loopback
 from zmqdata.transport.clocks import boottime
 from zmqdata.transport.closed import why_closed
+from zmqdata.transport.descriptors import check_room
 from zmqdata.transport.keychoice import shown_key
 from zmqdata.transport.loans import Pool
 from zmqdata.transport.local import SCHEME, Handover, find_handover
@@ -113,6 +114,7 @@ class ReaderShell:
     def _open(self, profile: ClientProfile) -> None:
         """Make the thread and its sockets."""
         self._context = client_context()
+        check_room()
         key = shown_key()
         self._server = None if key is None else key.server("worker")
         self._links: dict[str, zmq.Socket[bytes]] = {}

@@ -20,6 +20,10 @@ one of its thread.
 """
 PER_WORKER = 5
 """Descriptors that it takes besides for each worker that it reads from."""
+LEAST = PER_ITERATOR + PER_WORKER + 4
+"""Descriptors without which an iterator cannot begin: it reads from a worker, and each
+of two new connections takes two more until it is admitted.
+"""
 FOLDER = "/proc/self/fd"
 
 
@@ -40,17 +44,36 @@ def remedy(what: str) -> str:
         what: the thing that cannot be made, to begin the sentence.
     """
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        used = len(os.listdir(FOLDER)) - 1  # without the one that lists them
-    except OSError:
-        used = limit
+    used = limit - left()
     raised = f", which may be raised to {most}" if most > limit else ""
     return (
-        f"{what} needs a file descriptor, and none is left: this process uses {used} of {limit} "
-        f"(`ulimit -n`{raised}). An open iterator takes {PER_ITERATOR}, and {PER_WORKER} for each "
-        "worker that it reads from. Close iterators and files that are not needed any longer, or "
-        "raise the limit"
+        f"{what} needs a file descriptor, and too few are left: this process uses {used} of "
+        f"{limit} (`ulimit -n`{raised}). An open iterator takes {PER_ITERATOR}, and {PER_WORKER} "
+        "for each worker that it reads from. Close iterators and files that are not needed any "
+        "longer, or raise the limit"
     )
+
+
+def left() -> int:
+    """Return the number of descriptors that this process may still open."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    try:
+        return limit - len(os.listdir(FOLDER)) + 1  # without the one that lists them
+    except FileNotFoundError:  # this system does not tell
+        return limit
+    except OSError:
+        return 0
+
+
+def check_room() -> None:
+    """Raise an error if an iterator could not begin. ZeroMQ's threads would fail to
+    connect without a word, as if the dispatcher did not answer.
+
+    Raises:
+        ResourceExhaustedError: too few descriptors are left.
+    """
+    if left() < LEAST:
+        raise ResourceExhaustedError(f"{remedy('an iterator')}.")
 
 
 @contextmanager
