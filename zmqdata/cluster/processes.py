@@ -256,6 +256,18 @@ class ServerProcess:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
 
+    def disown(self) -> None:
+        """Give up, in a child of a fork, what belongs to the parent.
+
+        A child that kept the lifeline open would keep the server alive after the
+        parent's death. Python would warn at the child's end of what it leaves open.
+        """
+        self.cut_lifeline()
+        self._said.close()
+        self._log.close()
+        if self._process is not None and self._process.returncode is None:
+            self._process.returncode = 0
+
     def close(self) -> None:
         """Stop the process and delete its log; in a forked child only close the
         files.
@@ -282,10 +294,9 @@ def _read(file: IO[bytes], tail: int) -> bytes:
     return os.pread(file.fileno(), size - start, start)
 
 
-def _cut_inherited_lifelines() -> None:
-    # A forked child that kept them open would keep the servers alive after our death.
+def _disown_all() -> None:
     for server in list(_running):
-        server.cut_lifeline()
+        server.disown()
 
 
 def _after_fork(**hooks: Any) -> None:
@@ -293,4 +304,4 @@ def _after_fork(**hooks: Any) -> None:
         os.register_at_fork(**hooks)
 
 
-_after_fork(after_in_child=_cut_inherited_lifelines)
+_after_fork(after_in_child=_disown_all)
