@@ -13,6 +13,7 @@ import pytest
 
 from tests.iterators.checks import check_restore, run
 from tests.iterators.kinds import sample_pipelines
+from zmqdata import nodes
 from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.sharding import shard_statically
@@ -195,3 +196,20 @@ def test_a_seed_of_the_user_alone_decides() -> None:
     readings = [read(drawn(D.range(20).shuffle(20)), seed=seed) for seed in (3, 4)]
     assert readings[0] != readings[1]
     assert sorted(readings[0]) == sorted(readings[1])
+
+
+def test_the_last_part_keeps_its_name_after_its_end(tmp_path: Path) -> None:
+    """The name of the last record can be asked for after the end of its file, also if a
+    worker reads renumbered files alone.
+    """
+    path = tmp_path / "lines.txt"
+    path.write_text("a\nb\n")
+    node = nodes.TextLines(filenames=(str(path),), places=range(7, 8))
+    iterator = make_iterator(node, Context())
+    namer = iterator.namer()
+    assert namer is not None
+    names = [namer() for _ in iterator]
+    assert len(set(names)) == 2
+    after = namer()
+    assert after is not None
+    assert after[0] == names[0][0]

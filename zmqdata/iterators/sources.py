@@ -190,6 +190,7 @@ class PartsIterator(IndexedIterator):
     """
 
     _passed_over = -1  # the part to skip
+    _part = 0  # number of the part that was begun last, also after its end
 
     @property
     @abstractmethod
@@ -204,7 +205,7 @@ class PartsIterator(IndexedIterator):
         while self._next >= self._stop:
             self._advance()
         self.begun += 1
-        self._named_in = None
+        self._part, self._named_in = self._part_number(), None
         if self.begun == self._passed_over:
             self._end_part()
             raise PassedOver
@@ -221,10 +222,10 @@ class PartsIterator(IndexedIterator):
         return self._group(), self._position
 
     def _new_group(self) -> int:
-        return subgroup(super()._new_group(), self._part_number())
+        return subgroup(super()._new_group(), self._part)
 
     def _part_number(self) -> int:
-        """Return the number of the part being read, in the whole source."""
+        """Return the number of the part that begins, in the whole source."""
         return self._next
 
     def pass_part(self, ahead: int) -> None:
