@@ -268,7 +268,7 @@ def test_the_memory_of_a_process_is_no_place_for_a_save(store: Store) -> None:
 def test_a_protocol_that_nobody_knows_is_told(store: Store) -> None:
     """The call refuses a path that the dispatcher cannot reach."""
     store.path = "nonsense://bucket/saved"
-    with pytest.raises(NotFoundError, match="nonsense"):
+    with pytest.raises(InvalidArgumentError, match="Protocol not known: nonsense"):
         store.save(Dataset.range(3))
 
 

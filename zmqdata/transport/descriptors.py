@@ -10,8 +10,6 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import zmq
-
 from zmqdata.errors import ResourceExhaustedError
 
 PER_ITERATOR = 3
@@ -86,7 +84,7 @@ def shortage_explained(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, zmq.ZMQError) as error:
+    except Exception as error:  # ZeroMQ's has an errno, and is not imported for it
         if not is_shortage(error):
             raise
         raise ResourceExhaustedError(f"{remedy(what)}.") from None
