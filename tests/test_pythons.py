@@ -178,3 +178,22 @@ def test_a_run_without_root_asks_for_it(
     told = capsys.readouterr()
     assert told.out.startswith("needs root: Python 3.14; ")
     assert "not present" not in told.out
+
+
+def test_a_quick_run_takes_the_oldest_and_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quick run tests two of the versions that are here, without its own."""
+    here = [version for version in ("3.10", "3.11", "3.12", "3.13") if version in CLAIMED]
+    ran: list[str] = []
+
+    def test(interpreter: str, *_: object) -> test_pythons.Outcome:
+        ran.append(interpreter)
+        python = test_pythons.Interpreter(interpreter, interpreter, "python")
+        return test_pythons.Outcome(python, 1, 0.1, "")
+
+    monkeypatch.setattr(
+        test_pythons, "find", lambda version, _: version if version in here else None
+    )
+    monkeypatch.setattr(test_pythons, "test", test)
+    assert test_pythons.main(["--quick"]) == 0
+    others = [one for one in here if one != f"{sys.version_info[0]}.{sys.version_info[1]}"]
+    assert ran == [others[0], others[-1]]

@@ -42,7 +42,7 @@ def test_a_server_that_listens_anew_loses_nothing(
     """
     endpoint = endpoints(service)[which]
     elements = iter(
-        service.read(Dataset.range(COUNT), mode, job_name="read", max_outstanding_requests=2)
+        service.read(Dataset.range(COUNT), mode, job_name="read", max_outstanding_requests=4)
     )
     found = [int(next(elements)) for _ in range(100)]
     with (

@@ -63,6 +63,7 @@ def test_nothing_is_lost_when_cables_are_cut(lan: Lan, tmp_path: Path) -> None:
     CableStorm(lan, 1, "coordinated", tmp_path, count=3_000, pauses=SOON).run()
 
 
+@pytest.mark.full
 def test_who_reads_alone_and_reaches_nobody_stops(lan: Lan, tmp_path: Path) -> None:
     """A client without a network hands out nothing after its lease, and then continues:
     the dispatcher may give its elements to other clients.

@@ -159,6 +159,7 @@ def test_processes_are_replaced_after_their_tasks(cluster: LocalCluster) -> None
             assert "max_tasks" in worker.log
 
 
+@pytest.mark.full
 def test_a_process_that_has_had_its_tasks_hands_over_the_others(cluster: LocalCluster) -> None:
     """A long job beside short ones moves to the successor of its process; no element is
     lost or repeated.

@@ -103,6 +103,7 @@ def test_a_crashed_script_that_runs_again_reads_everything(cluster: LocalCluster
     assert time.monotonic() - began < 30.0
 
 
+@pytest.mark.full
 def test_a_script_may_continue_what_another_has_left() -> None:
     """A script with ``on_existing="continue"`` reads the rest of the epoch of one that
     died, and then whole epochs.
