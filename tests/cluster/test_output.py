@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections.abc import Iterator
 from typing import IO
@@ -86,3 +87,15 @@ def test_what_functions_print_reaches_the_terminal(capsys: pytest.CaptureFixture
             == 3
         )
     assert capsys.readouterr().err == "".join(f"[worker 0] element {n}\n" for n in range(3))
+
+
+def test_a_stream_that_cannot_be_written_hinders_nothing(
+    written: IO[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A closed standard error raises nothing at the end of a server."""
+    relay, broken = OutputRelay(), io.StringIO()
+    broken.close()
+    monkeypatch.setattr("sys.stderr", broken)
+    relay.add(written, "worker 0")
+    written.write(b"a line\n")
+    relay.end(written)

@@ -124,3 +124,21 @@ def test_tables_are_objects_in_batches() -> None:
     table = Table([1])
     batch = stack([table, table])
     assert (batch.dtype, batch[0]) == (np.dtype(object), table)
+
+
+class Strict(type):
+    """A metaclass that knows no attribute beyond those of its classes."""
+
+    def __getattr__(cls, name: str) -> Any:
+        raise KeyError(name)
+
+
+class Strictly(metaclass=Strict):
+    """An object of a class that raises another error than AttributeError."""
+
+
+def test_a_class_that_raises_any_error_is_no_tensor() -> None:
+    """An object stays as it is if its class raises an error for unknown attributes."""
+    thing = Strictly()
+    assert as_element((thing, [thing]))[0] is thing
+    assert spec_of({"a": thing}) == {"a": TensorSpec((), object)}

@@ -153,3 +153,11 @@ def test_a_large_array_is_announced(
         pack_pipeline(np.zeros(1 << 20, np.uint8))
     (record,) = caplog.records
     assert "parse holds an array of 3 MB (parse.__closure__['table'])" in record.getMessage()
+
+
+def test_a_subclass_keeps_more_than_its_values(path: str) -> None:
+    """An array with a mask over a map travels whole, and arrives with its mask."""
+    masked = np.ma.masked_array(np.memmap(path, np.uint32, "r"), mask=False)
+    masked[1] = np.ma.masked
+    opened = open_pipeline(pack_pipeline(masked))
+    assert (type(opened), int(opened[:3].sum())) == (np.ma.MaskedArray, 2)

@@ -31,7 +31,7 @@ from zmqdata.errors import (
 )
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import resolve_host
-from zmqdata.transport.closed import why_closed
+from zmqdata.transport.closed import note_opened, why_closed
 from zmqdata.transport.descriptors import shortage_explained
 from zmqdata.transport.handshakes import Handshakes
 from zmqdata.transport.keychoice import shown_key
@@ -198,6 +198,8 @@ def _converse(
         if socket in ready:
             found = _answer(socket.recv_multipart(), request, endpoint)
             if isinstance(found, answer):
+                if closed:
+                    note_opened(endpoint)  # another dispatcher has taken the address
                 return found
             if found is not None:
                 began, patience = time.monotonic(), FIRST_PATIENCE

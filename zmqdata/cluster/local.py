@@ -302,13 +302,16 @@ def _close_servers(servers: list[ServerHandle], owner: int, folder: SocketFolder
     if os.getpid() != owner:
         return
     workers, dispatcher = servers[1:], servers[:1]
-    for server in dispatcher:
+    addresses = [server.address for server in dispatcher]
+    for address in addresses:
         # Before it ends, so that no reader of this process waits for it.
-        note_closed(server.address)
+        note_closed(address)
     for group in (workers, dispatcher):
         for server in group:
             server.ask_to_stop()
         for server in group:
             server.close()
+    for address in addresses:
+        note_closed(address)  # a call that was answered meanwhile has forgotten it
     if folder is not None:
         folder.close()

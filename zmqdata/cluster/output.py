@@ -4,6 +4,7 @@ No server waits for that, because servers write to files, which this module read
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -101,8 +102,11 @@ class OutputRelay:
         if skipped:
             shown.append(f"({skipped:,} bytes of output are left out here)")
         if shown and sys.stderr is not None:
-            sys.stderr.write("".join(f"[{source.name}] {line}\n" for line in shown))
-            sys.stderr.flush()
+            # The stream may be closed, broken or the user's own object. That must keep
+            # neither the relay from going on nor a cluster from closing.
+            with contextlib.suppress(Exception):
+                sys.stderr.write("".join(f"[{source.name}] {line}\n" for line in shown))
+                sys.stderr.flush()
 
 
 def is_shown(line: str) -> bool:

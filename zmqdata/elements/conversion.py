@@ -66,7 +66,7 @@ def _converted(value: Any, empties: list[Any]) -> Any:
         return _as_leaf(value, empties)
     if is_tensor(kind):
         return array_of_tensor(value)
-    if hasattr(kind, "_fields") and isinstance(value, tuple) and all_finished(value):
+    if issubclass(kind, tuple) and hasattr(kind, "_fields") and all_finished(value):
         return value
     return map_structure(partial(_as_leaf, empties=empties), value)
 

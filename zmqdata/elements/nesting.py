@@ -16,6 +16,7 @@ import numpy as np
 import optree
 
 from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.peeking import has, peek
 
 PLAIN = frozenset({np.ndarray, RaggedTensor, int, float, bool, complex, str, bytes, dict, tuple})
 PLAIN |= {np.dtype(code).type for code in "?bhilqBHILQefdgFDGU"}
@@ -114,7 +115,7 @@ def field_names(kind: type) -> tuple[str, ...] | None:
     >>> field_names(int) is None
     True
     """
-    fields = getattr(kind, "__attrs_attrs__", None)
+    fields = peek(kind, "__attrs_attrs__")
     if fields is None or issubclass(kind, BaseException):
         return None
     return tuple([field.name for field in fields])
@@ -161,7 +162,7 @@ def _is_no_node(value: object) -> bool:
     optree asks for each value before it looks inside.
     """
     kind = type(value)
-    if hasattr(kind, "__attrs_attrs__") and kind not in _registered:
+    if has(kind, "__attrs_attrs__") and kind not in _registered:
         names = field_names(kind)
         if names is not None:
             _register(kind, names)

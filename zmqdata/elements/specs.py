@@ -41,6 +41,7 @@ from zmqdata.elements.tensors import as_stackable
 from zmqdata.elements.untyped import as_typed, grown, is_untyped, is_untyped_spec
 from zmqdata.errors import ProtocolError
 from zmqdata.lookup import look_up
+from zmqdata.peeking import has
 
 AUTOTUNE = -1
 """Let zmqdata choose a number, for example the size of a buffer."""
@@ -202,7 +203,7 @@ def _leaf_spec(leaf: Any) -> Spec:
     stackable = as_stackable(leaf)
     if stackable is not leaf:
         return _leaf_spec(stackable)
-    if hasattr(type(leaf), "element_spec"):
+    if has(type(leaf), "element_spec"):
         return DatasetSpec(leaf.element_spec)
     return TensorSpec((), _PYTHON_DTYPES.get(type(leaf), np.dtype(object)))
 

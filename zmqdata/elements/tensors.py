@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from zmqdata.elements.extensions import extension
+from zmqdata.peeking import has
 
 Sort: TypeAlias = Literal["torch", "array", "dlpack", "image", "frame", ""]
 
@@ -23,20 +24,20 @@ _TABLE_PACKAGES = ("cudf", "dask", "modin", "pandas", "polars", "pyarrow")
 
 
 def _sort_of(kind: type) -> Sort:
-    if issubclass(kind, (np.ndarray, np.generic)) or hasattr(kind, "row_splits"):
+    if issubclass(kind, (np.ndarray, np.generic)) or has(kind, "row_splits"):
         return ""  # a ragged tensor, ours or TensorFlow's, is no array
     bases = [(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__]
-    if hasattr(kind, "__dataframe__") or any(
+    if has(kind, "__dataframe__") or any(
         package in _TABLE_PACKAGES and name in _TABLES for package, name in bases
     ):
         return "frame"
     if ("torch", "Tensor") in bases:
         return "torch"
-    if hasattr(kind, "__array__"):
+    if has(kind, "__array__"):
         return "array"
-    if hasattr(kind, "__dlpack__"):
+    if has(kind, "__dlpack__"):
         return "dlpack"
-    is_viewed = hasattr(kind, "__array_interface__") or hasattr(kind, "__array_struct__")
+    is_viewed = has(kind, "__array_interface__") or has(kind, "__array_struct__")
     return "image" if is_viewed else ""
 
 

@@ -4,8 +4,8 @@ whichever task produces it. Random draws follow from names.
 A name is a pair of a group and a position in the group. A source numbers its elements
 in a group. An operation that reads several datasets, or one dataset several times,
 gives each reading a group of its own. Operations that pass elements on pass on their
-names. Elements of some operations (windows, caches) have no names: whoever needs a name
-counts them in its task (``Context.counted``).
+names. Elements of some operations (windows, caches) have no names: an operation that
+needs a name counts them in its task (``Context.counted``).
 
 Decision 0042.
 """

@@ -1,4 +1,4 @@
-"""Whether another process can import what an object's name says."""
+"""Tests whether another process can import an object by its name."""
 
 from __future__ import annotations
 

@@ -181,7 +181,8 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
 
     def reducer_override(self, obj: Any) -> Any:
         """Return how to make an object whose class says it wrongly or not at all."""
-        if self._by_path and is_a(obj, np.ndarray):
+        # A subclass has more than its values, such as a mask.
+        if self._by_path and type(obj) in (np.ndarray, np.memmap):
             part = file_part(obj)
             if part is not None:
                 self.files.append(part)

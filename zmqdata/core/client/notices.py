@@ -244,7 +244,7 @@ class Notices:
                 f"job {self.job!r}, repetition {self.repetition}, ended without "
                 f"{missing} elements that workers could not produce. They were "
                 f"skipped because {self._why_left_out(missing)}. `iterator.quarantine` "
-                "lists the elements and the reasons, a thousand for each task at most"
+                "lists the elements and the reasons, the newest thousand at most"
             )
             self._do(e.LogLine("warning", text))
 
