@@ -268,7 +268,8 @@ def _check_names(options: Mapping[str, Any]) -> None:
     unknown = sorted(set(options) - known)
     if unknown:
         raise TypeError(
-            f"LocalCluster has no option {', '.join(map(repr, unknown))}; it has "
+            f"LocalCluster has no option {', '.join(map(repr, unknown))}. It has num_workers, "
+            "in_process, processes_per_worker, and the fields of the servers' configurations: "
             f"{', '.join(sorted(known))}"
         )
 

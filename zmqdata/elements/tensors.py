@@ -85,9 +85,10 @@ def array_of_tensor(tensor: Any) -> Any:
             _refuse_nulls(tensor, array)
     except Exception as error:  # the other library's code runs here
         name = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
+        reason = str(error).rstrip(".") or type(error).__name__
         raise TypeError(
-            f"a {name} cannot become a numpy array: {error or type(error).__name__}. Elements "
-            "hold numpy arrays, so convert it in the function that returns it"
+            f"a {name} cannot become a numpy array: {reason}. Elements hold numpy arrays, so "
+            "convert it in the function that returns it"
         ) from error
     if not array.ndim:
         return array[()]
