@@ -16,6 +16,7 @@ from tests.iterators.test_parallel import DEADLINE, wait_until
 from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import AUTOTUNE
+from zmqdata.errors import InvalidElementError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.nodes import Range
 
@@ -170,3 +171,16 @@ def test_the_pool_bounds_what_is_read_at_the_same_time() -> None:
     )
     assert iterator._opening._calls == 1
     assert sorted(iterator) == sorted(list(range(20)) * 6)
+
+
+def test_a_failure_keeps_no_threads() -> None:
+    """An iterator that raised an error ends its threads when it is dropped, even while
+    they wait for more room.
+    """
+    iterator = make_iterator(interleaved(stop=99, function=lambda n: None), Context())
+    with pytest.raises(InvalidElementError, match="must return a Dataset"):
+        next(iterator)
+    wait_until(lambda: len(threads()) > 1)
+    del iterator
+    gc.collect()
+    wait_until(lambda: threads() == [])

@@ -134,6 +134,9 @@ class Crew:
                 outcome = self._call(number, element) if error is None else (None, error)
                 self._calling.discard(number)
                 self._deliver(number, outcome)
+                # A raised error leads to the frames that it passed, among them the
+                # consumer's: a thread that waits must not keep an abandoned iterator.
+                del pulled, element, error, outcome
         finally:
             with self._changed:
                 self._working -= 1
