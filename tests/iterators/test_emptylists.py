@@ -50,7 +50,7 @@ def lines() -> Dataset:
         lambda: Dataset.from_source(ROWS),
         lambda: Dataset.from_iterable(ROWS),
         lambda: Dataset.from_generator(lambda: iter(ROWS)),
-        lambda: lines().flat_map(lambda line: iter([tokens(line)])),
+        lambda: lines().flat_map(lambda line: (tokens(part) for part in [line])),
     ],
 )
 def test_empty_lists_have_the_dtype_of_the_others(make: Callable[[], Dataset]) -> None:

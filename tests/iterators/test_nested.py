@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +17,7 @@ from tests.iterators.watching import RecordingWatch
 from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.errors import FailedPreconditionError, PipelineError
+from zmqdata.errors import FailedPreconditionError, PipelineError, WrongTypeError
 from zmqdata.iterators import Context, infer_spec, make_iterator
 from zmqdata.iterators.trail import Trail
 from zmqdata.nodes import FlatMap, Interleave, Node, Range
@@ -109,7 +111,7 @@ def yielding(x: Any) -> Iterator[np.int64]:
     [
         (flat(count(3), yielding), [0, 1, 2, 10, 11, 12, 20, 21, 22]),
         (interleaved(count(3), 2, 1, yielding), [0, 10, 1, 11, 2, 12, 20, 21, 22]),
-        (flat(count(2), lambda x: iter([x] * 2)), [0, 0, 1, 1]),
+        (flat(count(2), lambda x: (x for _ in range(2))), [0, 0, 1, 1]),
     ],
 )
 def test_generator_functions_make_datasets(node: nodes.Node, expected: list[int]) -> None:
@@ -118,6 +120,47 @@ def test_generator_functions_make_datasets(node: nodes.Node, expected: list[int]
     """
     assert numbers(check_restore(node)) == expected
     assert infer_spec(node) == TensorSpec((), int)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: iter([x]),
+        lambda x: map(int, [x]),
+        lambda x: itertools.count(),
+        lambda x: iter(Dataset.range(2)),
+        lambda x: open(__file__),  # noqa: SIM115 - the pass would close it
+    ],
+)
+@pytest.mark.parametrize("kind", [flat, lambda node, function: interleaved(node, 2, 1, function)])
+def test_iterators_that_are_no_generators_are_refused(kind: Any, function: Any) -> None:
+    """The error says what a second pass would miss, and names the remedies."""
+    with pytest.raises(WrongTypeError, match=r"an iterator.*miss.*from_list\(.*generator function"):
+        infer_spec(kind(count(1), function))
+
+
+def test_a_refused_iterator_keeps_its_elements() -> None:
+    """Neither the spec nor a pass takes an element of an iterator that the function
+    returns.
+    """
+    values = iter(range(9))
+    node = flat(count(2), lambda x: values)
+    with pytest.raises(WrongTypeError):
+        infer_spec(node)
+    assert [outcome[0] for outcome in run(node)] == ["raised", "raised"]
+    assert [*values] == [*range(9)]
+
+
+@pytest.mark.parametrize("parallel", [None, 2])
+def test_a_generator_that_a_function_returns_again_is_refused(parallel: int | None) -> None:
+    """Only the first element that got the generator has its values."""
+    values = (x for x in range(4))
+    dataset = Dataset.range(2).interleave(lambda x: values, 2, num_parallel_calls=parallel)
+    with (
+        closing(iter(dataset)) as iterator,
+        pytest.raises(PipelineError, match=r"the generator that an earlier call had returned"),
+    ):
+        list(iterator)
 
 
 def test_generators_on_threads_and_their_failures() -> None:

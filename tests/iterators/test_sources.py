@@ -11,6 +11,7 @@ import pytest
 
 from tests.iterators.checks import check_restore, plain, provided, run
 from zmqdata import nodes
+from zmqdata.dataset import Dataset
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import FailedPreconditionError, PipelineError
@@ -321,3 +322,41 @@ def test_what_is_no_place_is_refused_at_once(state: object) -> None:
     """
     with pytest.raises((TypeError, ValueError)):
         make_iterator(nodes.Range(start=0, stop=10), Context()).restore(state)
+
+
+class Shared:
+    """Iterable whose passes share an iterator."""
+
+    def __init__(self) -> None:
+        self.values = iter(range(3))
+
+    def __iter__(self) -> Iterator[int]:
+        return self.values
+
+
+class Rewinding:
+    """Iterator that begins anew when it is asked for one."""
+
+    def __iter__(self) -> Rewinding:
+        self.values = iter(range(3))
+        return self
+
+    def __next__(self) -> int:
+        return next(self.values)
+
+
+@pytest.mark.parametrize("values", [iter(range(3)), (x for x in range(3)), Shared()])
+def test_an_iterator_that_is_returned_again_is_refused(values: Any) -> None:
+    """A second pass says that elements would be missing, after any first pass."""
+    dataset = Dataset.from_generator(lambda: values)
+    assert dataset.element_spec == TensorSpec((), int)
+    with pytest.raises(PipelineError, match=r"`element_spec` or an earlier pass.*new one"):
+        list(dataset)
+
+
+def test_an_iterator_may_begin_anew() -> None:
+    """An iterator with an ``__iter__`` of its own may be returned in each pass."""
+    values = Rewinding()
+    dataset = Dataset.from_generator(lambda: values)
+    assert dataset.element_spec == TensorSpec((), int)
+    assert [*dataset] == [*dataset] == [0, 1, 2]

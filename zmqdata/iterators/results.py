@@ -1,12 +1,14 @@
-"""Checks of what user functions return: one bool, one integer, a pair or a dataset.
-Running states are in ``carried``.
+"""Checks of what user functions return: one bool, one integer, a pair, a dataset or an
+iterator. Running states are in ``carried``.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from types import FunctionType
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -14,8 +16,13 @@ from zmqdata import nodes
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.shapes import dtype_name
 from zmqdata.elements.tensors import as_stackable
-from zmqdata.errors import WrongTypeError
+from zmqdata.errors import FailedPreconditionError, WrongTypeError
+from zmqdata.nodes.base import ByNode
 from zmqdata.peeking import peek
+
+_returned: WeakSet[Any] = WeakSet()
+_latest = ByNode()
+"""The last iterator that a node's function returned, if it cannot be held weakly."""
 
 
 def as_bool(value: Any) -> bool:
@@ -43,16 +50,19 @@ def as_index(value: Any, role: str) -> int:
     """Return the integer that a user's function returned.
 
     Raises:
-        WrongTypeError: the value is not a single integer.
+        WrongTypeError: the value is not a single integer of 64 bits.
 
     >>> as_index(np.int64(7), "key_func")
     7
     """
     if not isinstance(value, (bool, np.bool_)):
         try:
-            return operator.index(value)
+            number = operator.index(value)
         except TypeError:
             pass
+        else:
+            if -(2**63) <= number < 2**63:
+                return number
     raise WrongTypeError(
         f"Invalid `{role}`: {role} must return one integer, it returned {_told(value)}. `{role}` "
         "must return a single `int64` scalar: convert it with int(), or hash the value that it "
@@ -86,7 +96,8 @@ def nested_node(
     result: Any, node: nodes.Node, again: Callable[[], Any] | None = None
 ) -> nodes.Node:
     """Return the node of the dataset that a user's function returned. The values that a
-    generator function yields are the elements of its dataset.
+    generator function yields are the elements of its dataset. Other iterators are
+    refused: a generator is new at each call, unless a function holds it.
 
     Args:
         result: what the function returned.
@@ -99,30 +110,37 @@ def nested_node(
     inner = peek(result, "node")
     if isinstance(inner, nodes.Node):
         return inner
-    if again is not None and isinstance(result, Iterator):
+    if again is not None and isinstance(result, Generator):
         generator = GeneratedElements(result, again, node)
         return nodes.FromGenerator(generator=generator, site=node.site)
     argument = "reduce_func" if isinstance(node, nodes.GroupByWindow) else "map_func"
-    yields = "" if again is None else "yield the elements, "
+    if isinstance(result, Iterator):
+        why = ", an iterator. A second pass, or `element_spec`, would miss what was taken of it"
+        remedy = "wrap a list of its elements, for example with Dataset.from_list(...)"
+    else:
+        why = ""
+        remedy = "wrap the result, for example with Dataset.from_tensor_slices(...)"
+    if again is not None:
+        remedy += ", write a generator function, which yields the elements,"
     raise WrongTypeError(
         f"The function of {node.operation} must return a Dataset, it returned a "
-        f"{type(result).__name__}. The `{argument}` argument must return a `Dataset` object: wrap "
-        f"the result, for example with Dataset.from_tensor_slices(...), {yields}or use map()"
+        f"{type(result).__name__}{why}. The `{argument}` argument must return a `Dataset` object: "
+        f"{remedy} or use map()"
     )
 
 
 class GeneratedElements:
-    """Function of from_generator for an iterator that a user's function has returned.
+    """Function of from_generator for a generator that a user's function has returned.
     A second pass calls that function again.
 
     Args:
-        first: the iterator.
+        first: the generator.
         again: calls the function again.
         node: the operation that the function belongs to.
     """
 
-    def __init__(self, first: Iterator[Any], again: Callable[[], Any], node: nodes.Node) -> None:
-        self._first: Iterator[Any] | None = first
+    def __init__(self, first: Generator[Any], again: Callable[[], Any], node: nodes.Node) -> None:
+        self._first: Generator[Any] | None = first
         self._again = again
         self.node = node
         self.__name__ = node.argument
@@ -131,6 +149,51 @@ class GeneratedElements:
         """Return the elements of a pass."""
         first, self._first = self._first, None
         return self._again() if first is None else first
+
+
+def check_new(made: Any, values: Any, node: nodes.Node) -> None:
+    """Raise if the values of a pass are those of an iterator that an earlier call
+    returned. What ``element_spec`` or an earlier pass has taken of it would be missing
+    silently.
+
+    A class of the user may begin anew in an ``__iter__`` that returns the object
+    itself, so such objects are accepted.
+
+    Args:
+        made: what the function of a node returned.
+        values: iterator over it.
+        node: the node.
+
+    Raises:
+        FailedPreconditionError: an earlier call returned the same iterator.
+
+    >>> from zmqdata.nodes import Range
+    >>> values = iter([1, 2])
+    >>> check_new(values, values, Range(start=0, stop=1))
+    """
+    has_own_iter = isinstance(getattr(type(made), "__iter__", None), FunctionType)
+    if (values is made) is has_own_iter:
+        return
+    try:
+        is_known = values in _returned
+        _returned.add(values)
+    except Exception:  # most iterators of builtins cannot be held weakly
+        is_known = node in _latest and _latest[node] is values
+        _latest[node] = values
+    if is_known:
+        raise FailedPreconditionError(
+            f"the function returned the {type(values).__name__} that an earlier call had returned. "
+            "`element_spec` or an earlier pass has taken elements of it, which would be missing "
+            "now. Make the iterator within the function, so that each call returns a new one, for "
+            "example as a generator function with `yield`"
+        )
+
+
+def is_generated(node: nodes.Node) -> bool:
+    """Return True for the dataset of a generator that a function of flat_map or
+    interleave has returned.
+    """
+    return isinstance(node, nodes.FromGenerator) and isinstance(node.generator, GeneratedElements)
 
 
 def _told(value: Any) -> str:

@@ -36,6 +36,7 @@ from zmqdata.iterators.base import (
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.emptylists import ElementMaker
 from zmqdata.iterators.permutation import Permutation
+from zmqdata.iterators.results import check_new
 from zmqdata.peeking import shown
 
 
@@ -437,7 +438,9 @@ class GeneratorIterator(PartsIterator):
                     f"the generator function returned a {type(made).__name__}, of which a loop "
                     "yields columns: yield its rows, as frame.itertuples() or table.to_pylist() do"
                 )
-            self._values = iter(made)
+            values = iter(made)
+            check_new(made, values, self._node)
+            self._values = values
         except Exception as error:
             self._end_part()
             raise failure(self._node, error) from error
