@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import InvalidArgumentError, PipelineError
 from zmqdata.iterators import infer_spec, known_spec
 from zmqdata.nodes import Node, Range
+
+INT = TensorSpec((), int)
 
 
 @dataclass
@@ -108,3 +111,38 @@ def test_the_spec_of_groups_is_that_of_what_a_function_makes() -> None:
     assert infer_spec(batched) == TensorSpec((None,), np.int64)
     hinted = nodes.Shard(inputs=(nodes.Range(start=0, stop=3),), num_shards=-1, index=-1)
     assert infer_spec(nodes.Map(inputs=(hinted,), function=float)) == TensorSpec((), np.float64)
+
+
+def nothing(*x: Any) -> Iterator[int]:
+    yield from ()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "label", "remedy"),
+    [
+        (
+            Dataset.from_generator(nothing),
+            "from_generator",
+            "from_generator(..., output_signature=",
+        ),
+        (Dataset.from_iterable([]), "from_iterable", "append a map()"),
+        (Dataset.range(2).flat_map(nothing), "flat_map", "append a map()"),
+        (Dataset.range(2).interleave(nothing), "interleave", "append a map()"),
+        (Dataset.range(0).map(int), "map", "map(..., output_spec="),
+        (Dataset.range(0).random_map(max), "random_map", "random_map(..., output_spec="),
+        (Dataset.range(0).map_batches(len, 2), "map_batches", "map_batches(..., output_spec="),
+        (Dataset.range(0).scan(0, divmod), "scan", "append a map()"),
+    ],
+)
+def test_a_spec_without_elements_has_a_remedy(dataset: Dataset, label: str, remedy: str) -> None:
+    """The error names an argument that the operation has, or another operation."""
+    with pytest.raises(InvalidArgumentError) as raised:
+        dataset.element_spec  # noqa: B018
+    assert str(raised.value).startswith(f"The element_spec of {label}(")
+    assert remedy in str(raised.value)
+
+
+def test_the_remedy_for_operations_without_a_spec_works() -> None:
+    """A map with a declared spec states it for a dataset without elements."""
+    dataset = Dataset.range(2).flat_map(nothing)
+    assert dataset.map(lambda x: x, output_spec=INT).element_spec == INT

@@ -6,6 +6,7 @@ import tracemalloc
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from itertools import islice
 from multiprocessing import get_context
 from typing import Any
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from tests.iterators.checks import check_restore, provided
 from zmqdata import nodes
 from zmqdata.dataset import Dataset
+from zmqdata.errors import PipelineError
 from zmqdata.iterators import Context, make_iterator, shuffle
 from zmqdata.nodes import Node, Range, Shuffle
 
@@ -226,3 +228,15 @@ def test_states_follow_each_other(seed: int) -> None:
         iterator = iter(dataset)
         iterator.load_state_dict(state)
     assert found + [int(x) for x in iterator] == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_a_failure_below_has_no_other_error_in_its_traceback(size: int) -> None:
+    """The error of a user's function is shown with its cause alone."""
+    dataset = Dataset.range(3).map(lambda x: 1 // int(x), num_parallel_calls=2)
+    with closing(iter(dataset.shuffle(size))) as iterator:
+        with pytest.raises(PipelineError) as raised:
+            list(iterator)
+        cause = raised.value.__cause__
+        assert isinstance(cause, ZeroDivisionError)
+        assert cause.__context__ is None

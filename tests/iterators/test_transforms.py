@@ -12,6 +12,7 @@ import pytest
 
 from tests.iterators.checks import check_restore, plain, provided, run
 from zmqdata import nodes
+from zmqdata.dataset import Dataset
 from zmqdata.errors import PipelineError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.nodes import Node, Range
@@ -236,3 +237,23 @@ def test_a_function_that_wants_a_tensor_is_told_that_elements_are_arrays() -> No
         for function in (lambda x: np.zeros(2).unsqueeze(0), lambda x: {}.unsqueeze(0))
     ]
     assert ["Elements hold numpy arrays" in text for text in texts] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Dataset.range(2).enumerate(2**63 - 1),
+        lambda: Dataset.counter(2**63 - 1).take(2),
+        lambda: Dataset.counter(-(2**63), -1).take(2),
+    ],
+)
+def test_numbers_beyond_int64_are_errors(make: Any) -> None:
+    """The last number of np.int64 is yielded, and the error names the operation and
+    the next number.
+    """
+    dataset = make()
+    iterator = iter(dataset)
+    assert "9223372036854775" in str(next(iterator))
+    for failing in (lambda: next(iterator), lambda: dataset.at(1)):
+        with pytest.raises(PipelineError, match=r"cannot count to -?922337203685477580[89]: np"):
+            failing()

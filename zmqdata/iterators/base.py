@@ -589,6 +589,17 @@ def failure(node: Node, error: BaseException) -> PipelineError | DataLossError:
     )
 
 
+def beyond_int64(node: Node, number: int) -> PipelineError:
+    """Return the error of an operation that has counted beyond the numbers of its
+    elements; raise it ``from None``.
+    """
+    return PipelineError(
+        f"{node.label} cannot count to {number}: np.int64 holds numbers from -2**63 to 2**63 - 1. "
+        "Begin with a smaller `start`, or take() fewer elements",
+        node=node.label,
+    )
+
+
 _ARGUMENTS = (
     ". A plain tuple is passed as separate arguments, as in `lambda x, y: ...`; any other "
     "element as a single argument"

@@ -19,6 +19,7 @@ from zmqdata.iterators.base import (
     ElementIterator,
     Name,
     Namer,
+    beyond_int64,
     call,
     failure,
     make_iterator,
@@ -42,6 +43,7 @@ class CounterIterator(IndexedIterator):
 
     def __init__(self, node: nodes.Counter, context: Context) -> None:
         super().__init__(context, 2**62)
+        self._node = node
         self._start, self._step = node.start, node.step
         self._kind = np.dtype(node.dtype).type
         self._wraps = self._kind is not np.int64 and issubclass(self._kind, np.integer)
@@ -54,7 +56,10 @@ class CounterIterator(IndexedIterator):
         count = self._count
         self._count = count + 1
         number = self._start + count * self._step
-        return np.int64(number).astype(self._kind) if self._wraps else self._kind(number)
+        try:
+            return np.int64(number).astype(self._kind) if self._wraps else self._kind(number)
+        except OverflowError:
+            raise beyond_int64(self._node, number) from None
 
     def rewind(self, repetition: int) -> bool:
         self._count = 0

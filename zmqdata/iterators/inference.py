@@ -23,7 +23,7 @@ from zmqdata.elements.untyped import is_untyped_spec
 from zmqdata.errors import InvalidArgumentError, PipelineError, WrongTypeError
 from zmqdata.iterators.base import Context, call, failure, is_end, make_iterator
 from zmqdata.iterators.carried import RunningState
-from zmqdata.iterators.results import as_index, nested_node
+from zmqdata.iterators.results import as_index, is_generated, nested_node
 from zmqdata.nodes import known_spec
 from zmqdata.nodes.base import ByNode
 
@@ -86,7 +86,8 @@ def _spec_of_nested(node: nodes.FlatMap | nodes.GroupByWindow) -> Any:
             except (PipelineError, WrongTypeError):
                 raise
             except InvalidArgumentError as raised:
-                error = raised
+                if not is_generated(inner):
+                    error = raised
                 continue
             if not inner.cardinality:  # perhaps the rows of an empty list
                 of_empty = found if of_empty is None else of_empty
@@ -191,10 +192,15 @@ def _first_elements(node: nodes.Node, past_failures: bool = False) -> Generator[
 
 
 def _without_element(node: nodes.Node) -> InvalidArgumentError:
+    if type(node) is nodes.FromGenerator:
+        remedy = "pass the spec as from_generator(..., output_signature=)"
+    elif hasattr(node, "output_spec"):
+        remedy = f"pass the spec as {node.operation}(..., output_spec=)"
+    else:
+        remedy = "append a map() that returns its argument, and pass it the spec as output_spec="
     return InvalidArgumentError(
         f"The element_spec of {node.label} is inferred by running an element, and the pipeline "
-        "yields none: pass the spec as map(..., output_spec=) or from_generator(..., "
-        "output_signature=)"
+        f"yields none: {remedy}"
     )
 
 

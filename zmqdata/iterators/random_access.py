@@ -22,6 +22,7 @@ from zmqdata.filenames import native
 from zmqdata.iterators.base import (
     Context,
     Name,
+    beyond_int64,
     call,
     failure,
     make_iterator,
@@ -129,7 +130,9 @@ def _(node: nodes.Range, index: int) -> Any:
 
 @element_at.register
 def _(node: nodes.Counter, index: int) -> Any:
-    return np.asarray(node.start + index * node.step).astype(node.dtype)[()]
+    counter = make_iterator(node, Context())
+    counter.restore([index, 0])
+    return next(counter)
 
 
 @element_at.register
@@ -372,7 +375,11 @@ def _(node: nodes.Shard, index: int) -> Any:
 
 @element_at.register
 def _(node: nodes.Enumerate, index: int) -> Any:
-    return np.int64(node.start + index), element_at(node.input, index)
+    try:
+        number = np.int64(node.start + index)
+    except OverflowError:
+        raise beyond_int64(node, node.start + index) from None
+    return number, element_at(node.input, index)
 
 
 @element_at.register

@@ -119,6 +119,8 @@ class ShuffleIterator(ElementIterator):
         try:
             place = self._plan[self._step]
         except IndexError:
+            place = -1
+        if place < 0:  # outside of the handler, whose error would be shown with a user's
             place = self._make_plan()
         buffer = self._buffer
         if self._ended:

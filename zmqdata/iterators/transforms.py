@@ -15,6 +15,7 @@ from zmqdata.iterators.base import (
     Context,
     ElementIterator,
     Namer,
+    beyond_int64,
     failure,
     make_iterator,
 )
@@ -175,7 +176,10 @@ class EnumerateIterator(CountingIterator):
         element = next(self._input)
         number = self._count
         self._count = number + 1
-        return (np.int64(number), element)
+        try:
+            return (np.int64(number), element)
+        except OverflowError:
+            raise beyond_int64(self._node, number) from None
 
     def rewind(self, repetition: int) -> bool:
         self._count = self._node.start
