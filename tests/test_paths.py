@@ -38,7 +38,22 @@ def test_a_path_with_a_scheme_is_a_url(path: str) -> None:
     assert is_url(whole_path(path))
 
 
-@pytest.mark.parametrize("path", ["a/b", "/a://b", "./s3://x", "data:v2", "C:/x", "a:b/c"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a/b",
+        "/a://b",
+        "./s3://x",
+        "data:v2",
+        "C:/x",
+        "a:b/c",
+        "./~/x",
+        "~x",
+        "a/~",
+        "12:30",
+        "./s3:x",
+    ],
+)
 def test_a_path_without_a_scheme_is_local(path: str) -> None:
     """Colons elsewhere do not make a URL."""
     assert not is_url(path)
@@ -66,6 +81,13 @@ def test_a_file_url_is_a_local_path(path: str) -> None:
         ("a b://x", "a scheme of letters"),
         ("C://x", "a scheme of letters"),
         ("s3::://x", "a scheme of letters"),
+        ("file:x", "lacks the slashes"),
+        ("s3:bucket/x", "lacks the slashes"),
+        ("GS:x", "lacks the slashes"),
+        ("dir/s3://x", "behind the name of a folder"),
+        (str(Path("dir") / "s3://x"), "the URL 's3:/x' behind"),
+        ("/data/my-fs://x", "the URL 'my-fs://x' behind"),
+        ("~nobody-has-this-name/x", "a user who is not known"),
     ],
 )
 def test_what_almost_is_a_url_is_refused(path: str, text: str) -> None:
@@ -104,6 +126,32 @@ def test_no_file_gets_the_name_of_a_url(
     with pytest.raises((UnimplementedError, InvalidArgumentError), match="s3:/"):
         take(url)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_tilde_is_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kind of path may begin with ``~``, and no folder gets this name."""
+    home, here = tmp_path / "home", tmp_path / "here"
+    home.mkdir()
+    here.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(here)
+    Dataset.range(3).save("~/saved")
+    assert list(map(int, Dataset.load(Path("~/saved")))) == [0, 1, 2]
+    assert list(map(int, Dataset.range(3).cache(b"~/cached"))) == [0, 1, 2]
+    assert list(map(int, Dataset.range(3).snapshot("~/snapshot"))) == [0, 1, 2]
+    iter(Dataset.range(3)).save("~/state")
+    assert len(list(Dataset.list_files("~/cached/*.json"))) == 1
+    assert DispatcherConfig(work_dir="~/jobs").work_dir == str(home / "jobs")
+    assert commands.main(["keygen", "--key-file=~/key"]) == 0
+    assert sorted(os.listdir(home)) == ["cached", "key", "saved", "snapshot", "state"]
+    assert os.listdir(here) == []
+
+
+@pytest.mark.parametrize("path", ["jobs", "file:///jobs", "file:/jobs"])
+def test_settings_name_local_files(path: str) -> None:
+    """A relative path stays as it is, and a file URL becomes a path."""
+    expected = "jobs" if path == "jobs" else "/jobs"
+    assert DispatcherConfig(work_dir=path).work_dir == expected
 
 
 @pytest.mark.parametrize("option", ["--key-file", "--roles"])

@@ -1,7 +1,8 @@
 """Paths as users write them: a name of a file on this machine, or a URL.
 
 A text with a scheme (``s3://bucket/x``) is a URL and never the name of a local file.
-``file://`` names a local file. Access to files belongs to ``storage.files``.
+``file://`` names a local file, and ``~`` at the beginning the home of the user. Access
+to files belongs to ``storage.files``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ _URL = re.compile("([^/]*)://")
 _SCHEMES = re.compile("[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*")
 _FILE_URL = re.compile("(?:file|local):(?://(?:localhost)?(?=/)|(?=/(?!/)))", re.IGNORECASE)
 _ANY_FILE_URL = re.compile("(?:file|local)://", re.IGNORECASE)
+_KNOWN = (
+    "abfs|abfss|adl|az|dbfs|file|ftp|gcs|gs|hdfs|hf|http|https|local|memory|oci|oss|s3|s3a|s3n|sftp|"
+    "smb|ssh|wasb|wasbs|webdav|webhdfs"
+)
+_NO_SLASH = re.compile(f"(?:{_KNOWN}):(?![/:])", re.IGNORECASE)
+_URL_WITHIN = re.compile(f"/(?:(?:{_KNOWN}):/|[A-Za-z][A-Za-z0-9+.-]+://)")
+_HOME = re.compile("~[^/]*(?=/)|~$")
 _ONE_SLASH = re.compile(f"{_SCHEMES.pattern}::?/(?!/)")
 
 
@@ -37,6 +45,8 @@ def whole_path(path: str) -> str:
 
     >>> whole_path("s3://bucket/x/"), whole_path("/a/../b"), whole_path("file:///a%20b")
     ('s3://bucket/x', '/b', '/a b')
+    >>> whole_path("~/x") == os.path.join(os.path.expanduser("~"), "x")
+    True
     """
     if found := _FILE_URL.match(path):
         return os.path.abspath(unquote(path[found.end() :]))
@@ -51,15 +61,45 @@ def whole_path(path: str) -> str:
             "second slash of a URL. Pass the URL as text, or write './' before the name of a "
             "local file"
         )
+    if found := _NO_SLASH.match(path):
+        raise InvalidArgumentError(
+            f"{path!r} begins with the scheme of a URL, {found[0]!r}, but lacks the slashes behind "
+            "it. Write them, as in 's3://bucket/x' or 'file:///data/x', or './' before the name of "
+            "a local file"
+        )
     url = _URL.match(path)
     if url is None:
-        return os.path.abspath(path)
+        return os.path.abspath(_local(path))
     if not _SCHEMES.fullmatch(url[1]):
         raise InvalidArgumentError(
             f"{path!r} is a URL without a scheme that exists. Is a variable empty? Expected a "
             "scheme of letters, as in 's3://bucket/x', or './' before the name of a local file"
         )
     return f"{url[1].lower()}://{path[url.end() :].rstrip('/')}"
+
+
+def _local(path: str) -> str:
+    """Return the path of a local file with the home that it begins with.
+
+    Raises:
+        InvalidArgumentError: a URL follows the name of a folder, or no such home is
+            known.
+    """
+    if found := _URL_WITHIN.search(path, 2 if path.startswith("./") else 0):
+        url = path[found.start() + 1 :]
+        raise InvalidArgumentError(
+            f"{path!r} has the URL {url!r} behind the name of a folder. Was it joined with the "
+            "folder? Pass the URL alone"
+        )
+    if not _HOME.match(path):
+        return path
+    whole = os.path.expanduser(path)
+    if whole == path:
+        raise InvalidArgumentError(
+            f"{path!r} begins with the home of a user who is not known on this machine. Give an "
+            "absolute path, or write './' before the name of a local folder"
+        )
+    return whole
 
 
 def local_path(name: str, path: str, remedy: str) -> str:
@@ -83,3 +123,20 @@ def local_path(name: str, path: str, remedy: str) -> str:
             f"{name} takes a path on this machine, and {path!r} is a URL. {remedy}"
         )
     return found
+
+
+def local_name(name: str, path: str, remedy: str) -> str:
+    """Return the name of a file on this machine for the operating system. A relative
+    path stays one.
+
+    Args:
+        name, path, remedy: as for ``local_path``.
+
+    Raises:
+        UnimplementedError, InvalidArgumentError: as ``local_path``.
+
+    >>> [local_name("`work_dir`", path, "") for path in ("jobs", "file:///jobs")]
+    ['jobs', '/jobs']
+    """
+    found = local_path(name, path, remedy)
+    return path if os.path.abspath(path) == found else found

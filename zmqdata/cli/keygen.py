@@ -10,7 +10,7 @@ from pathlib import Path
 
 from zmqdata.cli.options import Arguments, guarded, say
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.paths import is_url, local_path
+from zmqdata.paths import local_name
 from zmqdata.transport import keychoice, keys
 
 ADVICE = (
@@ -90,8 +90,7 @@ def _local(flag: str, given: str | None) -> str | None:
     """Return a path after checking that it is on this machine."""
     if given is None:
         return None
-    found = local_path(f"`{flag}`", given, "A key is kept in a private local file")
-    return found if is_url(given) else given
+    return local_name(f"`{flag}`", given, "A key is kept in a private local file")
 
 
 def _make_roles(folder: Path) -> list[Path]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar, cast
 
-from zmqdata.paths import is_url, local_path
+from zmqdata.paths import local_name
 
 FOREVER = -1
 MOST_PORT = 65535
@@ -308,8 +308,7 @@ def _checked_str(name: str, value: Any, declared: Declaration) -> str:
         return chosen[0]
     if declared.metavar in ("DIR", "FILE"):
         remedy = "It needs a file system with locks and atomic renames. Give a local path"
-        found = local_path(f"`{name}`", value, remedy)
-        value = found if is_url(value) else value
+        value = local_name(f"`{name}`", value, remedy)
     return check_text(name, str(value))
 
 
