@@ -6,6 +6,7 @@ import os
 import resource
 import threading
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import DatasetSpec, TensorSpec
 from zmqdata.errors import (
     AlreadyExistsError,
+    FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
     PipelineError,
     UnimplementedError,
 )
-from zmqdata.nodes import split_sources
+from zmqdata.nodes import every_node, split_sources
 from zmqdata.splits import ChunkSplits, IndexSplits
 from zmqdata.storage.manifests import (
     Manifest,
@@ -255,6 +257,34 @@ def test_a_save_has_a_shard_for_each_number(tmp_path: Path) -> None:
     assert ints(one) == [7]
 
 
+@pytest.mark.parametrize("shards", [2, 7, 40])
+def test_shards_that_are_read_in_turn_have_random_access(shards: int, tmp_path: Path) -> None:
+    """at() returns what iteration yields at each place, an iterator may be restored at
+    each, and the description shows a single operation.
+    """
+    Dataset.range(90).save(tmp_path, shard_func=lambda x: (x * x + x // 3) % shards)
+    loaded = Dataset.load(tmp_path)
+    read = ints(loaded)
+    assert sorted(read) == list(range(90))
+    assert [int(loaded.at(place)) for place in range(90)] == read
+    for place in (0, 1, 50, 89, 90):
+        iterator = iter(loaded)
+        list(islice(iterator, place))
+        resumed = iter(loaded)
+        resumed.load_state_dict(iterator.state_dict())
+        assert list(map(int, resumed)) == read[place:]
+    assert "interleave" not in str(loaded.describe())
+    assert len(list(every_node(loaded.node))) == 1
+
+
+def test_the_next_shard_takes_the_place_of_one_that_ended(tmp_path: Path) -> None:
+    """Sixteen shards are read in turn, and the seventeenth follows the first that
+    ends.
+    """
+    Dataset.range(32).save(tmp_path, shard_func=lambda x: x if x < 17 else x - 16)
+    assert ints(Dataset.load(tmp_path)) == list(range(32))
+
+
 def len_of(dataset: Dataset) -> Dataset:
     return Dataset.from_tensors(np.int64(len(dataset)))
 
@@ -372,3 +402,25 @@ def test_a_load_by_a_function_is_split_as_one_without(tmp_path: Path) -> None:
     plain = Dataset.load(tmp_path / "plain", reader_func=itself)
     with pytest.raises(UnimplementedError, match="dataset of type LoadDataset"):
         split_sources(plain.node)
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_a_file_in_the_place_of_a_folder_is_named(name: str, tmp_path: Path) -> None:
+    """Saves, caches and snapshots say which file prevents their folder."""
+    (tmp_path / "file").touch()
+    for write in (
+        lambda path: Dataset.range(2).save(path),
+        lambda path: list(Dataset.range(2).cache(path)),
+        lambda path: list(Dataset.range(2).snapshot(path)),
+    ):
+        with pytest.raises(AlreadyExistsError, match=r"because '.*/file' is a file.*another name"):
+            write(tmp_path / name)
+
+
+def test_a_cache_is_not_read_from_a_save(tmp_path: Path) -> None:
+    """A cache whose name is that of a save fails, rather than yield its elements."""
+    Dataset.range(3).save(tmp_path)
+    cached = Dataset.range(9).cache(tmp_path)
+    for read in (lambda: list(cached), lambda: cached.at(0)):
+        with pytest.raises(FailedPreconditionError, match=r"holds the elements of save\(\)"):
+            read()

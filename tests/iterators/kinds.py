@@ -137,6 +137,7 @@ def files() -> Path:
         base.execute("CREATE TABLE numbers (x)")
         base.executemany("INSERT INTO numbers VALUES (?)", [(x,) for x in range(4)])
     Dataset.range(7).save(folder / "saved")
+    Dataset.range(9).save(folder / "shards", shard_func=lambda x: x % 4)
     save_in_chunks(str(folder / "chunks"))
     return folder
 
@@ -204,6 +205,7 @@ SOURCES: list[Make] = [
         .map(total)
     ),
     lambda n: Dataset.load(files() / "saved").take(n),
+    lambda n: Dataset.load(files() / "shards").take(2 * n),
     lambda n: Dataset.load(files() / "chunks").take(n),
     lambda n: growing(str(files() / "chunks")).take(n),
     lambda n: Dataset.load(files() / "chunks", reader_func=backwards).take(n),

@@ -242,12 +242,9 @@ class Storage(DatasetMethods[D]):
         whole = replace(
             node, elements_spec=spec if spec is not None else element_spec, site=call_site()
         )
-        if reads_by is None and not _has_shards(node):
-            return cls._wrap(whole)
-        datasets = cls._wrap(nodes.SavedDatasets(whole=whole, wrap=cls._wrap, site=call_site()))
         if reads_by is None:
-            in_turn: D = _in_turn(datasets).assert_cardinality(node.count)
-            return in_turn
+            return cls._wrap(nodes.LoadInTurn(**vars(whole)) if _has_shards(node) else whole)
+        datasets = cls._wrap(nodes.SavedDatasets(whole=whole, wrap=cls._wrap, site=call_site()))
         made: D = reads_by(datasets)
         if not isinstance(getattr(made, "node", None), nodes.Node):
             refuse("what reader_func returns", made, "a Dataset")

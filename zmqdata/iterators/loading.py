@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
+from heapq import heappop, heappush
 from itertools import groupby
 from typing import Any
 
@@ -57,6 +60,11 @@ def _chunks_of(node: nodes.Load) -> list[Chunk]:
     if node.part is not None:
         return [Chunk(*parts) for parts in node.part]
     return list(_manifest_of(node).chunks)
+
+
+def _shards_of(node: nodes.Load) -> list[list[Chunk]]:
+    """Return the chunks of each shard of a complete save."""
+    return [list(chunks) for _, chunks in groupby(_chunks_of(node), lambda chunk: chunk.shard)]
 
 
 def _named(name: str) -> Chunk:
@@ -160,6 +168,115 @@ class LoadIterator(ElementIterator):
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
+
+
+@make_iterator.register(nodes.LoadInTurn)
+class ShardsIterator(ElementIterator):
+    """Reads the shards of a complete save in turn. Its state holds a position in each
+    shard that is being read.
+    """
+
+    def __init__(self, node: nodes.LoadInTurn, context: Context) -> None:
+        self._node = node
+        self._shards: list[list[Chunk]] = []  # all shards, once reading has begun
+        self._places: list[tuple[int, ChunkReader] | None] = [None] * node.cycle_length
+        self._begun = 0  # shards
+        self._turn = 0
+
+    def __next__(self) -> Any:
+        if not self._shards:
+            self._shards = _shards_of(self._node)
+        places, idle = self._places, 0
+        while idle < len(places):
+            place = places[self._turn]
+            if place is None and self._begun < len(self._shards):
+                place = places[self._turn] = self._begun, self._reader_of(self._begun)
+                self._begun += 1
+            if place is None:
+                idle += 1
+                self._pass_turn()
+                continue
+            try:
+                element = next(place[1])
+            except StopIteration:
+                places[self._turn] = None
+                continue
+            self._pass_turn()
+            return element
+        raise StopIteration
+
+    def _pass_turn(self) -> None:
+        self._turn = (self._turn + 1) % len(self._places)
+
+    def _reader_of(self, shard: int) -> ChunkReader:
+        return ChunkReader(self._node.path, self._shards[shard])
+
+    def state(self) -> Any:
+        places = [place and [place[0], place[1].state()] for place in self._places]
+        return [self._begun, self._turn, places] if self._begun else None
+
+    def restore(self, state: Any) -> None:
+        if state is None:
+            return
+        self._shards = _shards_of(self._node)
+        self._begun, self._turn, places = state
+        for index, place in enumerate(places):
+            if place is not None:
+                shard, position = place
+                reader = self._reader_of(shard)
+                reader.restore(position)
+                self._places[index] = shard, reader
+
+    def close(self) -> None:
+        for place in self._places:
+            if place is not None:
+                place[1].close()
+
+
+def element_in_turn(node: nodes.LoadInTurn, index: int) -> Any:
+    """Return the element that reading the shards in turn yields at a place."""
+    shards = _shards_of(node)
+    counts = [sum(chunk.elements for chunk in chunks) for chunks in shards]
+    shard, number = place_in_turn(counts, node.cycle_length, index)
+    with closing(ChunkReader(node.path, shards[shard])) as reader:
+        reader.skip(number)
+        return next(reader)
+
+
+def place_in_turn(counts: Sequence[int], cycle_length: int, index: int) -> tuple[int, int]:
+    """Return the shard of the element at a place in the elements of all shards, and the
+    number of the element in the shard.
+
+    Args:
+        counts: number of elements of each shard.
+        cycle_length: number of shards read in turn.
+        index: the place.
+
+    >>> [place_in_turn([1, 3, 1], 2, index) for index in range(5)]
+    [(0, 0), (1, 0), (2, 0), (1, 1), (1, 2)]
+    """
+    # A shard yields an element in each of ``count`` consecutive rounds, at its turn.
+    free = [(0, turn) for turn in range(cycle_length)]
+    begins = []
+    for count in counts:
+        begin, turn = heappop(free)
+        begins.append((begin, turn))
+        heappush(free, (begin + count, turn))
+
+    def read_before(a_round: int) -> int:
+        return sum(
+            min(max(a_round - begin, 0), count)
+            for (begin, _), count in zip(begins, counts, strict=True)
+        )
+
+    reads = bisect_right(range(index + 2), index, key=read_before) - 1
+    reading = [
+        (turn, shard, reads - begin)
+        for shard, (begin, turn) in enumerate(begins)
+        if 0 <= reads - begin < counts[shard]
+    ]
+    _, shard, number = sorted(reading)[index - read_before(reads)]
+    return shard, number
 
 
 class SplitChunks:
@@ -278,8 +395,7 @@ class SavedDatasetsIterator(ElementIterator):
         elif whole.chunks is not None or whole.grows:
             self._parts = [[chunk] for chunk in _chunks_of(whole)]
         else:
-            shards = groupby(_chunks_of(whole), key=lambda chunk: chunk.shard)
-            self._parts = [list(chunks) for _, chunks in shards]
+            self._parts = _shards_of(whole)
         return self._parts
 
     def state(self) -> Any:

@@ -33,7 +33,7 @@ from zmqdata.iterators.draws import NamedStream
 from zmqdata.iterators.emptylists import ElementMaker
 from zmqdata.iterators.files import hash_of
 from zmqdata.iterators.guarding import guarded_call
-from zmqdata.iterators.loading import opened
+from zmqdata.iterators.loading import element_in_turn, opened
 from zmqdata.iterators.random_map import GuardedRandomNode, drawing_call, map_seed
 from zmqdata.iterators.shuffle import drawn_number
 from zmqdata.iterators.stored import kept_count, kept_element
@@ -197,6 +197,11 @@ def _(node: nodes.Load, index: int) -> Any:
         return next(reader)
     finally:
         reader.close()
+
+
+@element_at.register
+def _(node: nodes.LoadInTurn, index: int) -> Any:
+    return element_in_turn(node, index)
 
 
 @element_at.register

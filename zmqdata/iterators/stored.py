@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 from zmqdata import nodes
@@ -42,8 +43,19 @@ MOST_SHARD = 1 << 63
 def lock_folder(folder: str) -> TextIO | None:
     """Create a folder, and lock it for writing until the returned file is closed or
     this process ends; None if another writer holds it.
+
+    Raises:
+        AlreadyExistsError: a file has the name of the folder, or of one above it.
     """
-    os.makedirs(folder, exist_ok=True)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        path = Path(folder)
+        found = next(one for one in (path, *path.parents) if os.path.lexists(one))
+        raise AlreadyExistsError(
+            f"The folder {folder!r} cannot be created, because {str(found)!r} is a file. Choose "
+            "another name, or remove the file"
+        ) from None
     file = open(os.path.join(folder, LOCK), "a+", encoding="utf-8")  # noqa: SIM115 - held open
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -123,6 +135,24 @@ def shard_of(function: Callable[..., Any], element: Any) -> int:
     return shard
 
 
+def kept(node: nodes.Cache | nodes.Snapshot) -> Manifest | None:
+    """Return the manifest of a cache or snapshot in files; None if it is not complete.
+
+    Raises:
+        FailedPreconditionError: the folder holds a save.
+    """
+    try:
+        manifest = read_manifest(node.folder)
+    except NotFoundError:
+        return None
+    if "-" not in manifest.save_id:
+        raise FailedPreconditionError(
+            f"{node.label}: the folder holds the elements of save(), not those of "
+            f"{node.operation}(). Choose another name, or read it with Dataset.load()"
+        )
+    return manifest
+
+
 class FileCacheIterator(ElementIterator):
     """Writes its input's elements into a folder while it returns them, or reads them if
     the folder is complete.
@@ -185,11 +215,9 @@ class FileCacheIterator(ElementIterator):
 
     def _complete(self) -> Manifest | None:
         """Return the manifest of the folder if it is complete, else None."""
-        try:
-            manifest = read_manifest(self._folder)
-        except NotFoundError:
-            return None
-        self._ids = [int(part, 16) for part in manifest.save_id.split("-")]
+        manifest = kept(self._node)
+        if manifest is not None:
+            self._ids = [int(part, 16) for part in manifest.save_id.split("-")]
         return manifest
 
     def _begin_input(self, state: Any) -> None:
@@ -339,11 +367,8 @@ def kept_element(node: nodes.Cache, index: int) -> tuple[Any] | None:
     """
     if not node.filename:
         return played(node, index)
-    try:
-        manifest = read_manifest(node.folder)
-    except NotFoundError:
-        return None
-    if index >= manifest.elements:
+    manifest = kept(node)
+    if manifest is None or index >= manifest.elements:
         return None
     reader = ChunkReader(node.folder, manifest.chunks)
     try:
@@ -357,10 +382,8 @@ def kept_count(node: nodes.Cache) -> int | None:
     """Return the number of elements of a full cache; None if it is not full."""
     if not node.filename:
         return tape_length(node)
-    try:
-        return read_manifest(node.folder).elements
-    except NotFoundError:
-        return None
+    manifest = kept(node)
+    return None if manifest is None else manifest.elements
 
 
 @make_iterator.register(nodes.Snapshot)

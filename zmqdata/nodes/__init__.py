@@ -55,7 +55,7 @@ from zmqdata.nodes.selections import (
 )
 from zmqdata.nodes.sequences import FromIterable, FromList, FromSource, Random, Reiterated
 from zmqdata.nodes.sources import FromGenerator, ListFiles, Range, Tensors, TensorSlices, TextLines
-from zmqdata.nodes.storage import Cache, Load, SavedDatasets, Snapshot
+from zmqdata.nodes.storage import Cache, Load, LoadInTurn, SavedDatasets, Snapshot
 from zmqdata.nodes.transforms import (
     Batch,
     Enumerate,
@@ -102,6 +102,7 @@ __all__ = [
     "Interleave",
     "ListFiles",
     "Load",
+    "LoadInTurn",
     "Map",
     "MapBatches",
     "Node",

@@ -152,6 +152,18 @@ class Load(Node):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoadInTurn(Load):
+    """Yields the elements written by a ``save`` with several shards: an element of each
+    of several shards in turn. The next shard takes the place of a shard that has ended.
+    """
+
+    cycle_length: ClassVar[int] = 16
+    """Number of shards read in turn."""
+    restoring: ClassVar[str] = "opens up to 16 files at their positions"
+    own_state: ClassVar[int] = 40 * cycle_length
+
+
+@dataclass(frozen=True, kw_only=True)
 class SavedDatasets(Node):
     """Yields a dataset for each shard of a save or snapshot, or for each chunk of a
     ``distributed_save``. A ``reader_func`` makes the elements of a load of them.
