@@ -9,6 +9,9 @@ import os
 import threading
 from pathlib import Path
 
+this_thread = threading.get_ident
+"""Returns a number that identifies the current thread as long as it lives."""
+
 
 def available_cores() -> int:
     """Return the number of cores that this process may use: its CPU affinity, limited

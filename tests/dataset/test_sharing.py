@@ -179,6 +179,58 @@ def test_a_function_cannot_use_the_iterator_that_calls_it(use: Callable[[Any], A
         assert [int(x) for x in iterators[0]] == list(range(2, 9))
 
 
+ON_THREADS: dict[str, Callable[[Callable[[Any], Any]], Dataset]] = {
+    "map": lambda f: Dataset.range(8).map(f, num_parallel_calls=2),
+    "free map": lambda f: Dataset.range(8).map(f, 4, deterministic=False),
+    "prefetch": lambda f: Dataset.range(8).map(f).prefetch(2),
+    "map and prefetch": lambda f: Dataset.range(8).map(f, num_parallel_calls=2).prefetch(2),
+    "shuffle": lambda f: Dataset.range(8).map(f, num_parallel_calls=1).shuffle(3),
+    "open": lambda f: Dataset.range(8).interleave(
+        lambda x: Dataset.from_tensors(f(x)), 2, num_parallel_calls=2
+    ),
+    "nested": lambda f: Dataset.range(2).interleave(
+        lambda x: Dataset.range(4).map(f), 2, num_parallel_calls=1
+    ),
+    "free nested": lambda f: Dataset.range(2).interleave(
+        lambda x: Dataset.range(4).map(f, num_parallel_calls=1),
+        num_parallel_calls=1,
+        deterministic=False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ON_THREADS)
+def test_a_function_on_a_thread_does_not_wait_for_its_own_iterator(name: str) -> None:
+    """A function gets an element of its own iterator or an error, and every element is
+    yielded or reported.
+    """
+    held: list[Any] = []
+
+    def use(x: Any) -> int:
+        return int(next(held[0]) if int(x) % 2 else x)
+
+    iterator = iter(ON_THREADS[name](use))
+    held.append(iterator)
+    elements: list[int] = []
+    errors: list[str] = []
+
+    def read() -> str:
+        while True:
+            try:
+                elements.append(next(iterator))
+            except StopIteration:
+                return "end"
+            except PipelineError as error:
+                errors.append(str(error))
+
+    thread, ended = background(read)
+    thread.join(20)
+    assert ended == ["end"]
+    assert {0, 2} <= {*elements}
+    assert all("own iterator" in one or "by a function that it was just" in one for one in errors)
+    iterator.close()
+
+
 def test_an_interrupt_leaves_the_iterator_free() -> None:
     """An interrupt within a step ends that step only, in all threads."""
     interrupts = [KeyboardInterrupt()]

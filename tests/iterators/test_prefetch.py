@@ -362,7 +362,7 @@ def test_a_pump_stopped_before_its_thread_can_be_joined() -> None:
     afterwards.
     """
     iterator: Any = make_iterator(prefetched(count(9)), Context())
-    pump = iterator._pump = prefetch._Pump(iterator._source, iterator._size)
+    pump = iterator._pump = prefetch._Pump(iterator._source, iterator._size, iterator._own_threads)
     iterator.close()
     pump.start()
     assert pump._thread.ident is None

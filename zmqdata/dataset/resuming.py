@@ -144,7 +144,7 @@ class DatasetIterator:
             self._take_from(executor.steps)
 
     def _take_from(self, steps: Callable[[], Steps]) -> None:
-        self._turns = turns = Turns(steps)
+        self._turns = turns = Turns(steps, self._context.threads)
         self.__next__ = turns.taker()
 
     def __iter__(self) -> DatasetIterator:

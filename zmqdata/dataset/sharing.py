@@ -18,6 +18,7 @@ from typing import Any
 
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.iterators.base import END, Steps, steps_of
+from zmqdata.iterators.ownthreads import OwnThreads
 
 LONGEST_PAUSE = 0.01
 """Longest pause, in seconds, before another look at a generator that runs."""
@@ -33,6 +34,7 @@ class Turns:
     Args:
         steps: returns a generator of the next elements, as ``ElementIterator.steps``
             does. It is called again after an error.
+        own_threads: the threads that work for the iterator.
 
     >>> turns = Turns(lambda: steps_of(iter([5, 6]).__next__))
     >>> take = turns.taker()
@@ -40,10 +42,20 @@ class Turns:
     (5, 6)
     """
 
-    __slots__ = ("_is_over", "_is_shared", "_locks", "_make_steps", "_process", "_say", "_steps")
+    __slots__ = (
+        "_is_over",
+        "_is_shared",
+        "_locks",
+        "_make_steps",
+        "_own_threads",
+        "_process",
+        "_say",
+        "_steps",
+    )
 
-    def __init__(self, steps: Callable[[], Steps]) -> None:
+    def __init__(self, steps: Callable[[], Steps], own_threads: OwnThreads | None = None) -> None:
         self._make_steps = steps
+        self._own_threads = own_threads or OwnThreads({})
         self._steps = steps()
         self._is_over = self._is_shared = False
         self._process = os.getpid()
@@ -129,6 +141,7 @@ class Turns:
         """Return the lock of this process. A child of a fork cannot use its parent's,
         which a thread of the parent may have held.
         """
+        self._own_threads.check()
         if _is_within(self._steps.gi_frame, sys._getframe()):
             raise FailedPreconditionError(
                 "this iterator was used by a function that it was just calling, or by a signal "

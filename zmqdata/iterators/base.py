@@ -29,6 +29,7 @@ from zmqdata.errors import (
 )
 from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators.deciding import Deciding, is_loss, loss
+from zmqdata.iterators.ownthreads import OwnThreads, Place
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.watching import Watch
 from zmqdata.nodes import Node, Options, source_nodes
@@ -409,6 +410,18 @@ class Context:
     """True while elements are run only to find the spec of a node."""
     forgiving: bool = False
     """True if a later operation leaves out elements that fail."""
+    threads: OwnThreads = field(default_factory=lambda: OwnThreads({}), compare=False, repr=False)
+    """All threads that work for this iterator."""
+
+    @property
+    def whole_path(self) -> Place:
+        """Position of the node, also among those of the datasets around its own."""
+        return self.path
+
+    @property
+    def own_threads(self) -> OwnThreads:
+        """Threads that work for the node."""
+        return self.threads.at(self.whole_path)
 
     @property
     def forgives(self) -> bool:
@@ -521,6 +534,10 @@ class NestedContext(Context):
     def within(self) -> tuple[Name, ...]:
         name = self.outer.counted(self.number) if self.name is None else self.name
         return (*self.outer.within, name)
+
+    @property
+    def whole_path(self) -> Place:
+        return (*self.outer.whole_path, self.number, *self.path)
 
     @cached_property
     def seed(self) -> int:

@@ -16,6 +16,7 @@ from zmqdata.errors import FailedPreconditionError
 from zmqdata.iterators.base import ElementIterator, is_end
 from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.guarding import Outcome
+from zmqdata.iterators.ownthreads import OwnThreads
 from zmqdata.threads import Background
 
 _MARK_EVERY = 32
@@ -40,6 +41,7 @@ class Crew:
         low: elements with lower numbers were returned earlier: they are pulled and
             dropped.
         done: numbers from ``low`` on that were also returned earlier.
+        own_threads: what the threads enter.
     """
 
     def __init__(
@@ -50,8 +52,10 @@ class Crew:
         start: int = 0,
         low: int = 0,
         done: Iterable[int] = (),
+        own_threads: OwnThreads | None = None,
     ) -> None:
         self._source, self._call, self._ordered = source, call, ordered
+        self._own_threads = own_threads or OwnThreads({})
         self.size = 0
         self.window = 1
         self.low = low
@@ -125,18 +129,8 @@ class Crew:
 
     def _work(self, index: int) -> None:
         try:
-            while (pulled := self._pull(index)) is not None:
-                number, element, error = pulled
-                self._calling.add(number)
-                if self._enough <= len(self._calling) and self._enough < self.size:
-                    with self._changed:
-                        self._hire()
-                outcome = self._call(number, element) if error is None else (None, error)
-                self._calling.discard(number)
-                self._deliver(number, outcome)
-                # A raised error leads to the frames that it passed, among them the
-                # consumer's: a thread that waits must not keep an abandoned iterator.
-                del pulled, element, error, outcome
+            with self._own_threads:
+                self._serve(index)
         finally:
             with self._changed:
                 self._working -= 1
@@ -145,6 +139,20 @@ class Crew:
                 self._changed.notify_all()
             if last:
                 self._source.close()
+
+    def _serve(self, index: int) -> None:
+        while (pulled := self._pull(index)) is not None:
+            number, element, error = pulled
+            self._calling.add(number)
+            if self._enough <= len(self._calling) and self._enough < self.size:
+                with self._changed:
+                    self._hire()
+            outcome = self._call(number, element) if error is None else (None, error)
+            self._calling.discard(number)
+            self._deliver(number, outcome)
+            # A raised error leads to the frames that it passed, among them the
+            # consumer's: a thread that waits must not keep an abandoned iterator.
+            del pulled, element, error, outcome
 
     def _pull(self, index: int) -> tuple[int, Any, BaseException | None] | None:
         """Return the next element with its number, or its failure; None to end the
@@ -216,7 +224,9 @@ class Crew:
 
         Raises:
             StopIteration: the source has ended.
+            FailedPreconditionError: this thread belongs to the crew.
         """
+        self._own_threads.check()
         while not self._is_outcome_there():
             self._await_outcome()
         number, outcome = (

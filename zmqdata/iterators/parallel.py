@@ -44,6 +44,7 @@ class ParallelIterator(ElementIterator):
     ) -> None:
         self._source, self._call = source, call
         self._decider, self._skips = decider, skips(node)
+        self._own_threads = context.own_threads
         self._ordered = ordered
         self._cores, self._calls = cores_for(context), node.num_parallel_calls
         tuning = context.options.autotune
@@ -105,7 +106,13 @@ class ParallelIterator(ElementIterator):
         if self._begin[1] is None:
             self._begin[1] = self._source.state()
         self._crew = Crew(
-            self._source, self._call, self._ordered, self._begin[0], self._low, self._done
+            self._source,
+            self._call,
+            self._ordered,
+            self._begin[0],
+            self._low,
+            self._done,
+            self._own_threads,
         )
         weakref.finalize(self, self._crew.stop)
         if self._ended:

@@ -121,12 +121,17 @@ class ParallelInterleaveIterator(InterleaveIterator):
 
     def __init__(self, node: nodes.ParallelInterleave, context: Context) -> None:
         calls = node.num_parallel_calls
+        self._own_threads = context.own_threads
         self._restoring = threading.Event()
         self._gate = threading.Semaphore(
             cores_for(context) if calls == AUTOTUNE else within_pool(calls, context)
         )
         super().__init__(node, context)
         self._any_order = not keeps_order(node, context)
+
+    def __next__(self) -> Any:
+        self._own_threads.check()
+        return super().__next__()
 
     def _make_source(self) -> ElementIterator:
         node, context = self._node, self._context

@@ -15,6 +15,7 @@ from zmqdata.iterators.base import Context, ElementIterator, is_end, make_iterat
 from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.naming import CarriedNames, carrying
+from zmqdata.iterators.ownthreads import OwnThreads
 from zmqdata.iterators.tuning import RAM_BUDGET, BufferSize, TunedSize
 from zmqdata.threads import Background
 
@@ -49,8 +50,9 @@ class _Pump:
         since: number of elements returned since ``mark``.
     """
 
-    def __init__(self, source: ElementIterator, size: BufferSize) -> None:
+    def __init__(self, source: ElementIterator, size: BufferSize, own_threads: OwnThreads) -> None:
         self._source = source
+        self._own_threads = own_threads
         self._next = source.__next__  # bound once, which is faster than next(source)
         self._size = size
         self._buffer: deque[Entry] = deque()
@@ -138,6 +140,7 @@ class _Pump:
         return bool(self._buffer)
 
     def _await_entry(self) -> None:
+        self._own_threads.check()
         arrived = False
         if self._changed.acquire(timeout=_LOOK_AFTER):
             # A thread that a fork lost may hold the lock, hence the timeout.
@@ -209,8 +212,9 @@ class _Pump:
 
     def _run(self) -> None:
         try:
-            while self._fill():
-                self._await_room()
+            with self._own_threads:
+                while self._fill():
+                    self._await_room()
         finally:
             self._source.close()
 
@@ -281,7 +285,8 @@ def prefetching(
     later operation asks for them.
     """
     carried = carrying(source, context)
-    return (PrefetchIterator if carried is source else NamedPrefetchIterator)(carried, size)
+    kind = PrefetchIterator if carried is source else NamedPrefetchIterator
+    return kind(carried, size, context)
 
 
 class PrefetchIterator(ElementIterator):
@@ -292,8 +297,9 @@ class PrefetchIterator(ElementIterator):
     number of elements returned since.
     """
 
-    def __init__(self, source: ElementIterator, size: int | BufferSize) -> None:
+    def __init__(self, source: ElementIterator, size: int | BufferSize, context: Context) -> None:
         self._source = source
+        self._own_threads = context.own_threads
         self._size = BufferSize(size) if isinstance(size, int) else size
         self._pump: _Pump | None = None
         self._ended = False
@@ -308,7 +314,7 @@ class PrefetchIterator(ElementIterator):
             raise
 
     def _start(self) -> _Pump:
-        self._pump = pump = _Pump(self._source, self._size)
+        self._pump = pump = _Pump(self._source, self._size, self._own_threads)
         weakref.finalize(self, pump.stop)
         if self._ended:
             # close() ran meanwhile, and may not have seen the pump.

@@ -1,0 +1,62 @@
+"""Threads that work for an iterator, which must not wait for its elements: they would
+wait for themselves.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from zmqdata.errors import FailedPreconditionError
+from zmqdata.threads import this_thread
+
+Place = tuple[int, ...]
+"""Position of an operation in a pipeline; its inputs, and the datasets that its
+function makes, have longer ones that begin with it.
+"""
+
+
+class OwnThreads:
+    """The threads that work for an operation of an iterator. A thread enters while it
+    works.
+
+    Args:
+        places: for each thread of the iterator, the operation that it works for.
+        place: the operation.
+
+    >>> own_threads = OwnThreads({}, (0,))
+    >>> with own_threads:
+    ...     own_threads.at((0, 0)).check()  # its input may be awaited
+    """
+
+    def __init__(self, places: dict[int, Place], place: Place = ()) -> None:
+        self._places, self._place = places, place
+
+    def at(self, place: Place) -> OwnThreads:
+        """Return the threads of another operation of the same iterator."""
+        return OwnThreads(self._places, place)
+
+    def __enter__(self) -> None:
+        self._places[this_thread()] = self._place
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._places.pop(this_thread(), None)
+
+    def check(self) -> None:
+        """Raise if this thread works for the operation, or for one that it needs.
+
+        Raises:
+            FailedPreconditionError: a function of the pipeline has asked for an element
+                of its own iterator.
+        """
+        works_for = self._places.get(this_thread())
+        if works_for is not None and works_for[: len(self._place)] == self._place:
+            raise FailedPreconditionError(
+                "a function of this pipeline has asked its own iterator for an element, in a "
+                "thread that works for this iterator. Make another iterator for the function, "
+                "with `iter(dataset)`"
+            )
