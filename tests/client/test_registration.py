@@ -5,6 +5,7 @@ network that loses messages.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import random
 from collections import deque
@@ -93,6 +94,25 @@ def test_a_wrong_result_is_refused_before_registering() -> None:
     wrong = Dataset.range(3).flat_map(lambda x: x)
     with pytest.raises(WrongTypeError, match="must return a `Dataset` object"):
         register_dataset("localhost:1", wrong)
+
+
+def test_an_iterator_that_a_function_holds_is_named(recwarn: pytest.WarningsRecorder) -> None:
+    """The warning says what each task gets and what to use instead, and an iterator
+    that cannot be sent is an error alone.
+    """
+    numbers, generator = itertools.count(), (x for x in range(3))
+    Dataset.range(3).map(lambda x: next(numbers)).apply(
+        distribute("parallel_epochs", "localhost:1")
+    )
+    (warned,) = recwarn
+    for part in ("`numbers`", "itertools.count", "Each task gets a copy", "enumerate()"):
+        assert part in str(warned.message)
+    recwarn.clear()
+    with pytest.raises(TypeError, match="generator"):
+        Dataset.range(3).map(lambda x: next(generator)).apply(
+            distribute("parallel_epochs", "localhost:1")
+        )
+    assert not recwarn.list
 
 
 def test_a_long_upload_shows_its_progress(caplog: pytest.LogCaptureFixture) -> None:

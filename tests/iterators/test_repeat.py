@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -50,6 +52,25 @@ def filled(sizes: list[int]) -> Node:
     """Source whose passes have so many elements, one size after the other."""
     following = iter(sizes)
     return nodes.FromGenerator(generator=lambda: range(next(following)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken(nodes.Filter):
+    """Filter of a source from which others take, too."""
+
+    refills: ClassVar[bool] = True
+
+
+def test_an_endless_repeat_of_empty_passes_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """If others may take the elements, a repeat goes on, and warns each time that the
+    number of empty passes in a row has doubled.
+    """
+    calls = itertools.count(1)
+    node = Taken(inputs=(count(1),), predicate=lambda x: next(calls) in (300, 365))
+    iterator = make_iterator(repeated(node), Context())
+    assert [next(iterator), next(iterator)] == [0, 0]
+    said = [record.args for record in caplog.records]
+    assert said == [("repeat()", 64), ("repeat()", 128), ("repeat()", 256), ("repeat()", 64)]
 
 
 def test_a_finite_repeat_goes_on_after_empty_passes() -> None:

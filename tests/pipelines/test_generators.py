@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
+import threading
 import types
 from collections.abc import Callable
 from random import gauss
@@ -15,7 +17,7 @@ from numpy.random import normal
 
 from zmqdata.dataset import Dataset
 from zmqdata.pipelines import fingerprint, open_pipeline, pack_pipeline
-from zmqdata.pipelines.generators import generators_of
+from zmqdata.pipelines.generators import generators_of, iterators_of
 
 GLOBAL = np.random.default_rng(1)
 
@@ -109,6 +111,51 @@ def test_generators_are_found_where_functions_hold_them(name: str) -> None:
     assert {held.path for held in generators_of(node)} == paths
     opened = open_pipeline(pack_pipeline(node))
     assert {held.path for held in generators_of(opened)} == paths
+
+
+class Numbered:
+    """Object that numbers its calls."""
+
+    def __init__(self) -> None:
+        self.numbers = itertools.count()
+
+    def __call__(self, x: Any) -> Any:
+        return next(self.numbers)
+
+
+class Own:
+    """Iterator of a user."""
+
+    def __next__(self) -> int:
+        return 1
+
+
+def with_iterator(x: Any, it: Any = itertools.repeat(1)) -> Any:  # noqa: B008 - held
+    return next(it)
+
+
+COUNT, HELD, THREAD = itertools.count(), {"a": [Own()]}, threading.Thread()
+
+
+@pytest.mark.parametrize(
+    ("function", "paths"),
+    [
+        (lambda x: next(COUNT), {"COUNT"}),
+        (with_iterator, {"it"}),
+        (functools.partial(next, iter([1])), {"partial[0]"}),
+        (COUNT.__next__, {"__next__"}),
+        (Numbered(), {"Numbered.numbers"}),
+        (lambda x: HELD, {"HELD['a'][0]"}),
+        (lambda x: THREAD, set()),
+        (lambda x: next(iter([x])), set()),
+    ],
+)
+def test_iterators_are_found_where_functions_hold_them(function: Any, paths: set[str]) -> None:
+    """An iterator is found as a random generator is, outside of objects of
+    libraries.
+    """
+    node = Dataset.range(3).map(function).node
+    assert {held.path for held in iterators_of(node)} == paths
 
 
 def test_large_containers_are_not_searched() -> None:

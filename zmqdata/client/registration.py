@@ -43,7 +43,8 @@ from zmqdata.errors import (
 )
 from zmqdata.nodes import Node, every_node, known_spec, split_sources
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
-from zmqdata.pipelines.generators import generators_of
+from zmqdata.pipelines.generators import generators_of, iterators_of
+from zmqdata.pipelines.unsendable import qualified_name
 from zmqdata.transport.addresses import is_this_machine
 
 log = logging.getLogger(__name__)
@@ -299,18 +300,26 @@ def registration_of(
             process.
     """
     sources = pack_sources(ship)
-    _warn_of_generators(node)
     with shipping():
         packed = pack_pipeline(node, sources=sources)
+    _warn_of_copies(node)
     description = _describe(node, packed, compression)
     return Registration(service, timeout, description, packed, node=node, sources=sources)
 
 
-def _warn_of_generators(node: Node) -> None:
-    """Warn if a function holds a random generator, whose draws a task cannot
-    continue.
+def _warn_of_copies(node: Node) -> None:
+    """Warn if a function holds a random generator or an iterator: each task has a copy,
+    which does not continue where another task is.
     """
     for one in every_node(node):
+        for held in iterators_of(one):
+            warnings.warn(
+                f"{one.label} uses `{held.path}`, an iterator of type "
+                f"{qualified_name(type(held.generator))}. Each task gets a copy, which begins "
+                "where the iterator is now, so tasks and epochs repeat its values. Create it "
+                "within the function, or number elements with enumerate() before the function",
+                stacklevel=2,
+            )
         for held in generators_of(one):
             kind = type(held.generator)
             warnings.warn(

@@ -5,6 +5,7 @@ Decision 0038.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,12 @@ from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.naming import grouped
 from zmqdata.splits import Split, SplitProvider
 
+_log = logging.getLogger("zmqdata")
+
+_SAY_AFTER = 64
+"""Passes without elements after which an endless repeat says so, and again each time
+that their number has doubled.
+"""
 _ENDLESS = 1 << 16
 """Repetitions reserved for each repetition of an outer, endless repeat: beyond it two
 repetitions share a number.
@@ -88,6 +95,7 @@ class RepeatIterator(ElementIterator):
         self._outer = self._first_repetition(context.repetition)
         self._done = 0
         self._found = False
+        self._fruitless = 0  # passes in a row without elements
         # Of the last element of earlier passes, if anyone asked for names then.
         self._last_name: Name | None = None
         self._input = self._make_input()
@@ -130,10 +138,24 @@ class RepeatIterator(ElementIterator):
             return
         if self._naming is not None:
             self._last_name = self._name()
+        self._note_pass()
         self._found = False
         for provider in self._providers:
             provider.reset()
         self._rewind_input()
+
+    def _note_pass(self) -> None:
+        """Log a warning if an endless repeat finds no elements."""
+        self._fruitless = 0 if self._found else self._fruitless + 1
+        passes = self._fruitless
+        if self._node.count < 0 and passes >= _SAY_AFTER and passes & (passes - 1) == 0:
+            _log.warning(
+                "%s: %d passes in a row had no elements. It goes on, because other readers may "
+                "have taken them. If the dataset below it is always empty, look at its filters and "
+                "files, or limit the passes with repeat(count)",
+                self._node.label,
+                passes,
+            )
 
     def _rewind_input(self) -> None:
         self._begin_pass()

@@ -1,9 +1,10 @@
-"""Random generators that the functions and objects of a pipeline hold, and the path to
-each.
+"""Random generators and iterators that the functions and objects of a pipeline hold,
+and the path to each.
 
 A copy of such a generator draws the same numbers in every task, and so does a generator
 that a module makes when workers import it. Clients warn of them, and workers seed them
-for each task. Nothing is imported for a user's object.
+for each task. A copy of an iterator yields the same values in every task. Nothing is
+imported for a user's object.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import sysconfig
 import types
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +36,13 @@ _KINDS = frozenset(
     }
 )
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, bytearray, np.ndarray, np.generic)
-_NAMED = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
+_NAMED = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.MethodWrapperType,
+    type,
+)
 _SEQUENCES = (list, tuple, set, frozenset, deque)
 _MANY = 1000
 """Length of containers that are not searched."""
@@ -44,12 +51,12 @@ _MOST = 20_000
 
 
 class Held(NamedTuple):
-    """A random generator that a node holds."""
+    """A random generator or an iterator that a node holds."""
 
     path: str
     """Variable that holds it, as a user would write it."""
     generator: Any
-    """The generator."""
+    """The random generator or iterator."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -61,6 +68,15 @@ def is_generator(kind: type) -> bool:
     """
     names = {f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__}
     return not names.isdisjoint(_KINDS) and "random.SystemRandom" not in names
+
+
+def is_iterator(kind: type) -> bool:
+    """Return True for the classes of iterators.
+
+    >>> is_iterator(type(iter([]))), is_iterator(list)
+    (True, False)
+    """
+    return any("__next__" in base.__dict__ for base in kind.__mro__)
 
 
 def generators_of(node: Any, in_modules: bool = True) -> list[Held]:
@@ -76,7 +92,24 @@ def generators_of(node: Any, in_modules: bool = True) -> list[Held]:
     >>> [held.path for held in generators_of(node)]
     ['rng']
     """
-    search = _Search(in_modules)
+    return _held_by_node(node, _Search(is_generator, in_modules))
+
+
+def iterators_of(node: Any) -> list[Held]:
+    """Return the iterators that a node holds, without its inputs, and without those
+    within objects of libraries.
+
+    >>> from itertools import count
+    >>> from zmqdata.nodes import Map, Range
+    >>> numbers = count()
+    >>> node = Map(inputs=(Range(start=0, stop=1),), function=lambda x: next(numbers))
+    >>> [held.path for held in iterators_of(node)]
+    ['numbers']
+    """
+    return _held_by_node(node, _Search(is_iterator, in_modules=True))
+
+
+def _held_by_node(node: Any, search: _Search) -> list[Held]:
     for one in dataclasses.fields(node):
         value = getattr(node, one.name)
         if one.name != "inputs" and not any(value is apart for apart in node.apart):
@@ -86,10 +119,15 @@ def generators_of(node: Any, in_modules: bool = True) -> list[Held]:
 
 
 class _Search:
-    """Breadth-first search for generators."""
+    """Breadth-first search for objects of some classes.
 
-    def __init__(self, in_modules: bool) -> None:
-        self._in_modules = in_modules
+    Args:
+        is_sought: returns True for such a class.
+        in_modules: True to search modules that functions use.
+    """
+
+    def __init__(self, is_sought: Callable[[type], bool], in_modules: bool) -> None:
+        self._is_sought, self._in_modules = is_sought, in_modules
         self._waiting: deque[tuple[str, Any]] = deque()
         self._seen: dict[int, Any] = {}  # kept alive, so that no identity is used again
 
@@ -103,7 +141,7 @@ class _Search:
         while self._waiting and len(self._seen) < _MOST:
             path, value = self._waiting.popleft()
             kind: type = type(value)
-            if is_generator(kind):
+            if self._is_sought(kind):
                 if self._in_modules or not _is_global(value):
                     found.append(Held(path, value))
                 continue
@@ -118,7 +156,7 @@ class _Search:
         elif isinstance(holder, types.MethodType):
             yield path, holder.__func__
             yield path, holder.__self__
-        elif isinstance(holder, types.BuiltinFunctionType):
+        elif isinstance(holder, (types.BuiltinFunctionType, types.MethodWrapperType)):
             yield path, holder.__self__
         elif isinstance(holder, functools.partial):
             yield path, holder.func
@@ -139,6 +177,9 @@ class _Search:
             inside = {} if _is_of_library(str(holder.__module__)) else dict(vars(holder))
             yield from ((f"{holder.__name__}.{name}", held) for name, held in inside.items())
         elif not isinstance(holder, types.ModuleType):
+            kind = type(holder)
+            if self._is_sought is is_iterator and _is_of_library(str(kind.__module__)):
+                return
             yield from ((f"{path}.{name}", held) for name, held in _attributes(holder))
             yield path, type(holder)
 
