@@ -182,7 +182,7 @@ def test_masks_are_not_lost() -> None:
         assert element.mask.tolist() == [False, True]
         with pytest.raises(PipelineError, match="a masked array"):
             list(source.batch(1))
-    with pytest.raises(TypeError, match="would lose the mask"):
+    with pytest.raises(TypeError, match="would lose its mask"):
         Dataset.from_tensor_slices(masked)
     signature = TensorSpec((2,), int)
     with pytest.raises(PipelineError, match="would lose its mask"):

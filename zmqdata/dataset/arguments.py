@@ -21,6 +21,7 @@ from zmqdata.elements.lists import array_of
 from zmqdata.elements.nesting import leaves_of, map_structure, nesting_of
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.specs import AUTOTUNE, NoneTensorSpec, TensorSpec, check_spec
+from zmqdata.elements.subclasses import plain_array
 from zmqdata.elements.tensors import as_stackable, sort_of
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node
@@ -329,13 +330,8 @@ def sliceable(leaf: Any) -> np.ndarray[Any, Any] | RaggedTensor | None:
         return leaf
     if sort_of(type(leaf)) == "frame":
         refuse_frame("from_tensor_slices()", leaf)
-    if isinstance(leaf, np.ma.MaskedArray):
-        raise TypeError(
-            "from_tensor_slices() got a masked array, and rows would lose the mask: pass its data "
-            "and its mask as two arrays, or array.filled(value)"
-        )
     try:
-        array = array_of(leaf) if isinstance(leaf, list) else np.asarray(as_stackable(leaf))
+        array = array_of(leaf) if isinstance(leaf, list) else plain_array(as_stackable(leaf))
     except ValueError as error:
         raise ValueError(
             f"from_tensor_slices() got rows that do not make a single array: {error}. "

@@ -11,6 +11,7 @@ import numpy as np
 from zmqdata.elements.extensions import is_extension
 from zmqdata.elements.lists import array_of, family, is_exact, value_text
 from zmqdata.elements.shapes import dtype_name
+from zmqdata.elements.subclasses import plain_array
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.elements.untyped import is_untyped
 
@@ -50,7 +51,7 @@ def cast(value: Any, dtype: DType) -> Array:
         return np.asarray(value, dtype)  # the usual case, in a tenth of the time
     if dtype.kind == "O" or (dtype.kind == "V" and not is_extension(dtype)):
         return np.asarray(value, dtype)
-    given = array_of(value) if isinstance(value, list) else np.asarray(as_stackable(value))
+    given = array_of(value) if isinstance(value, list) else plain_array(as_stackable(value))
     if given.dtype == dtype or is_untyped(given):
         return given.astype(dtype, copy=False)
     made = _made(given, dtype)

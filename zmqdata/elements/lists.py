@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from zmqdata.elements.extensions import is_extension
+from zmqdata.elements.subclasses import KEEP_MASK, is_masked
 from zmqdata.elements.tensors import as_stackable, is_tensor
 from zmqdata.elements.untyped import is_untyped
 
@@ -270,11 +271,10 @@ def _refuse_mixture(items: list[Item], outcome: str) -> None:
 
 def _refuse_masks(items: list[Item]) -> None:
     for place, item in items:
-        if isinstance(item, np.ma.MaskedArray):
+        if is_masked(item):
             raise ValueError(
                 f"a list with a masked array at {place} cannot become an array, because numpy "
-                "would drop the mask. Make np.ma.stack([...]), or return data and mask as two "
-                "arrays"
+                f"would drop the mask. {KEEP_MASK}"
             )
 
 

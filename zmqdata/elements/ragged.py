@@ -25,6 +25,7 @@ from zmqdata.elements.shapes import (
     shape_admits,
     without_width,
 )
+from zmqdata.elements.subclasses import is_masked, plain_array
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.elements.untyped import is_untyped, typed
 
@@ -309,7 +310,7 @@ def array_of_rows(values: Any) -> Array:
     """Return a list or tensor of values as an array."""
     if isinstance(values, (list, tuple)):
         return array_of(values)
-    return np.asarray(as_stackable(values))
+    return plain_array(as_stackable(values))
 
 
 def typed_raggeds(raggeds: Sequence[Any]) -> Sequence[Any]:
@@ -401,7 +402,11 @@ def concatenate(parts: Sequence[Any]) -> Any:
             concatenate([part.values for part in parts]), splits_of(lengths, first.row_splits.dtype)
         )
     if first.dtype.kind in "US" or (first.dtype.isnative and first.dtype.names is None):
-        return np.concatenate(parts)
+        made = np.concatenate(parts)
+        if is_masked(made):  # numpy's own function forgets the masks
+            joined: Any = np.ma
+            return joined.concatenate(parts)
+        return made
     # Otherwise numpy returns native byte order, and fields without padding.
     return np.concatenate(parts, dtype=first.dtype)
 

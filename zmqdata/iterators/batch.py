@@ -15,6 +15,7 @@ from zmqdata import nodes
 from zmqdata.elements.nesting import PLAIN, field_names, instance_of, map_arrays
 from zmqdata.elements.ragged import RaggedTensor, concatenate, typed_raggeds
 from zmqdata.elements.shapes import without_width
+from zmqdata.elements.subclasses import KEEP_MASK, is_masked, plain_array
 from zmqdata.elements.tensors import as_stackable, is_stackable
 from zmqdata.elements.untyped import as_typed, holds_untyped, is_untyped, typed
 from zmqdata.errors import InvalidArgumentError
@@ -191,7 +192,7 @@ def stack_leaves(elements: Sequence[Any], place: str) -> Any:
     (2, 2)
     """
     kind = type(elements[0])
-    if kind is np.ndarray:
+    if issubclass(kind, np.ndarray):
         return _stack_arrays(elements, place)
     if kind is RaggedTensor:
         return _stack_ragged(elements, place)
@@ -199,7 +200,6 @@ def stack_leaves(elements: Sequence[Any], place: str) -> Any:
         return _stack_missing(elements, place)
     if is_stackable(kind):
         return stack_leaves([*map(as_stackable, elements)], place)
-    _refuse_mask(elements[0], 0, place)
     if len(set(map(type, elements))) != 1 or issubclass(
         kind, (np.datetime64, np.timedelta64, np.void)
     ):
@@ -213,12 +213,6 @@ _MISSING = (
     "Remove elements with missing values with filter(), or replace None by a value of the same "
     "dtype in a map(). A leaf that is always None stays None"
 )
-
-
-def _refuse_mask(array: Any, index: int, place: str) -> None:
-    if isinstance(array, np.ma.MaskedArray):
-        remedy = "Return data and mask as two arrays, or array.filled(value), in a map()"
-        raise mixed(index, place, "a masked array", "an array without a mask", remedy)
 
 
 def _check_dtypes(elements: Sequence[Any], place: str) -> None:
@@ -332,11 +326,13 @@ def check_arrays(
         if fits and (inner is None or array.shape[ragged:] == inner):
             arrays.append(array)
             continue
-        _refuse_mask(array, index, place)
+        if is_masked(array):
+            remedy = f"{KEEP_MASK}, in a map()"
+            raise mixed(index, place, "a masked array", "an array without a mask", remedy)
         if not isinstance(array, np.ndarray):
             array = as_stackable(array)
-        if isinstance(array, np.generic):
-            array = np.asarray(array)
+        if isinstance(array, (np.ndarray, np.generic)):
+            array = plain_array(array)
         if array is None:
             raise mixed(index, place, "None", f"an array of dtype {dtype}", _MISSING)
         if is_untyped(array):

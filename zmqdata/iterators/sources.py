@@ -17,6 +17,7 @@ from zmqdata.elements.conversion import FINISHED, as_element
 from zmqdata.elements.nesting import field_names, instance_of, map_arrays, map_structure
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import NoneTensorSpec
+from zmqdata.elements.subclasses import plain_array
 from zmqdata.elements.tensors import as_stackable, sort_of
 from zmqdata.elements.untyped import grown, is_untyped
 from zmqdata.iterators.base import (
@@ -534,10 +535,8 @@ def _conform_leaf(spec: Any, leaf: Any) -> Any:
         return leaf
     if type(leaf) not in FINISHED:
         leaf = as_stackable(leaf)
-        if isinstance(leaf, np.ma.MaskedArray):
-            raise TypeError("a masked array would lose its mask: yield array.filled(value)")
     if isinstance(leaf, (np.ndarray, np.generic)) and not is_untyped(leaf):
-        array = np.asarray(leaf)
+        array = plain_array(leaf)
     else:
         array = cast(leaf, spec.dtype)
         if not array.size and spec.shape is not None:

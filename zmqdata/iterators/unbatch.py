@@ -15,6 +15,7 @@ from zmqdata import nodes
 from zmqdata.elements.nesting import field_names, instance_of, map_arrays
 from zmqdata.elements.ragged import RaggedTensor, concatenate
 from zmqdata.elements.shapes import without_width
+from zmqdata.elements.subclasses import is_masked, plain_array
 from zmqdata.elements.untyped import is_untyped, typed
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import (
@@ -121,6 +122,8 @@ def _copied(row: Any) -> Any:
 
 
 def _array_rows(array: Any) -> Iterator[Any]:
+    if type(array) is not np.ndarray and not is_masked(array):
+        array = plain_array(array)  # each row of a matrix is another matrix
     if array.ndim > 1:
         small = array.nbytes < COPY_BELOW * len(array)
         return map(np.ndarray.copy, array) if small else iter(array)
