@@ -34,6 +34,9 @@ NOON = np.datetime64("2020-01-01T12")
         ([1, 2], "f4", [1.0, 2.0]),
         ([[], []], "i4", [[], []]),
         ([(1, 2.0)], "i4,f8", [(1, 2.0)]),
+        (np.zeros(2, "i8,f4"), "i4,f8", [(0, 0.0)] * 2),
+        ((1, "ab"), "i4,U2", (1, "ab")),
+        (b"ab", "V2", np.void(b"ab")),
     ],
     ids=str,
 )
@@ -71,6 +74,13 @@ def test_values_in_a_declared_dtype(value: Any, dtype: Any, expected: Any) -> No
         (5, "M8[s]"),
         ([None, 1.0], "f8"),
         ([b"a\0"], "S"),
+        ("a\0", "U"),
+        ((1.5, 2.0), "i4,f8"),
+        (np.full(1, 0.5, "f8,f8"), "i4,f8"),
+        (1, "i4,f8"),
+        ((1,), "i4,f8"),
+        ((1, "abc"), "i4,U2"),
+        (b"abc", "V2"),
     ],
     ids=str,
 )
@@ -78,6 +88,14 @@ def test_values_that_a_declared_dtype_would_change(value: Any, dtype: Any) -> No
     """A value that numpy would wrap, cut, parse or turn into NaN is an error."""
     with pytest.raises(ValueError, match="cannot be represented in dtype"):
         cast(value, np.dtype(dtype))
+
+
+def test_fields_may_be_arrays() -> None:
+    """A list is cast to the array of a field."""
+    made = cast(([1, 2.0], 3), np.dtype("2i4,i8"))
+    assert made["f0"].tolist() == [1, 2]
+    with pytest.raises(ValueError, match=r"list \[1, 2.5\] cannot be represented in dtype int32"):
+        cast(([1, 2.5], 3), np.dtype("2i4,i8"))
 
 
 @given(

@@ -8,11 +8,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from zmqdata.elements.dates import as_numpy_date
 from zmqdata.elements.extensions import is_extension
-from zmqdata.elements.lists import array_of, family, is_exact, value_text
+from zmqdata.elements.lists import array_of, family, is_exact
 from zmqdata.elements.shapes import dtype_name
 from zmqdata.elements.subclasses import plain_array
 from zmqdata.elements.tensors import as_stackable
+from zmqdata.elements.texts import value_text
 from zmqdata.elements.untyped import is_untyped
 
 DType: TypeAlias = "np.dtype[Any]"
@@ -49,14 +51,51 @@ def cast(value: Any, dtype: DType) -> Array:
         kind is int and dtype.kind == "i" and value.bit_length() < 8 * dtype.itemsize
     ):
         return np.asarray(value, dtype)  # the usual case, in a tenth of the time
-    if dtype.kind == "O" or (dtype.kind == "V" and not is_extension(dtype)):
+    if dtype.kind == "O":
         return np.asarray(value, dtype)
+    if dtype.kind == "V" and not is_extension(dtype):
+        return _cast_structure(value, dtype)
     given = array_of(value) if isinstance(value, list) else plain_array(as_stackable(value))
     if given.dtype == dtype or is_untyped(given):
         return given.astype(dtype, copy=False)
-    made = _made(given, dtype)
+    made = None if isinstance(value, (str, bytes)) and given[()] != value else _made(given, dtype)
     if made is None:
-        raise ValueError(f"{value_text(value)} cannot be represented in dtype {dtype_name(dtype)}")
+        raise _unfit(value, dtype)
+    return made
+
+
+def _unfit(value: Any, dtype: DType) -> ValueError:
+    return ValueError(f"{value_text(value)} cannot be represented in dtype {dtype_name(dtype)}")
+
+
+def _cast_structure(value: Any, dtype: DType) -> Array:
+    """Return structures, which are tuples or arrays with the same fields, or raw bytes
+    as an array of a dtype.
+    """
+    if isinstance(value, list):
+        rows = [_cast_structure(item, dtype) for item in value]
+        return np.stack(rows) if rows else np.empty(0, dtype)
+    if getattr(value, "dtype", None) == dtype:
+        return plain_array(value)
+    names = dtype.names
+    if names is None:
+        given = plain_array(value)
+        if given.dtype.itemsize != dtype.itemsize or given.dtype.kind not in "SV":
+            raise _unfit(value, dtype)
+        return given.view(dtype) if given.dtype.names is None else given.astype(dtype)
+    if isinstance(value, tuple) and len(value) == len(names):
+        made: Array = np.empty((), dtype)
+        fields = dict(zip(names, value, strict=True))
+    elif isinstance(value, (np.ndarray, np.void)) and value.dtype.names == names:
+        made, fields = np.empty(value.shape, dtype), {name: value[name] for name in names}
+    else:
+        raise _unfit(value, dtype)
+    for name, part in fields.items():
+        field = dtype[name].base
+        found = cast(part, field)
+        if field.kind in "US" and found.dtype.itemsize > field.itemsize:
+            raise _unfit(part, dtype)  # numpy would cut it
+        made[name] = found
     return made
 
 
@@ -72,6 +111,8 @@ def _made(given: Array, dtype: DType) -> Array | None:
         return None
     try:
         with np.errstate(all="ignore"):
+            if dtype.kind in "mM" and have in ("text", "object"):
+                given = _dates_of(given, dtype)
             if given.dtype.kind == "c" != dtype.kind:
                 if given.imag.any():
                     return None
@@ -82,14 +123,24 @@ def _made(given: Array, dtype: DType) -> Array | None:
         return None
 
 
+def _dates_of(given: Array, dtype: DType) -> Array:
+    """Return texts, or dates and durations of Python, in a unit that keeps them; None
+    is a missing date.
+    """
+    missing, of_text = dtype.type("NaT"), np.datetime64
+    items = [
+        missing if item is None else of_text(item) if isinstance(item, str) else as_numpy_date(item)
+        for item in given.reshape(-1).tolist()
+    ]
+    return array_of(items).reshape(given.shape)
+
+
 def _is_same(given: Array, made: Array, have: str) -> bool:
-    if have == "object":
+    if have == "object" and given.dtype.kind == "O":
         pairs = zip(given.flat, made.flat, strict=True)
         return all(int(after) == one for one, after in pairs if isinstance(one, int)) and (
             made.dtype.kind not in "iu" or bool((made == given).all())
         )
-    if have == "text":
-        return True  # numpy has parsed it as a date
     if _rounds(given.dtype) and _rounds(made.dtype):
         return bool((np.isfinite(made) | ~np.isfinite(given)).all())
     if given.dtype.kind in "iu" and made.dtype.kind in "fc" and not is_exact(given, made.dtype):

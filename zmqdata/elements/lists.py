@@ -15,18 +15,18 @@ from typing import Any, NoReturn, TypeAlias
 import msgspec
 import numpy as np
 
+from zmqdata.elements import dates
+from zmqdata.elements.dates import Item
 from zmqdata.elements.extensions import is_extension
 from zmqdata.elements.subclasses import KEEP_MASK, is_masked
 from zmqdata.elements.tensors import as_stackable, is_tensor
+from zmqdata.elements.texts import dtype_text, value_text
 from zmqdata.elements.untyped import is_untyped
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
-Item: TypeAlias = tuple[str, Any]
-"""Place and value of an item of a list; an array counts as one item."""
 
 _EXACT = 2**53
 """All integers up to this one are exact in float64."""
-_SHOWN = 60
 _REMEDY = (
     "Convert the items to one type, make np.array(..., dtype=object) to keep each value, or a "
     "tuple if they are separate parts of an element"
@@ -36,8 +36,9 @@ _REMEDY = (
 def array_of(values: Sequence[Any]) -> Array:
     """Return a list as an array of the same values.
 
-    Integers beside floats become floats if that is exact. Values that no dtype of
-    numpy's holds, such as None and texts that end with NUL, stay objects.
+    Integers beside floats become floats if that is exact, and dates beside others have
+    the finest unit of all if that is exact. Values that no dtype of numpy's holds, such
+    as None and texts that end with NUL, stay objects.
 
     Raises:
         ValueError: numpy would change a value, or the items differ in shape; the text
@@ -53,7 +54,9 @@ def array_of(values: Sequence[Any]) -> Array:
     kind = array.dtype.kind
     if kind == "O":
         # numpy reads tensors by other protocols than DLPack.
-        return array_of(_without_tensors(values)) if _holds_tensors(values) else array
+        if _holds_tensors(values):
+            return array_of(_without_tensors(values))
+        return array if dates.KINDS.isdisjoint(map(type, array.flat)) else _dated(values, array)
     if not array.size or _is_plain(values, array, kind):
         return array
     items = [*_items(values, array.ndim)]
@@ -99,6 +102,21 @@ def _without_tensors(values: Any) -> Any:
     if isinstance(values, (list, tuple)):
         return [*map(_without_tensors, values)]
     return as_stackable(values)
+
+
+def _dated(values: Any, array: Array) -> Array:
+    """Return an array of objects with dates of numpy among them as an array of dates,
+    if nothing else is among them.
+    """
+    if {family(item) for item in array.flat} - {"date", "duration"}:
+        return array
+    items = [*_items(values, array.ndim)]
+    _refuse_mixture(items, "keep objects of both")
+    made = np.asarray([*map(dates.as_numpy_date, array.flat)])
+    if made.dtype.kind == "O":
+        dates.refuse_units(items)
+    dates.check_units([(place, dates.as_numpy_date(item)) for place, item in items], made.dtype)
+    return made.reshape(array.shape)
 
 
 def _depth(values: Any) -> int:
@@ -187,10 +205,12 @@ def _is_alike(items: Any, made: str) -> bool:
         return b"\0" not in b"".join(items)
     if kind is str:
         return "\0" not in "".join(items)
-    return kind is np.ndarray and len(set(map(_DTYPE, items))) == 1
+    return kind in _DESCRIBED and len(set(map(_DTYPE, items))) == 1
 
 
 _DTYPE = attrgetter("dtype")
+_DESCRIBED = dates.KINDS | {np.ndarray, np.void}
+"""Types whose dtype says more than the type."""
 
 
 # -------------------------------------------------------------- the whole check
@@ -219,6 +239,10 @@ def _check_unchanged(items: list[Item], array: Array) -> None:
         _check_texts(items, array)
     elif dtype.kind in "fc" or is_extension(dtype):
         _check_integers(items, dtype)
+    elif dtype.kind in "mM":
+        dates.check_units(items, dtype)
+    elif dtype.kind == "V":
+        _refuse_fields(items)
 
 
 _FAMILIES = dict.fromkeys("iufc", "number") | {
@@ -278,6 +302,18 @@ def _refuse_masks(items: list[Item]) -> None:
             )
 
 
+def _refuse_fields(items: list[Item]) -> None:
+    """Raise an error for structures of different fields, which numpy would convert."""
+    (first_place, first), *others = [(place, np.asarray(item)) for place, item in items]
+    for place, other in others:
+        if other.dtype != first.dtype:
+            raise ValueError(
+                f"a list with fields of dtype {first.dtype} at {first_place} and of dtype "
+                f"{other.dtype} at {place} cannot become an array, because numpy would convert "
+                "them. Convert the items to one dtype, with astype()"
+            )
+
+
 def _check_texts(items: list[Item], array: Array) -> None:
     if array.size != len(items):
         return  # it was made of arrays, which hold texts already
@@ -329,22 +365,3 @@ def _refuse_change(place: str, item: Any, kept: Any) -> NoReturn:
         f"a list with {value_text(item)} at {place} cannot become an array, because numpy would "
         f"make {kept!r} of it. {_REMEDY}"
     )
-
-
-def dtype_text(dtype: np.dtype[Any]) -> str:
-    """Return what an array of a dtype holds, for errors."""
-    kinds = {"U": "texts", "S": "bytes"}
-    return kinds.get(dtype.kind, f"values of dtype {dtype}")
-
-
-def value_text(value: Any) -> str:
-    """Return a value, shortened, and its type, for errors.
-
-    >>> value_text("a"), value_text(np.int8(1))
-    ("the str 'a'", 'the int8 1')
-    """
-    if isinstance(value, np.ndarray):
-        return f"an array of dtype {value.dtype} and shape {value.shape}"
-    text = (str(value) if isinstance(value, np.generic) else repr(value)).split("\n")[0]
-    text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-    return f"the {type(value).__name__} {text}"
