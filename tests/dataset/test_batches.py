@@ -52,7 +52,7 @@ def rags() -> Dataset:
         (
             lambda: varying(None).padded_batch(2, None, (1, 2)),
             InvalidArgumentError,
-            r"padding value \(1, 2\) cannot be represented",
+            r"values should be scalars, got \(1, 2\)",
         ),
         (
             lambda: varying(None).padded_batch(2, None, "x"),

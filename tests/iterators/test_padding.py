@@ -145,7 +145,7 @@ def test_each_leaf_has_its_own_shape_and_value() -> None:
             "x",
             "padding value 'x' cannot be represented in dtype float64",
         ),
-        ([np.zeros(1), np.zeros(2)], None, [1.0], r"padding value \[1.0\]"),
+        ([np.zeros(1), np.zeros(2)], None, [1.0], r"values should be scalars, got \[1.0\]"),
         (
             [(np.array(["a"]),), (np.array(["b", "c"]),)],
             None,

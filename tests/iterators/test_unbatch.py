@@ -4,6 +4,7 @@ vectorised functions.
 
 from __future__ import annotations
 
+import time
 from collections import namedtuple
 from itertools import cycle
 from typing import Any
@@ -19,6 +20,7 @@ from zmqdata import nodes
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import InvalidArgumentError, PipelineError
 from zmqdata.iterators import Context, make_iterator
+from zmqdata.iterators.batch import stack
 from zmqdata.iterators.unbatch import COPY_BELOW, joined, row_count, rows
 from zmqdata.nodes import Node, Range
 
@@ -315,3 +317,14 @@ def test_states_stay_small() -> None:
         iterator = make_iterator(node, Context())
         next(iterator)
         assert len(str(iterator.state())) < 60
+
+
+def test_struct_sequences_are_structures() -> None:
+    """A struct sequence, such as ``os.stat_result``, is stacked and taken apart like a
+    namedtuple.
+    """
+    moment = time.gmtime(0)
+    batch = stack([moment, moment])
+    assert type(batch) is type(moment)
+    assert batch.tm_year.tolist() == [1970, 1970]
+    assert list(rows(batch)) == [moment, moment]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from zmqdata.elements.fillers import check_filler, filler_of
 from zmqdata.elements.nesting import leaves_of, map_structure
 from zmqdata.elements.ragged import RaggedTensorSpec
 from zmqdata.elements.shapes import dtype_name
@@ -26,7 +27,6 @@ from zmqdata.elements.specs import (
     merge_specs,
 )
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.iterators.padding import filler_of
 from zmqdata.nodes import Padding, padding_plan
 from zmqdata.nodes.base import function_name
 
@@ -132,6 +132,8 @@ def check_padding(operation: str, spec: Any, padded_shapes: Any, padding_values:
     >>> check_padding("padded_batch", None, [None], -1)
     """
     if spec is None:
+        for value in leaves_of(padding_values):
+            check_filler(value)
         return
 
     def check_leaf(leaf: Any, padding: Padding) -> None:

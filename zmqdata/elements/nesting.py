@@ -149,6 +149,20 @@ def instance_of(kind: type, names: Sequence[str], values: Sequence[object]) -> A
     return made
 
 
+def tuple_of(kind: type, values: Iterable[Any]) -> Any:
+    """Return a tuple, a namedtuple or a struct sequence, such as ``os.stat_result``,
+    with these values, without running code of the class.
+
+    >>> tuple_of(tuple, [1, 2])
+    (1, 2)
+    """
+    if kind is tuple:
+        return tuple(values)
+    # Python makes a struct sequence by its class alone, which is written in C.
+    is_struct = optree.is_structseq_class(kind)
+    return kind(tuple(values)) if is_struct else tuple.__new__(kind, values)
+
+
 def _is_leaf(value: object) -> bool:
     return type(value) not in PLAIN and (isinstance(value, list) or _is_no_node(value))
 

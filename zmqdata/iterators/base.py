@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from zmqdata.elements.nesting import field_names, instance_of
+from zmqdata.elements.nesting import field_names, instance_of, tuple_of
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import (
     DataLossError,
@@ -289,7 +289,7 @@ def rows_of(count: int, stacked: Any) -> list[Any]:
     if isinstance(stacked, dict):
         return [dict(zip(stacked, row, strict=True)) for row in rows]
     kind = type(stacked)
-    return list(rows) if kind is tuple else [tuple.__new__(kind, row) for row in rows]
+    return list(rows) if kind is tuple else [tuple_of(kind, row) for row in rows]
 
 
 UNFIT = (

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.elements.nesting import PLAIN, field_names, instance_of, map_arrays
+from zmqdata.elements.nesting import PLAIN, field_names, instance_of, map_arrays, tuple_of
 from zmqdata.elements.ragged import RaggedTensor, concatenate, typed_raggeds
 from zmqdata.elements.shapes import without_width
 from zmqdata.elements.subclasses import KEEP_MASK, is_masked, plain_array
@@ -143,7 +143,7 @@ def stack(
         columns = _same_columns(elements, place)
         guides = guide or (None,) * len(columns)
         parts = [stack(part, f"{place}[{i}]", join, guides[i]) for i, part in enumerate(columns)]
-        return tuple(parts) if type(first) is tuple else tuple.__new__(type(first), parts)
+        return tuple_of(type(first), parts)
     if type(first) not in PLAIN:
         if first is None:
             return _stack_missing(elements, place)

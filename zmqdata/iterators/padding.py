@@ -11,12 +11,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.elements.fillers import filler_of
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
-from zmqdata.elements.shapes import Shape, dtype_name
+from zmqdata.elements.shapes import Shape
 from zmqdata.elements.tensors import as_stackable, is_stackable
 from zmqdata.elements.untyped import holds_untyped, is_untyped, typed
-from zmqdata.errors import InvalidArgumentError, WrongTypeError
+from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
 from zmqdata.iterators.batch import BatchIterator, check_arrays, mixed, stack, stack_leaves
 from zmqdata.iterators.emptylists import ElementMaker
@@ -144,35 +145,6 @@ def _padded(arrays: Sequence[Any], shape: tuple[int, ...], value: Any, place: st
         for row, array in zip(padded, arrays, strict=True):
             row[tuple(map(slice, array.shape))] = array
     return padded
-
-
-def filler_of(value: Any, dtype: Any, place: str = "") -> Any:
-    """Convert the padding value to the dtype of the leaf, if that does not change it.
-
-    Raises:
-        WrongTypeError: the value would change, or is not a single value.
-
-    >>> filler_of(-1, np.dtype("int8")).dtype
-    dtype('int8')
-    """
-    given = np.asarray(as_stackable(value))
-    if isinstance(value, (str, bytes)) and given.item() != value:
-        given = np.empty(0)  # numpy has cut a NUL, so the value cannot be represented
-    if given.shape == () and (given.dtype.kind == dtype.kind if dtype.kind in "US" else True):
-        try:
-            with np.errstate(invalid="ignore"):
-                # A lossy cast is detected by the comparison below.
-                filler = given if dtype.kind in "US" else given.astype(dtype)
-            if dtype.kind in "USO" or filler == given or (filler != filler and given != given):
-                return filler
-        except (TypeError, ValueError, OverflowError):
-            pass
-    scalars = "" if given.shape == () else "`padding_values` values should be scalars. "
-    raise WrongTypeError(
-        f"Invalid `padding_values`. {scalars}padding value {value!r} cannot be represented in "
-        f"dtype {dtype_name(dtype)}{f', which the leaf at {place} has' if place else ''}: give "
-        "padding_values a value for each leaf, or a value that fits all leaves"
-    )
 
 
 @make_iterator.register(nodes.BucketBySequenceLength)

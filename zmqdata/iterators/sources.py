@@ -14,7 +14,13 @@ from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.elements.casting import cast
 from zmqdata.elements.conversion import FINISHED, as_element
-from zmqdata.elements.nesting import field_names, instance_of, map_arrays, map_structure
+from zmqdata.elements.nesting import (
+    field_names,
+    instance_of,
+    map_arrays,
+    map_structure,
+    tuple_of,
+)
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import NoneTensorSpec
 from zmqdata.elements.subclasses import plain_array
@@ -391,7 +397,7 @@ def _row_getter(tensors: Any) -> Callable[[int], Any]:
     if type(tensors) is tuple:
         return lambda index: tuple([row(index) for row in parts])
     kind = type(tensors)
-    return lambda index: tuple.__new__(kind, [row(index) for row in parts])
+    return lambda index: tuple_of(kind, [row(index) for row in parts])
 
 
 @make_iterator.register(nodes.FromGenerator)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.elements.nesting import field_names, instance_of, map_arrays
+from zmqdata.elements.nesting import field_names, instance_of, map_arrays, tuple_of
 from zmqdata.elements.ragged import RaggedTensor, concatenate
 from zmqdata.elements.shapes import without_width
 from zmqdata.elements.subclasses import is_masked, plain_array
@@ -114,7 +114,7 @@ def rows(batch: Any, start: int = 0) -> Iterator[Any]:
         values = zip(*[rows(getattr(batch, name), start) for name in names], strict=False)
         return map(partial(instance_of, type(batch), names), values)
     parts = zip(*[rows(part, start) for part in batch], strict=False)
-    return parts if type(batch) is tuple else map(tuple.__new__, repeat(type(batch)), parts)
+    return parts if type(batch) is tuple else map(tuple_of, repeat(type(batch)), parts)
 
 
 def _copied(row: Any) -> Any:

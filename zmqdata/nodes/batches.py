@@ -12,7 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from zmqdata.elements.nesting import field_names, instance_of, map_structure
+from zmqdata.elements.fillers import filler_of
+from zmqdata.elements.nesting import field_names, instance_of, map_structure, tuple_of
 from zmqdata.elements.ragged import RaggedTensorSpec
 from zmqdata.elements.shapes import Shape, checked_shape
 from zmqdata.elements.specs import (
@@ -90,7 +91,7 @@ def _with_all_parts(structure: Any, given: Any) -> Any:
         }
     if isinstance(structure, tuple) and isinstance(given, tuple) and len(structure) == len(given):
         parts = map(_with_all_parts, structure, given)
-        return tuple(parts) if type(given) is tuple else tuple.__new__(type(given), parts)
+        return tuple_of(type(given), parts)
     names = field_names(type(structure))
     if names is not None and type(given) is type(structure):
         values = [_with_all_parts(getattr(structure, name), getattr(given, name)) for name in names]
@@ -117,7 +118,9 @@ def _shape(given: Any) -> Shape | None:
         ) from None
 
 
-def padded_spec(spec: Any, known: Any, padded_shapes: Any, length: int | None) -> Any:
+def padded_spec(
+    spec: Any, known: Any, padded_shapes: Any, padding_values: Any, length: int | None
+) -> Any:
     """Return the spec of padded batches of ``length`` elements.
 
     Args:
@@ -125,9 +128,13 @@ def padded_spec(spec: Any, known: Any, padded_shapes: Any, length: int | None) -
         known: the same spec if it follows by rule; None: it was found by running an
             element, so its lengths may vary.
         padded_shapes: shapes given by the user.
+        padding_values: values given by the user.
         length: length of the batches; None if it varies.
 
-    >>> padded_spec(TensorSpec((3, 2)), None, None, 4)
+    Raises:
+        WrongTypeError: a leaf has a dtype that cannot be padded with its value.
+
+    >>> padded_spec(TensorSpec((3, 2)), None, None, None, 4)
     TensorSpec(shape=(4, None, None), dtype=float32)
     """
 
@@ -135,11 +142,13 @@ def padded_spec(spec: Any, known: Any, padded_shapes: Any, length: int | None) -
         if isinstance(leaf, NoneTensorSpec):
             return leaf
         shape = padding.shape
+        if padding.value is not None and leaf.shape != ():
+            filler_of(padding.value, leaf.dtype)
         if shape is None and leaf.shape is not None:
             shape = leaf.shape if known is not None else (None,) * len(leaf.shape)
         return TensorSpec(None if shape is None else (length, *shape), leaf.dtype)
 
-    return map_structure(leaf_spec, spec, padding_plan(spec, padded_shapes, None))
+    return map_structure(leaf_spec, spec, padding_plan(spec, padded_shapes, padding_values))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +163,8 @@ class PaddedBatch(Batch):
 
     def spec(self, infer: Infer) -> Any:
         length = self.batch_size if self.drop_remainder else None
-        return padded_spec(infer(self.input), known_spec(self.input), self.padded_shapes, length)
+        spec, known = infer(self.input), known_spec(self.input)
+        return padded_spec(spec, known, self.padded_shapes, self.padding_values, length)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,7 +323,8 @@ class BucketBySequenceLength(Unary):
         spec = infer(self.input)
         if self.no_padding:
             return with_leading_axis(spec, length)
-        return padded_spec(spec, known_spec(self.input), self.padded_shapes, length)
+        known = known_spec(self.input)
+        return padded_spec(spec, known, self.padded_shapes, self.padding_values, length)
 
 
 @dataclass(frozen=True, kw_only=True)
