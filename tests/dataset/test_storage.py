@@ -100,6 +100,22 @@ def test_what_was_saved_is_loaded(tmp_path: Path, compression: str | None) -> No
     assert "load('/" in loaded.node.label
 
 
+def test_texts_of_any_form_are_saved(tmp_path: Path) -> None:
+    """Texts that end with NUL, and arrays of Python's texts, as pandas gives them, are
+    saved; the error of any other object says what files hold.
+    """
+    path, cached = str(tmp_path / "save"), str(tmp_path / "cache")
+    dataset = Dataset.range(2).map(lambda _: {"x": ["a\0", "b"], "y": np.array(["c", None])})
+    dataset.save(path)
+    for _ in range(2):
+        for saved in (Dataset.load(path), dataset.cache(cached)):
+            assert saved.element_spec == dataset.element_spec
+            texts = [(element["x"].tolist(), element["y"].tolist()) for element in saved]
+            assert texts == [(["a\0", "b"], ["c", None])] * 2
+    with pytest.raises(TypeError, match=r"cannot be stored: files hold no Python objects"):
+        Dataset.range(1).map(lambda _: object()).save(str(tmp_path / "refused"))
+
+
 def test_loading_what_is_not_there_or_differs(tmp_path: Path) -> None:
     """A missing folder, another spec and another compression are errors that name both
     values.

@@ -24,6 +24,7 @@ from zmqdata.blocks import dtypes
 from zmqdata.blocks.compression import ALIGNMENT, Bytes, Room, decode_buffer
 from zmqdata.blocks.dtypes import DType
 from zmqdata.blocks.gathered import GATHER_FROM, Gathered
+from zmqdata.blocks.items import PackedItems, unpacked_items
 from zmqdata.blocks.objects import Pickled, pack_objects, unpack_objects
 from zmqdata.blocks.structures import PYTHON_KINDS, Leaf
 from zmqdata.elements.extensions import is_extension
@@ -90,6 +91,8 @@ def sizer(leaf: Leaf, dtype: DType | None) -> Sizer:
         return _scalar_sizer(cast("DType", dtype))
     if leaf.kind == "object":  # objects that are not pickled yet need `describe_element`
         return lambda values: sum(map(_NBYTES, values)) if _are(Pickled, values) else -1
+    if leaf.kind == "items":  # so do items
+        return lambda values: sum(map(len, values)) if _are(PackedItems, values) else -1
     kind = _PYTHON_TYPES[leaf.kind]
     if leaf.kind == "int":
         return lambda values: _size_of_integers(values) if _are(int, values) else -1
@@ -177,7 +180,7 @@ def pack(leaf: Leaf, dtype: DType | None, values: Sequence[Any], gather: bool = 
         return _pack_scalars(cast("DType", dtype), values)
     if leaf.kind in ("str", "np.str"):
         return _pack_rows([str.encode(value, "utf-8", "surrogatepass") for value in values])
-    if leaf.kind in ("bytes", "np.bytes"):
+    if leaf.kind in ("bytes", "np.bytes", "items"):
         return _pack_rows(values)
     if leaf.kind == "none":
         return Packed(memoryview(b""), (), 0)
@@ -393,7 +396,7 @@ def _unpack_ragged(
         elif item.itemsize == 4:
             dtypes.check_points(items)
         return _ragged_arrays(leaf, items, shapes, stops)
-    if leaf.kind not in ("str", "bytes", "np.str", "np.bytes", "int"):
+    if leaf.kind not in _FROM_BYTES:
         raise ProtocolError(f"a column of {leaf.kind} cannot be ragged")
     buffer = decode_buffer(frame, column.nbytes, column.chunks, own=False)
     _, stops, content = _split_ragged(buffer, count, 1, 1)
@@ -476,4 +479,5 @@ _FROM_BYTES: dict[str, Callable[[bytes], object]] = {
     "bytes": bytes,
     "np.bytes": np.bytes_,
     "int": lambda row: int.from_bytes(row, "little", signed=True),
+    "items": unpacked_items,
 }

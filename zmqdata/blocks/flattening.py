@@ -15,6 +15,7 @@ import numpy as np
 
 from zmqdata.blocks import dtypes
 from zmqdata.blocks.dtypes import DType
+from zmqdata.blocks.items import packed_items
 from zmqdata.blocks.objects import pickled
 from zmqdata.blocks.structures import (
     KEY_TYPES,
@@ -142,6 +143,9 @@ class _Description:
             array = np.asarray(array)
             if _is_plain_array(array):
                 return _array_leaf(array)
+            items = packed_items(array)
+            if items is not None:
+                return Leaf("items"), items
         elif (
             isinstance(array, np.generic)
             and type(array) is array.dtype.type
@@ -153,15 +157,16 @@ class _Description:
     def _pickled(self, value: object, path: str) -> object:
         try:
             if not self._allow_objects:
-                raise TypeError("Python objects are not allowed here")
+                raise TypeError("files hold no Python objects, because reading them would run code")
             return pickled(value)
         except TypeError as error:
             what = f"of type {type(value).__module__}.{type(value).__qualname__}"
             if isinstance(value, np.ndarray):
                 kind = "an array" if type(value) is np.ndarray else type(value).__qualname__
                 what = f"{kind} of dtype {value.dtype!r}"
+            to = "sent" if self._allow_objects else "stored"
             raise TypeError(
-                f"{path} is {what}, which cannot be sent: {error}. Convert it to a numpy array, "
+                f"{path} is {what}, which cannot be {to}: {error}. Convert it to a numpy array, "
                 "str or bytes in a map()"
             ) from error
 

@@ -45,6 +45,7 @@ Kind: TypeAlias = Literal[
     "str",
     "bytes",
     "none",
+    "items",
     "object",
 ]
 
@@ -67,7 +68,9 @@ class Leaf(msgspec.Struct, frozen=True, array_like=True, tag="l"):
     """The place of a value."""
 
     kind: Kind
-    """Kind of the value. "object" is any value without a kind of its own, pickled."""
+    """Kind of the value. "items" is an array of Python's texts and numbers; "object" is
+    any value without a kind of its own, pickled.
+    """
     dtype: DTypeSpec = ""
     """dtype of a numpy value (text without its width)."""
     ndim: int = 0
