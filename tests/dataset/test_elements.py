@@ -113,7 +113,7 @@ def test_none_beside_values_is_an_error_that_names_the_leaf(value: Any, odd: int
 def test_a_generator_yields_none_where_its_signature_says_so() -> None:
     """A value in the place of None is an error of the element."""
     yielding = Dataset.from_generator(lambda: iter([5]), output_signature=NoneTensorSpec())
-    with pytest.raises(PipelineError, match="got a int, expected None"):
+    with pytest.raises(PipelineError, match="got the int 5, expected None"):
         list(yielding)
 
 

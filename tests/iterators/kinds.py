@@ -34,6 +34,7 @@ from zmqdata.nodes import (
     Cache,
     Elements,
     Load,
+    MarkingMap,
     Node,
     Snapshot,
     StaticShard,
@@ -359,6 +360,7 @@ def kinds(kind: type[Node] = Node) -> set[type[Node]]:
 
 
 NOT_SAMPLED: dict[type[Node], str] = {
+    MarkingMap: "it is made by pad_to_cardinality, which takes dicts of a known number",
     Elements: "it is made by window and group_by_window while they run",
     DataServiceDataset: "it reads from a service, and has no state in this version",
     SimulatedDataset: "it reads from a simulated service",

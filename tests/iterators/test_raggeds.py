@@ -82,6 +82,6 @@ def test_axes_that_are_not_ragged_must_be_equal() -> None:
     fine = ragged(mapped([1, 2], lambda n: np.zeros((n, n)), spec), 2)
     assert check_restore(fine)[0][0] == "RaggedTensor"
     inner = ragged(mapped([1, 2], lambda n: np.zeros((1, n)), TensorSpec((None, 1), np.float64)), 2)
-    assert "element 1 of the batch is an array of shape (1, 2)" in check_restore(inner)[0][2]
+    assert "shape (1, 2), expected TensorSpec(shape=(None, 1)" in check_restore(inner)[0][2]
     dtypes = ragged(mapped([1, 2], lambda n: np.zeros(1, f"f{4 * n}")), 2)
     assert "dtype float64, expected dtype float32" in check_restore(dtypes)[0][2]

@@ -206,7 +206,7 @@ def test_without_a_signature_lists_become_arrays() -> None:
     assert plain(yields([1, 2], None)) == plain(np.array([1, 2]))
 
 
-@pytest.mark.parametrize("value", [[1, 2, 3], np.zeros(2, "float64"), {"x": 1}, [[1], [2]], "text"])
+@pytest.mark.parametrize("value", [[1, 2, 3], np.full(2, 1e300), {"x": 1}, [[1], [2]], "text"])
 def test_what_breaks_the_signature_is_refused(value: Any) -> None:
     """Another shape, dtype or nesting is an error that quotes the signature, and the
     generator continues.
@@ -255,11 +255,17 @@ def test_rows_of_ragged_tensors_are_slices() -> None:
 
 
 def test_a_signature_may_be_ragged() -> None:
-    """Only a ragged tensor that the spec admits passes."""
+    """Only a ragged tensor that the spec admits passes; its values are cast."""
     ragged, spec = RaggedTensor(np.arange(3), [0, 1, 3]), RaggedTensorSpec((2, None), "int64")
     assert yields({"r": ragged}, {"r": spec})["r"].equals(ragged)
-    for other in (np.zeros((2, 1), "int64"), RaggedTensor(np.zeros(3), [0, 1, 3])):
-        with pytest.raises(PipelineError, match="expected RaggedTensorSpec"):
+    whole = RaggedTensor(np.arange(3.0), [0, 1, 3])
+    assert yields({"r": whole}, {"r": spec})["r"].equals(ragged)
+    for other, words in (
+        (np.zeros((2, 1), "int64"), "expected RaggedTensorSpec"),
+        (RaggedTensor(np.arange(3), [0, 3]), "expected RaggedTensorSpec"),
+        (RaggedTensor(np.full(3, 0.5), [0, 1, 3]), "cannot be represented in dtype int64"),
+    ):
+        with pytest.raises(PipelineError, match=rf"at element\['r'\]: .*{words}"):
             yields({"r": other}, {"r": spec})
 
 

@@ -206,7 +206,9 @@ class Selections(DatasetMethods[D]):
             )
         site, output_spec = call_site(), {**spec, mask_key: TensorSpec((), np.bool_)}
         mark = MarkValid(mask_key)
-        marked = nodes.Map(inputs=(self._node,), function=mark, output_spec=output_spec, site=site)
+        marked = nodes.MarkingMap(
+            inputs=(self._node,), function=mark, output_spec=output_spec, site=site
+        )
         filler = nodes.Tensors(tensors={**map_structure(_zeros, spec), mask_key: False}, site=site)
         padding = nodes.Repeat(inputs=(filler,), count=wanted - count, site=site)
         return self._wrap(nodes.Concatenate(inputs=(marked, padding), site=site))

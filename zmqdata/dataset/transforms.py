@@ -73,9 +73,9 @@ class Transformations(DatasetMethods[D]):
                 ``"skip"``.
             max_errors: number of elements that may be skipped before failures are
                 raised; None: any number.
-            output_spec: spec of the resulting elements, which is not verified; None:
-                found on request by running an element, or up to 100 if lists in it are
-                empty.
+            output_spec: spec of the resulting elements. Each is cast to it: floats may
+                be rounded, any other change is an error. None: found on request by
+                running an element, or up to 100 if lists in it are empty.
 
         >>> from zmqdata.dataset import Dataset
         >>> list(Dataset.range(3).enumerate().map(lambda number, x: int(number + x)))

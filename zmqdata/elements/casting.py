@@ -101,6 +101,8 @@ def _cast_structure(value: Any, dtype: DType) -> Array:
 
 def _made(given: Array, dtype: DType) -> Array | None:
     """Return an array in another dtype, or None if a value would change."""
+    if given.dtype.kind == "O" and dtype.kind in "US":
+        given = array_of(given.tolist()) if given.ndim else given  # as pandas gives texts
     have, wanted = family(given), family(np.empty(0, dtype))
     if dtype.kind in "US" and have == wanted:
         return given

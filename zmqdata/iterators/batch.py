@@ -20,7 +20,7 @@ from zmqdata.elements.tensors import as_stackable, is_stackable
 from zmqdata.elements.untyped import as_typed, holds_untyped, is_untyped, typed
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Bookmark, Context, Stackable, failure, is_end, make_iterator
-from zmqdata.iterators.emptylists import ElementMaker
+from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.transforms import UnaryIterator
 
 Join: TypeAlias = Callable[[Sequence[Any], str, Any], Any]

@@ -13,7 +13,7 @@ from zmqdata.blocks import copied
 from zmqdata.elements.conversion import as_element
 from zmqdata.iterators.base import Context, Namer, call, failure, make_iterator
 from zmqdata.iterators.carried import NotPlainError, RunningState, from_plain, to_plain
-from zmqdata.iterators.emptylists import ElementMaker
+from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inputs import followed
 from zmqdata.iterators.results import as_index, state_and_output
 from zmqdata.iterators.transforms import UnaryIterator

@@ -25,7 +25,7 @@ from zmqdata.iterators.base import (
 )
 from zmqdata.iterators.callsites import watched
 from zmqdata.iterators.deciding import PAUSES, Decider
-from zmqdata.iterators.emptylists import ElementMaker
+from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inputs import (
     MarkedInput,
     decider_for,

@@ -20,7 +20,7 @@ from zmqdata.elements.untyped import holds_untyped, is_untyped, typed
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
 from zmqdata.iterators.batch import BatchIterator, check_arrays, mixed, stack, stack_leaves
-from zmqdata.iterators.emptylists import ElementMaker
+from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.trail import Trail
 from zmqdata.nodes import Padding, known_spec, padding_plan

@@ -30,7 +30,7 @@ from zmqdata.iterators.base import (
 )
 from zmqdata.iterators.choices import classified
 from zmqdata.iterators.draws import NamedStream
-from zmqdata.iterators.emptylists import ElementMaker
+from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.files import hash_of
 from zmqdata.iterators.guarding import guarded_call
 from zmqdata.iterators.loading import element_in_turn, opened

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.elements.conversion import FINISHED
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
@@ -17,7 +16,7 @@ from zmqdata.iterators.base import (
 )
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.draws import NamedStream, drawing_seed
-from zmqdata.iterators.emptylists import ElementMaker
+from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.guarding import GuardedMapIterator
 from zmqdata.iterators.inputs import followed
 from zmqdata.iterators.naming import unnamed
@@ -39,7 +38,8 @@ class RandomMapIterator(CountingIterator):
         self._context = context
         self._name = self._input.namer() or unnamed
         self._function = node.function
-        self._made = ElementMaker(node, context).element
+        maker = ElementMaker(node, context)
+        self._made, self._finished = maker.element, maker.finished
         self._call_user = followed(node, context, self._input, self._drawn)
         self._at = NamedStream(map_seed(node, context)).at
         self._site = call_site(node, context)
@@ -54,7 +54,7 @@ class RandomMapIterator(CountingIterator):
                 # A copy of ``_call``, inlined to save the time of a call.
                 try:
                     value = self._call_user(number, element)
-                    return value if type(value) in FINISHED else self._made(value)
+                    return value if type(value) in self._finished else self._made(value)
                 except Exception as error:
                     raise failure(self._node, error) from error
             if number not in site.special or not site.leaves_out(

@@ -21,7 +21,7 @@ from zmqdata.iterators.base import (
     subgroup,
 )
 from zmqdata.iterators.callsites import call_site
-from zmqdata.iterators.emptylists import ElementMaker
+from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.sources import GeneratorIterator, IndexedIterator
 

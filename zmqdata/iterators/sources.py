@@ -12,8 +12,6 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
-from zmqdata.elements.casting import cast
-from zmqdata.elements.conversion import FINISHED, as_element
 from zmqdata.elements.nesting import (
     field_names,
     instance_of,
@@ -21,11 +19,8 @@ from zmqdata.elements.nesting import (
     map_structure,
     tuple_of,
 )
-from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
-from zmqdata.elements.specs import NoneTensorSpec
-from zmqdata.elements.subclasses import plain_array
-from zmqdata.elements.tensors import as_stackable, sort_of
-from zmqdata.elements.untyped import grown, is_untyped
+from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.elements.tensors import sort_of
 from zmqdata.iterators.base import (
     END,
     Context,
@@ -41,7 +36,7 @@ from zmqdata.iterators.base import (
     subgroup,
 )
 from zmqdata.iterators.callsites import call_site
-from zmqdata.iterators.emptylists import ElementMaker
+from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.results import check_new
 from zmqdata.peeking import shown
@@ -409,7 +404,7 @@ class GeneratorIterator(PartsIterator):
     def __init__(self, node: nodes.FromGenerator, context: Context) -> None:
         super().__init__(context, 1)
         self._node = node
-        self._maker = ElementMaker(node, context)
+        self._made = ElementMaker(node, context).element
         self._values: Iterator[Any] | None = None
         self._count = 0
         self._site = call_site(node, context, skippable=False)
@@ -418,7 +413,7 @@ class GeneratorIterator(PartsIterator):
     def __next__(self) -> Any:
         value = self._pull()
         try:
-            element = conform(value, self._node.output_signature, self._maker.element)
+            element = self._made(value)
             # Copy, since a generator may refill the same array, and elements already
             # yielded must not change.
             return (
@@ -507,48 +502,3 @@ class GeneratorIterator(PartsIterator):
         # A generator that another thread runs is closed when that thread drops it.
         if callable(closer) and not getattr(values, "gi_running", False):
             closer()
-
-
-def conform(value: Any, signature: Any, made: Callable[[Any], Any] = as_element) -> Any:
-    """Convert a yielded value to the element that the signature promises; lists and
-    Python numbers become arrays.
-
-    Raises:
-        TypeError: the value differs in nesting, shape or dtype; the text shows both.
-    """
-    if signature is None:
-        return made(value)
-    try:
-        return map_structure(_conform_leaf, signature, value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"`generator` yielded an element that did not match the expected structure, type or "
-            f"shape: it yielded {value!r}, but output_signature is {signature}: {error}. Change "
-            "the signature (None for a length that varies) or convert the value in the generator"
-        ) from None
-
-
-def _conform_leaf(spec: Any, leaf: Any) -> Any:
-    if isinstance(spec, RaggedTensorSpec):
-        if not isinstance(leaf, RaggedTensor) or not spec.admits(leaf):
-            raise TypeError(f"got {leaf!r}, expected {spec}")
-        return leaf
-    if isinstance(spec, NoneTensorSpec):
-        if leaf is not None:
-            raise TypeError(f"got a {type(leaf).__name__}, expected None")
-        return None
-    if spec.dtype.kind in "OUS" and not isinstance(leaf, (list, np.ndarray)):
-        return leaf
-    if type(leaf) not in FINISHED:
-        leaf = as_stackable(leaf)
-    if isinstance(leaf, (np.ndarray, np.generic)) and not is_untyped(leaf):
-        array = plain_array(leaf)
-    else:
-        array = cast(leaf, spec.dtype)
-        if not array.size and spec.shape is not None:
-            array = array.reshape(grown(array.shape, len(spec.shape)))
-    if not spec.admits(array.shape, array.dtype):
-        raise TypeError(
-            f"got an array of shape {array.shape} and dtype {array.dtype}, expected {spec}"
-        )
-    return array[()] if array.ndim == 0 else array

@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.elements.conversion import FINISHED
 from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.callsites import CallSite
-from zmqdata.iterators.emptylists import ElementMaker
+from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inputs import followed
 from zmqdata.iterators.results import as_bool
 from zmqdata.iterators.transforms import CountingIterator, FilterIterator, MapIterator
@@ -40,7 +39,8 @@ class WatchedMapIterator(WatchedIterator):
     def __init__(self, node: nodes.Map, context: Context, watch: Watch) -> None:
         super().__init__(node, context, watch)
         self._function = followed(node, context, self._input, node.function)
-        self._made = ElementMaker(node, context).element
+        maker = ElementMaker(node, context)
+        self._made, self._finished = maker.element, maker.finished
 
     def __next__(self) -> Any:
         element = next(self._input)
@@ -52,7 +52,7 @@ class WatchedMapIterator(WatchedIterator):
         self._cells[self._at] = number
         try:
             value = self._function(*element) if type(element) is tuple else self._function(element)
-            return value if type(value) in FINISHED else self._made(value)
+            return value if type(value) in self._finished else self._made(value)
         except Exception as error:
             raise self._site.failure(self._node, error) from error
         finally:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.elements.conversion import FINISHED
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
@@ -19,7 +18,7 @@ from zmqdata.iterators.base import (
     failure,
     make_iterator,
 )
-from zmqdata.iterators.emptylists import ElementMaker
+from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.results import as_bool
 
@@ -55,7 +54,8 @@ class MapIterator(UnaryIterator):
     def __init__(self, node: nodes.Map, context: Context) -> None:
         super().__init__(node, context)
         self._function = followed(node, context, self._input, node.function)
-        self._made = ElementMaker(node, context).element
+        maker = ElementMaker(node, context)
+        self._made, self._finished = maker.element, maker.finished
         # Looked up once, rather than for each element. An iterator that is about to be
         # restored may have none yet.
         self._pull: Any = getattr(self._input, "__next__", None)
@@ -69,7 +69,7 @@ class MapIterator(UnaryIterator):
         element = pull()
         try:
             value = function(*element) if type(element) is tuple else function(element)
-            return value if type(value) in FINISHED else self._made(value)
+            return value if type(value) in self._finished else self._made(value)
         except Exception as error:
             raise failure(self._node, error) from error
 

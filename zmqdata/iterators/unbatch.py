@@ -29,7 +29,7 @@ from zmqdata.iterators.base import (
     subgroup,
 )
 from zmqdata.iterators.batch import BatchIterator
-from zmqdata.iterators.emptylists import ElementMaker
+from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.trail import Trail
 from zmqdata.peeking import shown

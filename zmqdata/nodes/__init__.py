@@ -29,6 +29,7 @@ from zmqdata.nodes.grouping import Elements, GroupByReducer, GroupByWindow, Redu
 from zmqdata.nodes.mapping import (
     GuardedMap,
     GuardedRandomMap,
+    MarkingMap,
     ParallelInterleave,
     ParallelMap,
     ParallelRandomMap,
@@ -112,6 +113,7 @@ __all__ = [
     "Prefetch",
     "RaggedBatch",
     "RandomChoices",
+    "MarkingMap",
     "ParallelInterleave",
     "ParallelMap",
     "RandomMap",

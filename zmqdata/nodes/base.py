@@ -138,6 +138,13 @@ class Node:
         """
         return {}
 
+    @property
+    def declared_spec(self) -> Any:
+        """The spec that the user has declared for the results of its function, which
+        are cast to it; None if there is none.
+        """
+        return None
+
     def spec(self, infer: Infer) -> Any:
         """Return the spec of its elements, or None if only running an element can
         tell.

@@ -350,5 +350,9 @@ class MapBatches(Batch):
         count = self.input.cardinality
         return count - count % self.batch_size if count > 0 and self.drop_remainder else count
 
+    @property
+    def declared_spec(self) -> Any:
+        return self.output_spec
+
     def spec(self, infer: Infer) -> Any:
         return self.output_spec

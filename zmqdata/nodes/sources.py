@@ -115,6 +115,10 @@ class FromGenerator(Node):
     def split_source(self) -> SplitSource:
         return IndexSplits(1)
 
+    @property
+    def declared_spec(self) -> Any:
+        return self.output_signature
+
     def spec(self, infer: Infer) -> Any:
         return self.output_signature
 

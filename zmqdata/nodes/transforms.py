@@ -66,6 +66,10 @@ class Map(Unary):
     def argument(self) -> str:
         return function_name(self.function)
 
+    @property
+    def declared_spec(self) -> Any:
+        return self.output_spec
+
     def spec(self, infer: Infer) -> Any:
         return self.output_spec
 

@@ -1,4 +1,4 @@
-"""Tests of ``zmqdata.iterators.emptylists``: the dtype of empty lists."""
+"""Tests of ``zmqdata.iterators.element_maker``: the dtype of empty lists."""
 
 from __future__ import annotations
 
