@@ -12,9 +12,7 @@ import pytest
 from zmqdata import Dataset, distribute, from_dataset_id, register_dataset
 from zmqdata.client import calls
 from zmqdata.client.calls import check_timeout, likely_cause, status
-from zmqdata.dispatcher.server import DispatchServer
 from zmqdata.errors import UnavailableError
-from zmqdata.transport.closed import note_closed, why_closed
 
 NOBODY = "tcp://127.0.0.1:1"
 UNKNOWN = "tcp://no-such-host.invalid:1"
@@ -86,12 +84,3 @@ def test_an_unknown_host_is_named_while_waiting_and_at_the_end(
         record.getMessage() for record in caplog.records if "still trying" in record.getMessage()
     ]
     assert "Unknown host 'no-such-host.invalid'" in said
-
-
-def test_another_dispatcher_may_take_the_address_of_a_closed_cluster() -> None:
-    """An answered call at the address of a closed cluster forgets the closing."""
-    with DispatchServer() as dispatcher:
-        note_closed(dispatcher.target)
-        assert why_closed(dispatcher.target)
-        assert status(dispatcher.target)["workers"] == []
-        assert why_closed(dispatcher.target) == ""

@@ -31,7 +31,7 @@ from zmqdata.errors import (
 )
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import resolve_host
-from zmqdata.transport.closed import note_opened, why_closed
+from zmqdata.transport.closed import why_closed
 from zmqdata.transport.descriptors import shortage_explained
 from zmqdata.transport.handshakes import Handshakes
 from zmqdata.transport.keychoice import shown_key
@@ -49,10 +49,8 @@ MOST_WHOLE_SECONDS = 2**53
 SAY_SO_AFTER = 5.0
 """Seconds without an answer after which a warning is logged."""
 
-CLOSED_PATIENCE = 0.5
-"""Seconds that another dispatcher has to answer at an address whose dispatcher this
-process has closed.
-"""
+LOOKS = 0.5
+"""Seconds between two looks at whether this process has closed the dispatcher."""
 
 _context: tuple[int, zmq.Context[zmq.Socket[bytes]]] | None = None
 
@@ -167,7 +165,7 @@ def _converse(
     while True:
         now = time.monotonic()
         closed = why_closed(endpoint)
-        if closed and now - began >= CLOSED_PATIENCE:
+        if closed:
             raise UnavailableError(closed)
         if now - began >= timeout:
             raise UnavailableError(
@@ -190,7 +188,7 @@ def _converse(
             repeat_at = now + patience
             if socket.poll(0, zmq.POLLOUT):
                 socket.send_multipart(wire.pack(ask))
-        ends = began + (min(timeout, CLOSED_PATIENCE) if closed else timeout)
+        ends = min(began + timeout, now + LOOKS)
         wait = min(repeat_at, ends, began + SAY_SO_AFTER if not said else repeat_at) - now
         ready = dict(poller.poll(max(1, int(wait * 1000))))
         if handshakes.monitor in ready and (reason := handshakes.news()):
@@ -198,8 +196,6 @@ def _converse(
         if socket in ready:
             found = _answer(socket.recv_multipart(), request, endpoint)
             if isinstance(found, answer):
-                if closed:
-                    note_opened(endpoint)  # another dispatcher has taken the address
                 return found
             if found is not None:
                 began, patience = time.monotonic(), FIRST_PATIENCE

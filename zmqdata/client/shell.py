@@ -22,7 +22,7 @@ from zmqdata import wire
 from zmqdata.blocks import warn_of_missing_codec
 from zmqdata.client import lifetime
 from zmqdata.client.bookmarks import Bookmarks, ServiceBookmark, answer_of, check_has_places
-from zmqdata.client.calls import CLOSED_PATIENCE, client_context
+from zmqdata.client.calls import client_context
 from zmqdata.client.connections import Descriptors, Memories, Servers
 from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, DeliveryQueue, End, Strides
@@ -237,7 +237,7 @@ class ReaderShell:
         self._report_partly()
         self._handle(e.Tick())
         closed = why_closed(self.core.profile.service)
-        if closed and self._now() - self.core.notices.heard >= CLOSED_PATIENCE:
+        if closed:
             self._handle(e.ShutOut(UnavailableError.__name__, closed))
         self.servers.look(self.core.links.by_address)
 

@@ -17,7 +17,7 @@ from zmqdata.cluster.starting import NOT_HERE, START_SECONDS
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import check_int, check_type, flag_of, opposite, shown
 from zmqdata.config.worker import WorkerConfig
-from zmqdata.transport.closed import note_closed, note_opened
+from zmqdata.transport.closed import note_closed
 from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.forks import check_process
 from zmqdata.transport.keychoice import shown_settings
@@ -143,7 +143,6 @@ class LocalCluster:
         self.dispatcher = self._new_dispatcher()
         self._begin([self.dispatcher])
         self._target = self.dispatcher.address
-        note_opened(self._target)
         self.workers: list[ServerHandle] = [self._new_worker() for _ in range(num_workers)]
         self._begin(self.workers)
 
@@ -303,16 +302,13 @@ def _close_servers(servers: list[ServerHandle], owner: int, folder: SocketFolder
     if os.getpid() != owner:
         return
     workers, dispatcher = servers[1:], servers[:1]
-    addresses = [server.address for server in dispatcher]
-    for address in addresses:
-        # Before it ends, so that no reader of this process waits for it.
-        note_closed(address)
+    addresses = [server.address for server in dispatcher if server.address]
     for group in (workers, dispatcher):
         for server in group:
             server.ask_to_stop()
         for server in group:
             server.close()
     for address in addresses:
-        note_closed(address)  # a call that was answered meanwhile has forgotten it
+        note_closed(address)
     if folder is not None:
         folder.close()

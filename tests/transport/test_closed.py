@@ -1,0 +1,78 @@
+"""Test how the closing of a dispatcher by this process is recorded and forgotten."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from zmqdata.config.dispatcher import DispatcherConfig
+from zmqdata.dispatcher.server import DispatchServer
+from zmqdata.transport import closed, handshakes
+from zmqdata.transport.addresses import interface_addresses
+from zmqdata.transport.closed import note_closed, why_closed
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    yield
+    closed._ports.clear()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_every_name_of_this_machine_is_closed() -> None:
+    """A closed address is known under each name of this machine, and no other port is
+    closed.
+    """
+    port = free_port()
+    note_closed(f"tcp://127.0.0.1:{port}")
+    for host in ("localhost", "[::1]", "127.0.0.2", *interface_addresses()):
+        assert f"closed the LocalCluster at tcp://{host}:{port}" in why_closed(
+            f"tcp://{host}:{port}"
+        )
+    assert why_closed(f"tcp://localhost:{port + 1}") == why_closed("ipc:///tmp/dispatcher") == ""
+
+
+def test_another_machine_is_never_closed() -> None:
+    """A closing says nothing about the same port of another machine."""
+    port = free_port()
+    note_closed(f"tcp://127.0.0.1:{port}")
+    assert why_closed(f"tcp://192.0.2.77:{port}") == ""
+
+
+def test_a_dispatcher_that_is_quiet_opens_the_address_again() -> None:
+    """A dispatcher that listens at a closed address ends the closing for good, although
+    it has sent no message.
+    """
+    with DispatchServer() as dispatcher:
+        note_closed(dispatcher.target)
+        assert why_closed(dispatcher.target) == ""
+        port = int(dispatcher.target.rpartition(":")[2])
+    assert why_closed(f"tcp://127.0.0.1:{port}") == ""
+
+
+def test_a_closed_address_may_be_opened_and_closed_again() -> None:
+    """Each closing counts, whatever was at the address before."""
+    port = free_port()
+    for _ in range(2):
+        with DispatchServer(DispatcherConfig(port=port)) as dispatcher:
+            assert why_closed(dispatcher.target) == ""
+        note_closed(dispatcher.target)
+        assert why_closed(dispatcher.target)
+
+
+def test_a_listener_without_a_greeting_is_no_dispatcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port that accepts connections and never greets, such as a copy of the socket in
+    a forked child, stays closed.
+    """
+    monkeypatch.setattr(handshakes, "LOOKS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        note_closed(target)
+        assert why_closed(target)
