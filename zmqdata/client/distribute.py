@@ -25,6 +25,7 @@ from zmqdata.client.options import (
     check_dataset_id,
     checked_options,
 )
+from zmqdata.client.quarantine import listing
 from zmqdata.client.registration import (
     Registration,
     agreed_spec,
@@ -227,7 +228,7 @@ def _read(node: DataServiceDataset, context: Context) -> ElementIterator:
     def serve() -> ServiceIterator:
         node.check_objects()
         return ServiceIterator(
-            node.profile(), node.repetitions.resumed, context.restoring, context.quarantine
+            node.profile(), node.repetitions.resumed, context.restoring, listing(context)
         )
 
     if node.placing is None or node.original is None:

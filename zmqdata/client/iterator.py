@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from zmqdata.client.admin import audit_of_iteration
 from zmqdata.client.bookmarks import ServiceBookmark
 from zmqdata.client.delivery import Delivery, End, Strides
 from zmqdata.client.finished import forget_finished, note_finished
+from zmqdata.client.quarantine import ListLeftOut, list_nowhere
 from zmqdata.client.shell import ReaderShell
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.errors import (
@@ -25,7 +25,6 @@ from zmqdata.errors import (
     named_error,
 )
 from zmqdata.iterators import ElementIterator, Restoring
-from zmqdata.iterators.watching import LeftOut
 from zmqdata.transport.descriptors import shortage_explained
 from zmqdata.transport.forks import check_process
 
@@ -47,8 +46,7 @@ class ServiceIterator(ElementIterator):
             ``Checkpoint``.
         restoring: None: reading begins at once. Otherwise it begins with ``restore`` or
             on first use.
-        quarantine: receives the elements that workers skip because they end a worker's
-            process.
+        list_left_out: takes the elements that workers skip.
 
     Raises (from ``next``):
         PipelineError: a function of the pipeline failed at this element. The next call
@@ -66,12 +64,12 @@ class ServiceIterator(ElementIterator):
         profile: ClientProfile,
         resumed: Resumed | None = None,
         restoring: Restoring | None = None,
-        quarantine: deque[LeftOut] | None = None,
+        list_left_out: ListLeftOut = list_nowhere,
     ) -> None:
         self._profile = profile
         self._resumed = resumed
         self._restoring = restoring
-        self._quarantine = quarantine
+        self._list_left_out = list_left_out
         self._refusal: tuple[str, str] | None = None
         self._is_read = self._has_given = False
         self._strides = Strides()
@@ -98,7 +96,7 @@ class ServiceIterator(ElementIterator):
 
     def _open_shell(self, profile: ClientProfile) -> ReaderShell:
         """Make the thread and the sockets of this iterator."""
-        return ReaderShell(profile, self._quarantine)
+        return ReaderShell(profile, self._list_left_out)
 
     def _begin_late(self) -> None:
         if self._finalizer is not None:

@@ -12,7 +12,6 @@ import itertools
 import logging
 import queue
 import time
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +25,7 @@ from zmqdata.client.calls import client_context
 from zmqdata.client.connections import Descriptors, Memories, Servers
 from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, DeliveryQueue, End, Strides
+from zmqdata.client.quarantine import ListLeftOut, list_nowhere
 from zmqdata.config.endpoints import endpoint_host
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore, ClientProfile
@@ -38,9 +38,7 @@ from zmqdata.errors import (
     UnavailableError,
     VersionMismatchError,
 )
-from zmqdata.iterators.watching import LeftOut
 from zmqdata.messages import (
-    LeftOutElement,
     TakeBackElements,
     encode_checkpoint,
     shown_name,
@@ -68,14 +66,13 @@ class ReaderShell:
 
     Args:
         profile: what to read, and in which role.
-        quarantine: receives the elements that workers skip because they end a worker's
-            process.
+        list_left_out: takes the elements that workers skip.
     """
 
-    def __init__(self, profile: ClientProfile, quarantine: deque[LeftOut] | None = None) -> None:
+    def __init__(self, profile: ClientProfile, list_left_out: ListLeftOut = list_nowhere) -> None:
         self.core = ClientCore(profile)
         self._lacks_codec = profile.job.compression is not None and not profile.decompresses
-        self.quarantine: deque[LeftOut] = deque(maxlen=0) if quarantine is None else quarantine
+        self._list_left_out = list_left_out
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._unanswered = True
         self.strides = Strides()
@@ -100,7 +97,7 @@ class ReaderShell:
                 logging.getLevelName(command.level.upper()), "%s", command.text
             ),
         )
-        table.on(e.NoteLeftOut, lambda command: self.quarantine.append(_left_out(command.element)))
+        table.on(e.NoteLeftOut, lambda command: self._list_left_out(command.element))
         table.on(e.ConnectLink, self._connect)
         table.on(e.DisconnectLink, self._disconnect)
         table.on(e.Deliver, self._deliver)
@@ -505,7 +502,3 @@ class ReaderShell:
             self._disconnect(e.DisconnectLink(name))
         self.servers.close()
         lifetime.abandoned.discard(self.loop)
-
-
-def _left_out(element: LeftOutElement) -> LeftOut:
-    return LeftOut(element.number, element.label, element.error, element.traceback, element.split)

@@ -172,14 +172,15 @@ class DatasetIterator:
 
     @property
     def quarantine(self) -> list[Any]:
-        """The newest 1000 elements that ``map(on_error="skip")`` skipped: number, node,
-        error, traceback and split of each.
+        """The newest 1000 elements that ``map(on_error="skip")`` skipped, each once:
+        number, node, error, traceback, split and place.
 
-        A state contains the newest 100 of them, which are restored when it is loaded.
+        Older ones are dropped, which is logged. A state contains the newest 100 of
+        them, which are restored when it is loaded.
 
-        With the service, it has what workers skipped: the first 1000 of each task, and
-        elements that made a worker process die (``distribute(on_poison="skip")``). Each
-        reader of a job gets those of all tasks that it reads.
+        With the service, it has what workers skipped, and elements that made a worker
+        process die (``distribute(on_poison="skip")``). Each reader of a job gets those
+        of all tasks that it reads.
 
         >>> from zmqdata.dataset import Dataset
         >>> numbers = Dataset.range(3)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, singledispatch
@@ -31,6 +30,7 @@ from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators.deciding import Deciding, is_loss, loss
 from zmqdata.iterators.ownthreads import OwnThreads, Place
 from zmqdata.iterators.permutation import Permutation
+from zmqdata.iterators.quarantine import Quarantine
 from zmqdata.iterators.watching import Watch
 from zmqdata.nodes import Node, Options, source_nodes
 from zmqdata.splits import SplitProvider, turn_of
@@ -380,10 +380,8 @@ class Context:
     """Position of the node in the tree: input indices from the root."""
     options: Options = field(default_factory=Options)
     """Options of the whole pipeline, see ``zmqdata.nodes.options_of``."""
-    quarantine: deque[Any] = field(
-        default_factory=lambda: deque(maxlen=1000), compare=False, repr=False
-    )
-    """Elements that operations left out; the newest 1000."""
+    quarantine: Quarantine = field(default_factory=Quarantine, compare=False, repr=False)
+    """Elements that operations left out."""
     watch: Watch | None = field(default=None, compare=False, repr=False)
     """Records the element that each operation is processing; None: calls are not
     recorded.

@@ -82,6 +82,7 @@ class CallSite:
             "it killed its process several times (on_poison='skip')",
             "",
             split,
+            self._place,
         )
 
     def leaves_out(self, number: int, split: tuple[int, int] | None = None) -> bool:

@@ -251,7 +251,7 @@ class Decider:
     """
 
     def __init__(self, label: str, place: str, deciding: Deciding) -> None:
-        self._label, self._place, self._deciding = label, place, deciding
+        self._label, self.place, self._deciding = label, place, deciding
         known = deciding.known(place)
         self._known = known or _Known()
         self._known_stop = self._known.stop
@@ -287,7 +287,7 @@ class Decider:
             run = self._run or self._begin(number)
             run.stop = number + 1
         elif number + 1 == self._known_stop:
-            self._deciding.come_through(self._place)
+            self._deciding.come_through(self.place)
 
     def leave_out(self, number: int) -> None:
         """Record that element ``number`` is left out."""
@@ -296,14 +296,14 @@ class Decider:
             run.left_out.append(number)
             run.stop = number + 1
         elif number + 1 == self._known_stop:
-            self._deciding.come_through(self._place)
+            self._deciding.come_through(self.place)
 
     def leave_out_by_itself(self, number: int) -> None:
         """Record that element ``number`` is left out, where elements come in any order
         and the other numbers remain undecided.
         """
         if not self.is_left_out(number):
-            run = self._deciding.begin(self._place, number)
+            run = self._deciding.begin(self.place, number)
             run.left_out.append(number)
             run.stop, run.closed = number + 1, True
 
@@ -333,8 +333,8 @@ class Decider:
         raise AssertionError("unreachable")
 
     def _begin(self, number: int) -> _Run:
-        self._deciding.come_through(self._place)
-        self._run = self._deciding.begin(self._place, number)
+        self._deciding.come_through(self.place)
+        self._run = self._deciding.begin(self.place, number)
         return self._run
 
     def loss(self, number: int, error: BaseException | None) -> DataLossError:

@@ -7,7 +7,6 @@ Threads belong to ``crew``; the executors choose the elements to call for.
 from __future__ import annotations
 
 import traceback
-from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -81,7 +80,8 @@ def guarded_call(
         if not skipping:
             return None, raised
         text = "".join(traceback.format_exception(type(failed), failed, failed.__traceback__))
-        return LeftOut(number, label, f"{type(failed).__name__}: {text_of(failed)}", text), raised
+        reason = f"{type(failed).__name__}: {text_of(failed)}"
+        return LeftOut(number, label, reason, text, place=context.place), raised
 
     return run
 
@@ -91,7 +91,7 @@ class Budget:
 
     def __init__(self, node: nodes.Node, context: Context) -> None:
         self._most: int | None = getattr(node, "max_errors", None)
-        self._quarantine: deque[Any] = context.quarantine
+        self._quarantine = context.quarantine
         self.spent = 0
 
     def leave_out(self, left_out: LeftOut, raised: BaseException) -> None:
@@ -249,8 +249,10 @@ def following(
     def follow(number: int, element: Any) -> Outcome:
         if decider.is_left_out(number) and (skipping or number not in poisoned):
             text = "it was left out in an earlier attempt of this task"
-            left_out = LeftOut(number, node.label, text, "") if skipping else None
-            return left_out, PipelineError(f"{node.label}: {text}", node=node.label)
+            raised = PipelineError(f"{node.label}: {text}", node=node.label)
+            if not skipping:
+                return None, raised
+            return LeftOut(number, node.label, text, "", place=decider.place), raised
         outcome = run(number, element)
         if decider.was_kept(number):
             for seconds in PAUSES:

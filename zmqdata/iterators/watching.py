@@ -44,6 +44,11 @@ class LeftOut:
     prefetch, a parallel map, windows and groups, a cache) or read several sources at a
     time.
     """
+    place: str = ""
+    """The operation's place in the pipeline, with the repetition and the element that a
+    nested dataset was made from, in each of which numbers begin anew. Behind a service
+    it begins with the number of the task.
+    """
 
 
 class WatchSlot(NamedTuple):

@@ -277,10 +277,14 @@ class LeftOutElement(Discreet, frozen=True, array_like=True):
     because it has killed its worker.
     """
 
-    task: int
-    """Id of the task."""
+    index: int
+    """Number of the task within its iteration."""
+    place: str
+    """Place of the node in the pipeline, with the repetition and the element that a
+    nested dataset was made from.
+    """
     number: int
-    """Number of the element among the inputs of the node."""
+    """Number of the element among the inputs of the node at this place."""
     label: str
     """Name of the node in errors."""
     error: str

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -21,6 +20,7 @@ from zmqdata.client.decoding import decode_message
 from zmqdata.client.delivery import DeliveryQueue
 from zmqdata.client.distribute import DataServiceDataset
 from zmqdata.client.iterator import ServiceIterator
+from zmqdata.client.quarantine import ListLeftOut, list_nowhere, listing
 from zmqdata.client.registration import Registration, Upload
 from zmqdata.client.shell import LACKING, ReaderShell
 from zmqdata.core.client import events as e
@@ -32,7 +32,6 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.iterators import Context, ElementIterator, make_iterator
-from zmqdata.iterators.watching import LeftOut
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.network import SimulatedNetwork
 from zmqdata.threads import Background
@@ -175,19 +174,19 @@ class SimulatedShell(ReaderShell):
     Args:
         service: the world in which it reads.
         profile: the client and the job that it reads.
-        quarantine: receives the elements that workers skip.
+        list_left_out: takes the elements that workers skip.
     """
 
     def __init__(
         self,
         service: ReadWorld,
         profile: ClientProfile,
-        quarantine: deque[LeftOut] | None = None,
+        list_left_out: ListLeftOut = list_nowhere,
     ) -> None:
         self._service = service
         self.name = f"client-{next(_names)}"
         self._is_answered = False
-        super().__init__(profile, quarantine)
+        super().__init__(profile, list_left_out)
         self.queue = ClockedQueue(service, lambda: self.core.lease.holds(self._now()))
 
     def _open(self, profile: ClientProfile) -> None:
@@ -267,7 +266,7 @@ class SimulatedIterator(ServiceIterator):
         super().__init__(*read)
 
     def _open_shell(self, profile: ClientProfile) -> ReaderShell:
-        return SimulatedShell(self._service, profile, self._quarantine)
+        return SimulatedShell(self._service, profile, self._list_left_out)
 
     def audit(self) -> dict[str, Any]:
         """Return the record of this repetition's splits and elements."""
@@ -336,5 +335,5 @@ def _read(node: SimulatedDataset, context: Context) -> ElementIterator:
         node.profile(),
         node.repetitions.resumed,
         context.restoring,
-        context.quarantine,
+        listing(context),
     )

@@ -140,7 +140,7 @@ def test_each_element_that_is_left_out_is_noted_once() -> None:
     """
     noted: list[object] = []
     notices = Notices("job", m.Reader(), "tcp://d:1", 60.0, 8, noted.append)
-    one, other = (m.LeftOutElement(1, number, "map(f)", "died", (0, 4)) for number in (7, 8))
+    one, other = (m.LeftOutElement(1, "/0", number, "map(f)", "died", (0, 4)) for number in (7, 8))
     for left_out in ((one,), (one, other), (one, other)):
         notices.tell_poison(m.TaskList(1, (), False, left_out=left_out))
     assert noted == [e.NoteLeftOut(one), e.NoteLeftOut(other)]
@@ -148,16 +148,21 @@ def test_each_element_that_is_left_out_is_noted_once() -> None:
 
 def test_what_workers_left_out_is_listed_once() -> None:
     """An element that a function left out is listed once, although a later attempt of
-    its task reports it again with other words.
+    its task reports it again with other words, or the dispatcher does. The same number
+    of another task, operation, repetition or nested dataset is another element.
     """
     noted: list[object] = []
     notices = Notices("job", m.Reader(), "tcp://d:1", 60.0, 8, noted.append)
-    one = m.LeftOutElement(1, 7, "map(f)", "ValueError: bad", (0, 8), "Traceback ...")
-    again = m.LeftOutElement(1, 7, "map(f)", "ValueError: bad", None, "Traceback, too")
-    elsewhere = m.LeftOutElement(2, 7, "map(f)", "ValueError: bad", (8, 9), "Traceback ...")
+    one = m.LeftOutElement(1, "/0", 7, "map(f)", "ValueError: bad", (0, 8), "Traceback ...")
+    again = m.LeftOutElement(1, "/0", 7, "map(f)", "it was left out before")
+    others = tuple(
+        m.LeftOutElement(index, place, 7, "map(f)", "ValueError: bad", None, "Traceback ...")
+        for index, place in ((2, "/0"), (1, "/0.0"), (1, "/0 in repetition 1"), (1, "/0[3]/"))
+    )
     notices.list_left_out((one,))
-    notices.list_left_out((again, elsewhere))
-    assert noted == [e.NoteLeftOut(one), e.NoteLeftOut(elsewhere)]
+    notices.list_left_out((again, *others))
+    notices.tell_poison(m.TaskList(1, (), False, left_out=(again,)))
+    assert noted == [e.NoteLeftOut(element) for element in (one, *others)]
 
 
 def test_a_successor_is_told_where_it_goes_on() -> None:
@@ -301,7 +306,21 @@ def test_at_the_end_is_told_how_many_are_missing() -> None:
     )
     assert "because the pipeline asks for it (on_error='skip')" in text
     assert "on_poison" not in text
-    assert "`iterator.quarantine` lists the elements" in text
+    assert "`iterator.quarantine` lists them, with the reasons" in text
+
+
+def test_what_earlier_hosts_left_out_is_missing_too() -> None:
+    """The note at the end counts what was listed, because the last host of a task does
+    not count what its former hosts left out.
+    """
+    said: list[Any] = []
+    notices = Notices("job", m.Reader(), "tcp://d:1", 60.0, 8, said.append)
+    notices.list_left_out(
+        tuple(m.LeftOutElement(1, "/0", n, "map(f)", "ValueError: bad") for n in range(5))
+    )
+    notices.left_out.update({1: 2})
+    notices.tell_left_out()
+    assert "ended without 5 elements" in said[-1].text
 
 
 @pytest.mark.parametrize(
@@ -313,7 +332,7 @@ def test_at_the_end_is_told_who_wanted_elements_left_out(missing: int, who: str)
     """
     said: list[object] = []
     notices = Notices("job", m.Reader(), "tcp://d:1", 60.0, 8, said.append)
-    poison = tuple(m.LeftOutElement(1, number, "map(f)", "died") for number in (7, 8))
+    poison = tuple(m.LeftOutElement(1, "/0", number, "map(f)", "died") for number in (7, 8))
     notices.tell_poison(m.TaskList(1, (), False, left_out=poison))
     notices.left_out[1] = missing
     notices.tell_left_out()

@@ -170,8 +170,9 @@ def test_clients_are_told_what_is_left_out() -> None:
     task = fleet.task_of("a")
     fleet.kill(task)
     [element] = fleet.sent(m.TasksChanged).task_list.left_out
-    assert (element.task, element.number, element.label, element.split) == (
-        task.task,
+    assert (element.index, element.place, element.number, element.label, element.split) == (
+        task.index,
+        "/0",
         7,
         LABEL,
         (3, 4),

@@ -12,7 +12,7 @@ from zmqdata.core.worker import events as e
 from zmqdata.core.worker.decider import DROPPED_KEPT, WorkerCore, WorkerProfile
 from zmqdata.core.worker.heartbeats import Heartbeats
 from zmqdata.core.worker.pipelines import PIPELINES_KEPT
-from zmqdata.core.worker.tasks import UNREAD_ELEMENTS
+from zmqdata.core.worker.tasks import LEFT_OUT_KEPT, UNREAD_ELEMENTS
 from zmqdata.splits import Split
 from zmqdata.testing import Transcript
 
@@ -799,10 +799,10 @@ def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
 
 def test_clients_hear_what_was_left_out_before_the_next_block() -> None:
     """Each client of a task is told once which elements the pipeline has left out,
-    before its next block, also a client that comes late.
+    before its next block, also a client that comes late: the newest of very many.
     """
     host = Host()
-    one, other = (m.LeftOutElement(1, n, "map(f)", "ValueError", None, "...") for n in (0, 2))
+    one, other = (m.LeftOutElement(0, "/0", n, "map(f)", "ValueError", None, "...") for n in (0, 2))
 
     def told() -> list[tuple[str, Any]]:
         return [
@@ -823,6 +823,12 @@ def test_clients_hear_what_was_left_out_before_the_next_block() -> None:
     host.grant(9, client="late")
     host.make(2)
     assert told() == [("late-1", (one, other)), ("late-1", "Block")]
+    many = [m.LeftOutElement(0, "/0", n, "map(f)", "ValueError") for n in range(2 * LEFT_OUT_KEPT)]
+    for element in many:
+        host.feed(e.ElementLeftOut(1, 1, element))
+    host.make(3)
+    newest = tuple(many[-LEFT_OUT_KEPT:])
+    assert [news for _, news in told()] == [newest, "Block"]
 
 
 def test_a_worker_says_that_no_dispatcher_answers() -> None:

@@ -67,6 +67,73 @@ def test_the_reader_lists_what_workers_have_left_out(service: SimulatedService) 
         assert one.split[0] <= int(one.error.split()[-1]) < one.split[1]
 
 
+def part(x: Any) -> Dataset:
+    return Dataset.range(x, x + 4).map(picky, on_error="skip")
+
+
+REPEATED = Dataset.range(60).map(picky, on_error="skip").repeat(3)
+NESTED = Dataset.range(50).interleave(part, cycle_length=3).batch(2)
+
+
+@pytest.mark.parametrize("mode", ["distributed_epoch", "parallel_epochs"])
+@pytest.mark.parametrize(("dataset", "failures"), [(REPEATED, 18), (NESTED, 20)])
+@pytest.mark.parametrize("end", ["none", "kill", "stop"])
+def test_each_element_left_out_is_listed_once(
+    make_service: Callable[..., SimulatedService],
+    mode: str,
+    dataset: Dataset,
+    failures: int,
+    end: str,
+) -> None:
+    """Each element that was left out is listed once, in each repetition and nested
+    dataset, also if a worker is killed or stopped and another continues its tasks.
+    """
+    service = make_service(workers=2, pace=0.05)
+    iterator = iter(service.read(dataset, mode))
+    for _ in range(30):
+        next(iterator)
+    if end != "none":
+        getattr(service.workers[0], end)()
+    for _ in iterator:
+        pass
+    found = iterator.quarantine
+    assert len(found) == len({(one.place, one.number) for one in found})
+    if mode == "distributed_epoch" or end == "none":
+        assert len(found) == failures * (2 if mode == "parallel_epochs" else 1)
+
+
+def test_what_a_state_lists_is_listed_once(service: SimulatedService) -> None:
+    """An iterator that continues from a state lists what was left out before and after
+    it, each element once.
+    """
+    dataset = service.read(Dataset.range(100).map(picky, on_error="skip"), deterministic=True)
+    iterator = iter(dataset)
+    for _ in range(40):
+        next(iterator)
+    resumed = iter(dataset)
+    resumed.load_state_dict(iterator.state_dict())
+    assert len(list(resumed)) == 50
+    assert len(resumed.quarantine) == 10
+    assert len({(one.place, one.number) for one in resumed.quarantine}) == 10
+
+
+def test_the_newest_thousand_are_listed(
+    service: SimulatedService, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The quarantine lists the newest thousand of all tasks; the log says that older
+    ones were dropped, and how many there were.
+    """
+    iterator = iter(
+        service.read(Dataset.range(3000).map(lambda x: int(x) // (int(x) % 2), on_error="skip"))
+    )
+    assert len(list(iterator)) == 1500
+    assert len(iterator.quarantine) == 1000
+    told = warnings(caplog)
+    assert sum("lists the newest 1,000 only" in text for text in told) == 1
+    assert any("ended without 1,500 elements" in text for text in told)
+    assert any("lists the newest 1,000 of them" in text for text in told)
+
+
 def test_more_than_may_be_left_out_fails(make_service: Callable[..., SimulatedService]) -> None:
     """max_errors counts on each worker; the next failure is the error of its element,
     and the rest comes.

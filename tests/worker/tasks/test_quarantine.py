@@ -7,19 +7,24 @@ import logging
 import msgspec
 import pytest
 
+from zmqdata.iterators.quarantine import KEPT
 from zmqdata.iterators.watching import LeftOut
-from zmqdata.messages import LeftOutElement
-from zmqdata.worker.tasks.quarantine import KEPT, MOST_TEXT, SHOWN, TaskQuarantine
+from zmqdata.messages import LeftOutElement, TaskDefinition
+from zmqdata.worker.tasks.quarantine import MOST_TEXT, SHOWN, TaskQuarantine
+
+TASK = TaskDefinition(
+    3, 1, 7, "dataset", "", "OFF", 9, None, (), (), stream=5, poisoned=(("/0", 0),)
+)
 
 
 def left_out(
     number: int, split: tuple[int, int] | None = None, text: str = "Traceback: ...\n"
 ) -> LeftOut:
-    return LeftOut(number, "map(parse) at train.py:12", "ValueError: bad", text, split)
+    return LeftOut(number, "map(parse) at train.py:12", "ValueError: bad", text, split, "/0")
 
 
 def filled(count: int) -> TaskQuarantine:
-    quarantine = TaskQuarantine(3, lambda element: None)
+    quarantine = TaskQuarantine(TASK, lambda element: None)
     for number in range(count):
         quarantine.append(left_out(number, (number, number + 1)))
     return quarantine
@@ -71,7 +76,7 @@ def test_what_is_shown() -> None:
 
 def test_any_text_can_be_shown() -> None:
     """Any text can be shown, including file names that are not valid text."""
-    quarantine = TaskQuarantine(3, lambda element: None)
+    quarantine = TaskQuarantine(TASK, lambda element: None)
     quarantine.append(left_out(0, text="no \udcff"))
     assert (
         msgspec.json.decode(msgspec.json.encode(quarantine.shown()))["quarantine"][0]["traceback"]
@@ -79,18 +84,20 @@ def test_any_text_can_be_shown() -> None:
     )
 
 
-def test_readers_hear_of_the_first_thousand() -> None:
-    """The first thousand elements that raised an error are reported with bounded texts
-    that can be encoded; the dispatcher reports those that killed their process.
+def test_readers_hear_of_each_element_once() -> None:
+    """Each element is reported once with bounded texts that can be encoded, also one
+    that was left out in an earlier attempt; the dispatcher reports those that killed
+    their process.
     """
     reported: list[LeftOutElement] = []
-    quarantine = TaskQuarantine(3, reported.append)
+    quarantine = TaskQuarantine(TASK, reported.append)
     quarantine.append(left_out(0, text=""))
-    quarantine.append(LeftOut(1, "map(parse)", "e" * 9000, "t" * 9000 + "\udcff", (1, 2)))
-    for number in range(2, 2000):
-        quarantine.append(left_out(number))
-    assert [one.number for one in reported] == list(range(1, KEPT))
+    quarantine.append(LeftOut(1, "map(parse)", "e" * 9000, "t" * 9000 + "\udcff", (1, 2), "/0"))
+    for number in [*range(2, 2 * KEPT), *range(KEPT)]:
+        quarantine.append(left_out(number, text=""))
+    assert [one.number for one in reported] == list(range(1, 2 * KEPT))
+    assert (quarantine.total, len(quarantine)) == (2 * KEPT, KEPT)
     first = reported[0]
-    assert (first.task, first.split, len(first.error)) == (3, (1, 2), MOST_TEXT)
+    assert (first.index, first.place, first.split, len(first.error)) == (5, "/0", (1, 2), MOST_TEXT)
     assert first.traceback.endswith("t\\udcff")
     assert len(first.traceback) == MOST_TEXT

@@ -20,8 +20,18 @@ WAITING_AFTER = 10.0
 """Seconds without an element after which a warning is logged, and seconds between two
 warnings.
 """
-MOST_LISTED = 100_000
-"""Most elements left out that a client lists, whatever workers report."""
+REMEMBERED = 100_000
+"""Number of elements left out that are recognized when another host of their task
+reports them again.
+"""
+LISTED = 1_000
+"""Number of elements that the quarantine of an iterator lists."""
+
+
+Where = tuple[int, str, int]
+"""An element that was left out: number of the task, place of the operation, number of
+the element there.
+"""
 
 
 class Notices:
@@ -67,8 +77,8 @@ class Notices:
         self._skipped: dict[str, int] = {}
         self._told_skipped = 0
         self.left_out: dict[int, int] = {}
-        self._poison: set[m.LeftOutElement] = set()
-        self._listed: set[tuple[int, int, str]] = set()
+        self._listed: dict[Where, None] = {}  # a set that knows the oldest
+        self._num_listed = self._num_poison = 0
         self._wanted = False
         self._kept: list[e.LogLine] = []
 
@@ -220,31 +230,41 @@ class Notices:
         quarantine of the iterator, once.
         """
         for element in task_list.left_out:
-            if element not in self._poison:
-                self._poison.add(element)
-                self._do(e.NoteLeftOut(element))
+            self._num_poison += self._list(element)
 
     def list_left_out(self, elements: tuple[m.LeftOutElement, ...]) -> None:
         """List elements that the pipeline has left out in the quarantine of the
         iterator. Another host of a task that makes them again lists none twice.
         """
         for element in elements:
-            key = (element.task, element.number, element.label)
-            if key not in self._listed and len(self._listed) < MOST_LISTED:
-                self._listed.add(key)
-                self._do(e.NoteLeftOut(element))
+            self._list(element)
+
+    def _list(self, element: m.LeftOutElement) -> bool:
+        """List an element that was left out. Return False if it was listed before."""
+        where = (element.index, element.place, element.number)
+        if where in self._listed:
+            return False
+        self._listed[where] = None
+        if len(self._listed) > REMEMBERED:
+            del self._listed[next(iter(self._listed))]
+        self._num_listed += 1
+        self._do(e.NoteLeftOut(element))
+        return True
 
     def tell_left_out(self) -> None:
         """Log, at the end, how many elements are missing because the pipeline skips
         failing elements.
         """
+        # A task counts from its last host on.
         missing, self.left_out = sum(self.left_out.values()), {}
+        missing, self._num_listed = max(missing, self._num_listed), 0
         if missing:
+            which = f"the newest {LISTED:,} of them" if missing > LISTED else "them"
             text = (
                 f"job {self.job!r}, repetition {self.repetition}, ended without "
-                f"{missing} elements that workers could not produce. They were "
+                f"{missing:,} elements that workers could not produce. They were "
                 f"skipped because {self._why_left_out(missing)}. `iterator.quarantine` "
-                "lists the elements and the reasons, the newest thousand at most"
+                f"lists {which}, with the reasons"
             )
             self._do(e.LogLine("warning", text))
 
@@ -254,7 +274,7 @@ class Notices:
         Only elements that end a worker's process are known individually. In copies of
         the input, the same element may be skipped several times.
         """
-        poison = len(self._poison)
+        poison = self._num_poison
         if not poison:
             return "the pipeline asks for it (on_error='skip')"
         others = "" if missing <= poison else " or the pipeline (on_error='skip')"

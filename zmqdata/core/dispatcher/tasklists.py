@@ -202,5 +202,6 @@ def _left_out(iteration: Iteration) -> tuple[m.LeftOutElement, ...]:
             crumb = next(
                 (crumb for crumb in crumbs if crumb.place == place), m.Crumb(task.task, 0, place[1])
             )
-            found.append(m.LeftOutElement(task.task, crumb.number, crumb.label, text, crumb.split))
+            node, number = place
+            found.append(m.LeftOutElement(task.index, node, number, crumb.label, text, crumb.split))
     return tuple(found)

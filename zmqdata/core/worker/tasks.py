@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from zmqdata import messages as m
 from zmqdata.core.credit import FEW_BYTES, few_bytes
@@ -25,6 +26,8 @@ from zmqdata.decisions import Decisions
 
 STATES_KEPT = 4
 """Number of recent states that a task keeps."""
+LEFT_OUT_KEPT = 1000
+"""Number of elements left out that a task keeps for its clients: the newest."""
 UNREAD_ELEMENTS = 8
 """Elements that a task prepares for its first client: as many as a client asks for at
 first.
@@ -61,8 +64,10 @@ class HostedTask:
     """Number of elements that did not fill a round."""
     left_out: int = 0
     """Number of elements that failed and that the pipeline skipped."""
-    quarantine: list[m.LeftOutElement] = field(default_factory=list)
-    """The first elements that failed and that the pipeline skipped."""
+    quarantine: deque[m.LeftOutElement] = field(default_factory=lambda: deque(maxlen=LEFT_OUT_KEPT))
+    """The newest elements that failed and that the pipeline skipped."""
+    quarantined: int = 0
+    """Number of elements that ``quarantine`` has had."""
     hungry: bool = False
     """True if a client waits for the next element."""
     incomplete: bool = False
@@ -165,16 +170,20 @@ class HostedTask:
             self.busy, self.crumb = event.seconds, event.crumb
         elif isinstance(event, e.ElementLeftOut):
             self.quarantine.append(event.element)
+            self.quarantined += 1
         else:
             self.compressed = event.compressed
 
     def left_out_for(self, stream: Stream) -> m.ElementsLeftOut | None:
-        """Return the elements that were left out and that a client has not heard of,
-        and record them as told. Return None if it has heard of all.
+        """Return the newest elements that were left out and that a client has not heard
+        of, and record them as told. Return None if it has heard of all.
         """
-        news = tuple(self.quarantine[stream.told_left_out :])
-        stream.told_left_out += len(news)
-        return m.ElementsLeftOut(0, *self.key, news) if news else None
+        fresh = min(self.quarantined - stream.told_left_out, len(self.quarantine))
+        stream.told_left_out = self.quarantined
+        if not fresh:
+            return None
+        news = tuple(islice(self.quarantine, len(self.quarantine) - fresh, None))
+        return m.ElementsLeftOut(0, *self.key, news)
 
     def reach(self, places: tuple[tuple[int, int], ...]) -> None:
         """Record the positions of the sources in their ledgers."""

@@ -7,26 +7,24 @@ the worker's status, and reported to the readers.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
+from zmqdata.iterators.quarantine import Quarantine
 from zmqdata.iterators.watching import LeftOut
-from zmqdata.messages import LeftOutElement
+from zmqdata.messages import LeftOutElement, TaskDefinition
 
 log = logging.getLogger(__name__)
 
-KEPT = 1000
-"""Maximum number of skipped elements that a task keeps, and that it reports."""
 MOST_TEXT = 4000
 """Maximum number of characters of an error, and of a traceback, that a reader gets."""
 SHOWN = 10
 """Number of skipped elements in a status."""
 
 
-class TaskQuarantine(deque[LeftOut]):
+class TaskQuarantine(Quarantine):
     """The newest elements that one attempt of a task skipped; the ``quarantine`` of its
     context.
 
@@ -34,27 +32,35 @@ class TaskQuarantine(deque[LeftOut]):
     total is logged at the end. A bad file must not fill the disk with log lines.
 
     Args:
-        task: number of the task.
-        report: called with each of the first ``KEPT`` elements that raised an error.
-            The dispatcher reports elements that end their process.
+        definition: the task.
+        report: called with each element, except for those that end their process, which
+            the dispatcher reports.
     """
 
-    def __init__(self, task: int, report: Callable[[LeftOutElement], None]) -> None:
-        super().__init__(maxlen=KEPT)
-        self.task = task
+    def __init__(
+        self, definition: TaskDefinition, report: Callable[[LeftOutElement], None]
+    ) -> None:
+        super().__init__()
+        self.task = definition.task
+        self._index = definition.stream
+        self._poisoned: Collection[tuple[str, int]] = frozenset(definition.poisoned)
         self._report = report
-        self.total = 0
         self._next_told = 1
 
     def append(self, left_out: LeftOut, /) -> None:
-        """Add a skipped element."""
+        """Add a skipped element, unless a replay within the attempt skips it again."""
+        before = self.total
         super().append(left_out)
-        self.total += 1
+        if self.total == before:
+            return
         if self.total == self._next_told:
             self._tell(left_out)
             self._next_told *= 10
-        if left_out.traceback and self.total <= KEPT:
-            self._report(_reported(self.task, left_out))
+        if (left_out.place, left_out.number) not in self._poisoned:
+            self._report(_reported(self._index, left_out))
+
+    def _tell_of_limit(self) -> None:
+        """Log nothing: readers are told, and the worker logs the totals."""
 
     def _tell(self, left_out: LeftOut) -> None:
         place = (
@@ -83,11 +89,19 @@ class TaskQuarantine(deque[LeftOut]):
         return {"left_out": self.total, "quarantine": [_plain(left_out) for left_out in newest]}
 
 
-def _reported(task: int, left_out: LeftOut) -> LeftOutElement:
+def _reported(index: int, left_out: LeftOut) -> LeftOutElement:
     shown = _plain(left_out)
     # The end of a traceback names the user's line.
     error, traceback = shown["error"][:MOST_TEXT], shown["traceback"][-MOST_TEXT:]
-    return LeftOutElement(task, left_out.number, shown["node"], error, left_out.split, traceback)
+    return LeftOutElement(
+        index,
+        left_out.place,
+        left_out.number,
+        shown["node"],
+        error,
+        left_out.split,
+        traceback,
+    )
 
 
 def _plain(left_out: LeftOut) -> dict[str, Any]:

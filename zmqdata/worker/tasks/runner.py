@@ -107,7 +107,7 @@ class TaskRunner:
         self._clock = clock
         self.key = (definition.task, definition.attempt)
         self.quarantine = TaskQuarantine(
-            definition.task, lambda element: post(e.ElementLeftOut(*self.key, element))
+            definition, lambda element: post(e.ElementLeftOut(*self.key, element))
         )
         self.watch = TaskWatch(crumbs or CrumbFile(), definition)
         self.deciding = Deciding(definition.first_decision, definition.decisions, self._pause)
