@@ -61,14 +61,24 @@ def test_log_records_appear_from_a_warning_on(
 
 
 def test_a_flood_of_output_is_cut(written: IO[bytes], capsys: pytest.CaptureFixture[str]) -> None:
-    """The first part of a flood of lines appears, and the size of the rest."""
-    relay = OutputRelay()
-    relay.add(written, "worker 3")
-    written.write(b"x" * MOST_AT_ONCE + b"y" * 1_000_000)
-    relay.end(written)
-    shown = capsys.readouterr().err
-    assert "y" not in shown.replace("bytes", "")
-    assert shown.endswith("[worker 3] (1,000,000 bytes of output are left out here)\n")
+    """Beginning and end of a long line that is printed at once appear, and the size of
+    the rest; behind the rest of a flood of lines, whole lines.
+    """
+    relay, half = OutputRelay(), MOST_AT_ONCE // 2
+    for flood, end in (
+        (b"x" * half + b"y" * 1_000_000 + b"z" * half, "z" * half),
+        (b"x" * half + b"y\n" * 500_000 + b"cut" * half + b"\nend\n", "end"),
+    ):
+        relay.add(written, "worker 3")
+        written.truncate(0)
+        written.seek(0)
+        written.write(flood)
+        relay.end(written)
+        first, note, last = capsys.readouterr().err.splitlines()
+        assert first == "[worker 3] " + "x" * half
+        assert last == f"[worker 3] {end}"
+        left_out = len(flood) - half - len(end) - flood.endswith(b"\n")
+        assert note == f"[worker 3] ({left_out:,} bytes of output are left out here)"
 
 
 @pytest.mark.realprocess

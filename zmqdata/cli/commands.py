@@ -31,6 +31,7 @@ from zmqdata.config.endpoints import endpoint_host, parse_service
 from zmqdata.config.keys import KeySettings
 from zmqdata.config.settings import PREFIX, variables
 from zmqdata.config.worker import WorkerConfig
+from zmqdata.logrecords import log_to_stderr
 from zmqdata.transport.addresses import resolve_host
 from zmqdata.worker.processes.accounts import check_account
 from zmqdata.worker.processes.keylending import lend_key
@@ -235,9 +236,7 @@ def prepare(chosen: argparse.Namespace) -> None:
         level = chosen_settings(LogSettings, chosen).log_level
     except ValueError as error:
         raise SystemExit(complain("zmqdata", str(error))) from None
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s"
-    )
+    log_to_stderr(level)
     if chosen.lifeline is not None:
         watch_lifeline(chosen.lifeline)
     for variable, meant in misspelt(os.environ):

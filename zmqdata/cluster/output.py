@@ -5,13 +5,15 @@ No server waits for that, because servers write to files, which this module read
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import re
 import sys
 import threading
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import IO
+
+from zmqdata.cluster.lines import ShownLines
 
 EVERY = 0.1
 """Seconds between two looks at the files."""
@@ -19,8 +21,6 @@ MOST_AT_ONCE = 65_536
 """Most bytes of a server that are passed on at one look. A pipeline that prints more
 must not take the time of the training loop.
 """
-RECORD = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ ([A-Z]+) (?:\[\d+\] )?(\S+): ")
-"""The beginning of a log record of a server, with level and name of the logger."""
 
 
 @dataclass(eq=False)
@@ -31,17 +31,13 @@ class _Source:
     """Name before each line."""
     place: int = 0
     """Number of bytes that were looked at."""
-    rest: bytes = b""
-    """Beginning of a line that has no end yet."""
+    lines: ShownLines = field(default_factory=ShownLines)
+    """The lines in what was looked at."""
 
 
 class OutputRelay:
     """Reads the output of servers in a thread of its own, and passes on the lines that
-    concern users.
-
-    All that functions of a pipeline print is passed on. Log records are passed on if a
-    logger of the same name in this process is enabled for their level: a warning by
-    default, as everywhere in Python.
+    concern users (``ShownLines``).
     """
 
     def __init__(self) -> None:
@@ -88,19 +84,9 @@ class OutputRelay:
                     self._look(source)
 
     def _look(self, source: _Source, last: bool = False) -> None:
-        size = os.fstat(source.file.fileno()).st_size
-        fresh = size - source.place
-        if fresh <= 0 and not (last and source.rest):
-            return
-        skipped = max(0, fresh - MOST_AT_ONCE)
-        text = source.rest + os.pread(source.file.fileno(), min(fresh, MOST_AT_ONCE), source.place)
-        source.place = size
-        *lines, source.rest = text.split(b"\n")
-        if (last or skipped) and source.rest:
-            lines, source.rest = [*lines, source.rest], b""
-        shown = [line for raw in lines if is_shown(line := raw.decode(errors="replace"))]
-        if skipped:
-            shown.append(f"({skipped:,} bytes of output are left out here)")
+        shown = list(self._shown(source))
+        if last:
+            shown += source.lines.end()
         if shown and sys.stderr is not None:
             # The stream may be closed, broken or the user's own object. That must keep
             # neither the relay from going on nor a cluster from closing.
@@ -108,23 +94,24 @@ class OutputRelay:
                 sys.stderr.write("".join(f"[{source.name}] {line}\n" for line in shown))
                 sys.stderr.flush()
 
-
-def is_shown(line: str) -> bool:
-    """Return True if a line of a server's output concerns users.
-
-    Example:
-        >>> is_shown("2026-01-02 10:00:00,000 INFO [7] zmqdata.worker: registered")
-        False
-        >>> is_shown("2026-01-02 10:00:00,000 ERROR [7] decode: no such file")
-        True
-        >>> is_shown("a line that was printed")
-        True
-    """
-    record = RECORD.match(line)
-    if record is None:
-        return True
-    level = logging.getLevelName(record[1])
-    return not isinstance(level, int) or logging.getLogger(record[2]).isEnabledFor(level)
+    def _shown(self, source: _Source) -> Iterator[str]:
+        """Yield the lines to show of what was written since the last look. Of a flood,
+        that is the beginning and the end.
+        """
+        number, now = source.file.fileno(), time.monotonic()
+        begin, stop = source.place, os.fstat(number).st_size
+        source.place = stop
+        if stop - begin <= MOST_AT_ONCE:
+            yield from source.lines.take(os.pread(number, stop - begin, begin), now)
+            return
+        half = MOST_AT_ONCE // 2
+        yield from source.lines.take(os.pread(number, half, begin), now)
+        yield from source.lines.end()
+        tail = os.pread(number, half, stop - half)
+        # The tail begins with the end of a line, unless it is within a single long one.
+        cut = tail.find(b"\n", 0, -1) + 1
+        yield f"({stop - begin - half - len(tail) + cut:,} bytes of output are left out here)"
+        yield from source.lines.take(tail[cut:], now)
 
 
 relay = OutputRelay()

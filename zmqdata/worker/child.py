@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from typing import TextIO
 
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.errors import DataServiceError, VersionMismatchError
+from zmqdata.logrecords import log_to_stderr
 from zmqdata.transport.addresses import free_port
 from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.processes.interpreter import add_folder
@@ -69,10 +69,7 @@ def main(arguments: list[str]) -> int:
     add_folder(assignment["folder"], sys.path)
     keep_memory()
     sys.setswitchinterval(SWITCH_SECONDS)
-    logging.basicConfig(
-        level=assignment["log_level"].upper(),
-        format=f"%(asctime)s %(levelname)s [{os.getpid()}] %(name)s: %(message)s",
-    )
+    log_to_stderr(assignment["log_level"])
     own_process()
     crumbs = CrumbFile(int(arguments[1]))
     os.close(int(arguments[1]))
