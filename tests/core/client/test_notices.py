@@ -134,37 +134,6 @@ def test_what_was_asked_for_is_no_warning() -> None:
     assert [(level, "5 of 8 elements" in said) for level, said in listener.said] == [("info", True)]
 
 
-def test_each_element_that_is_left_out_is_noted_once() -> None:
-    """The client notes each skipped element once, although each task list names it
-    again.
-    """
-    noted: list[object] = []
-    notices = Notices("job", m.Reader(), "tcp://d:1", 60.0, 8, noted.append)
-    one, other = (m.LeftOutElement(1, "/0", number, "map(f)", "died", (0, 4)) for number in (7, 8))
-    for left_out in ((one,), (one, other), (one, other)):
-        notices.tell_poison(m.TaskList(1, (), False, left_out=left_out))
-    assert noted == [e.NoteLeftOut(one), e.NoteLeftOut(other)]
-
-
-def test_what_workers_left_out_is_listed_once() -> None:
-    """An element that a function left out is listed once, although a later attempt of
-    its task reports it again with other words, or the dispatcher does. The same number
-    of another task, operation, repetition or nested dataset is another element.
-    """
-    noted: list[object] = []
-    notices = Notices("job", m.Reader(), "tcp://d:1", 60.0, 8, noted.append)
-    one = m.LeftOutElement(1, "/0", 7, "map(f)", "ValueError: bad", (0, 8), "Traceback ...")
-    again = m.LeftOutElement(1, "/0", 7, "map(f)", "it was left out before")
-    others = tuple(
-        m.LeftOutElement(index, place, 7, "map(f)", "ValueError: bad", None, "Traceback ...")
-        for index, place in ((2, "/0"), (1, "/0.0"), (1, "/0 in repetition 1"), (1, "/0[3]/"))
-    )
-    notices.list_left_out((one,))
-    notices.list_left_out((again, *others))
-    notices.tell_poison(m.TaskList(1, (), False, left_out=(again,)))
-    assert noted == [e.NoteLeftOut(element) for element in (one, *others)]
-
-
 def test_a_successor_is_told_where_it_goes_on() -> None:
     """A consumer that begins behind the first step notes its step."""
     listener = Listener(consumer_index=1)
@@ -285,67 +254,6 @@ def test_nothing_is_missing_while_there_is_something_to_hand_out() -> None:
     for now in range(0, 100, 5):
         listener.notices.heard = float(now)
         assert listener.complain(float(now)) == ""
-
-
-def test_at_the_end_is_told_how_many_are_missing() -> None:
-    """At the end the client notes once how many elements of all tasks are missing, and
-    nothing if none are.
-    """
-    listener = Listener()
-    listener.notices.repetition = 2
-    listener.notices.left_out.update({1: 0})
-    listener.notices.tell_left_out()
-    assert listener.said == []
-    listener.notices.left_out.update({1: 2, 2: 3})
-    for _ in range(2):
-        listener.notices.tell_left_out()
-    ((level, text),) = listener.said
-    assert level == "warning"
-    assert text.startswith(
-        "job 'job', repetition 2, ended without 5 elements that workers could not produce"
-    )
-    assert "because the pipeline asks for it (on_error='skip')" in text
-    assert "on_poison" not in text
-    assert "`iterator.quarantine` lists them, with the reasons" in text
-
-
-def test_what_earlier_hosts_left_out_is_missing_too() -> None:
-    """The note at the end counts what was listed, because the last host of a task does
-    not count what its former hosts left out.
-    """
-    said: list[Any] = []
-    notices = Notices("job", m.Reader(), "tcp://d:1", 60.0, 8, said.append)
-    notices.list_left_out(
-        tuple(m.LeftOutElement(1, "/0", n, "map(f)", "ValueError: bad") for n in range(5))
-    )
-    notices.left_out.update({1: 2})
-    notices.tell_left_out()
-    assert "ended without 5 elements" in said[-1].text
-
-
-@pytest.mark.parametrize(
-    ("missing", "who"), [(2, "'skip') asks for it"), (3, "or the pipeline (on_error")]
-)
-def test_at_the_end_is_told_who_wanted_elements_left_out(missing: int, who: str) -> None:
-    """The note at the end names on_poison for elements that kill their worker, and
-    on_error only for further elements.
-    """
-    said: list[object] = []
-    notices = Notices("job", m.Reader(), "tcp://d:1", 60.0, 8, said.append)
-    poison = tuple(m.LeftOutElement(1, "/0", number, "map(f)", "died") for number in (7, 8))
-    notices.tell_poison(m.TaskList(1, (), False, left_out=poison))
-    notices.left_out[1] = missing
-    notices.tell_left_out()
-    note = said[-1]
-    assert isinstance(note, e.LogLine)
-    assert f"ended without {missing} elements" in note.text
-    assert who in note.text
-    assert "because the job (on_poison='skip')" in note.text
-    assert ("on_error" in note.text) == (missing > 2)
-    assert (
-        "2 of them end their worker's process and are listed in the iterator's quarantine"
-        in note.text
-    )
 
 
 def test_time_in_which_nobody_read_here_is_no_waiting() -> None:

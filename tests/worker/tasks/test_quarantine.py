@@ -23,6 +23,11 @@ def left_out(
     return LeftOut(number, "map(parse) at train.py:12", "ValueError: bad", text, split, "/0")
 
 
+@pytest.fixture(autouse=True)
+def _log_all(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+
 def filled(count: int) -> TaskQuarantine:
     quarantine = TaskQuarantine(TASK, lambda element: None)
     for number in range(count):
@@ -31,12 +36,12 @@ def filled(count: int) -> TaskQuarantine:
 
 
 def test_the_first_is_told_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    """A single warning holds task, element, place in the user's code, split, error and
+    """A single record holds task, element, place in the user's code, split, error and
     traceback.
     """
     filled(1)
     (record,) = caplog.records
-    assert record.levelno == logging.WARNING
+    assert record.levelno == logging.INFO
     assert record.getMessage() == (
         "task 3 leaves out element 0 of map(parse) at train.py:12 (split 0 to 1): ValueError: "
         "bad\nTraceback: ..."

@@ -446,7 +446,7 @@ class ClientCore:
         if not self.opened or self.finished or task_list.version < self.task_list.version:
             return
         self.task_list = task_list
-        self.notices.tell_poison(task_list)
+        self.notices.left_out.take_poison(task_list.left_out)
         self.standing.list(task_list)
         is_free = self.is_numbered or self.profile.job.cache
         self.reading.share(len(task_list.readers) > 1 and not is_free)
@@ -475,9 +475,9 @@ class ClientCore:
             case m.EndOfTask():
                 self.reading.end(task, header.total)
                 self._grant(self.reading.spread())
-                self.notices.left_out[header.task] = header.left_out
+                self.notices.left_out.of_task[header.task] = header.left_out
             case m.ElementsLeftOut():
-                self.notices.list_left_out(header.elements)
+                self.notices.left_out.take(header.elements)
             case m.TakeBackElements():
                 self.reading.asked_back(task, header)
 
@@ -544,7 +544,7 @@ class ClientCore:
         is_alone = self.is_numbered or self.profile.job.anonymous or self.lease.is_free
         is_owed = (self.task_list.tasks and not is_alone) or not self.task_list.closed
         if not is_owed or self.ending.has_come(now, self.lease, self._is_copied):
-            self.notices.tell_left_out()
+            self.notices.left_out.tell_all(self.notices.repetition)
             self._has_ended = True
             self._finish("", "", now)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
+from zmqdata.core.client.left_out import LeftOutElements
 from zmqdata.core.client.tasks import Reading
 
 SAY_SO_AFTER = 5.0
@@ -19,18 +20,6 @@ SAY_SO_AFTER = 5.0
 WAITING_AFTER = 10.0
 """Seconds without an element after which a warning is logged, and seconds between two
 warnings.
-"""
-REMEMBERED = 100_000
-"""Number of elements left out that are recognized when another host of their task
-reports them again.
-"""
-LISTED = 1_000
-"""Number of elements that the quarantine of an iterator lists."""
-
-
-Where = tuple[int, str, int]
-"""An element that was left out: number of the task, place of the operation, number of
-the element there.
 """
 
 
@@ -50,7 +39,7 @@ class Notices:
         heard: time of the last message of the dispatcher.
         repetition: repetition of the job, once the client is let in.
         awaited: what the dispatcher awaits before it lets the client in.
-        left_out: number of elements that each ended task has skipped.
+        left_out: the elements that workers left out.
     """
 
     def __init__(
@@ -76,9 +65,7 @@ class Notices:
         self._passed = 0
         self._skipped: dict[str, int] = {}
         self._told_skipped = 0
-        self.left_out: dict[int, int] = {}
-        self._listed: dict[Where, None] = {}  # a set that knows the oldest
-        self._num_listed = self._num_poison = 0
+        self.left_out = LeftOutElements(job, do)
         self._wanted = False
         self._kept: list[e.LogLine] = []
 
@@ -224,64 +211,6 @@ class Notices:
                 "`cross_trainer_cache_size_bytes`, or this training job more time"
             )
             self._do(e.LogLine("warning", text))
-
-    def tell_poison(self, task_list: m.TaskList) -> None:
-        """List each element that workers skip because it ends their process in the
-        quarantine of the iterator, once.
-        """
-        for element in task_list.left_out:
-            self._num_poison += self._list(element)
-
-    def list_left_out(self, elements: tuple[m.LeftOutElement, ...]) -> None:
-        """List elements that the pipeline has left out in the quarantine of the
-        iterator. Another host of a task that makes them again lists none twice.
-        """
-        for element in elements:
-            self._list(element)
-
-    def _list(self, element: m.LeftOutElement) -> bool:
-        """List an element that was left out. Return False if it was listed before."""
-        where = (element.index, element.place, element.number)
-        if where in self._listed:
-            return False
-        self._listed[where] = None
-        if len(self._listed) > REMEMBERED:
-            del self._listed[next(iter(self._listed))]
-        self._num_listed += 1
-        self._do(e.NoteLeftOut(element))
-        return True
-
-    def tell_left_out(self) -> None:
-        """Log, at the end, how many elements are missing because the pipeline skips
-        failing elements.
-        """
-        # A task counts from its last host on.
-        missing, self.left_out = sum(self.left_out.values()), {}
-        missing, self._num_listed = max(missing, self._num_listed), 0
-        if missing:
-            which = f"the newest {LISTED:,} of them" if missing > LISTED else "them"
-            text = (
-                f"job {self.job!r}, repetition {self.repetition}, ended without "
-                f"{missing:,} elements that workers could not produce. They were "
-                f"skipped because {self._why_left_out(missing)}. `iterator.quarantine` "
-                f"lists {which}, with the reasons"
-            )
-            self._do(e.LogLine("warning", text))
-
-    def _why_left_out(self, missing: int) -> str:
-        """Return the reason why elements are missing.
-
-        Only elements that end a worker's process are known individually. In copies of
-        the input, the same element may be skipped several times.
-        """
-        poison = self._num_poison
-        if not poison:
-            return "the pipeline asks for it (on_error='skip')"
-        others = "" if missing <= poison else " or the pipeline (on_error='skip')"
-        return (
-            f"the job (on_poison='skip'){others} asks for it; {poison} of them end "
-            "their worker's process and are listed in the iterator's quarantine"
-        )
 
     def ended_alone(self, silence: float, unreported: int) -> None:
         """Log that the client ended without hearing whether other readers had received

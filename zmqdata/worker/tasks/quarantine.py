@@ -29,7 +29,8 @@ class TaskQuarantine(Quarantine):
     context.
 
     The first, tenth, hundredth and so on are logged, the first with its traceback. The
-    total is logged at the end. A bad file must not fill the disk with log lines.
+    total is logged at the end. A bad file must not fill the disk with log lines. The
+    level is INFO, because clients log the same for all tasks together.
 
     Args:
         definition: the task.
@@ -68,18 +69,17 @@ class TaskQuarantine(Quarantine):
         )
         element = f"element {left_out.number} of {left_out.node}{place}: {left_out.error}"
         if self.total == 1:
-            log.warning(
-                "task %s leaves out %s\n%s", self.task, element, left_out.traceback.rstrip()
-            )
+            text = f"task {self.task} leaves out {element}\n{left_out.traceback}"
+            log.info("%s", text.rstrip())
         else:
-            log.warning(
+            log.info(
                 "task %s has left out %s elements, the newest is %s", self.task, self.total, element
             )
 
     def end(self) -> None:
         """Log the total at the end of the pipeline."""
         if self.total > 1:
-            log.warning("task %s has ended and left out %s elements", self.task, self.total)
+            log.info("task %s has ended and left out %s elements", self.task, self.total)
 
     def shown(self) -> dict[str, Any]:
         """Return the total and the newest elements as a JSON-compatible dict.
