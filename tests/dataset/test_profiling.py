@@ -13,7 +13,6 @@ from zmqdata import LocalCluster, distribute
 from zmqdata.dataset import Dataset, profiling
 from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.errors import PipelineError
-from zmqdata.iterators.watching import OUTSIDE, WAITS_FOR_READERS, WAITS_FOR_SPLITS
 from zmqdata.testing import check_iterator
 from zmqdata.testing.clock import Clock
 
@@ -165,28 +164,17 @@ def test_the_clocks_change_nothing() -> None:
     assert check_iterator(_clocked(dataset.node, {}, {})) == check_iterator(dataset)
 
 
-@pytest.mark.parametrize(
-    ("seen", "advice"),
-    [
-        ({"map(slow) at x.py:1": 9, OUTSIDE: 1}, "most often with map(slow) at x.py:1 (90 % of"),
-        ({"map(slow)": 4, WAITS_FOR_READERS: 6}, "The workers wait for this process"),
-        ({"map(slow)": 4, WAITS_FOR_READERS: 3, OUTSIDE: 3}, "most often with map(slow)"),
-        ({OUTSIDE: 9, "map(slow)": 1}, "profile() the dataset before distribute()"),
-        ({WAITS_FOR_SPLITS: 9, OUTSIDE: 1}, "Use more and smaller files"),
-    ],
-)
-def test_the_advice_for_workers_follows_what_they_do(seen: dict[str, int], advice: str) -> None:
-    """If workers are busy, more of them or a faster function help; if they wait, what
-    they wait for has to change.
-    """
-    assert advice in profiling.advice_on_workers(seen)
-
-
 def test_a_profile_tells_what_the_workers_do(capsys: pytest.CaptureFixture[str]) -> None:
-    """The profile of a distributed dataset names the function that its workers run."""
+    """The profile of a distributed dataset names the function that its workers run,
+    also if it is read to its end, and what to move to them.
+    """
     with LocalCluster(1, in_process=True) as cluster:
-        dataset = Dataset.range(10**6).map(slowly).batch(4)
-        found = dataset.apply(distribute("distributed_epoch", cluster)).profile(0.8)
-    assert found.bottleneck.label.startswith("distribute(")
-    assert "most often with map(slowly) at test_profiling.py" in found.advice
-    assert "on the workers: " in capsys.readouterr().out
+        on_workers = distribute("distributed_epoch", cluster)
+        found = Dataset.range(160).map(slowly).batch(4).apply(on_workers).profile()
+        assert found.elements == 40
+        assert found.bottleneck.label.startswith("distribute(")
+        assert "most often with map(slowly) at test_profiling.py" in found.advice
+        assert "on the workers of distribute(" in capsys.readouterr().out
+        behind = Dataset.range(1000).apply(on_workers).map(slowly).profile(0.2)
+    assert behind.bottleneck.label.startswith("map(slowly)")
+    assert "Move it before distribute()" in behind.advice

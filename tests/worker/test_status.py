@@ -23,7 +23,8 @@ def hosted(number: int, **changes: Any) -> HostedTask:
 
 def test_each_task_is_counted_at_what_it_does() -> None:
     """A task counts at each function that runs, else at what it waits for, else outside
-    of functions; one that has not started or has ended does not count.
+    of functions; one that has not started or has ended does not count, and what an
+    ended one was seen at is kept.
     """
     crumbs, activity = CrumbFile(), Activity()
     call = crumbs.open((1, 1), "0", "map(f)")
@@ -33,12 +34,15 @@ def test_each_task_is_counted_at_what_it_does() -> None:
     tasks += [hosted(5, started=False), hosted(6, total=3)]
     activity.look(crumbs.notes(), tasks)
     crumbs.close(call)
+    tasks[3].total = 9
     activity.look(crumbs.notes(), tasks)
     assert activity.shown() == {
         (1, 1): {"seen_at": {"map(f)": 1, OUTSIDE: 1}},
         (2, 1): {"seen_at": {WAITS_FOR_SPLITS: 2}},
         (3, 1): {"seen_at": {WAITS_FOR_READERS: 2}},
-        (4, 1): {"seen_at": {OUTSIDE: 2}},
+        (4, 1): {"seen_at": {OUTSIDE: 1}},
+        (5, 1): {"seen_at": {}},
+        (6, 1): {"seen_at": {}},
     }
 
 

@@ -20,6 +20,7 @@ from zmqdata.client.calls import ask_dispatcher, check_name, check_timeout, stat
 from zmqdata.config.endpoints import Service
 from zmqdata.config.settings import check_type
 from zmqdata.errors import DataServiceError, NotFoundError
+from zmqdata.nodes import Activity, TaskActivity
 
 
 def audit(service: Service, job: str, timeout: float = 10.0) -> list[dict[str, Any]]:
@@ -190,11 +191,11 @@ ACTIVITY_PATIENCE = 2.0
 """Seconds to wait for each answer."""
 
 
-def activity_of(service: str, job: str) -> Mapping[str, int]:
-    """Return how often the unfinished tasks of a job were seen at what, as
-    ``worker.status`` counts it. Empty if no worker tells.
+def activity_of(service: str, job: str) -> Activity:
+    """Return what the tasks of a job are at that workers still have. Empty if no worker
+    tells.
     """
-    seen: Counter[str] = Counter()
+    seen: dict[tuple[int, int], TaskActivity] = {}
     try:
         found = status(service, ACTIVITY_PATIENCE)
         iterations = {one["iteration"] for one in found["jobs"] if one["job"] == job}
@@ -203,7 +204,9 @@ def activity_of(service: str, job: str) -> Mapping[str, int]:
         for address in sorted({one["address"] for one in tasks if one["address"]})[:MOST_WORKERS]:
             for task in status(address, ACTIVITY_PATIENCE, role="worker")["tasks"]:
                 if task["task"] in numbers:
-                    seen.update(task["seen_at"])
+                    seen[task["task"], task["attempt"]] = TaskActivity(
+                        address, task["seen_at"], task["produced"]
+                    )
     except DataServiceError:
         return seen  # the profile is complete without it
     return seen

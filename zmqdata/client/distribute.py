@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -41,7 +41,7 @@ from zmqdata.dataset import Dataset
 from zmqdata.dataset.arguments import optional_spec
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.iterators import Context, ElementIterator, make_iterator
-from zmqdata.nodes import Infer, Node
+from zmqdata.nodes import Activity, Infer, Node
 from zmqdata.pipelines import ShippedSource
 from zmqdata.transport.addresses import host_token
 from zmqdata.transport.local import local_workers, token_of_process
@@ -150,7 +150,12 @@ class DataServiceDataset(Node):
         endless = inner == INFINITE_CARDINALITY and policy in ("OFF", "DYNAMIC", "DATA")
         return INFINITE_CARDINALITY if endless else UNKNOWN_CARDINALITY
 
-    def activity(self) -> Mapping[str, int]:
+    @property
+    def runs_elsewhere(self) -> bool:
+        """True: workers run the pipeline."""
+        return True
+
+    def activity(self) -> Activity:
         """Ask the workers what they were seen at while they ran the job."""
         return activity_of(self.options.service, self.options.job_name or self.anonymous)
 

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zmqdata import nodes
 from zmqdata.dataset.drawing import tree_lines
+from zmqdata.dataset.workers import WorkerWatch, advice_on_workers, seen_at, shares
 from zmqdata.iterators import Context, ElementIterator, Stackable, input_iterator, make_iterator
 from zmqdata.iterators.base import Namer
-from zmqdata.iterators.watching import OUTSIDE, WAITS_FOR_READERS, WAITS_FOR_SPLITS
-from zmqdata.nodes import Infer, Node
+from zmqdata.nodes import Infer, Node, every_node
 from zmqdata.peeking import peek
 
 _active = threading.local()
@@ -212,6 +212,7 @@ def profile(node: Node, seconds: float, context: Context) -> Profile:
     """
     measured: dict[int, Measured] = {}
     iterator = make_iterator(_clocked(node, measured, {}), context)
+    workers = WorkerWatch(one.node for one in measured.values())
     begin = time.perf_counter()
     count, stop = 0, begin + seconds
     try:
@@ -222,8 +223,8 @@ def profile(node: Node, seconds: float, context: Context) -> Profile:
         ran = time.perf_counter() - begin
         operations = _with_nested(measured)
         worst = max(operations, key=_weight)
-        elsewhere = worst.node.activity()  # gone with the iterator
     finally:
+        workers.end()  # before the iterator, with which tasks end
         iterator.close()
     advice = _advice(worst, sum(map(_weight, operations)))
     if any(worst in outer.nested.values() and not _has_threads(outer) for outer in operations):
@@ -236,9 +237,15 @@ def profile(node: Node, seconds: float, context: Context) -> Profile:
         if outer.nested:
             rows = [_row(one, ran, one.label) for one in outer.nested.values()]
             lines += [f"in the datasets that {outer.label} made:", *(f"   {row}" for row in rows)]
-    if sum(elsewhere.values()):
-        advice = advice_on_workers(elsewhere)
-        lines.append(f"on the workers: {_shares(elsewhere)}")
+    lines += [
+        f"on the workers of {one.label}: {shares(seen)}"
+        for one in operations
+        if (seen := seen_at(workers.of(one.node)))
+    ]
+    if worst.node.runs_elsewhere:
+        advice = advice_on_workers(workers.of(worst.node), worst.seconds / max(1, worst.elements))
+    elif any(source.runs_elsewhere for source in every_node(worst.node)):
+        advice = _BEHIND_WORKERS
     text = "\n".join([rate, *lines, f"bottleneck: {worst.label}. {advice}"])
     return Profile(ran, count, operations, worst, advice, text)
 
@@ -284,6 +291,10 @@ def shown_seconds(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
 
 
+_BEHIND_WORKERS = (
+    "It runs in this process, behind distribute(). Move it before distribute(), so that the "
+    "workers do it."
+)
 _ADVICE: tuple[tuple[type[Node], str], ...] = (
     (
         nodes.ParallelMap,
@@ -329,43 +340,3 @@ def _advice(worst: Measured, whole: float) -> str:
     return (
         found[0] if found else "prefetch(AUTOTUNE) after it lets it run beside the training loop."
     )
-
-
-def advice_on_workers(seen: Mapping[str, int]) -> str:
-    """Return advice for a pipeline that runs on workers.
-
-    Args:
-        seen: how often they were seen at what; not empty.
-
-    Example:
-        >>> advice_on_workers({"map(decode) at train.py:3": 9, OUTSIDE: 1})[:52]
-        'The workers are busy, most often with map(decode) at'
-    """
-    most, whole = max(seen, key=lambda name: seen[name]), sum(seen.values())
-    if seen.get(WAITS_FOR_READERS, 0) > whole / 2:
-        return (
-            "The workers wait for this process, so elements travel, or are taken here, more "
-            "slowly than they are made. Make elements fewer and larger: batch() before "
-            "distribute(). Or read the job in several processes."
-        )
-    if most == WAITS_FOR_SPLITS:
-        return (
-            "The workers wait for splits: the source has fewer files or elements left than "
-            "workers, or the dispatcher is slow. Use more and smaller files."
-        )
-    if most == OUTSIDE:
-        return (
-            "The workers are busy, but seldom with your functions: reading, batching or packing "
-            "takes their time. Add workers, and profile() the dataset before distribute() to find "
-            "the operation."
-        )
-    return (
-        f"The workers are busy, most often with {most} ({100 * seen[most] / whole:.0f} % of the "
-        f"time). Add workers, or make {most.partition(' at ')[0]} faster."
-    )
-
-
-def _shares(seen: Mapping[str, int]) -> str:
-    whole = sum(seen.values())
-    ranked = sorted(seen.items(), key=lambda item: -item[1])
-    return ", ".join(f"{100 * count / whole:.0f} % {name}" for name, count in ranked)

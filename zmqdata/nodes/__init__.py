@@ -11,6 +11,7 @@ registered with ``make_iterator``.
 
 from __future__ import annotations
 
+from zmqdata.nodes.activity import Activity, TaskActivity
 from zmqdata.nodes.base import Infer, Node, every_node, known_spec, source_nodes, split_sources
 from zmqdata.nodes.batches import (
     BucketBySequenceLength,
@@ -73,6 +74,8 @@ from zmqdata.nodes.transforms import (
 )
 
 __all__ = [
+    "Activity",
+    "TaskActivity",
     "AssertCardinality",
     "AutoShardPolicy",
     "Batch",

@@ -7,12 +7,13 @@ The operations themselves are in the other modules of this package.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY
 from zmqdata.errors import UnimplementedError
+from zmqdata.nodes.activity import Activity
 from zmqdata.peeking import peek
 from zmqdata.splits import SplitSource
 
@@ -132,9 +133,14 @@ class Node:
         """
         return source
 
-    def activity(self) -> Mapping[str, int]:
-        """Return how often other processes that run the pipeline of this node were seen
-        at what; empty if it runs in this process.
+    @property
+    def runs_elsewhere(self) -> bool:
+        """True if other processes run the pipeline of this node."""
+        return False
+
+    def activity(self) -> Activity:
+        """Ask the other processes that run the pipeline of this node what they are at.
+        What has ended may be missing.
         """
         return {}
 

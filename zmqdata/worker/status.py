@@ -41,7 +41,9 @@ class Activity:
         self._seen: dict[tuple[int, int], Counter[str]] = {}
 
     def look(self, notes: Sequence[CrumbNote], tasks: Iterable[HostedTask]) -> None:
-        """Count what each started task is at, and forget tasks that are gone."""
+        """Count what each started task is at until it has ended, and forget tasks that
+        are gone.
+        """
         calls: dict[tuple[int, int], set[str]] = {}
         waiting = set()
         for note in notes:
@@ -52,6 +54,7 @@ class Activity:
                 calls.setdefault(note.key, set()).add(note.label)
         kept: dict[tuple[int, int], Counter[str]] = {}
         for task in tasks:
+            kept[task.key] = self._seen.get(task.key, Counter())
             if not task.started or task.total is not None:
                 continue
             if task.waits_for_readers:
@@ -60,7 +63,6 @@ class Activity:
                 seen = {WAITS_FOR_SPLITS}
             else:
                 seen = calls.get(task.key, {OUTSIDE})
-            kept[task.key] = self._seen.get(task.key, Counter())
             kept[task.key].update(seen)
         self._seen = kept
 
