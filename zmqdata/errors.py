@@ -83,6 +83,10 @@ class ResourceExhaustedError(DataServiceError):
     """A configured limit (ports, message size, number of streams) has been reached."""
 
 
+class DescriptorShortageError(ResourceExhaustedError, OSError):
+    """This process has no file descriptor left (``ulimit -n``)."""
+
+
 class ProtocolError(DataServiceError, ValueError):
     """Bytes from a peer do not follow the protocol. A decoder raises no other
     exception.
@@ -188,6 +192,7 @@ BY_NAME: dict[str, type[DataServiceError]] = {
         DataLossError,
         PermissionDeniedError,
         ResourceExhaustedError,
+        DescriptorShortageError,
         ProtocolError,
         VersionMismatchError,
     )

@@ -21,6 +21,9 @@ def matching_files(patterns: Iterable[str]) -> list[str]:
     """Return the files with these names or matching these glob patterns, without
     duplicates, sorted.
 
+    Raises:
+        OSError: no file descriptor is left.
+
     >>> matching_files(["/nowhere/*.txt"])
     []
     """
@@ -32,6 +35,8 @@ def matching_files(patterns: Iterable[str]) -> list[str]:
             found.update(
                 path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path)
             )
+            # glob passes over folders that it cannot open.
+            os.close(os.open(os.sep, os.O_RDONLY))
     return sorted(found)
 
 

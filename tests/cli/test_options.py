@@ -96,7 +96,7 @@ def test_a_dispatcher_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (UnavailableError("nobody\nanswers"), 1, "nobody answers"),
         (FileNotFoundError(errno.ENOENT, "No such file", "/x"), 2, "/x: No such file"),
-        (OSError(errno.EMFILE, "Too many open files"), 2, "Too many open files"),
+        (OSError(errno.ENOSPC, "No space left"), 2, "No space left"),
         (OSError("broken"), 2, "broken"),
         (DataServiceError("refused"), 2, "refused"),
         (ValueError("wrong"), 2, "wrong"),

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from zmqdata import Dataset, LocalCluster, distribute
+from zmqdata.descriptors import LEAST, PER_ITERATOR, PER_WORKER
 from zmqdata.errors import ResourceExhaustedError
 from zmqdata.testing.cluster import await_condition
-from zmqdata.transport.descriptors import LEAST, PER_ITERATOR, PER_WORKER
 
 pytestmark = pytest.mark.realprocess
 
@@ -49,7 +49,7 @@ def test_iterators_take_few_descriptors_and_say_so_if_none_is_left() -> None:
         await_condition(lambda: in_use() <= most, what="handshakes are over")
         with (
             few(LEAST - 2),
-            pytest.raises(ResourceExhaustedError, match=r"An open iterator takes 3, and 5"),
+            pytest.raises(ResourceExhaustedError, match=r"an iterator \(3 descriptors, and 5 for"),
         ):
             iter(numbers)
         assert begun + sum(1 for _ in second) == WORKERS * 2_000

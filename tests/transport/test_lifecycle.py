@@ -300,8 +300,8 @@ def test_a_worker_that_cannot_start_leaves_no_socket_open(monkeypatch: pytest.Mo
     made: list[zmq.Context[Any]] = []
     new_context = server.sockets.new_context
 
-    def remembered() -> zmq.Context[Any]:
-        made.append(new_context())
+    def remembered(*told: Any) -> zmq.Context[Any]:
+        made.append(new_context(*told))
         return made[-1]
 
     def broken(*arguments: Any) -> str:

@@ -23,7 +23,8 @@ from zmqdata.config.settings import (
     setting,
     variable_of,
 )
-from zmqdata.errors import DataServiceError, UnavailableError
+from zmqdata.descriptors import is_shortage, remedy
+from zmqdata.errors import DataServiceError, DescriptorShortageError, UnavailableError
 from zmqdata.printable import printable
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -134,7 +135,11 @@ def guarded(program: str, command: Callable[[], int]) -> int:
         return command()
     except UnavailableError as error:
         return complain(program, str(error), 1)
+    except DescriptorShortageError as error:
+        return complain(program, str(error))
     except OSError as error:
+        if is_shortage(error):
+            return complain(program, remedy(f"`{program}`"))
         reason = error.strerror or str(error)
         return complain(
             program, reason if error.filename is None else f"{error.filename}: {reason}"

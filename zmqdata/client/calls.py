@@ -19,6 +19,7 @@ from zmqdata import wire
 from zmqdata.config.endpoints import Service, endpoint_host, parse_service
 from zmqdata.config.settings import check_text
 from zmqdata.core.limits import MOST_CHARACTERS
+from zmqdata.descriptors import shortage_explained
 from zmqdata.errors import (
     BY_NAME,
     DataServiceError,
@@ -32,7 +33,6 @@ from zmqdata.errors import (
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import resolve_host
 from zmqdata.transport.closed import why_closed
-from zmqdata.transport.descriptors import shortage_explained
 from zmqdata.transport.handshakes import Handshakes
 from zmqdata.transport.keychoice import shown_key
 
@@ -62,7 +62,7 @@ def client_context() -> zmq.Context[zmq.Socket[bytes]]:
     """
     global _context
     if _context is None or _context[0] != os.getpid():
-        _context = (os.getpid(), sockets.new_context())
+        _context = (os.getpid(), sockets.new_context("a connection to a dispatcher"))
     return _context[1]
 
 

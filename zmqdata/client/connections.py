@@ -16,9 +16,9 @@ import zmq
 
 from zmqdata.core.client import events as e
 from zmqdata.core.client.events import ConnectLink
+from zmqdata.descriptors import is_shortage, remedy
 from zmqdata.errors import ProtocolError
 from zmqdata.transport import sockets
-from zmqdata.transport.descriptors import is_shortage, remedy
 from zmqdata.transport.handshakes import Handshakes
 from zmqdata.transport.keys import Key
 from zmqdata.transport.loop import Loop

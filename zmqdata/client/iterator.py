@@ -18,6 +18,7 @@ from zmqdata.client.finished import forget_finished, note_finished
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere
 from zmqdata.client.shell import ReaderShell
 from zmqdata.core.client.decider import ClientProfile
+from zmqdata.descriptors import AN_ITERATOR, shortage_explained
 from zmqdata.errors import (
     DataServiceError,
     FailedPreconditionError,
@@ -25,7 +26,6 @@ from zmqdata.errors import (
     named_error,
 )
 from zmqdata.iterators import ElementIterator, Restoring
-from zmqdata.transport.descriptors import shortage_explained
 from zmqdata.transport.forks import check_process
 
 Resumed = Callable[[ClientProfile, Any], ClientProfile]
@@ -85,7 +85,7 @@ class ServiceIterator(ElementIterator):
         return True
 
     def _begin(self, profile: ClientProfile) -> None:
-        with shortage_explained("an iterator"):
+        with shortage_explained(AN_ITERATOR):
             self._shell = self._open_shell(profile)
         self._is_read = self._has_given = False
         self._strides = self._shell.strides

@@ -29,6 +29,7 @@ from zmqdata.client.quarantine import ListLeftOut, list_nowhere
 from zmqdata.config.endpoints import endpoint_host
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore, ClientProfile
+from zmqdata.descriptors import AN_ITERATOR, LEAST, check_room
 from zmqdata.errors import (
     DataServiceError,
     FailedPreconditionError,
@@ -47,7 +48,6 @@ from zmqdata.transport import sockets
 from zmqdata.transport.addresses import is_loopback
 from zmqdata.transport.clocks import boottime
 from zmqdata.transport.closed import why_closed
-from zmqdata.transport.descriptors import check_room
 from zmqdata.transport.keychoice import shown_key
 from zmqdata.transport.loans import Pool
 from zmqdata.transport.local import SCHEME, Handover, find_handover
@@ -111,7 +111,7 @@ class ReaderShell:
     def _open(self, profile: ClientProfile) -> None:
         """Make the thread and its sockets."""
         self._context = client_context()
-        check_room()
+        check_room(AN_ITERATOR, LEAST)
         key = shown_key()
         self._server = None if key is None else key.server("worker")
         self._links: dict[str, zmq.Socket[bytes]] = {}

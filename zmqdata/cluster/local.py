@@ -17,6 +17,7 @@ from zmqdata.cluster.starting import NOT_HERE, START_SECONDS
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import check_int, check_type, flag_of, opposite, shown
 from zmqdata.config.worker import WorkerConfig
+from zmqdata.descriptors import shortage_explained
 from zmqdata.transport.closed import note_closed
 from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.forks import check_process
@@ -127,7 +128,8 @@ class LocalCluster:
         self._servers: list[ServerHandle] = []
         self._numbers = itertools.count()
         self._owner = os.getpid()
-        folder = SocketFolder() if lends_folder else None
+        with shortage_explained("a LocalCluster"):
+            folder = SocketFolder() if lends_folder else None
         if folder is not None:
             self._dispatcher_config = replace(
                 self._dispatcher_config, work_dir=str(folder.path / "dispatcher")

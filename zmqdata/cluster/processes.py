@@ -25,6 +25,7 @@ from zmqdata.cluster.starting import NOT_HERE, START_SECONDS, ServerStartError
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import check_wait, variables
 from zmqdata.config.worker import WorkerConfig
+from zmqdata.descriptors import shortage_explained
 from zmqdata.transport.forks import check_process
 from zmqdata.worker.processes.interpreter import PYTHON
 from zmqdata.worker.processes.lifetime import describe_exit
@@ -78,8 +79,9 @@ class ServerProcess:
         self.stop_seconds = stop_seconds
         self._owner = os.getpid()
         self._process: subprocess.Popen[bytes] | None = None
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        with shortage_explained(f"the process of a {module}"):
+            self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+            self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         if name:
             relay.add(self._log, name)
 
@@ -142,19 +144,20 @@ class ServerProcess:
         self._said.truncate(0)
         self._said.seek(0)
         # The interpreter's options keep the script's folder first in the path, as here.
-        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            [*PYTHON, "-m", self.module, *self.options, "--lifeline", "0"],
-            stdin=subprocess.PIPE,
-            stdout=self._said,
-            stderr=self._log,
-            env={
-                **_environment(),
-                "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
-            },
-            # Ctrl-C in a terminal is only for the training script, which closes its
-            # cluster itself.
-            start_new_session=True,
-        )
+        with shortage_explained(f"the process of a {self.module}"):
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [*PYTHON, "-m", self.module, *self.options, "--lifeline", "0"],
+                stdin=subprocess.PIPE,
+                stdout=self._said,
+                stderr=self._log,
+                env={
+                    **_environment(),
+                    "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
+                },
+                # Ctrl-C in a terminal is only for the training script, which closes its
+                # cluster itself.
+                start_new_session=True,
+            )
         _running.add(self)
 
     def is_ready(self) -> bool:

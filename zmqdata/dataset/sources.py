@@ -23,6 +23,7 @@ from zmqdata.dataset.arguments import (
     sliceable,
 )
 from zmqdata.dataset.parts import D, DatasetMethods
+from zmqdata.descriptors import shortage_explained
 from zmqdata.elements.conversion import as_element, located
 from zmqdata.elements.nesting import leaves_of, map_structure, nesting_of
 from zmqdata.errors import InvalidArgumentError, NoFilesMatchedError
@@ -212,7 +213,9 @@ class Sources(DatasetMethods[D]):
         when the dataset is created.
         """
         patterns = file_names(file_pattern, "file_pattern", "a file name, a pattern, or several")
-        if not matching_files(patterns):
+        with shortage_explained("list_files"):
+            found = matching_files(patterns)
+        if not found:
             raise NoFilesMatchedError(
                 "No files matched pattern: "
                 f"{', '.join(map(repr, patterns)) or 'none was given'}, searched from "

@@ -32,6 +32,7 @@ from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherPolicy, Di
 from zmqdata.core.dispatcher.saving import job_of
 from zmqdata.core.dispatcher.worker_addresses import located
 from zmqdata.core.limits import MOST_CHARACTERS, repeats_too_long
+from zmqdata.descriptors import left, remedy
 from zmqdata.dispatcher.journalfile import WorkDirLock
 from zmqdata.dispatcher.listings import Listings
 from zmqdata.dispatcher.records import Records
@@ -63,6 +64,14 @@ from zmqdata.transport.rejects import Rejects
 
 log = logging.getLogger(__name__)
 
+DESCRIPTORS = 24
+"""File descriptors without which a dispatcher does not start: it takes 17 at most, and
+one for each peer.
+"""
+OF_PEER = 3
+"""File descriptors that a peer takes while it connects."""
+COUNT_EVERY = 10.0
+"""Seconds between two counts of the open file descriptors."""
 GATHER = 0.002
 """Seconds by which an answer may be delayed while thousands of peers speak. This saves
 a fifth of a core.
@@ -111,9 +120,10 @@ class DispatcherShell:
             log.warning("%s", WITHOUT_KEY)
         else:
             key.check_dispatcher()
-        self.context = sockets.new_context()
+        self.context = sockets.new_context("a dispatcher", DESCRIPTORS)
         closing(self.context.term)
         self.rejects = Rejects()
+        self._count_at = 0.0
         self.loop = Loop("zmqdata-dispatcher", self._tick, gather=GATHER)
         self.access = Access(self.context, self.loop, Keyring(key), self.rejects)
         closing(self.access.close)
@@ -204,9 +214,17 @@ class DispatcherShell:
     def _tick(self) -> None:
         self.access.keyring.look()
         self._entrance.look(time.monotonic())
+        self._count_descriptors(time.monotonic())
         self._handle(e.Tick())
         if self.records is not None:
             self.records.look_around()
+
+    def _count_descriptors(self, now: float) -> None:
+        """Warn if no peer can connect any more, which peers take for silence."""
+        if now >= self._count_at:
+            self._count_at = now + COUNT_EVERY
+            if left() < OF_PEER:
+                log.warning("%s. Further peers get no answer", remedy("the next peer", OF_PEER))
 
     def _handle(self, event: e.DispatcherEvent) -> None:
         commands = self.core.handle(time.monotonic(), event)

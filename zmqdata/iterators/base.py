@@ -18,10 +18,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from zmqdata.descriptors import is_shortage, remedy
 from zmqdata.elements.nesting import field_names, instance_of, tuple_of
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import (
     DataLossError,
+    DescriptorShortageError,
     FailedPreconditionError,
     PipelineError,
     pipeline_error,
@@ -599,6 +601,8 @@ def failure(node: Node, error: BaseException) -> PipelineError | DataLossError:
         hint = _ARGUMENTS_OF.get(node.operation, _ARGUMENTS)
     elif _wants_tensor(error):
         hint = _ARRAYS
+    elif is_shortage(error) and not isinstance(error, DescriptorShortageError):
+        hint = f". {remedy('It')}"
     return pipeline_error(error)(
         f"{node.label} failed: {type(error).__name__}: {text_of(error)}{hint}", node=node.label
     )

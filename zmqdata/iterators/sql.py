@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.descriptors import check_room
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from zmqdata.iterators.base import Context, Name, failure, make_iterator
 from zmqdata.iterators.sources import IndexedIterator
@@ -65,6 +66,7 @@ class SqlIterator(IndexedIterator):
         try:
             self._connection = sqlite3.connect(address, uri=True, check_same_thread=False)
         except sqlite3.OperationalError as error:
+            check_room(f"the database {self._node.data_source_name}", 1)
             raise NotFoundError(
                 f"{self._node.data_source_name}: {error}. Check the path of the database"
             ) from error

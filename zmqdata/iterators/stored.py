@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
+from zmqdata.descriptors import shortage_explained
 from zmqdata.elements.specs import merge_specs, spec_of
 from zmqdata.errors import (
     AlreadyExistsError,
@@ -56,7 +57,8 @@ def lock_folder(folder: str) -> TextIO | None:
             f"The folder {folder!r} cannot be created, because {str(found)!r} is a file. Choose "
             "another name, or remove the file"
         ) from None
-    file = open(os.path.join(folder, LOCK), "a+", encoding="utf-8")  # noqa: SIM115 - held open
+    with shortage_explained(f"the folder {folder}"):
+        file = open(os.path.join(folder, LOCK), "a+", encoding="utf-8")  # noqa: SIM115 - held open
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from zmqdata.descriptors import shortage_explained
 from zmqdata.elements.nesting import leaves_of
 from zmqdata.elements.specs import TensorSpec, spec_of, without_leading_axis
 from zmqdata.filenames import portable
@@ -144,7 +145,7 @@ class ListFiles(Node):
 
     @property
     def cardinality(self) -> int:
-        return len(matching_files(self.patterns))
+        return len(self._names())
 
     @property
     def split_source(self) -> FileSplits:
@@ -154,8 +155,11 @@ class ListFiles(Node):
         """Return the portable names of the files that match now, in the order of a
         turn, see ``FileSplits.ordered``.
         """
-        found = map(portable, matching_files(self.patterns))
-        return self.split_source.ordered(found, seed, turn)
+        return self.split_source.ordered(map(portable, self._names()), seed, turn)
+
+    def _names(self) -> list[str]:
+        with shortage_explained("list_files"):
+            return matching_files(self.patterns)
 
     def spec(self, infer: Infer) -> Any:
         return TensorSpec((), np.str_)

@@ -15,6 +15,7 @@ import stat
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Protocol, cast
 
+from zmqdata.descriptors import shortage_explained
 from zmqdata.errors import (
     AlreadyExistsError,
     FailedPreconditionError,
@@ -102,7 +103,8 @@ class LocalFiles:
     def open(self, path: str, mode: str) -> BinaryIO:
         if "w" in mode:
             self._make_folder(path)
-        return cast(BinaryIO, open(path, mode, opener=_regular))
+        with shortage_explained(f"the file {path}"):
+            return cast(BinaryIO, open(path, mode, opener=_regular))
 
     def _make_folder(self, path: str) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -143,7 +145,8 @@ class LocalFiles:
         """Sync the folder of a file, because a new name is durable only after its
         folder is synced.
         """
-        folder = os.open(os.path.dirname(path), os.O_RDONLY)
+        with shortage_explained(f"the folder of {path}"):
+            folder = os.open(os.path.dirname(path), os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
@@ -151,7 +154,8 @@ class LocalFiles:
 
     def names(self, folder: str) -> list[str]:
         try:
-            return sorted(os.listdir(folder))
+            with shortage_explained(f"the folder {folder}"):
+                return sorted(os.listdir(folder))
         except (FileNotFoundError, NotADirectoryError):
             return []
 

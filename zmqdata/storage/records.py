@@ -13,6 +13,7 @@ import zlib
 from types import TracebackType
 from typing import Any, BinaryIO
 
+from zmqdata.descriptors import shortage_explained
 from zmqdata.errors import DataLossError
 from zmqdata.paths import local_path
 from zmqdata.storage.checksums import Bytes, masked_crc32c
@@ -95,7 +96,8 @@ class TFRecordWriter:
         if isinstance(name, str):
             remedy = "Write the file locally and copy it, or mount the file system"
             name = local_path("TFRecordWriter", name, remedy)
-        self._file = open(name, "wb")  # noqa: SIM115 - closed by close()
+        with shortage_explained(f"the file {name!s}"):
+            self._file = open(name, "wb")  # noqa: SIM115 - closed by close()
 
     def write(self, record: Bytes) -> None:
         """Append a record.

@@ -22,8 +22,8 @@ from zmqdata.config.endpoints import (
     join_address,
     split_address,
 )
+from zmqdata.descriptors import is_shortage, shortage
 from zmqdata.errors import InvalidArgumentError, ResourceExhaustedError
-from zmqdata.transport.descriptors import is_shortage, remedy
 
 # Reserved for documentation: the route to it is the default route, and nothing is
 # ever sent there.
@@ -57,7 +57,7 @@ def host_addresses(host: str) -> list[str]:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         if is_shortage(error):
-            raise ResourceExhaustedError(remedy(f"a look at host {host!r}")) from None
+            raise shortage(f"a look at host {host!r}") from None
         raise InvalidArgumentError(
             f"Unknown host {host!r}: {getattr(error, 'strerror', None) or error}. Check its "
             "spelling"
@@ -101,6 +101,8 @@ def bind_endpoint(host: str, port: int) -> str:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind((numeric, 0))
     except OSError as error:
+        if is_shortage(error):
+            raise shortage(f"a socket at host {host!r}") from None
         raise InvalidArgumentError(
             f"Cannot bind to host {host!r}: {error.strerror}. It must be an address of this "
             "machine, or '0.0.0.0' for every interface"

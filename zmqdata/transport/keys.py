@@ -21,6 +21,7 @@ from pathlib import Path
 import zmq
 from zmq.utils import z85
 
+from zmqdata.descriptors import shortage_explained
 from zmqdata.errors import (
     AlreadyExistsError,
     DataLossError,
@@ -315,7 +316,8 @@ def load(path: str | os.PathLike[str], any_mode: bool = False) -> Key:
     """
     try:
         # O_NONBLOCK: opening a named pipe must not block.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with shortage_explained(f"the key file {os.fspath(path)}"):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         name = os.fspath(path)
         missing = f"{name}; that is a link to {os.readlink(name)}" if os.path.islink(name) else name

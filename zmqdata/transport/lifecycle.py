@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from zmqdata.config.settings import check_type, check_wait
+from zmqdata.descriptors import shortage_explained
 from zmqdata.transport.forks import check_process
 from zmqdata.transport.loop import Loop
 
@@ -112,7 +113,7 @@ class Server(ABC, Generic[ShellT]):
         Raises:
             RuntimeError: the server was stopped before, or runs in the process from
                 which this process was forked.
-            OSError: the address cannot be bound.
+            OSError: the address cannot be bound, or too few file descriptors are left.
         """
         self._own_shell()
         with self._lock:
@@ -123,7 +124,8 @@ class Server(ABC, Generic[ShellT]):
                 )
             if self._shell is None:
                 self._owner = os.getpid()
-                self._shell = self._open()
+                with shortage_explained(f"a {type(self).__name__}"):
+                    self._shell = self._open()
                 self._shell.loop.start()
                 # The finalizer must not refer to this object, which would keep it
                 # alive.

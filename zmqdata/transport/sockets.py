@@ -22,6 +22,8 @@ from collections.abc import Iterable, Sequence
 
 import zmq
 
+from zmqdata.descriptors import check_room
+from zmqdata.errors import DescriptorShortageError
 from zmqdata.threads import available_cores
 from zmqdata.transport.handshakes import Handshakes
 from zmqdata.transport.keys import Key
@@ -69,17 +71,34 @@ the memory of what it sent.
 """
 CONTROL = "control"
 """ZAP domain of control sockets; each link has its own domain."""
+OF_CONTEXT = 4 + 2 * MOST_IO_THREADS
+"""Limit of file descriptors that a context and its first socket take."""
+OF_BIND = 4
+"""File descriptors that must be left when a socket is bound: it takes one, and libzmq
+(4.3.5, ``resolve_nic_name``) aborts the process if it cannot list the interfaces.
+"""
 CONNECT_MS = 3_000
 """Milliseconds to wait for a connection before a new attempt. TCP's own retries back
 off to a minute after a long outage.
 """
 
 
-def new_context() -> zmq.Context[zmq.Socket[bytes]]:
+def new_context(
+    owner: str = "a ZeroMQ context", descriptors: int = OF_CONTEXT
+) -> zmq.Context[zmq.Socket[bytes]]:
     """Return a new context for a shell, so that the shells of a process do not share
     access checks.
+
+    Args:
+        owner: the thing that is made with it, for an error.
+        descriptors: number of file descriptors that the owner takes at its start.
+
+    Raises:
+        DescriptorShortageError: too few file descriptors are left. libzmq would abort
+            the process.
     """
     _raise_file_limit()
+    check_room(owner, descriptors)
     context = zmq.Context(max(LEAST_IO_THREADS, min(MOST_IO_THREADS, available_cores())))
     context.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
     return context
@@ -355,7 +374,11 @@ def access_check(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
 def bind(socket: zmq.Socket[bytes], endpoint: str) -> None:
     """Bind a socket; raise an ``OSError`` that says why it failed and what to do."""
     try:
+        check_room(f"a socket at {endpoint}", OF_BIND)
         socket.bind(endpoint.replace("tcp://localhost:", "tcp://127.0.0.1:"))
+    except DescriptorShortageError:
+        socket.close(linger=0)
+        raise
     except zmq.ZMQError as error:
         socket.close(linger=0)
         reasons = {

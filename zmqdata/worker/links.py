@@ -25,6 +25,7 @@ from zmqdata.blocks import uncompressed, whole
 from zmqdata.config.endpoints import DATA_PORT_MARK, PORT_MARK, join_address, split_address
 from zmqdata.config.worker import DATA_TRANSPORTS, WorkerConfig
 from zmqdata.core.worker import events as e
+from zmqdata.descriptors import check_room
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import announced_address, announced_host, bind_endpoint, host_token
@@ -41,6 +42,11 @@ log = logging.getLogger(__name__)
 MOST_QUEUED_BYTES = 1 << 30
 """Maximum number of bytes queued for a client that does not receive what it has
 requested. A client that follows the protocol never has so much in flight.
+"""
+
+OF_LINK = 10
+"""File descriptors that must be left for a new link, which takes about 8. libzmq
+(4.3.5) aborts the process if none is left when the client connects.
 """
 
 
@@ -153,7 +159,8 @@ class LinkSockets:
         try:
             socket, endpoint = self._bind_one(command.link, near, usable)
         except OSError as error:
-            self._report(e.LinkBound(command.link, "", "", error.strerror or str(error)))
+            reason = (error.strerror or str(error)).rstrip(".")
+            self._report(e.LinkBound(command.link, "", "", reason))
             return
         link = PushSocket(socket, endpoint, secrets.token_urlsafe(24))
         link.decompresses = command.decompresses
@@ -211,6 +218,7 @@ class LinkSockets:
     def _bind_one(
         self, link: str, near: bool, transports: tuple[str, ...]
     ) -> tuple[zmq.Socket[bytes], str]:
+        check_room("a link to a client", OF_LINK)
         reasons = []
         if near and ("ipc" in transports or "shm" in transports):
             try:

@@ -49,6 +49,10 @@ from zmqdata.worker.tasks.runner import TaskRunner
 
 log = logging.getLogger(__name__)
 
+DESCRIPTORS = 32
+"""File descriptors without which a worker does not start: it takes 22 at most, and
+about 7 for each reader.
+"""
 RUNNER_PATIENCE = 0.5
 """Seconds that a runner has to end."""
 BUSY_AFTER = 0.5
@@ -76,7 +80,7 @@ class WorkerShell:
         self.crumbs = crumbs
         self._max_tasks = max_tasks
         self._hopeless = hopeless
-        self.context = sockets.new_context()
+        self.context = sockets.new_context("a worker", DESCRIPTORS)
         try:
             self._open(config, parse_service(config.dispatcher_address))
         except BaseException:
