@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from functools import partial
+from types import FunctionType, MethodType
 from typing import Any, TypeGuard, TypeVar
 
 Kind = TypeVar("Kind")
@@ -50,6 +53,60 @@ def is_a(thing: Any, kind: type[Kind] | tuple[type[Kind], ...]) -> TypeGuard[Kin
     ``__class__`` says.
     """
     return issubclass(type(thing), kind)
+
+
+def parameters_of(function: Any) -> list[inspect.Parameter] | None:
+    """Return the parameters with which a Python function, a method or an object with
+    ``__call__`` is called, or None for other callables.
+
+    Nothing of the object itself is asked. A signature that it states may be untrue, and
+    wrapped functions are not those that are called.
+    """
+    called: Any = function
+    bound = 0
+    if is_a(function, MethodType):
+        called, bound = function.__func__, 1
+    elif not is_a(function, (FunctionType, partial)):
+        called, bound = type(function).__call__, 1
+    plain = called.func if is_a(called, partial) else called
+    if not is_a(plain, FunctionType) or "__signature__" in vars(plain):
+        return None
+    return list(inspect.signature(called, follow_wrapped=False).parameters.values())[bound:]
+
+
+def misfit(parameters: list[inspect.Parameter] | None, given: int) -> str | None:
+    """Return why a call with a number of positional arguments fails, in Python's words,
+    or None if it does not, as far as the parameters are known.
+
+    >>> misfit(parameters_of(lambda x: x), 2)
+    'takes 1 positional argument but 2 were given'
+    """
+    if parameters is None:
+        return None
+    places = [
+        one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
+    lacking = [one.name for one in places if one.default is one.empty][given:]
+    named = [
+        one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.default is one.empty
+    ]
+    if given > len(places) and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
+        verb = "was" if given == 1 else "were"
+        return f"takes {counted(len(places), 'positional argument')} but {given} {verb} given"
+    for names, kind in ((lacking, "positional"), (named, "keyword-only")):
+        if names:
+            noun = counted(len(names), f"required {kind} argument")
+            return f"missing {noun}: {', '.join(map(repr, names))}"
+    return None
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "argument"), counted(2, "argument")
+    ('1 argument', '2 arguments')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 _NOTHING = object()

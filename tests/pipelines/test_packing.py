@@ -27,7 +27,7 @@ from zmqdata.pipelines import (
     pack_pipeline,
     pickler,
 )
-from zmqdata.pipelines.maps import LARGE
+from zmqdata.pipelines.memorymaps import LARGE
 from zmqdata.pipelines.packing import zmqdata_version
 
 

@@ -24,8 +24,11 @@ import dill
 import numpy as np
 import pytest
 
+from zmqdata.dataset import Dataset
+from zmqdata.pipelines import open_pipeline, pack_pipeline
 from zmqdata.pipelines.classes import new_enum
 from zmqdata.pipelines.functions import new_function
+from zmqdata.pipelines.generators import generators_of
 from zmqdata.pipelines.pickler import (
     PipelinePickler,
     PipelineUnpickler,
@@ -474,3 +477,57 @@ def test_what_came_along_is_found_where_it_was_put() -> None:
     assert plain.find_class("importlib", "import_module") is importlib.import_module
     with pytest.raises(ModuleNotFoundError, match="brought"):
         plain.find_class("brought", "dumps")
+
+
+class Sum(int):
+    def __new__(cls, a: int, b: int) -> Sum:
+        return int.__new__(cls, a + b)
+
+
+class Failed(Exception):
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(f"{what}: {why}")
+
+
+class Comparing(type):
+    def __eq__(cls, other: object) -> bool:
+        return cls is other
+
+
+class Compared(metaclass=Comparing):
+    """A class that cannot be a key."""
+
+
+class Masked:
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("thing", "text"),
+    [
+        (Sum(1, 2), r"Sum\.__new__` with 2 arguments: missing .*'b'\. Define `Sum\.__getnewargs__"),
+        (Failed("a", "b"), r"Failed\.__init__` .*: missing .*'why'\. Define `Failed\.__reduce__"),
+        (Compared(), r"metaclass Comparing makes its classes unhashable.*__hash__ = type"),
+    ],
+)
+def test_what_pickle_cannot_make_again_is_refused_in_terms_of_its_class(
+    thing: Any, text: str
+) -> None:
+    """An object that a worker could not make is refused by the client, which names the
+    method that its class lacks.
+    """
+    with pytest.raises(TypeError, match=text):
+        pack_pipeline(lambda: thing)
+
+
+def test_a_class_with_any_answer_to_isinstance_arrives() -> None:
+    """An object whose ``__class__`` raises is searched and sent, and so is a class that
+    cannot be a key.
+    """
+    masked = Masked()
+    node = Dataset.range(3).map(lambda x: (masked, Compared, x)).node
+    assert generators_of(node) == []
+    opened = open_pipeline(pack_pipeline(node))
+    assert type(opened.function(1)[0]) is Masked

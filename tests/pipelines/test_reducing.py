@@ -120,7 +120,12 @@ class Restored(Answering):
         return 5
 
     def __setstate__(self, state: int) -> None:
-        self.__dict__["state"] = state
+        object.__setattr__(self, "state", state)
+
+
+class Closed(Restored):
+    def __getattribute__(self, name: str) -> Any:
+        raise KeyError(name)
 
 
 class Custom(Answering):
@@ -140,6 +145,7 @@ def test_an_object_is_not_asked_for_what_its_class_lacks() -> None:
     assert (again(Listed([1, 2])), again(Mapped(a=1))) == ([1, 2], {"a": 1})
     assert (again(Counted(4)).count, again(Restored()).state) == (4, 5)
     assert vars(again(Answering())) == {}
+    assert object.__getattribute__(again(Closed()), "__dict__") == {"state": 5}
 
 
 def test_what_a_class_says_about_pickling_counts() -> None:

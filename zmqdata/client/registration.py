@@ -41,6 +41,7 @@ from zmqdata.errors import (
     UnimplementedError,
     WrongTypeError,
 )
+from zmqdata.filenames import native, shown
 from zmqdata.nodes import Node, every_node, known_spec, split_sources
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
 from zmqdata.pipelines.generators import generators_of, iterators_of
@@ -191,7 +192,7 @@ class Registration:
         """Return False, and say so, if a worker probably does not see the files that
         the pipeline maps.
         """
-        unshared = [path for path in files if not is_shared(path)]
+        unshared = [path for path in map(native, files) if not is_shared(path)]
         if not unshared:
             return True
         workers = status(self.service, self.timeout)["workers"]
@@ -201,7 +202,7 @@ class Registration:
                 "the pipeline maps %s, which is not on a file system that machines share, but "
                 "the worker at %s is on another machine. The content is sent instead of the "
                 "path. Put the file on a shared file system to send its path only.",
-                ", ".join(unshared),
+                ", ".join(map(shown, unshared)),
                 far,
             )
         return far is None

@@ -7,10 +7,7 @@ function of the user is called to find it. Each check accepts None for an unknow
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from functools import partial
-from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -29,6 +26,7 @@ from zmqdata.elements.specs import (
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Padding, padding_plan
 from zmqdata.nodes.base import function_name
+from zmqdata.peeking import counted, misfit, parameters_of
 
 # --- calls of functions
 
@@ -60,63 +58,15 @@ def check_call(name: str, function: Callable[..., Any], given: int, spec: Any = 
 
     >>> check_call("scan_func", lambda state, x: (state, x), 2)
     """
-    parameters = _parameters(function)
-    if parameters is None:
-        return
-    places = [
-        one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
-    ]
-    required = [one.name for one in places if one.default is one.empty]
-    named = [
-        one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.default is one.empty
-    ]
-    if given > len(places) and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
-        wrong = (
-            f"takes {_counted(len(places), 'positional argument')} but {given} "
-            f"{'was' if given == 1 else 'were'} given"
-        )
-    elif given < len(required):
-        lacks = required[given:]
-        wrong = (
-            f"missing {_counted(len(lacks), 'required positional argument')}: "
-            f"{', '.join(map(repr, lacks))}"
-        )
-    elif named:
-        wrong = (
-            f"missing {_counted(len(named), 'required keyword-only argument')}: "
-            f"{', '.join(map(repr, named))}"
-        )
-    else:
+    wrong = misfit(parameters_of(function), given)
+    if wrong is None:
         return
     elements = "" if spec is None else f", because the elements are {spec}"
     raise TypeError(
-        f"`{name}` is called with {_counted(given, 'argument')}{elements}: "
+        f"`{name}` is called with {counted(given, 'argument')}{elements}: "
         f"{function_name(function)}() {wrong}. A plain tuple is passed as separate arguments, as "
         "in `lambda x, y: ...`; any other element as a single argument"
     )
-
-
-def _parameters(function: Any) -> list[inspect.Parameter] | None:
-    """Return the parameters with which a Python function, a method or an object with
-    ``__call__`` is called, or None for other callables.
-
-    Nothing of the object itself is asked. A signature that it states may be untrue, and
-    wrapped functions are not those that are called.
-    """
-    called: Any = function
-    bound = 0
-    if isinstance(function, MethodType):
-        called, bound = function.__func__, 1
-    elif not isinstance(function, (FunctionType, partial)):
-        called, bound = type(function).__call__, 1
-    plain = called.func if isinstance(called, partial) else called
-    if not isinstance(plain, FunctionType) or "__signature__" in vars(plain):
-        return None
-    return list(inspect.signature(called, follow_wrapped=False).parameters.values())[bound:]
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 # --- padding and rows

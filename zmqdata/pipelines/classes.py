@@ -15,7 +15,6 @@ import abc
 import collections
 import contextlib
 import enum
-import inspect
 import types
 import typing
 from collections.abc import Iterable, Iterator
@@ -23,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from zmqdata.peeking import is_a
+from zmqdata.peeking import is_a, parameters_of, peek
 
 ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 """Classes of values that refer to nothing."""
@@ -47,23 +46,31 @@ HEAP_TYPE = 1 << 9
 """Flag of classes that were made by a class statement or a call of a metaclass."""
 
 
+def is_atom(value: object) -> bool:
+    """Return True for a value that refers to nothing."""
+    try:
+        return type(value) in ATOMS
+    except Exception:  # a metaclass makes its classes unhashable
+        return False
+
+
 def is_plain(value: object) -> bool:
     """Return True for a value that refers to nothing, or a tuple or dictionary of such
     values.
     """
     if type(value) is tuple:
-        return set(map(type, value)) <= ATOMS
+        return all(map(is_atom, value))
     if type(value) is dict:
-        return set(map(type, value)) | set(map(type, value.values())) <= ATOMS
-    return type(value) in ATOMS
+        return all(map(is_atom, value)) and all(map(is_atom, value.values()))
+    return is_atom(value)
 
 
 def is_definition(value: object) -> bool:
     """Return True for functions, classes, modules, methods of C code and plain values:
     they can be created before anything that they refer to.
     """
-    if type(value) in (classmethod, staticmethod):
-        return is_a(value.__func__, types.FunctionType)  # type: ignore[attr-defined]  # both have it
+    if is_a(value, (classmethod, staticmethod)):
+        return is_a(peek(value, "__func__"), types.FunctionType)
     if type(value) is property:
         parts = (value.fget, value.fset, value.fdel)
         return all(one is None or is_a(one, types.FunctionType) for one in parts)
@@ -161,7 +168,7 @@ def keywords_needed(kind: type, by_value: Iterable[type]) -> tuple[str, list[str
         owner = next((one for one in owners if name in vars(one) and id(one) not in theirs), None)
         if owner is None or not is_made_here(owner):
             continue
-        parameters = _parameters(getattr(owner, name))
+        parameters = parameters_of(getattr(owner, name)) or []
         needed = [
             one.name
             for one in parameters
@@ -170,13 +177,6 @@ def keywords_needed(kind: type, by_value: Iterable[type]) -> tuple[str, list[str
         if needed:
             return f"{owner.__qualname__}.{name}", needed
     return None
-
-
-def _parameters(function: Any) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # a function of C code
-        return []
 
 
 def _is_of_body(value: object) -> bool:

@@ -26,7 +26,7 @@ from zmqdata.peeking import has, is_a, peek
 from zmqdata.pipelines.findable import SCRIPT_MODULES
 from zmqdata.pipelines.generators import is_generator
 from zmqdata.pipelines.identity import Fingerprint
-from zmqdata.pipelines.maps import file_part
+from zmqdata.pipelines.memorymaps import file_part
 
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 _MANY = 1000

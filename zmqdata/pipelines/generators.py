@@ -9,7 +9,6 @@ imported for a user's object.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import os
@@ -23,7 +22,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zmqdata.pipelines.functions import codes, global_names
+from zmqdata.peeking import is_a, peek
+from zmqdata.pipelines.functions import codes
+from zmqdata.pipelines.holding import (
+    Step,
+    body,
+    class_names,
+    count,
+    held,
+    lineage,
+    module_of,
+)
 
 _KINDS = frozenset(
     {
@@ -43,7 +52,8 @@ _NAMED = (
     types.MethodWrapperType,
     type,
 )
-_SEQUENCES = (list, tuple, set, frozenset, deque)
+_CONTAINERS = ("builtins", "collections", "functools")
+"""Modules of the library whose objects hold what a user put there."""
 _MANY = 1000
 """Length of containers that are not searched."""
 _MOST = 20_000
@@ -59,15 +69,14 @@ class Held(NamedTuple):
     """The random generator or iterator."""
 
 
-@functools.lru_cache(maxsize=4096)
 def is_generator(kind: type) -> bool:
     """Return True for the classes of random generators of Python, numpy and torch.
 
     >>> is_generator(type(np.random.default_rng())), is_generator(dict)
     (True, False)
     """
-    names = {f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__}
-    return not names.isdisjoint(_KINDS) and "random.SystemRandom" not in names
+    names = class_names(kind)
+    return not _KINDS.isdisjoint(names) and "random.SystemRandom" not in names
 
 
 def is_iterator(kind: type) -> bool:
@@ -76,7 +85,7 @@ def is_iterator(kind: type) -> bool:
     >>> is_iterator(type(iter([]))), is_iterator(list)
     (True, False)
     """
-    return any("__next__" in base.__dict__ for base in kind.__mro__)
+    return any("__next__" in body(base) for base in lineage(kind))
 
 
 def generators_of(node: Any, in_modules: bool = True) -> list[Held]:
@@ -113,8 +122,8 @@ def _held_by_node(node: Any, search: _Search) -> list[Held]:
     for one in dataclasses.fields(node):
         value = getattr(node, one.name)
         if one.name != "inputs" and not any(value is apart for apart in node.apart):
-            named = value if isinstance(value, _NAMED) else type(value)
-            search.add(named.__name__, value)
+            named = value if is_a(value, _NAMED) else type(value)
+            search.add(str(peek(named, "__name__", "object")), value)
     return search.run()
 
 
@@ -132,7 +141,7 @@ class _Search:
         self._seen: dict[int, Any] = {}  # kept alive, so that no identity is used again
 
     def add(self, path: str, value: Any) -> None:
-        if not isinstance(value, _ATOMS) and id(value) not in self._seen:
+        if not is_a(value, _ATOMS) and id(value) not in self._seen:
             self._seen[id(value)] = value
             self._waiting.append((path, value))
 
@@ -145,70 +154,59 @@ class _Search:
                 if self._in_modules or not _is_global(value):
                     found.append(Held(path, value))
                 continue
-            for step, held in self._held(path, value):
-                self.add(step, held)
+            for way, one in self._held(path, value):
+                self.add(way, one)
         return found
 
     def _held(self, path: str, holder: Any) -> Iterator[tuple[str, Any]]:
-        """Yield what an object holds, with its path. No code of a user runs."""
-        if isinstance(holder, types.FunctionType):
-            yield from self._held_by_function(holder)
-        elif isinstance(holder, types.MethodType):
-            yield path, holder.__func__
-            yield path, holder.__self__
-        elif isinstance(holder, (types.BuiltinFunctionType, types.MethodWrapperType)):
-            yield path, holder.__self__
-        elif isinstance(holder, functools.partial):
-            yield path, holder.func
-            yield path, holder.args
-            yield path, holder.keywords
-        elif isinstance(holder, (staticmethod, classmethod)):
-            yield path, holder.__func__
-        elif isinstance(holder, property):
-            yield from ((path, held) for held in (holder.fget, holder.fset, holder.fdel))
-        elif isinstance(holder, dict):
-            items = [*dict.items(holder)] if dict.__len__(holder) < _MANY else []
-            yield from ((f"{path}[{_text(key)}]", held) for key, held in items)
-        elif isinstance(holder, _SEQUENCES):
-            base: Any = next(kind for kind in _SEQUENCES if isinstance(holder, kind))
-            values = [*base.__iter__(holder)] if base.__len__(holder) < _MANY else []
-            yield from ((f"{path}[{place}]", held) for place, held in enumerate(values))
-        elif isinstance(holder, type):
-            inside = {} if _is_of_library(str(holder.__module__)) else dict(vars(holder))
-            yield from ((f"{holder.__name__}.{name}", held) for name, held in inside.items())
-        elif not isinstance(holder, types.ModuleType):
-            kind = type(holder)
-            if self._is_sought is is_iterator and _is_of_library(str(kind.__module__)):
-                return
-            yield from ((f"{path}.{name}", held) for name, held in _attributes(holder))
-            yield path, type(holder)
-
-    def _held_by_function(self, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-        for name, cell in zip(
-            function.__code__.co_freevars, function.__closure__ or (), strict=True
-        ):
-            try:
-                yield name, cell.cell_contents
-            except ValueError:  # not bound yet
+        """Yield what an object holds, with its path."""
+        if self._is_closed(holder):
+            return
+        is_open = not is_a(holder, types.FunctionType) or self._has_globals(holder)
+        for step, value in held(holder):
+            if is_a(value, _ATOMS):
                 continue
-        code = function.__code__
-        last = code.co_varnames[: code.co_argcount]
-        defaults = function.__defaults__ or ()
-        yield from zip(reversed(last), reversed(defaults), strict=False)
-        yield from [*(function.__kwdefaults__ or {}).items(), *vars(function).items()]
+            if step.way != "global" or is_open:
+                yield _path(path, holder, step), value
+            if step.way == "global" and is_open and self._in_modules:
+                yield from _held_by_module(step.name, value, holder.__code__)
+
+    def _is_closed(self, holder: Any) -> bool:
+        """Return True for an object whose content is not searched."""
+        if is_a(holder, type):
+            return _is_of_library(module_of(holder))
+        if self._is_sought is is_iterator:
+            module = module_of(type(holder))
+            if module not in _CONTAINERS and _is_of_library(module):
+                return True
+        return is_a(holder, types.ModuleType) or count(holder) >= _MANY
+
+    def _has_globals(self, function: types.FunctionType) -> bool:
+        """Return True if the globals of a function are searched: those of a script, and
+        of modules of the user if modules are.
+        """
         space = function.__globals__
         module = sys.modules.get(str(space.get("__name__")))
-        if (
-            isinstance(module, types.ModuleType)
-            and vars(module) is space
-            and (not self._in_modules or _is_of_library(module.__name__))
-        ):
-            return
-        for name in global_names(code):
-            value = space.get(name)
-            yield name, value
-            if isinstance(value, types.ModuleType) and self._in_modules:
-                yield from _held_by_module(name, value, code)
+        return (
+            not is_a(module, types.ModuleType)
+            or vars(module) is not space
+            or (self._in_modules and not _is_of_library(module.__name__))
+        )
+
+
+def _path(path: str, holder: Any, step: Step) -> str:
+    """Return the path to a held object, as a user would write it."""
+    if step.way in ("variable", "global", "default"):
+        return str(step.name)
+    if step.way == "entry":
+        return str(step.name[1])
+    if step.way in ("item", "member", "key"):
+        return f"{path}[{_text(step.name)}]"
+    if step.way == "part":
+        return path
+    if is_a(holder, types.FunctionType):
+        return str(step.name)
+    return f"{path}.{step.name}"
 
 
 def _is_global(generator: Any) -> bool:
@@ -224,30 +222,15 @@ def _is_global(generator: Any) -> bool:
     return any(generator is one for one in shared)
 
 
-def _held_by_module(
-    path: str, module: types.ModuleType, code: types.CodeType
-) -> Iterator[tuple[str, Any]]:
+def _held_by_module(path: str, module: Any, code: types.CodeType) -> Iterator[tuple[str, Any]]:
     """Yield the attributes of a user's module that a function uses."""
-    if not _is_of_library(module.__name__):
+    if is_a(module, types.ModuleType) and not _is_of_library(module.__name__):
         names, space = {name for part in codes(code) for name in part.co_names}, vars(module)
         yield from ((f"{path}.{name}", space[name]) for name in names if name in space)
 
 
 def _text(key: Any) -> str:
-    return repr(key) if type(key) in (str, int) else type(key).__name__
-
-
-def _attributes(holder: Any) -> Iterator[tuple[str, Any]]:
-    """Yield stored attributes only, because computing an attribute could run user
-    code.
-    """
-    with contextlib.suppress(AttributeError):
-        yield from [*object.__getattribute__(holder, "__dict__").items()]
-    for base in type(holder).__mro__:
-        slots = base.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            with contextlib.suppress(Exception):  # it is not set, or hidden by a descriptor
-                yield name, object.__getattribute__(holder, name)
+    return repr(key) if is_a(key, (str, int)) else type(key).__name__
 
 
 @functools.lru_cache(maxsize=1024)

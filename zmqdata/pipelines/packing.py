@@ -25,6 +25,7 @@ import numpy as np
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.codec import MISSING_MODULE
 from zmqdata.failures.names import plain_name
+from zmqdata.filenames import portable
 from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
 from zmqdata.pipelines.identity import Fingerprint
 from zmqdata.pipelines.importing import install
@@ -68,7 +69,7 @@ class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
     shipped: tuple[str, ...] = ()
     """Digests of the shipped source archives."""
     files: tuple[str, ...] = ()
-    """Paths of the files that it maps, which workers must see."""
+    """Paths of the files that it maps, which workers must see, in the portable form."""
     contents: dict[str, bytes] = {}
     """Bytes of buffers and archives by digest. They are not part of the packed
     pipeline: a receiver that has them already need not receive them again.
@@ -168,7 +169,7 @@ def pack_pipeline(
         modules=tuple(sorted(pickler.modules)),
         buffers=tuple(hashlib.sha256(buffer).hexdigest() for buffer in pickler.apart),
         shipped=tuple(archives),
-        files=tuple(sorted({part.path for part in pickler.files})),
+        files=tuple(sorted({portable(part.path) for part in pickler.files})),
         contents=archives,
     )
     for digest, buffer in zip(packed.buffers, pickler.apart, strict=True):
@@ -362,7 +363,9 @@ def _failed_text(error: Exception, packed: PackedPipeline) -> str:
         f"{plain_name(str(error))} ({_there(packed)}). "
         + (
             other_numpy(packed.numpy)
-            or "The likely cause is an object whose class differs between the versions on "
-            "both sides: install the same versions."
+            or "The likely cause is an object that pickle cannot make again: a class with other "
+            "arguments than its objects were stored with (define `__getnewargs__` or "
+            "`__reduce__`), or a class that differs between the versions on both sides (install "
+            "the same versions)."
         )
     )

@@ -39,12 +39,12 @@ from dill import _dill
 from zmqdata.peeking import is_a, peek
 from zmqdata.pipelines import functions
 from zmqdata.pipelines.classes import (
-    ATOMS,
     attributes,
     creation,
     enum_attributes,
     enum_members,
     hooks,
+    is_atom,
     is_definition,
     is_made_here,
     is_named_tuple,
@@ -77,11 +77,12 @@ from zmqdata.pipelines.functions import (
     set_global,
     used_globals,
 )
+from zmqdata.pipelines.holding import is_hashable
 from zmqdata.pipelines.importing import Shipment
-from zmqdata.pipelines.maps import LARGE, FilePart, file_part, reduced_map
+from zmqdata.pipelines.memorymaps import LARGE, FilePart, file_part, reduced_map
 from zmqdata.pipelines.numpynames import module_here
 from zmqdata.pipelines.reducing import reduced
-from zmqdata.pipelines.unsendable import describe_trail, remedy_for
+from zmqdata.pipelines.unsendable import check_making, describe_trail, remedy_for, unhashable_text
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +154,9 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         """Save an object after checking its class. dill's own ``save`` is bypassed,
         because it registers numpy's types globally.
         """
-        if type(obj) in ATOMS or id(obj) in self.memo:
+        if not is_hashable(type(obj)):
+            raise UnsendableError([*self._trail, obj], unhashable_text(type(obj)))
+        if is_atom(obj) or id(obj) in self.memo:
             pickle._Pickler.save(self, obj, save_persistent_id)  # type: ignore[attr-defined]  # not public
             return
         self._trail.append(obj)
@@ -182,7 +185,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
     def reducer_override(self, obj: Any) -> Any:
         """Return how to make an object whose class says it wrongly or not at all."""
         # A subclass has more than its values, such as a mask.
-        if self._by_path and type(obj) in (np.ndarray, np.memmap):
+        if self._by_path and (type(obj) is np.ndarray or type(obj) is np.memmap):
             part = file_part(obj)
             if part is not None:
                 self.files.append(part)
@@ -203,6 +206,13 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
     def note_class(self, kind: type) -> None:
         """Record the number of a class that was saved by value."""
         self.classes[self.memo[id(kind)][0]] = kind
+
+    def save_reduce(self, func: Any, args: Any, *more: Any, **named: Any) -> None:
+        """Save how to make an object, after checking that its class takes the
+        arguments.
+        """
+        check_making(func, args)
+        super().save_reduce(func, args, *more, **named)
 
     def save_call(self, function: Callable[..., object], *args: object) -> None:
         """Save a call of a function that unpickling makes for its side effect."""
@@ -229,7 +239,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         self._cells.update(map(id, cells))
         # Marks set by decorators (abstract, for example) are read when a class is
         # created, before its methods are filled.
-        marks = {mark: value for mark, value in vars(function).items() if type(value) in ATOMS}
+        marks = {mark: value for mark, value in vars(function).items() if is_atom(value)}
         self.save_reduce(
             new_function, (function.__code__, names, function.__name__, cells, marks), obj=function
         )
@@ -326,7 +336,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         value = arguments[-1]
         if is_definition(value) or id(value) in self.memo:
             self.save_call(call, *arguments)
-        elif type(value) in _CONTAINERS and not _is_long(value):
+        elif is_hashable(type(value)) and type(value) in _CONTAINERS and not _is_long(value):
             self.write(_CONTAINERS[type(value)][0])
             self.memoize(value)
             self.write(pickle.POP)
@@ -502,10 +512,8 @@ def _is_long(values: Any) -> bool:
     """
     if len(values) <= _MANY:
         return False
-    kinds = set(map(type, values))
-    return (
-        kinds | set(map(type, values.values())) <= ATOMS if type(values) is dict else kinds <= ATOMS
-    )
+    held = [*values, *values.values()] if type(values) is dict else values
+    return all(map(is_atom, held))
 
 
 def _save_container(save: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata.peeking import is_a, peek
+from zmqdata.peeking import has, is_a, peek
 from zmqdata.pipelines.classes import HEAP_TYPE
 from zmqdata.pipelines.findable import SCRIPT_MODULES
 
@@ -64,23 +64,21 @@ def _instance(thing: Any) -> Any:
     that its class does not have.
     """
     kind: Any = type(thing)
-    if any(getattr(kind, name) is not getattr(object, name) for name in _OF_PICKLE):
+    if any(peek(kind, name) is not getattr(object, name) for name in _OF_PICKLE):
+        return NotImplemented
+    if has(kind, "__getnewargs_ex__"):
         return NotImplemented
     arguments: tuple[Any, ...] = (kind,)
+    if has(kind, "__getnewargs__"):
+        arguments = (kind, *kind.__getnewargs__(thing))
     items: Any = (None, None)
-    if peek(kind, "__getstate__") is not peek(object, "__getstate__"):
-        _, arguments, state, *items = thing.__reduce_ex__(5)
-    elif hasattr(kind, "__getnewargs_ex__"):
-        return NotImplemented
-    else:
-        if hasattr(kind, "__getnewargs__"):
-            arguments = (kind, *kind.__getnewargs__(thing))
-        state = _stored_state(thing)
-        if is_a(thing, list):
-            items = list.__iter__(thing), None
-        elif is_a(thing, dict):
-            items = None, iter(dict.items(thing))
-    setter = None if hasattr(kind, "__setstate__") else set_stored_state
+    if is_a(thing, list):
+        items = list.__iter__(thing), None
+    elif is_a(thing, dict):
+        items = None, iter([*dict.items(thing)])
+    has_own = peek(kind, "__getstate__") is not peek(object, "__getstate__")
+    state = kind.__getstate__(thing) if has_own else _stored_state(thing)
+    setter = set_own_state if has(kind, "__setstate__") else set_stored_state
     return new_instance, arguments, state, *items, setter
 
 
@@ -107,6 +105,14 @@ def _stored_state(thing: object) -> Any:
 def new_instance(kind: Any, *arguments: object) -> object:
     """Create an object without its attributes. Called while unpickling."""
     return kind.__new__(kind, *arguments)
+
+
+def set_own_state(thing: Any, state: Any) -> None:
+    """Pass a state to the method of an object's class, without asking the object.
+    Called while unpickling.
+    """
+    kind: Any = type(thing)
+    kind.__setstate__(thing, state)
 
 
 def set_stored_state(thing: object, state: Any) -> None:

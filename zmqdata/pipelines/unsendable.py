@@ -8,16 +8,19 @@ the trail of nested objects to this module, which turns it into a text such as
 
 from __future__ import annotations
 
-import contextlib
-import functools
+import copyreg
 import io
+import pickle
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from zmqdata.nodes.base import Node
-from zmqdata.peeking import has, is_a, peek
+from zmqdata.peeking import counted, has, is_a, misfit, parameters_of, peek, shown
 from zmqdata.pipelines.findable import SCRIPT_MODULES
+from zmqdata.pipelines.holding import Step, class_names, held
+from zmqdata.pipelines.reducing import new_instance
 
 _INSIDE = (
     "Create it inside the function, or in a function under functools.lru_cache that "
@@ -93,11 +96,41 @@ def remedy_for(kind: type) -> str | None:
     """
     if issubclass(kind, (io.BytesIO, io.StringIO)):
         return None
-    for base in kind.__mro__:
-        remedy = _REMEDIES.get(f"{base.__module__}.{base.__qualname__}")
-        if remedy is not None:
-            return remedy
-    return None
+    return next(filter(None, map(_REMEDIES.get, class_names(kind))), None)
+
+
+def unhashable_text(kind: type) -> str:
+    """Return the reason for which objects of an unhashable class cannot be shipped."""
+    meta = type(kind).__qualname__
+    return (
+        f"Pickle looks classes up in tables, and the metaclass {meta} makes its classes "
+        "unhashable, as one does that defines `__eq__` without `__hash__`. Add "
+        f"`__hash__ = type.__hash__` to {meta}"
+    )
+
+
+def check_making(function: Any, arguments: Any) -> None:
+    """Raise if a class does not take the arguments with which pickle makes an object
+    of it. The worker would fail, where nobody knows the class.
+    """
+    if function is copyreg.__newobj__ or function is new_instance:  # type: ignore[attr-defined]  # not public
+        kind, given, makers = arguments[0], len(arguments), ["__new__"]
+        remedy = "__getnewargs__"
+    elif is_a(function, type) and type(function).__call__ is type.__call__:
+        kind, given, makers = function, len(arguments) + 1, ["__new__", "__init__"]
+        remedy = "__reduce__"
+    else:
+        return
+    for name in makers:
+        maker = peek(kind, name)
+        wrong = misfit(parameters_of(maker), given) if is_a(maker, types.FunctionType) else None
+        if wrong is not None:
+            label = f"{kind.__qualname__}.{name}"
+            raise pickle.PicklingError(
+                f"pickle makes it by a call of `{label}` with "
+                f"{counted(given, 'argument')}: {wrong}. Define "
+                f"`{kind.__qualname__}.{remedy}`, which returns the arguments"
+            )
 
 
 def is_node(value: object) -> bool:
@@ -170,7 +203,7 @@ def _joined(text: str, step: str, value: object, of_node: bool) -> str:
 
 
 def _is_container(value: object) -> bool:
-    return type(value) in (dict, list, tuple)
+    return any(type(value) is kind for kind in (dict, list, tuple))
 
 
 def _step_through(holder: object, passed: object, value: object) -> str | None:
@@ -190,66 +223,25 @@ def _name(value: object) -> str:
 
 
 def _step(holder: object, value: object) -> str | None:
-    return next((step for step, held in _held(holder) if held is value), None)
+    return next((_text(step, value) for step, one in held(holder) if one is value), None)
 
 
-def _held(holder: object) -> Iterator[tuple[str, object]]:
-    """Yield the objects that an object holds, each with the text that reaches it."""
-    if is_a(holder, dict):
-        yield from ((f"[{key!r}]", held) for key, held in holder.items())
-        yield from ((f" key {type(key).__name__}", key) for key in holder)
-    elif is_a(holder, (list, tuple)):
-        yield from ((f"[{i}]", held) for i, held in enumerate(holder))
-    elif is_a(holder, types.FunctionType):
-        yield from _held_by_function(holder)
-    elif is_a(holder, (types.MethodType, staticmethod, classmethod)):
-        yield "", peek(holder, "__func__")
-        yield ".__self__", peek(holder, "__self__")
-    elif is_a(holder, property):
-        yield from (("", held) for held in (holder.fget, holder.fset, holder.fdel))
-    elif is_a(holder, functools.partial):
-        yield from ((".func", holder.func), (".args", holder.args), (".keywords", holder.keywords))
-        yield from ((f".args[{i}]", held) for i, held in enumerate(holder.args))
-        yield from ((f".keywords[{key!r}]", held) for key, held in holder.keywords.items())
-    yield from _attributes(holder)
-
-
-def _held_by_function(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        yield f".__closure__[{name!r}]", _contents(cell)
-    space = function.__globals__
-    yield from (
-        (f".__globals__[{name!r}]", space[name])
-        for name in function.__code__.co_names
-        if name in space
-    )
-    for field in ("__defaults__", "__kwdefaults__", "__annotations__"):
-        held = getattr(function, field, None)
-        yield f".{field}", held
-        if is_a(held, dict):
-            yield from ((f".{field}[{key!r}]", item) for key, item in held.items())
-    yield from _attributes(function)
-    yield from (
-        (f".__globals__[{name!r}]", held) for name, held in space.items()
-    )  # used by code within its code
-
-
-def _contents(cell: types.CellType) -> object:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not bound yet
-        return None
-
-
-def _attributes(holder: object) -> Iterator[tuple[str, object]]:
-    """Yield stored attributes only, because computing an attribute could run user
-    code.
-    """
-    stored = peek(holder, "__dict__")
-    if type(stored) in (dict, types.MappingProxyType):
-        yield from ((f".{name}", held) for name, held in stored.items())
-    for base in type(holder).__mro__:
-        slots = base.__dict__.get("__slots__", ())
-        for name in (slots,) if is_a(slots, str) else slots:
-            with contextlib.suppress(Exception):  # it is not set
-                yield f".{name}", object.__getattribute__(holder, name)
+def _text(step: Step, value: object) -> str:
+    """Return the text that reaches an object from its holder."""
+    match step.way:
+        case "variable":
+            return f".__closure__[{step.name!r}]"
+        case "global":
+            return f".__globals__[{step.name!r}]"
+        case "entry":
+            return f".{step.name[0]}[{step.name[1]!r}]"
+        case "item":
+            return f"[{shown(step.name)}]"
+        case "key":
+            return f" key {type(value).__name__}"
+        case "attribute":
+            return f".{step.name}"
+        case "part" if step.name and step.name != "__func__":
+            return f".{step.name}"
+        case _:
+            return ""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zmqdata.errors import FailedPreconditionError
+from zmqdata.filenames import shown
 from zmqdata.peeking import is_a
 
 LARGE = 1 << 20
@@ -90,7 +91,7 @@ def open_map(
     if found != digest:
         fault = "does not exist here or is shorter" if found is None else "has other content here"
         raise FailedPreconditionError(
-            f"the pipeline maps bytes {start} to {start + nbytes} of the file {path}, which "
+            f"the pipeline maps bytes {start} to {start + nbytes} of the file {shown(path)}, which "
             f"{fault} ({platform.node()}). A memory map travels as the path of its file. Put "
             "the file where all workers find it under this path, or send its content: pass "
             "np.array(the memory map), which the client copies into memory"

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from zmqdata.errors import FailedPreconditionError
+from zmqdata.filenames import portable
 from zmqdata.pipelines import fingerprint, open_pipeline, pack_pipeline, pickler
-from zmqdata.pipelines.maps import LARGE, digest_of_file, file_part
+from zmqdata.pipelines.memorymaps import LARGE, digest_of_file, file_part
+from zmqdata.pipelines.packing import PackedPipeline
 
 Array = np.ndarray[Any, Any]
 
@@ -72,6 +74,18 @@ def test_a_writable_map_shows_the_file_and_keeps_what_is_written(path: str) -> N
     assert opened[3] == 77
     opened[3] = 5
     assert (array[3], np.fromfile(path, np.uint32, 4)[3]) == (77, 77)
+
+
+def test_a_file_may_have_any_name(tmp_path: Path) -> None:
+    """A map of a file whose name is not UTF-8 travels by its path."""
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.bin")
+    np.arange(LARGE).tofile(path)
+    packed = PackedPipeline.decode(pack_pipeline(np.memmap(path, np.int64, "r")).encoded)
+    assert packed.files == (portable(path),)
+    np.testing.assert_array_equal(open_pipeline(packed)[:3], [0, 1, 2])
+    os.remove(path)
+    with pytest.raises(FailedPreconditionError, match=r"caf\?e9\.bin, which does not exist here"):
+        open_pipeline(packed)
 
 
 def removed(path: str) -> Array:

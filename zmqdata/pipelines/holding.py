@@ -1,0 +1,161 @@
+"""The objects that an object holds: one step of a walk over the objects of a pipeline.
+
+No code of a user runs, and nothing is imported. Attributes are those that are stored;
+classes and objects are asked through ``type`` and ``object``, whatever they define.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple, cast
+
+from zmqdata.peeking import is_a, peek
+from zmqdata.pipelines.functions import used_globals
+
+Way = Literal[
+    "variable", "global", "default", "entry", "item", "member", "key", "attribute", "part"
+]
+
+_ATTRIBUTES_OF_CLASS = cast(Any, type.__dict__["__dict__"])
+_LINEAGE_OF_CLASS = cast(Any, type.__dict__["__mro__"])
+_NAME_OF_CLASS = cast(Any, type.__dict__["__qualname__"])
+_SEQUENCES = (list, tuple, deque)
+_SETS = (set, frozenset)
+
+
+class Step(NamedTuple):
+    """The way from a holder to an object that it holds."""
+
+    way: Way
+    """``variable`` of an enclosing function, ``global``, ``default`` of a parameter,
+    ``entry`` of a field of a function, ``item``, ``member`` of a set, ``key``,
+    ``attribute``, or ``part`` that a user does not tell from the holder.
+    """
+    name: Any
+    """Name, index or key; for an entry the field and the key."""
+
+
+def lineage(kind: type) -> tuple[type, ...]:
+    """Return the method resolution order of a class, whatever its metaclass says."""
+    return cast("tuple[type, ...]", _LINEAGE_OF_CLASS.__get__(kind))
+
+
+def body(kind: type) -> Mapping[str, Any]:
+    """Return the attributes of a class without those of its bases, whatever its
+    metaclass says.
+    """
+    return cast("Mapping[str, Any]", _ATTRIBUTES_OF_CLASS.__get__(kind))
+
+
+def class_names(kind: type) -> list[str]:
+    """Return module and name of a class and of its bases.
+
+    >>> class_names(bool)
+    ['builtins.bool', 'builtins.int', 'builtins.object']
+    """
+    return [f"{module_of(base)}.{_NAME_OF_CLASS.__get__(base)}" for base in lineage(kind)]
+
+
+def module_of(kind: type) -> str:
+    """Return the name of the module of a class, whatever its metaclass says."""
+    return str(body(kind).get("__module__", kind.__module__ if type(kind) is type else ""))
+
+
+def is_hashable(kind: type) -> bool:
+    """Return True for a class that may be a key. A metaclass that defines ``__eq__``
+    only makes its classes unhashable.
+    """
+    if type(kind) is type:
+        return True
+    try:
+        hash(kind)
+    except Exception:
+        return False
+    return True
+
+
+def count(holder: object) -> int:
+    """Return the number of elements of a container of Python, 0 for other objects."""
+    base = next((kind for kind in (dict, *_SEQUENCES, *_SETS) if is_a(holder, kind)), None)
+    return 0 if base is None else base.__len__(cast(Any, holder))
+
+
+def held(holder: Any) -> Iterator[tuple[Step, Any]]:
+    """Yield the objects that an object holds.
+
+    >>> [(step.name, one) for step, one in held({"a": 1}) if step.way == "item"]
+    [('a', 1)]
+    """
+    if is_a(holder, types.FunctionType):
+        yield from _held_by_function(holder)
+    elif is_a(holder, dict):
+        yield from ((Step("item", key), value) for key, value in [*dict.items(holder)])
+        yield from ((Step("key", key), key) for key in [*dict.keys(holder)])
+    elif is_a(holder, (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)):
+        yield Step("part", "__func__"), peek(holder, "__func__")
+        yield Step("part", "__self__"), peek(holder, "__self__")
+    elif is_a(holder, functools.partial):
+        for name in ("func", "args", "keywords"):
+            yield Step("part", name), _partial_part(holder, name)
+    elif is_a(holder, (staticmethod, classmethod)):
+        yield Step("part", ""), peek(holder, "__func__")
+    elif is_a(holder, property):
+        yield from ((Step("part", ""), one) for one in (holder.fget, holder.fset, holder.fdel))
+    else:
+        base: Any = next((one for one in (*_SEQUENCES, *_SETS) if is_a(holder, one)), None)
+        way: Way = "member" if base in _SETS else "item"
+        values = [] if base is None else [*base.__iter__(holder)]
+        yield from ((Step(way, place), value) for place, value in enumerate(values))
+    yield from ((Step("attribute", name), value) for name, value in attributes(holder))
+    if not is_a(holder, type):
+        yield Step("part", ""), type(holder)
+
+
+def attributes(holder: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the stored attributes of an object, those in slots among them."""
+    if is_a(holder, type):
+        yield from [*body(holder).items()]
+        return
+    with contextlib.suppress(Exception):  # it has slots only
+        stored = object.__getattribute__(holder, "__dict__")
+        yield from [*stored.items()] if type(stored) is dict else ()
+    for base in lineage(type(holder)):
+        if "__slots__" not in body(base):
+            continue
+        for name, member in [*body(base).items()]:
+            if type(member) is types.MemberDescriptorType:
+                with contextlib.suppress(AttributeError):  # it is not set
+                    yield name, member.__get__(holder)
+
+
+def _partial_part(partial: functools.partial[Any], name: str) -> Any:
+    return vars(functools.partial)[name].__get__(partial)
+
+
+def _held_by_function(function: types.FunctionType) -> Iterator[tuple[Step, Any]]:
+    code = function.__code__
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # not bound yet
+            yield Step("variable", name), cell.cell_contents
+    yield from ((Step("global", name), value) for name, value in used_globals(function))
+    defaults = function.__defaults__ or ()
+    last = code.co_varnames[: code.co_argcount]
+    yield Step("attribute", "__defaults__"), function.__defaults__
+    for name, value in zip(reversed(last), reversed(defaults), strict=False):
+        yield Step("default", name), value
+    for field in ("__kwdefaults__", "__annotations__"):
+        entries = _field(function, field)
+        yield Step("attribute", field), entries
+        if is_a(entries, dict):
+            yield from ((Step("entry", (field, key)), value) for key, value in entries.items())
+
+
+def _field(function: types.FunctionType, field: str) -> Any:
+    try:
+        return getattr(function, field)
+    except Exception:  # an annotation that is evaluated only now
+        return None
