@@ -68,8 +68,7 @@ def test_a_dataset_is_stored_once() -> None:
     next id.
     """
     shelf = Shelf()
-    shelf.register(None)
-    assert shelf.only(m.DatasetRegistered).dataset_id == "dataset"
+    assert shelf.own(4) == shelf.own(4)
     shelf.register(None, digest=digest(1))
     done = shelf.done()
     assert [type(one) for one in done] == [e.StorePipeline, e.Commit, m.DatasetRegistered]
@@ -83,6 +82,16 @@ def test_a_chosen_id_is_not_taken_away() -> None:
     shelf.register(taken, digest=digest(2))
     shelf.register(None, digest=digest(3))
     assert shelf.names == {"dataset", taken, str(int(taken) + 1)}
+
+
+def test_a_chosen_id_stands_for_no_other_dataset() -> None:
+    """A dataset without an id gets one of its own although the same content has an id
+    that a user chose, because that id has the user's jobs.
+    """
+    shelf = Shelf()
+    shelf.register(None)
+    assert shelf.only(m.DatasetRegistered).dataset_id.isdecimal()
+    assert len(shelf.names) == 2
 
 
 def test_other_content_under_a_known_id_is_not_taken_in_silence() -> None:

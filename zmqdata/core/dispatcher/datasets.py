@@ -47,8 +47,8 @@ class Datasets:
         self._sizes: dict[str, int] = {}
 
     def register(self, peer: Peer, ask: m.RegisterDataset, now: float) -> None:
-        """Register a dataset, or send the id of an equal dataset. Ask the client for
-        parts that are missing.
+        """Register a dataset, or send the id of an equal dataset whose id was not
+        chosen either. Ask the client for parts that are missing.
         """
         known, digest = self.out.state.datasets, ask.description.digest
         if mistake := _mistake(ask.description) or too_long(
@@ -58,9 +58,9 @@ class Datasets:
             return
         found = ask.dataset_id
         if found is None:
-            found = next(
-                (name for name, one in known.items() if _stands_for(one, ask.description)), None
-            )
+            # The jobs of an id that a user has chosen belong to that user.
+            own = (name for name in known if _is_number(name))
+            found = next((name for name in own if _stands_for(known[name], ask.description)), None)
         elif found in known and (
             difference := _structure_difference(known[found], ask.description)
         ):
@@ -161,6 +161,11 @@ class Datasets:
             return
         if all(one.digest != digest for one in self.out.state.datasets.values()):
             self.out.commands.append(DropPipeline(digest))
+
+
+def _is_number(name: str) -> bool:
+    """Return True for the form of the ids that the dispatcher chooses."""
+    return name.isdecimal()
 
 
 def _stands_for(one: m.DatasetDescription, asked: m.DatasetDescription) -> bool:
