@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from zmqdata.dataset import Dataset
-from zmqdata.elements.specs import DatasetSpec, TensorSpec
+from zmqdata.elements.specs import UNKNOWN_CARDINALITY, DatasetSpec, TensorSpec
 from zmqdata.errors import (
     AlreadyExistsError,
     FailedPreconditionError,
@@ -25,8 +25,10 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.nodes import every_node, split_sources
+from zmqdata.pipelines.fingerprints import fingerprint
 from zmqdata.splits import ChunkSplits, IndexSplits
 from zmqdata.storage.manifests import (
+    Chunk,
     Manifest,
     SaveDescription,
     SaveError,
@@ -405,6 +407,19 @@ def test_a_snapshot_with_shards_can_be_restored_at_every_place(
         interrupted.load_state_dict(states[3])
         interrupted.close()
     assert ints(dataset) == seen[13:]
+
+
+def test_a_function_that_loads_knows_the_number_of_chunks_after_the_end(tmp_path: Path) -> None:
+    """``reader_func`` can shuffle all chunks of a complete save also if ``load`` waits,
+    and the pipeline is the one that was loaded during the save.
+    """
+    begin_save(str(tmp_path), RUNNING)
+    during = Dataset.load(tmp_path, reader_func=itself, wait=True)
+    finish_save(str(tmp_path), Manifest("run", "lz4", None, (Chunk("chunks/chunk_0_0_3", 3, 9),)))
+    after = Dataset.load(tmp_path, reader_func=itself, wait=True)
+    assert (during.cardinality(), after.cardinality()) == (UNKNOWN_CARDINALITY, 1)
+    assert after.repeat(3).cardinality() == 3
+    assert fingerprint(during.node) == fingerprint(after.node)
 
 
 def test_a_load_by_a_function_is_split_as_one_without(tmp_path: Path) -> None:

@@ -298,12 +298,13 @@ def _present(folder: str, wait: bool) -> nodes.Load:
             "wait=True) reads it while it is written"
         )
     if description is not None and wait:
-        # The same description whenever load() is called, so that all that read the save
-        # read the same dataset.
+        # The same characteristics whenever load() is called, so that all that read the
+        # save read the same dataset.
         return nodes.Load(
             path=folder,
             save_id=description.save_id,
             elements_spec=description.element_spec,
+            chunks=len(read_manifest(folder).chunks) if done else None,
             grows=True,
         )
     manifest = read_manifest(folder)

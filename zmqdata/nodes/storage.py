@@ -109,8 +109,8 @@ class Load(Node):
     elements_spec: Any
     """Spec of the elements; None if it is unknown."""
     chunks: int | None = None
-    """Number of chunks that several tasks may share; None: a single task must read them
-    all, unless the save ``grows``.
+    """Number of chunks that several tasks may share. None: a single task must read them
+    all; or, if the save ``grows``, its chunks were not complete yet.
     """
     grows: bool = False
     """True for a ``distributed_save`` that may be in progress: elements yet to be
