@@ -239,7 +239,10 @@ def test_a_hint_is_for_both_arguments(static: zmqdata.LocalCluster) -> None:
 @pytest.mark.parametrize("policy", [OFF, DYNAMIC, ShardingPolicy.FILE_OR_DATA, ShardingPolicy.DATA])
 def test_hints_are_for_their_policy(static: zmqdata.LocalCluster, policy: ShardingPolicy) -> None:
     """A hint under another policy than HINT is an error that names HINT."""
-    with pytest.raises(FailedPreconditionError, match=r"ShardingPolicy\.HINT processing mode"):
+    with pytest.raises(
+        FailedPreconditionError,
+        match=r"tf\.data service with `ShardingPolicy\.HINT` processing mode",
+    ):
         list(read(Dataset.range(20).shard(SHARD_HINT, SHARD_HINT), static, policy))
 
 

@@ -187,8 +187,6 @@ def test_other_modes_are_refused(given: object) -> None:
     with pytest.raises(ValueError, match="processing_mode") as told:
         parse_processing_mode(given)
     text = str(told.value)
-    assert (
-        "(OFF, DYNAMIC, FILE, DATA, FILE_OR_DATA, HINT), 'parallel_epochs' or 'distributed_epoch'."
-        in text
-    )
-    assert text.endswith(f"Got {given!r}.")
+    modes = '`ShardingPolicy`, `"parallel_epochs"`, or `"distributed_epoch"`'
+    assert f"processing mode should be a {modes}. Got {given!r}." in text
+    assert text.endswith("the policies are OFF, DYNAMIC, FILE, DATA, FILE_OR_DATA, HINT")

@@ -129,7 +129,10 @@ def test_a_shard_hint_is_for_the_service() -> None:
     known.
     """
     node = nodes.Shard(inputs=(count(9),), num_shards=SHARD_HINT, index=SHARD_HINT)
-    with pytest.raises(FailedPreconditionError, match=r"ShardingPolicy\.HINT processing mode"):
+    with pytest.raises(
+        FailedPreconditionError,
+        match=r"tf\.data service with `ShardingPolicy\.HINT` processing mode",
+    ):
         make_iterator(node, Context())
     assert infer_spec(nodes.Map(inputs=(node,), function=float)) == TensorSpec((), np.float64)
 

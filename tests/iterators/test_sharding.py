@@ -557,7 +557,8 @@ def test_hints_are_for_their_policy_only(dataset: Any, policy: str) -> None:
     needs.
     """
     with pytest.raises(
-        FailedPreconditionError, match=r"test_sharding.*ShardingPolicy\.HINT processing mode"
+        FailedPreconditionError,
+        match=r"test_sharding.*tf\.data service with `ShardingPolicy\.HINT` processing mode",
     ):
         shard_statically(dataset.node, policy, 5, 1)
 

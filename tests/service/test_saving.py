@@ -196,6 +196,11 @@ def test_a_folder_that_can_not_be_made_is_told(store: Store, tmp_path: Path) -> 
         ({"data_service_address": 1}, ValueError, "`data_service_address` must be a string"),
         ({"data_service_address": ""}, ValueError, "`data_service_address` must not be empty"),
         (
+            {"data_service_address": 1, "path": ""},
+            ValueError,
+            "`data_service_address` must be a string",
+        ),
+        (
             {"data_service_address": "grp://x:1"},
             NotFoundError,
             "No credentials factory has been registered",

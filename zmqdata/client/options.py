@@ -446,9 +446,8 @@ def parse_processing_mode(processing_mode: object) -> ShardingPolicy:
     policy = STRINGS.get(processing_mode) if isinstance(processing_mode, str) else processing_mode
     if not isinstance(policy, ShardingPolicy):
         raise ValueError(
-            "tf.data service processing mode should be a `ShardingPolicy`: `processing_mode` must "
-            "be a ShardingPolicy "
-            f"({', '.join(ShardingPolicy.__members__)}), "
-            f"{' or '.join(map(repr, STRINGS))}. Got {processing_mode!r}."
+            'tf.data service processing mode should be a `ShardingPolicy`, `"parallel_epochs"`, or '
+            f'`"distributed_epoch"`. Got {processing_mode!r}. Give one of them as '
+            f"`processing_mode`; the policies are {', '.join(ShardingPolicy.__members__)}"
         )
     return policy

@@ -85,9 +85,9 @@ def distributed_save(
         [0, 1, 2]
     """
     node = _checked_node(dataset)
+    endpoint = parse_service(data_service_address, "data_service_address")  # first, as in tf.data
     folder = os.fsdecode(path) if isinstance(path, (bytes, os.PathLike)) else path
     _check_text("path", folder)
-    endpoint = parse_service(data_service_address, "data_service_address")
     check_timeout("dispatcher_timeout", dispatcher_timeout)
     check_failures(on_poison, task_timeout)
     codec = validate_compression(compression)

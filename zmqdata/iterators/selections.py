@@ -40,9 +40,9 @@ _CHUNK = 4096  # bytes of digests in a chunk; chunks are shared between states
 def unfilled_hint(node: nodes.Shard) -> FailedPreconditionError:
     """Return the error for reading a shard whose number and index are still hints."""
     return FailedPreconditionError(
-        f"{node.label} is filled in by the service in ShardingPolicy.HINT processing mode only: "
-        "distribute the dataset with that policy, or give shard() the number of shards and the "
-        "index of this shard"
+        f"{node.label} can only be used in tf.data service with `ShardingPolicy.HINT` processing "
+        "mode. Distribute the dataset with that policy, or give shard() the number of shards and "
+        "the index of this shard"
     )
 
 

@@ -105,7 +105,10 @@ def test_a_range_has_no_files(
 )
 def test_hints_are_for_their_policy(static: SimulatedService, policy: Any) -> None:
     """Another policy than the hint's raises an error that names the policy."""
-    with pytest.raises(FailedPreconditionError, match=r"ShardingPolicy\.HINT processing mode"):
+    with pytest.raises(
+        FailedPreconditionError,
+        match=r"tf\.data service with `ShardingPolicy\.HINT` processing mode",
+    ):
         list(static.read(HINTED, policy))
 
 
