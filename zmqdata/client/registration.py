@@ -12,7 +12,7 @@ import re
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,14 @@ from zmqdata.errors import (
     WrongTypeError,
 )
 from zmqdata.filenames import native, shown
-from zmqdata.nodes import Node, every_node, known_spec, split_sources
+from zmqdata.nodes import (
+    ExternalStatePolicy,
+    Node,
+    every_node,
+    known_spec,
+    options_of,
+    split_sources,
+)
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
 from zmqdata.pipelines.generators import generators_of, iterators_of
 from zmqdata.pipelines.unsendable import qualified_name
@@ -303,33 +310,49 @@ def registration_of(
     sources = pack_sources(ship)
     with shipping():
         packed = pack_pipeline(node, sources=sources)
-    _warn_of_copies(node)
+    _check_copies(node)
     description = _describe(node, packed, compression)
     return Registration(service, timeout, description, packed, node=node, sources=sources)
 
 
-def _warn_of_copies(node: Node) -> None:
+def _check_copies(node: Node) -> None:
     """Warn if a function holds a random generator or an iterator: each task has a copy,
     which does not continue where another task is.
+
+    Raises:
+        FailedPreconditionError: a function holds one, and the options of the pipeline
+            have ``ExternalStatePolicy.FAIL``.
     """
+    policy = options_of(node).experimental_external_state_policy
+    if policy is ExternalStatePolicy.IGNORE:
+        return
+    for text in _copied(node):
+        if policy is ExternalStatePolicy.FAIL:
+            raise FailedPreconditionError(
+                f"{text}. The options of the pipeline have ExternalStatePolicy.FAIL, with "
+                "which this is an error"
+            )
+        warnings.warn(text, stacklevel=2)
+
+
+def _copied(node: Node) -> Iterator[str]:
+    """Yield a text for each random generator or iterator that a function holds."""
     for one in every_node(node):
         for held in iterators_of(one):
-            warnings.warn(
+            yield (
                 f"{one.label} uses `{held.path}`, an iterator of type "
                 f"{qualified_name(type(held.generator))}. Each task gets a copy, which begins "
                 "where the iterator is now, so tasks and epochs repeat its values. Create it "
-                "within the function, or number elements with enumerate() before the function",
-                stacklevel=2,
+                "within the function, or number elements with enumerate() before the function"
             )
         for held in generators_of(one):
             kind = type(held.generator)
-            warnings.warn(
+            yield (
                 f"{one.label} uses `{held.path}`, a {kind.__module__.partition('.')[0]} "
                 f"{kind.__name__}. Each task gets a copy, which would draw the same numbers in "
                 "every task and epoch. Workers therefore seed it anew for each element, and its "
                 "own seed has no effect. Use random_map(function, seed=...), which passes a "
-                "generator to the function and draws the same with and without the service",
-                stacklevel=2,
+                "generator to the function and draws the same with and without the service"
             )
 
 

@@ -18,8 +18,8 @@ Settings = tuple[tuple[str, Any], ...]
 
 
 class ExternalStatePolicy(enum.Enum):
-    """Policy for state outside of a pipeline when the pipeline is serialized. As in
-    tf.data.
+    """Policy for a random generator that a function holds, when the pipeline is sent to
+    the service: a warning, nothing, or an error. As in tf.data, for all of its state.
     """
 
     WARN = 0
@@ -141,8 +141,9 @@ class Options(OptionGroup):
         threading.private_threadpool_size: most concurrent calls of each parallel map
             and interleave, whatever their own setting; 0: the number of cores.
         dataset_name: name for monitoring.
-        experimental_external_state_policy: an ``ExternalStatePolicy``, stored without
-            effect.
+        experimental_external_state_policy: what happens if a function that is sent to
+            the service holds a random generator, an ``ExternalStatePolicy``; not set:
+            ``WARN``.
         experimental_distribute.auto_shard_policy: an ``AutoShardPolicy``, stored
             without effect.
 

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from tests.service.simulated.parts import moved_tasks
-from zmqdata import Dataset, ShardingPolicy
+from zmqdata import Dataset, ExternalStatePolicy, Options, ShardingPolicy
+from zmqdata.errors import FailedPreconditionError
 from zmqdata.testing import SimulatedService
 
 MODES = ["distributed_epoch", "parallel_epochs"]
@@ -266,6 +267,28 @@ def test_a_captured_generator_is_seeded_for_each_task_and_pass(
     draws = [value for one in passes for _, value in one]
     assert len(set(draws)) == len(draws) > 120
     assert {x for x, _ in passes[0]} != {x for x, _ in passes[1]}
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_policy_decides_what_becomes_of_a_captured_generator(
+    make_service: Callable[..., SimulatedService],
+) -> None:
+    """IGNORE says nothing of a generator that a function holds, WARN warns and FAIL is
+    an error.
+    """
+    service = make_service()
+
+    def send(policy: ExternalStatePolicy | None) -> None:
+        options = Options()
+        options.experimental_external_state_policy = policy
+        service.read(holding(3).with_options(options))
+
+    send(ExternalStatePolicy.IGNORE)
+    for policy in (None, ExternalStatePolicy.WARN):
+        with pytest.raises(UserWarning, match="Use random_map"):
+            send(policy)
+    with pytest.raises(FailedPreconditionError, match=r"`(coin|rng)`.*ExternalStatePolicy\.FAIL"):
+        send(ExternalStatePolicy.FAIL)
 
 
 @pytest.mark.filterwarnings("ignore:.*Use random_map")
