@@ -12,10 +12,18 @@ import pytest
 
 from tests.nodes.samples import INT, STR, empty, infer, parse, slices, ten
 from zmqdata import nodes
+from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN
-from zmqdata.elements.specs import TensorSpec
+from zmqdata.elements.specs import DatasetSpec, TensorSpec
 from zmqdata.nodes import Node, Range
 from zmqdata.splits import FileSplits, IndexSplits, SplitSource
+
+
+def datasets(*contents: Any) -> Any:
+    """Return an array of datasets of one element each."""
+    rows = np.empty(len(contents), object)
+    rows[:] = [Dataset.from_tensors(content) for content in contents]
+    return rows
 
 
 @pytest.mark.parametrize(
@@ -68,6 +76,9 @@ def test_cardinalities_are_known_where_nothing_has_to_be_read(node: Node, cardin
         (ten(), INT),
         (Range(start=0, stop=1, dtype="int8"), TensorSpec((), np.int8)),
         (nodes.Tensors(tensors={"a": np.zeros(3)}), {"a": TensorSpec((3,), np.float64)}),
+        (nodes.Tensors(tensors=(1, Dataset.range(2))), (INT, DatasetSpec(INT))),
+        (nodes.TensorSlices(tensors=datasets(2, 3)), DatasetSpec(INT)),
+        (nodes.TensorSlices(tensors=datasets(2, "a")), TensorSpec((), object)),
         (slices(4), {"x": TensorSpec((2,), np.int8), "y": INT}),
         (nodes.FromGenerator(generator=parse), None),
         (nodes.FromGenerator(generator=parse, output_signature=STR), STR),

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from typing import Any, ClassVar
 
 import numpy as np
 
 from zmqdata.descriptors import shortage_explained
-from zmqdata.elements.nesting import leaves_of
-from zmqdata.elements.specs import TensorSpec, spec_of, without_leading_axis
+from zmqdata.elements.nesting import leaves_of, map_structure
+from zmqdata.elements.specs import (
+    DatasetSpec,
+    TensorSpec,
+    merge_specs,
+    spec_of,
+    without_leading_axis,
+)
 from zmqdata.filenames import portable
 from zmqdata.matching import matching_files
 from zmqdata.nodes.base import AT_ITS_PLACE, FILE_AGAIN, ByIdentity, Infer, Node, function_name
+from zmqdata.peeking import peek
 from zmqdata.splits import FileSplits, IndexSplits, SplitSource
 
 
@@ -70,7 +78,7 @@ class Tensors(ByIdentity, Node):
         return IndexSplits(1)
 
     def spec(self, infer: Infer) -> Any:
-        return spec_of(self.tensors)
+        return map_structure(partial(_leaf_spec, infer), self.tensors)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,7 +99,31 @@ class TensorSlices(ByIdentity, Node):
         return IndexSplits(self.cardinality)
 
     def spec(self, infer: Infer) -> Any:
-        return without_leading_axis(spec_of(self.tensors))
+        return map_structure(partial(_row_spec, infer), self.tensors)
+
+
+def _leaf_spec(infer: Infer, leaf: Any) -> Any:
+    """Return the spec of a leaf, which may be a dataset: its functions are not run
+    where ``infer`` runs none.
+    """
+    if _is_dataset(leaf):
+        return DatasetSpec(infer(leaf.node))
+    return spec_of(leaf)
+
+
+def _row_spec(infer: Infer, rows: Any) -> Any:
+    """Return the spec of the rows of a leaf, which may be datasets."""
+    is_list = isinstance(rows, np.ndarray) and rows.dtype == object and rows.ndim == 1
+    if is_list and len(rows) and all(map(_is_dataset, rows)):
+        try:
+            return reduce(merge_specs, [_leaf_spec(infer, row) for row in rows])
+        except TypeError:  # datasets of different elements are objects
+            pass
+    return without_leading_axis(spec_of(rows))
+
+
+def _is_dataset(leaf: Any) -> bool:
+    return isinstance(peek(leaf, "node"), Node)
 
 
 @dataclass(frozen=True, kw_only=True)
