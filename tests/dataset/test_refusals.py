@@ -18,7 +18,7 @@ from zmqdata import CsvDataset, FixedLengthRecordDataset, TextLineDataset, TFRec
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.refusals import check_alike, check_call, check_element_call
 from zmqdata.elements.ragged import RaggedTensor
-from zmqdata.elements.specs import TensorSpec
+from zmqdata.elements.specs import DatasetSpec, TensorSpec
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Reducer
 
@@ -150,7 +150,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "padded_batch: windows": (
         lambda: TEN.window(2).padded_batch(2),
         TypeError,
-        "padded_batch() is not supported for datasets of datasets",
+        "padded_batch() is not supported for datasets that yield datasets",
+    ),
+    "as_numpy_iterator: datasets": (
+        lambda: Dataset.from_tensors((1, TEN)).as_numpy_iterator(),
+        TypeError,
+        "as_numpy_iterator() is not supported for datasets that yield datasets",
     ),
     "padded_batch: ragged": (
         lambda: Dataset.from_tensors(RaggedTensor.from_rows([[1]])).padded_batch(2),
@@ -500,6 +505,21 @@ def test_building_does_not_run_a_dataset_of_names(read: Callable[[Any], Any]) ->
     """
     with pytest.raises(TypeError, match="of type Dataset"):
         read(Dataset.from_tensors("name").repeat())
+
+
+@pytest.mark.parametrize(
+    "source", [Dataset.from_tensors, lambda one: Dataset.from_tensor_slices([one])]
+)
+def test_building_does_not_run_datasets_in_elements(source: Callable[[Any], Any]) -> None:
+    """The spec of a dataset of datasets follows from the inner ones. Their functions
+    run only when ``element_spec`` is asked for.
+    """
+    ran: list[int] = []
+    outer = source(TEN.map(lambda x: ran.append(int(x)) or x))
+    outer.flat_map(lambda inner: inner).padded_batch(2)
+    assert ran == []
+    assert outer.element_spec == DatasetSpec(INT)
+    assert ran == [0]
 
 
 def test_datasets_may_be_alike_or_unknown() -> None:

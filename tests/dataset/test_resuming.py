@@ -190,7 +190,9 @@ def test_another_pipeline_is_refused_with_the_difference() -> None:
     state = iterator.state_dict()
     other = iter(pipeline(5))
     with pytest.raises(
-        FailedPreconditionError, match=r"(?s)- .*batch\(batch_size=4.*\+ .*batch\(batch_size=5"
+        FailedPreconditionError,
+        match=r"(?s)- .*batch\(batch_size=4.*\+ .*batch\(batch_size=5.*"
+        "Make sure the dataset definition has not changed",
     ):
         other.load_state_dict(state)
     other.load_state_dict(state, strict=False)

@@ -171,6 +171,50 @@ def test_numpy_iterators_yield_numpy() -> None:
     assert [type(leaf) for leaf in (element["i"], *element["t"])] == [np.int64, np.float64, str]
 
 
+def test_arrays_of_numpy_iterators_are_read_only() -> None:
+    """Writing to an array is an error, and the dataset's own array is unchanged by the
+    view.
+    """
+    rows = np.array([1, 2, 3])
+    dataset = Dataset.from_tensors({"x": rows})
+    element = next(dataset.as_numpy_iterator())
+    with pytest.raises(ValueError, match="read-only"):
+        element["x"][0] = 0
+    assert rows.flags.writeable
+    assert next(iter(dataset))["x"].flags.writeable
+
+
+def test_numpy_iterators_are_saved_and_restored(tmp_path: Path) -> None:
+    """The states of a numpy iterator and of the dataset's iterator fit each other."""
+    dataset = Dataset.range(10).shuffle(5).map(int)
+    iterator = dataset.as_numpy_iterator()
+    before = [next(iterator), iterator.get_next()]
+    assert [type(number) for number in before] == [np.int64, np.int64]
+    iterator.save(tmp_path / "state")
+    rest = list(iterator)
+    assert list(iterator) == []
+    again, plain = dataset.as_numpy_iterator(), iter(dataset)
+    again.restore(tmp_path / "state")
+    plain.load_state_dict(again.state_dict())
+    assert list(again) == list(plain) == rest
+    iterator.restore(tmp_path / "state")
+    assert next(iterator) == rest[0]
+    iterator.close()
+    assert list(iterator) == []
+
+
+def test_numpy_iterators_have_no_attributes_of_their_own() -> None:
+    """An attribute that the dataset's iterator lacks is an AttributeError, in a copy
+    that is not yet filled, too.
+    """
+    iterator = Dataset.range(3).as_numpy_iterator()
+    assert iterator.element_spec == iter(Dataset.range(3)).element_spec
+    with pytest.raises(AttributeError, match="nothing"):
+        iterator.nothing  # noqa: B018
+    with pytest.raises(AttributeError, match="_elements"):
+        object.__new__(type(iterator)).anything  # noqa: B018
+
+
 def test_a_source_from_elsewhere_fits_in() -> None:
     """Any node with a registered iterator can be wrapped."""
     assert ints(

@@ -95,11 +95,7 @@ def check_padding(operation: str, spec: Any, padded_shapes: Any, padding_values:
                 f"{leaf}. Use batch() to stack ragged tensors, or "
                 "RaggedTensor.to_tensor() in a map() to pad them"
             )
-        if isinstance(leaf, DatasetSpec):
-            raise TypeError(
-                f"{operation}() is not supported for datasets of datasets, and the elements have "
-                f"a leaf {leaf}. Make arrays of the windows first, for example with flat_map()"
-            )
+        check_no_datasets(operation, leaf)
         if padding.shape is not None:
             _check_padded_shape(leaf, padding.shape)
         # A value for all leaves need not fit scalars, which are not padded.
@@ -170,6 +166,23 @@ def check_alike(name: str, first: Any, other: Any) -> None:
             f"Incompatible dataset elements: {name} joins datasets whose elements have the same "
             f"structure (`datasets` must have compatible element specs), and these differ: {error}"
         ) from None
+
+
+def check_no_datasets(operation: str, spec: Any) -> None:
+    """Raise if elements are known to contain datasets.
+
+    Raises:
+        TypeError: they have a leaf that is a dataset.
+
+    >>> check_no_datasets("padded_batch", TensorSpec(()))
+    """
+    for leaf in () if spec is None else leaves_of(spec):
+        if isinstance(leaf, DatasetSpec):
+            raise TypeError(
+                f"{operation}() is not supported for datasets that yield datasets, and the "
+                f"elements have a leaf {leaf}. Make arrays of the windows first, for example "
+                "with flat_map()"
+            )
 
 
 def check_file_names(spec: Any) -> None:

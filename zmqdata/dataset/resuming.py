@@ -18,11 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from zmqdata.dataset.arguments import FileName, file_path
-from zmqdata.dataset.depth import too_deep
+from zmqdata.dataset.depth import too_deep, within_stack
 from zmqdata.dataset.drawing import difference, parameter_lines, shipped_in
 from zmqdata.dataset.sharing import Turns
+from zmqdata.elements.nesting import map_structure
+from zmqdata.elements.tensors import as_stackable
 from zmqdata.errors import (
     DataLossError,
     DataServiceError,
@@ -38,6 +41,7 @@ from zmqdata.iterators import (
     Context,
     Restoring,
     holds_no_state,
+    infer_spec,
     make_iterator,
     plain_state,
 )
@@ -169,6 +173,19 @@ class DatasetIterator:
         end; this method raises StopIteration.
         """
         return self.__next__()
+
+    @property
+    def element_spec(self) -> Any:
+        """The spec of the elements, as ``Dataset.element_spec``.
+
+        >>> from zmqdata.dataset import Dataset
+        >>> iter(Dataset.range(3)).element_spec
+        TensorSpec(shape=(), dtype=int64)
+
+        Equivalent of ``tf.data.Iterator.element_spec``.
+        """
+        with within_stack(self._node):
+            return infer_spec(self._node)
 
     @property
     def quarantine(self) -> list[Any]:
@@ -333,9 +350,9 @@ class DatasetIterator:
             raise FailedPreconditionError(
                 "this state belongs to another pipeline (- is in the state only, + in this "
                 "pipeline only):\n"
-                f"{compared}\nLoad it with the pipeline that it was saved with, or, if positions "
-                "mean the same in "
-                f"both, with strict=False{_SAME_THERE if shipped_in(self._node) else ''}"
+                f"{compared}\nMake sure the dataset definition has not changed since the state was "
+                "saved, or, if positions mean the same in both pipelines, load it with "
+                f"strict=False{_SAME_THERE if shipped_in(self._node) else ''}"
             )
         if then.code != now.code:
             warnings.warn(
@@ -394,6 +411,56 @@ class DatasetIterator:
                 "wrote; Dataset.load(path) reads a saved dataset"
             ) from None
         self.load_state_dict(_payload(content, name), strict=strict)
+
+
+class NumpyIterator:
+    """An iterator over the elements of a dataset as numpy values.
+
+    Python numbers and images become numpy's. Arrays are views that cannot be written
+    to, because a source or a cache may yield the same array again. Everything else,
+    such as ``state_dict`` and ``close``, is that of the dataset's iterator, so the
+    states of both fit each other.
+
+    Args:
+        elements: the dataset's iterator; use ``dataset.as_numpy_iterator()`` instead.
+
+    >>> from zmqdata.dataset import Dataset
+    >>> iterator = Dataset.range(3).as_numpy_iterator(); _ = next(iterator)
+    >>> iterator.state_dict()["position"]
+    1
+
+    Equivalent of the iterators that ``tf.data.Dataset.as_numpy_iterator`` returns.
+    """
+
+    __slots__ = ("__next__", "__weakref__", "_elements")
+
+    def __init__(self, elements: DatasetIterator) -> None:
+        self._elements = elements
+        # Not a generator, which threads cannot share.
+        self.__next__ = map(partial(map_structure, _as_numpy), elements).__next__
+
+    def __iter__(self) -> NumpyIterator:
+        return self
+
+    def get_next(self) -> Any:
+        """Return the next element, as ``next(iterator)``."""
+        return self.__next__()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the dataset's iterator."""
+        if name in NumpyIterator.__slots__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self._elements, name)
+
+
+def _as_numpy(leaf: Any) -> Any:
+    if isinstance(leaf, (bool, int, float, complex)):
+        return np.asarray(leaf)[()]
+    array = as_stackable(leaf)
+    if type(array) is np.ndarray:
+        array = array.view()
+        array.flags.writeable = False
+    return array
 
 
 def _state_path(path: FileName) -> str:

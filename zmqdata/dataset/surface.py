@@ -4,7 +4,7 @@ methods are in ``sources``, ``batches``, ``transforms`` and the other mixins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -28,17 +28,15 @@ from zmqdata.dataset.depth import within_stack
 from zmqdata.dataset.describing import Description, describe, draw
 from zmqdata.dataset.grouping import Groupings
 from zmqdata.dataset.profiling import Profile, profile
-from zmqdata.dataset.refusals import check_file_names
-from zmqdata.dataset.resuming import DatasetIterator
+from zmqdata.dataset.refusals import check_file_names, check_no_datasets
+from zmqdata.dataset.resuming import DatasetIterator, NumpyIterator
 from zmqdata.dataset.seeds import fixed_seed, next_seed
 from zmqdata.dataset.selections import Selections
 from zmqdata.dataset.sequences import Sequences
 from zmqdata.dataset.sources import Sources
 from zmqdata.dataset.storage import Storage
 from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH, Transformations
-from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import AUTOTUNE, INFINITE_CARDINALITY
-from zmqdata.elements.tensors import as_stackable
 from zmqdata.iterators import Context, RunningState, infer_spec
 from zmqdata.pipelines import Fingerprint, fingerprint
 
@@ -253,23 +251,21 @@ class Dataset(
             iterator.close()
         return state
 
-    def as_numpy_iterator(self) -> Iterator[Any]:
-        """Yield the elements, with Python numbers and images converted to numpy. Text,
-        bytes and other objects are unchanged.
+    def as_numpy_iterator(self) -> NumpyIterator:
+        """Return an iterator over the elements with Python numbers and images converted
+        to numpy, and arrays that cannot be written to. Text, bytes and other objects
+        are unchanged. Its position can be saved and restored.
+
+        Raises:
+            TypeError: the elements are known to contain datasets.
 
         >>> list(Dataset.range(2).map(int).as_numpy_iterator())
         [np.int64(0), np.int64(1)]
 
         Equivalent of ``tf.data.Dataset.as_numpy_iterator``.
         """
-        # Not a generator, which threads cannot share.
-        return map(partial(map_structure, _as_numpy), self)
-
-
-def _as_numpy(leaf: Any) -> Any:
-    if isinstance(leaf, (bool, int, float, complex)):
-        return np.asarray(leaf)[()]
-    return as_stackable(leaf)
+        check_no_datasets("as_numpy_iterator", nodes.known_spec(self._node))
+        return NumpyIterator(iter(self))
 
 
 def opened_files(
