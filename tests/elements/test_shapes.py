@@ -32,10 +32,15 @@ def test_shapes_are_tuples_of_ints_and_none(given: Any, shape: Any) -> None:
     assert checked_shape(given) == shape
 
 
-@pytest.mark.parametrize("given", [(-1,), (True,), ("x",), (1.5,)])
-def test_what_is_no_length_is_refused(given: Any) -> None:
-    """The error about an invalid length shows it."""
-    with pytest.raises(ValueError, match=r"lengths of at least 0, or None .* got"):
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [((-1,), ValueError), ((True,), TypeError), (("x",), TypeError), (([1],), TypeError)],
+)
+def test_what_is_no_length_is_refused(given: Any, kind: type[Exception]) -> None:
+    """The error about an invalid length shows it. It is a TypeError unless the length
+    is an integer.
+    """
+    with pytest.raises(kind, match=r"lengths of at least 0, or None .* got"):
         checked_shape(given)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, plain, provided, run
 from zmqdata import nodes
-from zmqdata.errors import PipelineError
+from zmqdata.errors import InvalidArgumentError, PipelineError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.choices import acceptance
 from zmqdata.nodes import Node, Range
@@ -77,6 +77,13 @@ def test_other_choices_fail_one_element(choice: Any, text: str) -> None:
     read = check_restore(choose(values, count(0, 3), count(10, 13)))
     assert numbers(read) == [0, "raised", 1]
     assert text in read[1][2]
+
+
+def test_a_choice_out_of_range_is_an_invalid_argument() -> None:
+    """The error of a choice that names no input has tf.data's class and words."""
+    node = choose(slices([2]), count(0, 3), count(10, 13))
+    with pytest.raises(InvalidArgumentError, match="out of range"):
+        next(make_iterator(node, Context()))
 
 
 def test_inputs_are_split_and_choices_are_not() -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zmqdata.elements.extensions import extension
-from zmqdata.errors import MissingDtypeError
+from zmqdata.errors import MissingDtypeError, WrongTypeError
 
 DType: TypeAlias = "np.dtype[Any]"
 _EXTENSION = re.compile(r"bfloat|float[468]_|u?int[124]$|b?complex32$")
@@ -24,8 +24,8 @@ def checked_shape(shape: Any) -> Shape | None:
     the number of axes varies.
 
     Raises:
-        TypeError: the shape is not a sequence.
-        ValueError: an entry is not a length.
+        TypeError: the shape is not a sequence, or an entry is not an integer.
+        ValueError: an entry is negative.
 
     >>> checked_shape(3), checked_shape([None, 2]), checked_shape(None)
     ((3,), (None, 2), None)
@@ -41,7 +41,12 @@ def checked_shape(shape: Any) -> Shape | None:
 def _axis(length: Any) -> int | None:
     if length is None:
         return None
-    if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 0:
+    if isinstance(length, bool) or not isinstance(length, (int, np.integer)):
+        raise WrongTypeError(
+            "Dimension value must be integer or None: a shape holds lengths of at least 0, or "
+            f"None for a varying length; got {length!r} of type {type(length).__name__}"
+        )
+    if length < 0:
         raise ValueError(
             f"a shape holds lengths of at least 0, or None for a varying length; got {length!r}"
         )

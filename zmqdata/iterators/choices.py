@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
@@ -192,7 +193,7 @@ class ChooseIterator(ElementIterator):
         try:
             number = as_index(choice, "choice_dataset")
             if not 0 <= number < len(self._inputs):
-                raise IndexError(
+                raise InvalidArgumentError(
                     f"choice_dataset yielded {number}, which is out of range, expected a number "
                     f"from 0 to {len(self._inputs) - 1}: the operation has {len(self._inputs)} "
                     "datasets"

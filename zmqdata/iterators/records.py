@@ -99,9 +99,10 @@ class FixedLengthRecordsIterator(FilesIterator):
         between = self._end - node.header_bytes
         self._end_part()
         raise DataLossError(
-            f"{node.label}: Excess bytes of {name}: {between} bytes lie between header "
-            f"({node.header_bytes}) and footer ({node.footer_bytes}), which is not a multiple of "
-            f"the record length of {self._size} bytes"
+            f"{node.label}: the file {name} has a body length of {between} bytes between the "
+            f"header ({node.header_bytes} bytes) and the footer ({node.footer_bytes} bytes), "
+            f"which is not an exact multiple of the record length ({self._size} bytes). Check "
+            "the three lengths"
         )
 
     def _read_plain(self, file: BinaryIO) -> bytes | None:
