@@ -103,6 +103,7 @@ def test_numpys_ints_are_sizes() -> None:
 def test_autotune_and_unknown_are_taken_where_tf_takes_them() -> None:
     """AUTOTUNE and None choose a size, and UNKNOWN_CARDINALITY shuffles everything."""
     assert ints(Dataset.range(9).prefetch(AUTOTUNE)) == list(range(9))
+    assert ints(Dataset.range(9).prefetch(None)) == list(range(9))
     assert ints(Dataset.range(2).interleave(lambda x: Dataset.range(2), AUTOTUNE)) == [0, 0, 1, 1]
     everything = Dataset.range(9).shuffle(UNKNOWN_CARDINALITY, reshuffle_each_iteration=None)
     assert sorted(ints(everything)) == list(range(9))
@@ -150,6 +151,19 @@ def test_concatenate_joins_what_may_fit() -> None:
     assert calls == []
     assert ints(joined) == [0, 1, 0, 1]
     assert joined.element_spec == TensorSpec((), np.int64)
+
+
+def test_datasets_may_be_joined_in_a_loop() -> None:
+    """A thousand datasets joined one by one do not exceed Python's stack."""
+    joined = Dataset.range(1)
+    for number in range(1, 1000):
+        joined = joined.concatenate(Dataset.range(number, number + 1))
+    iterator = iter(joined)
+    assert [int(next(iterator)) for _ in range(600)] == list(range(600))
+    again = iter(joined)
+    again.load_state_dict(iterator.state_dict())
+    assert [int(x) for x in again] == list(range(600, 1000))
+    assert (len(joined), int(joined.at(999))) == (1000, 999)
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,10 @@ def test_options_are_values() -> None:
     assert options != Options()
     assert options != 7
     assert repr(options) == "Options(autotune.enabled=True)"
+    assert options.autotune == Options([*options.settings, ("deterministic", True)]).autotune
+    assert options.autotune != Options().autotune
+    assert Options().autotune != Options().threading
+    assert hash(Options().autotune) == hash(Options().autotune)
     copied = copy.copy(options)
     copied.autotune.enabled = False
     assert options.autotune.enabled is True

@@ -365,13 +365,13 @@ class Transformations(DatasetMethods[D]):
             nodes.Shuffle, buffer_size=held, seed=drawn, reshuffle_each_iteration=reshuffle
         )
 
-    def prefetch(self, buffer_size: int) -> D:
+    def prefetch(self, buffer_size: int | None) -> D:
         """Prepare elements ahead, in a thread.
 
         Args:
-            buffer_size: number of elements; AUTOTUNE: as many as bridge the measured
-                delays, within ``autotune.ram_budget`` of the options or 512 MiB; 0:
-                none.
+            buffer_size: number of elements; AUTOTUNE or None: as many as bridge the
+                measured delays, within ``autotune.ram_budget`` of the options or 512
+                MiB; 0: none.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.range(3).prefetch(2)]
@@ -379,7 +379,7 @@ class Transformations(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.prefetch``.
         """
-        size = integer("buffer_size", buffer_size)
+        size = AUTOTUNE if buffer_size is None else integer("buffer_size", buffer_size)
         if size < 0 and size != AUTOTUNE:
             raise InvalidArgumentError(
                 f"buffer_size must be at least -1, got {size}. It must be >= 0, or -1 (AUTOTUNE) "
@@ -401,4 +401,9 @@ class Transformations(DatasetMethods[D]):
         """
         other = input_node("concatenate()", dataset)
         check_alike("concatenate()", known_spec(self._node), known_spec(other))
-        return self._wrap(nodes.Concatenate(inputs=(self._node, other), site=call_site()))
+        before: tuple[nodes.Node, ...] = (self._node,)
+        if isinstance(self._node, nodes.Concatenate) and other is not self._node:
+            # A loop that appends datasets makes one node: nested nodes would exceed
+            # Python's stack.
+            before = self._node.inputs
+        return self._wrap(nodes.Concatenate(inputs=(*before, other), site=call_site()))

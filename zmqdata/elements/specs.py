@@ -217,6 +217,8 @@ def merge_specs(first: Any, second: Any) -> Any:
     >>> merge_specs(TensorSpec((2, 3), "int8"), TensorSpec((4, 3), "int8"))
     TensorSpec(shape=(None, 3), dtype=int8)
     """
+    if first == second:
+        return first
     try:
         return map_structure(_merge_leaves, first, second, in_lists=True)
     except (TypeError, ValueError) as error:

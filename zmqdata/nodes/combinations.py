@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, ClassVar
 
 from zmqdata.elements.nesting import map_structure
@@ -33,7 +34,7 @@ class Zip(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class Concatenate(Node):
-    """Yields the elements of its first input, then the elements of its second."""
+    """Yields the elements of each input in turn."""
 
     operation: ClassVar[str] = "concatenate"
     restoring: ClassVar[str] = NOTHING_AGAIN
@@ -47,5 +48,4 @@ class Concatenate(Node):
         return sum(counts)
 
     def spec(self, infer: Infer) -> Any:
-        first, second = map(infer, self.inputs)
-        return merge_specs(first, second)
+        return reduce(merge_specs, map(infer, self.inputs))

@@ -117,6 +117,17 @@ class OptionGroup:
             )
         self._settings[full] = value
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OptionGroup) and self._own() == other._own()
+
+    def __hash__(self) -> int:
+        return hash(self._own())
+
+    def _own(self) -> tuple[str, Settings]:
+        """The prefix, and the options that are set below it."""
+        items = self._settings.items()
+        return self._prefix, tuple(sorted(i for i in items if i[0].startswith(self._prefix)))
+
     def _known(self, full: str) -> tuple[str, Callable[[Any], bool]]:
         if full not in _KNOWN:
             raise AttributeError(
@@ -190,12 +201,6 @@ class Options(OptionGroup):
                     stacklevel=3,
                 )
         return Options({**self._settings, **later._settings}.items())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Options) and self._settings == other._settings
-
-    def __hash__(self) -> int:
-        return hash(self.settings)
 
     def __repr__(self) -> str:
         return f"Options({', '.join(f'{name}={value!r}' for name, value in self.settings)})"
