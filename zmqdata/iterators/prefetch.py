@@ -10,7 +10,7 @@ from typing import Any
 
 from zmqdata import nodes
 from zmqdata.elements.specs import AUTOTUNE
-from zmqdata.errors import DataServiceError, FailedPreconditionError
+from zmqdata.errors import CancelledError, DataServiceError, FailedPreconditionError
 from zmqdata.iterators.base import Context, ElementIterator, is_end, make_iterator
 from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.inputs import input_iterator
@@ -152,10 +152,14 @@ class _Pump:
                 self._empty = False
             finally:
                 self._changed.release()
-        if not self._buffer and (self._stopped or not (arrived or self._thread.is_alive())):
+        if self._buffer:
+            return
+        if self._stopped:
+            raise CancelledError("The iterator was closed while a thread waited for its element")
+        if not (arrived or self._thread.is_alive()):
             raise FailedPreconditionError(
-                "The thread of this prefetch is gone: the iterator was closed, or the program "
-                "forked after it was made. Make a new iterator after the fork"
+                "The thread of this prefetch is gone: the program forked after the iterator was "
+                "made. Make a new iterator after the fork"
             )
 
     # --- pulling, by the thread or the consumer, whichever holds ``_turn``
