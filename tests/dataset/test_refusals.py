@@ -105,27 +105,27 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "padded_batch: a smaller shape": (
         lambda: ROWS.padded_batch(5, padded_shapes=[1]),
         ValueError,
-        "The padded shape (1,) is not compatible with the shape (3,) of the corresponding input",
+        "The padded shape (1,) is not compatible with the corresponding input component shape (3,)",
     ),
     "padded_batch: a smaller part": (
         lambda: Dataset.zip(TEN, ROWS).padded_batch(5, padded_shapes=([], [2])),
         ValueError,
-        "The padded shape (2,) is not compatible with the shape (3,)",
+        "The padded shape (2,) is not compatible with the corresponding input component shape (3,)",
     ),
     "padded_batch: another rank": (
         lambda: TEN.padded_batch(5, padded_shapes=[1]),
         ValueError,
-        "The padded shape (1,) is not compatible with the shape ()",
+        "The padded shape (1,) is not compatible with the corresponding input component shape ()",
     ),
     "padded_batch: a matrix": (
         lambda: TEN.padded_batch(5, padded_shapes=np.array([[1, 2], [3, 4]])),
         ValueError,
-        "must be a vector of integers, but its shape was (2, 2)",
+        "must be a 1-D array of integers, but its shape was (2, 2)",
     ),
     "padded_batch: a fraction": (
         lambda: ROWS.padded_batch(5, padded_shapes=[3.5]),
         TypeError,
-        "Padded shape [3.5] must be a vector of integers, but its elements were [3.5]",
+        "Padded shape [3.5] must be a 1-D array of integers, but its elements were [3.5]",
     ),
     "padded_batch: another nesting": (
         lambda: PAIRS.padded_batch(5, padded_shapes=[]),
@@ -165,7 +165,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "bucket_by_sequence_length: a smaller shape": (
         lambda: ROWS.bucket_by_sequence_length(len, [9], [1, 1], padded_shapes=[1]),
         ValueError,
-        "The padded shape (1,) is not compatible with the shape (3,)",
+        "The padded shape (1,) is not compatible with the corresponding input component shape (3,)",
     ),
     "names of files: integers": (
         lambda: TextLineDataset(TEN),

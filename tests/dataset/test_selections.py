@@ -174,7 +174,7 @@ def test_resampling_is_the_same_with_a_seed() -> None:
         (
             lambda: DICTS.repeat().pad_to_cardinality(9),
             ValueError,
-            "known cardinality, this dataset has -1",
+            "known cardinality, but has cardinality -1",
         ),
         (
             lambda: DICTS.batch(9).pad_to_cardinality(9),

@@ -157,8 +157,8 @@ def _inputs(name: str, datasets: Iterable[Any]) -> tuple[nodes.Node, ...]:
     inputs = input_nodes(name, datasets)
     if not inputs:
         raise ValueError(
-            f"Invalid `datasets`: {name} got no datasets, expected at least one. `datasets` should "
-            "not be empty."
+            f"Invalid `datasets`. `datasets` should not be empty. {name} got no datasets, expected "
+            "at least one"
         )
     specs = [spec for spec in map(known_spec, inputs) if spec is not None]
     for spec in specs[1:]:

@@ -114,9 +114,9 @@ def _check_padded_shape(leaf: Any, padded: tuple[int | None, ...]) -> None:
     )
     if not is_fit:
         raise InvalidArgumentError(
-            f"The padded shape {padded} is not compatible with the shape {leaf.shape} of the "
-            "corresponding input component: padded_shapes must have one length for each axis, at "
-            f"least that of {leaf}. None stands for the longest length in the batch"
+            f"The padded shape {padded} is not compatible with the corresponding input component "
+            f"shape {leaf.shape}. padded_shapes must have one length for each axis, at least that "
+            f"of {leaf}. None stands for the longest length in the batch"
         )
 
 

@@ -188,10 +188,9 @@ class Selections(DatasetMethods[D]):
             refuse("mask_key", mask_key, "a str")
         if count < 0:
             raise ValueError(
-                "pad_to_cardinality() needs a dataset of known cardinality, this "
-                f"dataset has {count} (-1 infinite, -2 unknown): limit it with "
-                "take(n), or state the number with assert_cardinality(n). The dataset passed "
-                "into `pad_to_cardinality` must have a known cardinality"
+                "The dataset passed into `pad_to_cardinality` must have a known cardinality, but "
+                f"has cardinality {count} (-1 infinite, -2 unknown). Limit it with take(n), or "
+                "state the number with assert_cardinality(n)"
             )
         if count > wanted:
             raise ValueError(

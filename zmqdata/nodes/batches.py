@@ -112,7 +112,7 @@ def _shape(given: Any) -> Shape | None:
         found = np.asarray(given, None if isinstance(given, np.ndarray) else object)
         was = f"shape was {found.shape}" if found.ndim > 1 else f"elements were {found.tolist()}"
         raise WrongTypeError(
-            f"Padded shape {given!r} must be a vector of integers, but its {was}. Entries of "
+            f"Padded shape {given!r} must be a 1-D array of integers, but its {was}. Entries of "
             "padded_shapes are lists of lengths of at least 0, with None or -1 for an axis as long "
             "as the longest"
         ) from None
