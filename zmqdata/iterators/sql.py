@@ -70,7 +70,14 @@ class SqlIterator(IndexedIterator):
             raise NotFoundError(
                 f"{self._node.data_source_name}: {error}. Check the path of the database"
             ) from error
-        self._rows = self._connection.execute(self._node.query)
+        try:
+            self._rows = self._connection.execute(self._node.query)
+        except sqlite3.OperationalError as error:
+            if "readonly" not in str(error):
+                raise
+            raise InvalidArgumentError(
+                f"The query writes, and the database is opened read-only: {error}. SELECT rows"
+            ) from error
         columns = len(self._rows.description or ())
         if columns != len(self._converts):
             raise InvalidArgumentError(
@@ -126,6 +133,9 @@ def converter(dtype: np.dtype[Any], place: int = 0) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
         if value is None:
             return empty
+        if isinstance(value, str) and dtype.kind in "iuf":
+            # A column such as VARCHAR holds numbers as texts.
+            value = _number_of(value, dtype.kind)
         if not isinstance(value, allowed) or not (
             limits is None or limits.min <= value <= limits.max
         ):
@@ -136,6 +146,14 @@ def converter(dtype: np.dtype[Any], place: int = 0) -> Callable[[Any], Any]:
         return make(value)
 
     return convert
+
+
+def _number_of(text: str, kind: str) -> Any:
+    """Return the number that is written in a text; the text if there is none."""
+    try:
+        return text if "_" in text else (float if kind == "f" else int)(text)
+    except ValueError:
+        return text
 
 
 def _as_bytes(value: Any = b"") -> bytes:
