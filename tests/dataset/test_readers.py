@@ -131,6 +131,9 @@ def test_columns_are_left_out(tmp_path: Path) -> None:
     given = {"filenames": tmp_path / "a.csv", "header": True, "buffer_size": 100}
     assert list(CsvDataset(record_defaults=[0, [7]], exclude_cols=[0, 3], **given)) == [(2, 7)]
     assert list(CsvDataset(record_defaults=[[0], np.int8], select_cols=[0, 3], **given)) == [(1, 4)]
+    required = CsvDataset(record_defaults=[[], np.zeros(0, np.int8)], select_cols=[0, 3], **given)
+    assert [spec.dtype for spec in required.element_spec] == [np.float64, np.int8]
+    assert list(required) == [(1.0, 4)]
     assert list(CsvDataset(record_defaults=["", "", b"z", ""], **given)) == [("1", "2", b"z", "4")]
 
 
@@ -159,6 +162,8 @@ def test_columns_are_left_out(tmp_path: Path) -> None:
             "record_defaults holds is complex128, expected a dtype of",
         ),
         (lambda: CsvDataset("a", [[1, 2]]), TypeError, "a single number or text"),
+        (lambda: CsvDataset("a", [[[1]]]), ValueError, "at most rank 1"),
+        (lambda: CsvDataset("a", [0], buffer_size=0), ValueError, "buffer_size should be positive"),
         (lambda: CsvDataset("a", [0], field_delim=",,"), ValueError, "a single character"),
         (lambda: CsvDataset("a", [0], na_value=0), TypeError, "na_value must be a str"),
         (lambda: CsvDataset("a", [0], header=1), TypeError, "header must be a bool"),

@@ -142,11 +142,12 @@ class CsvDataset(Dataset):
 
     Args:
         filenames: a name or several, read sequentially in this order.
-        record_defaults: an entry for each selected column. A dtype makes a value
-            required. Any other value replaces a missing value and determines the dtype:
-            ``0`` is int64, ``0.0`` float64, ``""`` str, ``np.float32(0)`` float32.
+        record_defaults: an entry for each selected column. A dtype or an empty list or
+            array makes a value required. Any other value replaces a missing value and
+            determines the dtype: ``0`` is int64, ``0.0`` float64, ``""`` str,
+            ``np.float32(0)`` float32.
         compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``.
-        buffer_size: bytes read at a time; None or 0: chosen by zmqdata.
+        buffer_size: bytes read at a time, at least 1; None: chosen by zmqdata.
         header: skip the first row of each file.
         field_delim: the character between fields.
         use_quote_delim: True if ``"`` quotes a field, which may then contain delimiters
@@ -192,6 +193,11 @@ class CsvDataset(Dataset):
                 "field_delim must be a single character, neither a quote nor a line "
                 f"end; got {field_delim!r}. field_delim should be only 1 char"
             )
+        size = optional_size("buffer_size", buffer_size)
+        if size == 0:
+            raise InvalidArgumentError(
+                "buffer_size should be positive, got 0. Leave it out to let zmqdata choose it"
+            )
         if not isinstance(na_value, str):
             refuse("na_value", na_value, "a str")
         selected = None if select_cols is None else _numbers("select_cols", select_cols)
@@ -199,7 +205,7 @@ class CsvDataset(Dataset):
             nodes.Csv(
                 filenames=file_names(filenames),
                 compression_type=compression(compression_type),
-                buffer_size=optional_size("buffer_size", buffer_size),
+                buffer_size=size,
                 columns=_columns(record_defaults, selected),
                 width=len(record_defaults) if selected is None else None,
                 excluded=frozenset(_numbers("exclude_cols", exclude_cols or ())),
@@ -244,9 +250,16 @@ def _column(number: int, default: Any) -> nodes.CsvColumn:
             number=number, dtype=_column_dtype("record_defaults", default), required=True
         )
     value = np.asarray(default)
-    if value.size != 1 or value.ndim > 1:
+    if value.ndim > 1:
+        raise InvalidArgumentError(
+            f"Each record default should be at most rank 1, record_defaults[{number}] has shape "
+            f"{value.shape}"
+        )
+    if value.size > 1:
         refuse(f"record_defaults[{number}]", default, "a dtype, or a single number or text")
     dtype = _column_dtype("record_defaults", value.dtype)
+    if not value.size:
+        return nodes.CsvColumn(number=number, dtype=dtype, required=True)
     return nodes.CsvColumn(number=number, dtype=dtype, default=_scalar(value.reshape(())))
 
 

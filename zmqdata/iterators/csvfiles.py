@@ -118,13 +118,15 @@ class CsvIterator(FilesIterator):
     def _chosen(self, fields: list[Any]) -> list[Any]:
         node = self._node
         kept = [field for number, field in enumerate(fields) if number not in node.excluded]
-        expected = node.width if node.width is not None else self._numbers[-1] + 1
-        if len(kept) < expected or (node.width is not None and len(kept) > expected):
+        found = [kept[number] for number in self._numbers if number < len(kept)]
+        expected, more = len(self._numbers), node.width is not None and len(kept) > node.width
+        if more or len(found) < expected:
             raise InvalidArgumentError(
-                f"Expect {expected} fields but have {len(kept)} in record. Give a default for "
-                "each column in record_defaults, or choose columns with select_cols"
+                f"Expect {expected} fields but have {'more' if more else len(found)} in record, "
+                f"which has {len(fields)}. Give a default for each column in record_defaults, or "
+                "choose columns with select_cols"
             )
-        return [kept[number] for number in self._numbers]
+        return found
 
 
 def _as_bytes(row: str) -> bytes:
@@ -185,7 +187,7 @@ def _quoted_field(text: str, start: int, delimiter: str) -> tuple[str, int]:
         quote = text.find('"', at)
         if quote < 0:
             raise InvalidArgumentError(
-                f"A quoted field has no closing quote: {text[start - 1 :]!r}"
+                f"Reached end of file without closing quoted field in record: {text[start - 1 :]!r}"
             )
         if not text.startswith('"', quote + 1):
             break
