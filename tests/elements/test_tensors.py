@@ -104,7 +104,7 @@ def test_a_tensor_that_gives_no_array_is_an_error() -> None:
     """The error has the place, the class, and the words of the library."""
     with pytest.raises(TypeError, match=r"element\['x'\]: a .*Unwilling cannot .*cuda:0"):
         as_element({"x": Unwilling()})
-    with pytest.raises(TypeError, match="Unwilling.*Elements hold numpy arrays"):
+    with pytest.raises(TypeError, match=r"Unwilling.*Elements hold numpy arrays"):
         array_of([Unwilling()])
 
 
