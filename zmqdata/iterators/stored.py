@@ -137,14 +137,15 @@ def shard_of(function: Callable[..., Any], element: Any) -> int:
     return shard
 
 
-def kept(node: nodes.Cache | nodes.Snapshot) -> Manifest | None:
-    """Return the manifest of a cache or snapshot in files; None if it is not complete.
+def kept(folder: str, node: nodes.Cache | nodes.Snapshot) -> Manifest | None:
+    """Return the manifest of a folder of a cache or snapshot; None if it is not
+    complete.
 
     Raises:
         FailedPreconditionError: the folder holds a save.
     """
     try:
-        manifest = read_manifest(node.folder)
+        manifest = read_manifest(folder)
     except NotFoundError:
         return None
     if "-" not in manifest.save_id:
@@ -217,7 +218,7 @@ class FileCacheIterator(ElementIterator):
 
     def _complete(self) -> Manifest | None:
         """Return the manifest of the folder if it is complete, else None."""
-        manifest = kept(self._node)
+        manifest = kept(self._folder, self._node)
         if manifest is not None:
             self._ids = [int(part, 16) for part in manifest.save_id.split("-")]
         return manifest
@@ -369,7 +370,7 @@ def kept_element(node: nodes.Cache, index: int) -> tuple[Any] | None:
     """
     if not node.filename:
         return played(node, index)
-    manifest = kept(node)
+    manifest = kept(node.folder, node)
     if manifest is None or index >= manifest.elements:
         return None
     reader = ChunkReader(node.folder, manifest.chunks)
@@ -384,7 +385,7 @@ def kept_count(node: nodes.Cache) -> int | None:
     """Return the number of elements of a full cache; None if it is not full."""
     if not node.filename:
         return tape_length(node)
-    manifest = kept(node)
+    manifest = kept(node.folder, node)
     return None if manifest is None else manifest.elements
 
 
