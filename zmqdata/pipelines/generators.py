@@ -80,12 +80,13 @@ def is_generator(kind: type) -> bool:
 
 
 def is_iterator(kind: type) -> bool:
-    """Return True for the classes of iterators.
+    """Return True for the classes of iterators, except those of this package.
 
     >>> is_iterator(type(iter([]))), is_iterator(list)
     (True, False)
     """
-    return any("__next__" in body(base) for base in lineage(kind))
+    is_own = module_of(kind).partition(".")[0] == "zmqdata"
+    return not is_own and any("__next__" in body(base) for base in lineage(kind))
 
 
 def generators_of(node: Any, in_modules: bool = True) -> list[Held]:
