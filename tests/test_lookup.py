@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from zmqdata.lookup import keep_findable, look_up
+from zmqdata.lookup import look_up, remember_class
 
 HERE = __name__
 
@@ -52,10 +52,10 @@ def test_a_class_of_a_script_is_found_under_another_main() -> None:
     """
     kind = script_class("OfScript")
     assert look_up("__main__", "OfScript") is None
-    keep_findable(kind)
+    remember_class(kind)
     assert look_up("__main__", "OfScript") is kind
     newer = script_class("OfScript")
-    keep_findable(newer)
+    remember_class(newer)
     assert look_up("__main__", "OfScript") is newer
     del kind, newer
     gc.collect()
@@ -68,9 +68,9 @@ def test_a_class_at_home_is_found_there(monkeypatch: pytest.MonkeyPatch) -> None
     """
     main = sys.modules["__main__"]
     older, newer = script_class("OfNotebook"), script_class("OfNotebook")
-    keep_findable(older)
+    remember_class(older)
     monkeypatch.setattr(main, "OfNotebook", newer, raising=False)
-    keep_findable(newer)
+    remember_class(newer)
     assert look_up("__main__", "OfNotebook") is newer
 
 
@@ -80,5 +80,5 @@ def test_a_class_within_a_function_is_not_kept() -> None:
     class Local:
         pass
 
-    keep_findable(Local)
+    remember_class(Local)
     assert look_up(Local.__module__, Local.__qualname__) is None

@@ -26,7 +26,7 @@ def look_up(module: str, qualname: str) -> Any:
     return known if known is not None else _stored(module, qualname)
 
 
-def keep_findable(kind: type) -> None:
+def remember_class(kind: type) -> None:
     """Let ``look_up`` find a class of the script that its module does not show. A class
     within a function is left out, because there may be many of its name.
     """

@@ -413,8 +413,3 @@ def set_attributes(kind: type, values: dict[str, object]) -> None:
 def register(kind: type, virtual: type) -> None:
     """Register a virtual subclass of an abstract class. Called while unpickling."""
     abc.ABCMeta.register(typing.cast(abc.ABCMeta, kind), virtual)
-
-
-def set_state(thing: object, state: dict[str, object]) -> None:
-    """Add attributes to an object. Called while unpickling."""
-    vars(thing).update(state)

@@ -18,16 +18,16 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from zmqdata.lookup import keep_findable
+from zmqdata.lookup import remember_class
 from zmqdata.pipelines.classes import (
     register,
     set_attribute,
     set_attributes,
     set_defaults,
-    set_state,
 )
 from zmqdata.pipelines.importing import Shipment
 from zmqdata.pipelines.pickler import PipelineUnpickler, ShippedFirst
+from zmqdata.pipelines.reducing import set_stored_state
 
 MOST_KNOWN = 10_000
 """Maximum number of pipelines with such classes that a process remembers; the newest
@@ -35,7 +35,7 @@ are kept.
 """
 
 _known: collections.OrderedDict[str, Mapping[int, weakref.ref[type]]] = collections.OrderedDict()
-_CHANGING = (set_attribute, set_attributes, set_defaults, register, set_state)
+_CHANGING = (set_attribute, set_attributes, set_defaults, register, set_stored_state)
 
 
 def remember(digest: str, classes: Mapping[int, type]) -> None:
@@ -48,7 +48,7 @@ def remember(digest: str, classes: Mapping[int, type]) -> None:
     if not classes:
         return
     for kind in classes.values():
-        keep_findable(kind)
+        remember_class(kind)
     _known[digest] = {number: weakref.ref(kind) for number, kind in classes.items()}
     _known.move_to_end(digest)
     while len(_known) > MOST_KNOWN:

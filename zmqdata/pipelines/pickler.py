@@ -64,7 +64,6 @@ from zmqdata.pipelines.classes import (
     set_attribute,
     set_attributes,
     set_defaults,
-    set_state,
     struct_fields,
     struct_options,
 )
@@ -81,7 +80,7 @@ from zmqdata.pipelines.holding import is_hashable
 from zmqdata.pipelines.importing import Shipment
 from zmqdata.pipelines.memorymaps import LARGE, FilePart, file_part, reduced_map
 from zmqdata.pipelines.numpynames import module_here
-from zmqdata.pipelines.reducing import reduced
+from zmqdata.pipelines.reducing import reduced, set_stored_state
 from zmqdata.pipelines.unsendable import check_making, describe_trail, remedy_for, unhashable_text
 
 log = logging.getLogger(__name__)
@@ -292,7 +291,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         for name, held in enum_attributes(kind).items():
             self.save_call(set_attributes, kind, {name: held})
         for member in members.values():
-            self.save_call(set_state, member, member_attributes(member))
+            self.save_call(set_stored_state, member, member_attributes(member))
         self._empty = empty
 
     def save_cell(self, cell: types.CellType) -> None:
