@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, singledispatch
@@ -114,22 +115,6 @@ def subgroup(group: int, number: int) -> int:
     mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & _BITS
     mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & _BITS
     return mixed ^ mixed >> 31
-
-
-def group_within(names: Iterable[Name]) -> int:
-    """Return the group of names in a dataset that was made from an element, itself
-    perhaps in such a dataset.
-
-    Args:
-        names: names of the elements, outermost first.
-
-    >>> group_within([]), group_within([(0, 1)]) == group_within([(0, 2)])
-    (0, False)
-    """
-    group = 0
-    for outer, position in names:
-        group = subgroup(subgroup(group, outer), position)
-    return group
 
 
 class PassedOver(Exception):
@@ -372,9 +357,9 @@ class Context:
     """Number of the task in its iteration; 0 for a local iterator."""
     copy: int = 0
     """Number of the copy, where each task reads all of the input; else 0."""
-    within: tuple[Name, ...] = ()
-    """Names of the elements that the nested datasets around this one were made from,
-    outermost first.
+    group: int = 0
+    """Group of the names of a source's elements. In a nested dataset, it follows from
+    the name of the element that the dataset was made from.
     """
     named: bool = False
     """True if a later operation asks for the names of elements."""
@@ -449,13 +434,6 @@ class Context:
         """
         return turn_of(self.iteration, self.repetition)
 
-    @property
-    def group(self) -> int:
-        """Group of the names of a source's elements: 0, or that of the element that
-        this nested dataset was made from.
-        """
-        return group_within(self.within)
-
     def counted(self, number: int) -> Name:
         """Return the name of element ``number`` of an input whose elements have no
         names: each task counts its own.
@@ -507,7 +485,7 @@ class Context:
             name: name of the element; None if it has none.
         """
         values = vars(self).copy()
-        for lazy in ("seed", "fixed_seed", "nest", "within"):
+        for lazy in ("seed", "fixed_seed", "nest", "group"):
             values.pop(lazy, None)
         values["path"], values["shared_seed"], values["providers"] = (), None, None
         values["outer"], values["number"], values["name"] = self, number, name
@@ -531,9 +509,9 @@ class NestedContext(Context):
     name: Name | None
 
     @cached_property
-    def within(self) -> tuple[Name, ...]:
-        name = self.outer.counted(self.number) if self.name is None else self.name
-        return (*self.outer.within, name)
+    def group(self) -> int:
+        group, position = self.outer.counted(self.number) if self.name is None else self.name
+        return subgroup(subgroup(self.outer.group, group), position)
 
     @property
     def whole_path(self) -> Place:

@@ -31,7 +31,6 @@ from zmqdata.iterators.base import (
     Stackable,
     Steps,
     failure,
-    group_within,
     make_iterator,
     subgroup,
 )
@@ -164,7 +163,7 @@ class IndexedIterator(ElementIterator):
         return self._named_in
 
     def _new_group(self) -> int:
-        group = group_within(self._named_from.within)
+        group = self._named_from.group
         # Under zip and repeat, tasks may count repetitions differently; the split's
         # repetition then keeps the names apart.
         if self._repetition != self._expected:
