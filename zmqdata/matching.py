@@ -32,12 +32,28 @@ def matching_files(patterns: Iterable[str]) -> list[str]:
         if os.path.isfile(pattern):
             found.add(pattern)
         else:
-            found.update(
-                path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path)
-            )
+            paths = glob.iglob(_without_repeats(pattern), recursive=True)
+            found.update(path for path in paths if not os.path.isdir(path))
             # glob passes over folders that it cannot open.
             os.close(os.open(os.sep, os.O_RDONLY))
     return sorted(found)
+
+
+def _without_repeats(pattern: str) -> str:
+    """Return a pattern without each ``**`` that follows another, and that matches
+    nothing more.
+
+    For each of them, glob walks all folders once more below each folder.
+
+    >>> _without_repeats("/data/**/**/*.txt")
+    '/data/**/*.txt'
+    """
+    parts = pattern.split("/")
+    return "/".join(
+        part
+        for part, before in zip(parts, ["", *parts], strict=False)
+        if not part == before == "**"
+    )
 
 
 def _end_with(parent: int, *of_signal: object) -> None:
