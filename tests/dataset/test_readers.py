@@ -18,7 +18,7 @@ from zmqdata.dataset import (
     TFRecordDataset,
 )
 from zmqdata.elements.specs import AUTOTUNE, TensorSpec
-from zmqdata.errors import InvalidArgumentError, UnimplementedError
+from zmqdata.errors import InvalidArgumentError, PipelineError, UnimplementedError
 from zmqdata.nodes import split_sources
 from zmqdata.splits import IndexSplits
 from zmqdata.storage.records import TFRecordWriter
@@ -121,6 +121,17 @@ def test_specs_of_columns(tmp_path: Path) -> None:
     ]
     spec = SqlDataset("sqlite", "a", "SELECT 1, 2", (np.dtype(bool), str)).element_spec
     assert spec == (TensorSpec((), bool), TensorSpec((), str))
+
+
+def test_an_empty_default_makes_a_value_required(tmp_path: Path) -> None:
+    """An empty array requires a value of its dtype, and an empty list a float64."""
+    (tmp_path / "a.csv").write_text("1,2\n,2\n")
+    dataset = CsvDataset(tmp_path / "a.csv", [np.array([], np.int8), []])
+    assert [leaf.dtype.name for leaf in dataset.element_spec] == ["int8", "float64"]
+    iterator = iter(dataset)
+    assert next(iterator) == (1, 2.0)
+    with pytest.raises(PipelineError, match="Field 0 is required but missing in record"):
+        next(iterator)
 
 
 def test_columns_are_left_out(tmp_path: Path) -> None:
