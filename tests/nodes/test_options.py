@@ -47,6 +47,16 @@ def test_options_are_attributes() -> None:
     assert "deterministic" not in dict(options.settings)
 
 
+def test_former_names_of_tf_data_are_taken() -> None:
+    """Options may be set by the names that tf.data had for them before."""
+    options = Options()
+    options.experimental_deterministic = False
+    options.experimental_threading.private_threadpool_size = 3
+    assert options == Options([("deterministic", False), ("threading.private_threadpool_size", 3)])
+    assert options.experimental_deterministic is False
+    assert options.experimental_threading == options.threading
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -70,6 +70,8 @@ _KNOWN: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "threading.private_threadpool_size": _COUNT,
 }
 _GROUPS = frozenset(name.partition(".")[0] for name in _KNOWN if "." in name)
+_FORMER = {"experimental_deterministic": "deterministic", "experimental_threading": "threading"}
+"""Names that tf.data had before, and still takes, with their names of today."""
 
 
 class OptionGroup:
@@ -92,14 +94,14 @@ class OptionGroup:
         if name.startswith("__"):
             # Copying and pickling look up special methods that do not exist.
             raise AttributeError(name)
-        full = self._prefix + name
+        full = self._full(name)
         if full in _GROUPS:
             return OptionGroup(self._settings, full + ".", self._is_of_dataset)
         self._known(full)
         return self._settings.get(full)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        full = self._prefix + name
+        full = self._full(name)
         expected, fits = self._known(full)
         if self._is_of_dataset:
             raise ValueError(
@@ -127,6 +129,10 @@ class OptionGroup:
         """The prefix, and the options that are set below it."""
         items = self._settings.items()
         return self._prefix, tuple(sorted(i for i in items if i[0].startswith(self._prefix)))
+
+    def _full(self, name: str) -> str:
+        """Return the dotted name of today."""
+        return _FORMER.get(self._prefix + name, self._prefix + name)
 
     def _known(self, full: str) -> tuple[str, Callable[[Any], bool]]:
         if full not in _KNOWN:
