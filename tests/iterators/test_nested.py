@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -317,3 +317,42 @@ def test_the_split_is_that_of_the_outer_element() -> None:
     mixed = make_iterator(interleaved(count(10), 2), splits())
     next(mixed)
     assert mixed.current_split() is None
+
+
+READY = [
+    Dataset.range(3),
+    Dataset.range(400),
+    Dataset.from_tensors(np.arange(2)),
+    Dataset.from_tensor_slices(np.arange(3)),
+    Dataset.random(seed=None).take(2),
+    Dataset.range(3).shuffle(3),
+    Dataset.range(2).random_map(lambda x, rng: rng.integers(10**9)),
+]
+
+
+@pytest.mark.parametrize("ready", READY, ids=str)
+@pytest.mark.parametrize("kind", [flat, lambda node, function: interleaved(node, 2, 1, function)])
+def test_a_dataset_that_a_function_returns_again_is_read_anew(kind: Any, ready: Dataset) -> None:
+    """Elements, their names and draws, and states are those of a new dataset for each
+    element.
+    """
+
+    def again(x: Any) -> Dataset:
+        return ready
+
+    def anew(x: Any) -> Dataset:
+        return Dataset(replace(ready.node))
+
+    read = []
+    for function in (again, anew):
+        node = kind(count(4), function)
+        drawn = nodes.RandomMap(
+            inputs=(node,), function=lambda x, rng: (np.sum(x), rng.integers(10**9)), seed=1
+        )
+        read.append(list(make_iterator(repeated(drawn), Context(seed=5))))
+        check_restore(nodes.Take(inputs=(node,), count=30))
+    assert read[0] == read[1]
+
+
+def repeated(node: Node) -> Node:
+    return nodes.Repeat(inputs=(node,), count=2)

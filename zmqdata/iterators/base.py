@@ -204,6 +204,12 @@ class ElementIterator(ABC):
         """
         return False
 
+    def renew(self, context: Context) -> bool:
+        """Return to the beginning, for the context of another nested dataset with the
+        same node, see ``rewind``.
+        """
+        return False
+
     def pass_part(self, ahead: int) -> None:
         """Skip the rest of a part of a source, which failed in an earlier attempt,
         without reading it.

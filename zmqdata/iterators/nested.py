@@ -60,6 +60,7 @@ def open_nested(
     element: Any,
     name: Name | None,
     decider: Decider | None = None,
+    ended: Opened | None = None,
 ) -> Opened:
     """Call the user's function and begin to read the dataset that it returned.
 
@@ -71,6 +72,8 @@ def open_nested(
         name: name of the element; None if it has none.
         decider: follows earlier decisions on failures of the function; None: failures
             are not decided here.
+        ended: a dataset that was read to its end. If the function has returned the same
+            dataset again, its iterator is used again, if it can be renewed.
 
     Raises:
         PipelineError: the function failed or returned no dataset.
@@ -84,8 +87,11 @@ def open_nested(
             inner = nested_node(again(), node, again)
         else:
             inner = _noted_node(node, context, number, again, decider)
-        iterator = dataset_iterator(inner, context.nested(number, name))
-        return Opened(number, iterator, inner, name)
+        within = context.nested(number, name)
+        if ended is not None and ended.node is inner and ended.iterator.renew(within):
+            ended.number, ended.name = number, name
+            return ended
+        return Opened(number, dataset_iterator(inner, within), inner, name)
     except Exception as error:
         raise failure(node, error) from error
 
@@ -118,6 +124,7 @@ class FlatMapIterator(ElementIterator):
         self._trail = Trail(marked_input(node, context), _MARK_EVERY, self._oldest)
         self._decider = fault_decider(node, context)
         self._opened: Opened | None = None
+        self._ended: Opened | None = None  # dataset that ended last
         self._last: Opened | None = None  # dataset that the last element came from
 
     def namer(self) -> Namer | None:
@@ -136,15 +143,22 @@ class FlatMapIterator(ElementIterator):
                     element = next(self._opened.iterator)
                 except StopIteration:
                     self._opened.iterator.close()
-                    self._opened = None
+                    self._ended, self._opened = self._opened, None
                 else:
                     self._last = self._opened
                     return element
             number = self._trail.pulled
             element = self._trail.pull()
             self._opened = open_nested(
-                self._node, self._context, number, element, self._trail.name(), self._decider
+                self._node,
+                self._context,
+                number,
+                element,
+                self._trail.name(),
+                self._decider,
+                self._ended,
             )
+            self._ended = None
 
     def rewind(self, repetition: int) -> bool:
         if self._opened is not None:
@@ -196,6 +210,8 @@ class InterleaveIterator(ElementIterator):
         self._trail = Trail(self._make_source(), max(_MARK_EVERY, node.cycle_length), self._oldest)
         self._places: list[Opened | None] = [None] * node.cycle_length
         self._last: Opened | None = None  # dataset that the last element came from
+        # Dataset that ended last in each slot.
+        self._ended: list[Opened | None] = [None] * node.cycle_length
         self._turn = 0
         self._taken = 0  # elements taken from the slot whose turn it is
         self._input_ended = False
@@ -215,7 +231,8 @@ class InterleaveIterator(ElementIterator):
         return None if self._last is None else self._last.naming()
 
     def _open(self, number: int, element: Any, name: Name | None) -> Opened:
-        return open_nested(self._node, self._context, number, element, name, self._decider)
+        ended, self._ended[self._turn] = self._ended[self._turn], None
+        return open_nested(self._node, self._context, number, element, name, self._decider, ended)
 
     def _reopen(self, number: int, element: Any, name: Name | None, inner: Any) -> Opened:
         opened = self._open(number, element, name)
@@ -240,7 +257,7 @@ class InterleaveIterator(ElementIterator):
                 element = next(place.iterator)
             except StopIteration:
                 place.iterator.close()
-                self._places[self._turn] = None
+                self._places[self._turn], self._ended[self._turn] = None, place
                 self._pass_turn()
                 continue
             self._last = place

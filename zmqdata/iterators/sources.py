@@ -238,8 +238,16 @@ class PartsIterator(IndexedIterator):
         next(self)
 
 
+class FixedIterator(IndexedIterator):
+    """Base of the sources whose elements follow from the node alone."""
+
+    def renew(self, context: Context) -> bool:
+        self._named_from, self._named_in = context, None
+        return self.rewind(context.repetition)
+
+
 @make_iterator.register(nodes.Range)
-class RangeIterator(IndexedIterator, Stackable):
+class RangeIterator(FixedIterator, Stackable):
     """Yields the integers of a range. It makes many at a time, which takes half as
     long; the integers in ``_ready`` do not count as read.
     """
@@ -307,7 +315,7 @@ class RangeIterator(IndexedIterator, Stackable):
 
 
 @make_iterator.register(nodes.Tensors)
-class TensorsIterator(IndexedIterator):
+class TensorsIterator(FixedIterator):
     """Yields a structure once, as a copy: a delivered element belongs to its
     receiver.
     """
@@ -331,7 +339,7 @@ def _own(leaf: Any) -> Any:
 
 
 @make_iterator.register(nodes.TensorSlices)
-class TensorSlicesIterator(IndexedIterator, Stackable):
+class TensorSlicesIterator(FixedIterator, Stackable):
     """Yields copies of rows."""
 
     def __init__(self, node: nodes.TensorSlices, context: Context) -> None:
