@@ -9,7 +9,7 @@ import pytest
 
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.specs import TensorSpec, merge_specs
-from zmqdata.elements.untyped import is_untyped, typed
+from zmqdata.elements.untyped import is_untyped, retyped_alike
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_what_is_untyped(leaf: Any, answer: bool) -> None:
 def test_untyped_arrays_follow_the_others(shapes: list[Any], expected: list[Any]) -> None:
     """They take dtype and number of axes, and keep the lengths that they have."""
     arrays = [np.zeros(shape, None if 0 in shape else "i4") for shape in shapes]
-    found = typed(arrays)
+    found = retyped_alike(arrays)
     assert [array.shape for array in found] == expected
     assert {array.dtype.name for array in found} == {"int32"}
 

@@ -46,7 +46,6 @@ from zmqdata.blocks.compression import (
 from zmqdata.blocks.gathered import Gathered, whole
 from zmqdata.blocks.objects import refused_object
 from zmqdata.blocks.references import (
-    KEPT_AS_THEY_ARE,
     ReferenceBuilder,
     ReferencedBlock,
     copied,
@@ -58,7 +57,6 @@ from zmqdata.blocks.structures import Structure
 
 __all__ = [
     "CODECS",
-    "KEPT_AS_THEY_ARE",
     "MAX_BYTES",
     "MAX_ELEMENTS",
     "UNKNOWN_SPEED",

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata.elements.nesting import map_structure
+from zmqdata.elements.nesting import LEAF_TYPES, SCALAR_TYPES, map_structure
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.peeking import peek
 
@@ -26,25 +26,6 @@ object.
 MOST_PARTS = 1_000
 """Limit of an object's parts that are inspected, since the inspection is done for each
 element.
-"""
-_UNCHANGEABLE = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}) | frozenset(
-    {
-        int,
-        float,
-        bool,
-        complex,
-        str,
-        bytes,
-        type(None),
-        np.str_,
-        np.bytes_,
-        np.datetime64,
-        np.timedelta64,
-    }
-)
-KEPT_AS_THEY_ARE = _UNCHANGEABLE | {np.ndarray, RaggedTensor}
-"""Types of values that ``detached`` returns as they are. Arrays are not copied, since
-their maker no longer owns them.
 """
 
 
@@ -167,7 +148,7 @@ def copied(element: Any, other: Callable[[Any], Any] = copied_structure) -> Any:
     False
     """
     kind = type(element)
-    if kind in _UNCHANGEABLE:
+    if kind in SCALAR_TYPES:
         return element
     if kind is np.ndarray:
         return element.copy()
@@ -192,13 +173,13 @@ def detached(element: Any) -> Any:
     {'x': 1, 'y': [2]}
     """
     kind = type(element)
-    if kind in KEPT_AS_THEY_ARE:
+    if kind in LEAF_TYPES:
         return element
     if kind is dict:
-        alone = KEPT_AS_THEY_ARE.issuperset(map(type, element.values()))
+        alone = LEAF_TYPES.issuperset(map(type, element.values()))
         return element.copy() if alone else {key: detached(part) for key, part in element.items()}
     if kind is tuple:
-        alone = KEPT_AS_THEY_ARE.issuperset(map(type, element))
+        alone = LEAF_TYPES.issuperset(map(type, element))
         return element if alone else tuple([detached(part) for part in element])
     if kind is list:
         return [detached(part) for part in element]
@@ -241,7 +222,7 @@ def size_of(element: object, seen: set[int] | None = None) -> int:
         return sum([size_of(part, seen) for part in element])
     if isinstance(element, RaggedTensor):
         return _size_of_ragged(element)
-    if type(element) in _UNCHANGEABLE:
+    if type(element) in SCALAR_TYPES:
         return sys.getsizeof(element, 64)
     return _size_inside(element, set() if seen is None else seen)
 
@@ -277,7 +258,7 @@ def _size_of_part(part: Any) -> int:
 
 def _parts(part: Any) -> Iterable[Any]:
     """Return the values that an object refers to, if they may be large or many."""
-    if type(part) in KEPT_AS_THEY_ARE or isinstance(part, (type, ModuleType, FunctionType)):
+    if type(part) in LEAF_TYPES or isinstance(part, (type, ModuleType, FunctionType)):
         return ()
     if isinstance(peek(part, "nbytes"), int):
         return ()

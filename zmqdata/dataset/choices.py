@@ -160,9 +160,7 @@ def _inputs(name: str, datasets: Iterable[Any]) -> tuple[nodes.Node, ...]:
             f"Invalid `datasets`. `datasets` should not be empty. {name} got no datasets, expected "
             "at least one"
         )
-    specs = [spec for spec in map(known_spec, inputs) if spec is not None]
-    for spec in specs[1:]:
-        check_alike(name, specs[0], spec)
+    check_alike(name, inputs)
     return inputs
 
 

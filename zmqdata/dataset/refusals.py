@@ -7,7 +7,7 @@ function of the user is called to find it. Each check accepts None for an unknow
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,10 @@ from zmqdata.elements.specs import (
     NoneTensorSpec,
     TensorSpec,
     leading_length,
-    merge_specs,
+    merge_joined_specs,
 )
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.nodes import Padding, padding_plan
+from zmqdata.nodes import Node, Padding, known_spec, padding_plan
 from zmqdata.nodes.base import function_name
 from zmqdata.peeking import counted, misfit, parameters_of
 
@@ -149,18 +149,18 @@ def check_rows(name: str, spec: Any) -> None:
 # --- elements with a certain meaning
 
 
-def check_alike(name: str, first: Any, other: Any) -> None:
-    """Raise if the elements of two datasets are known to differ in nesting or dtype.
+def check_alike(name: str, inputs: Sequence[Node]) -> None:
+    """Raise if the elements of several datasets are known to differ in nesting or
+    dtype.
 
     Raises:
         TypeError: they differ.
-
-    >>> check_alike("concatenate()", TensorSpec((2,)), TensorSpec((3,)))
     """
-    if first is None or other is None:
+    known = [node for node in inputs if known_spec(node) is not None]
+    if not known:
         return
     try:
-        merge_specs(first, other)
+        merge_joined_specs(map(known_spec, known), lambda: [node.cardinality for node in known])
     except TypeError as error:
         raise TypeError(
             f"Incompatible dataset elements: {name} joins datasets whose elements have the same "

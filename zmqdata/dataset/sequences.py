@@ -13,7 +13,7 @@ from zmqdata.dataset.frames import refuse_frame
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
-from zmqdata.elements.specs import merge_specs, spec_of, typed_as
+from zmqdata.elements.specs import merge_specs, retyped_by_spec, spec_of
 
 
 class Sequences(DatasetMethods[D]):
@@ -84,7 +84,7 @@ class Sequences(DatasetMethods[D]):
                 raise TypeError(
                     f"`elements` must be alike, and elements[{place}] differs: {error}"
                 ) from None
-        kept = tuple([map_structure(typed_as, element, spec) for element in kept])
+        kept = tuple([map_structure(retyped_by_spec, element, spec) for element in kept])
         return cls._wrap(nodes.FromList(sequence=kept, elements_spec=spec, site=call_site()))
 
     @classmethod

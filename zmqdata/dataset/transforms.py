@@ -400,7 +400,7 @@ class Transformations(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.concatenate``.
         """
         other = input_node("concatenate()", dataset)
-        check_alike("concatenate()", known_spec(self._node), known_spec(other))
+        check_alike("concatenate()", (self._node, other))
         before: tuple[nodes.Node, ...] = (self._node,)
         if isinstance(self._node, nodes.Concatenate) and other is not self._node:
             # A loop that appends datasets makes one node: nested nodes would exceed

@@ -10,17 +10,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from zmqdata.elements.lists import array_of
-from zmqdata.elements.nesting import leaves_of, map_structure, places_of
-from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.elements.nesting import LEAF_TYPES, leaves_of, map_structure, places_of
 from zmqdata.elements.tensors import array_of_tensor, is_tensor
-
-FINISHED = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}) | frozenset(
-    {np.ndarray, RaggedTensor, np.str_, int, float, bool, complex, str, bytes, type(None)}
-)
-"""Types that contain no list and are no tensors."""
 
 
 def as_element(value: Any, empties: list[Any] | None = None) -> Any:
@@ -40,7 +32,7 @@ def as_element(value: Any, empties: list[Any] | None = None) -> Any:
     >>> as_element({"x": [1, 2], "y": 3})
     {'x': array([1, 2]), 'y': 3}
     """
-    if type(value) in FINISHED:
+    if type(value) in LEAF_TYPES:
         return value
     try:
         return _converted(value, [] if empties is None else empties)
@@ -50,35 +42,36 @@ def as_element(value: Any, empties: list[Any] | None = None) -> Any:
 
 def _converted(value: Any, empties: list[Any]) -> Any:
     kind = type(value)
-    if kind in FINISHED:
+    if kind in LEAF_TYPES:
         return value
     if kind is dict:
         return (
             value
-            if all_finished(value.values())
+            if are_leaves(value.values())
             else {key: _converted(part, empties) for key, part in value.items()}
         )
     if kind is tuple:
-        if all_finished(value):
+        if are_leaves(value):
             return value
         return tuple([_converted(part, empties) for part in value])
     if kind is list:
         return _as_leaf(value, empties)
     if is_tensor(kind):
         return array_of_tensor(value)
-    if issubclass(kind, tuple) and hasattr(kind, "_fields") and all_finished(value):
+    if issubclass(kind, tuple) and hasattr(kind, "_fields") and are_leaves(value):
         return value
     return map_structure(partial(_as_leaf, empties=empties), value)
 
 
-def all_finished(parts: Iterable[Any]) -> bool:
-    """Return True if no part of an element needs conversion.
+def are_leaves(parts: Iterable[Any]) -> bool:
+    """Return True if all parts of an element have types of leaves, so that none needs
+    conversion.
 
-    >>> all_finished((1, np.zeros(2))), all_finished(({},))
+    >>> are_leaves((1, "a")), are_leaves(({},))
     (True, False)
     """
     for part in parts:  # noqa: SIM110 - a loop is several times faster than all() of a generator
-        if type(part) not in FINISHED:
+        if type(part) not in LEAF_TYPES:
             return False
     return True
 

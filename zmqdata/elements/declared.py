@@ -167,7 +167,8 @@ def _as_array(spec: TensorSpec, leaf: Any) -> Any:
         found = value_text(leaf)
         found = found if isinstance(leaf, np.ndarray) else f"{found} of shape {array.shape}"
         raise TypeError(f"got {found}, expected {spec}")
-    return array[()] if array.ndim == 0 else array
+    # Scalars of numpy have the byte order of the machine.
+    return array[()] if array.ndim == 0 and array.dtype.isnative else array
 
 
 def _as_ragged(spec: RaggedTensorSpec, leaf: Any) -> Any:

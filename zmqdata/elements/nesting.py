@@ -18,10 +18,17 @@ import optree
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.peeking import has, peek
 
-PLAIN = frozenset({np.ndarray, RaggedTensor, int, float, bool, complex, str, bytes, dict, tuple})
-PLAIN |= {np.dtype(code).type for code in "?bhilqBHILQefdgFDGU"}
-"""Types that occur often, and are neither lists nor attrs classes: a lookup here takes
-a third of the time of a look at the class.
+SCALAR_TYPES = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDGUSMm"}) | frozenset(
+    {int, float, bool, complex, str, bytes, type(None)}
+)
+"""Types of single values, which nobody can change."""
+LEAF_TYPES = SCALAR_TYPES | {np.ndarray, RaggedTensor}
+"""Types of leaves that occur often. They hold no list and no structure, and are no
+tensors of another library, so elements may hold them as they are.
+"""
+_KNOWN = LEAF_TYPES | {dict, tuple}
+"""Types that are no attrs classes: a lookup here takes a third of the time of a look at
+the class.
 """
 
 _NAMESPACE = "zmqdata"
@@ -164,7 +171,7 @@ def tuple_of(kind: type, values: Iterable[Any]) -> Any:
 
 
 def _is_leaf(value: object) -> bool:
-    return type(value) not in PLAIN and (isinstance(value, list) or _is_no_node(value))
+    return type(value) not in _KNOWN and (isinstance(value, list) or _is_no_node(value))
 
 
 def _is_leaf_or_empty(value: object) -> bool:

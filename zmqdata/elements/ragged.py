@@ -27,7 +27,7 @@ from zmqdata.elements.shapes import (
 )
 from zmqdata.elements.subclasses import is_masked, plain_array
 from zmqdata.elements.tensors import as_stackable
-from zmqdata.elements.untyped import is_untyped, typed
+from zmqdata.elements.untyped import is_untyped, retyped_alike
 
 Array: TypeAlias = "np.ndarray[Any, DType]"
 
@@ -121,13 +121,13 @@ class RaggedTensor:
             )
         dtype = splits_dtype(row_splits_dtype)
         if all(type(row) is RaggedTensor for row in rows):
-            rows = typed_raggeds(rows)
+            rows = retyped_raggeds(rows)
             return cls.trusted(concatenate(rows), splits_of([len(row) for row in rows], dtype))
         arrays: Sequence[Any] = [
             row if type(row) is np.ndarray else array_of_rows(row) for row in rows
         ]
         if not all(array.size for array in arrays):
-            arrays = typed(arrays)
+            arrays = retyped_alike(arrays)
         _check_rows(arrays, 1 if ragged_rank is None else ragged_rank)
         return _ragged_rows(arrays, 1 if ragged_rank is None else ragged_rank, dtype)
 
@@ -313,18 +313,18 @@ def array_of_rows(values: Any) -> Array:
     return plain_array(as_stackable(values))
 
 
-def typed_raggeds(raggeds: Sequence[Any]) -> Sequence[Any]:
+def retyped_raggeds(raggeds: Sequence[Any]) -> Sequence[Any]:
     """Return ragged tensors in which those without values have the dtype of the
     others.
 
     >>> rows = [RaggedTensor.from_rows([[]]), RaggedTensor.from_rows([[1]])]
-    >>> [ragged.dtype.name for ragged in typed_raggeds(rows)]
+    >>> [ragged.dtype.name for ragged in retyped_raggeds(rows)]
     ['int64', 'int64']
     """
     values = [getattr(ragged, "flat_values", None) for ragged in raggeds]
     if not any(map(is_untyped, values)):
         return raggeds
-    pairs = zip(raggeds, typed(values), values, strict=True)
+    pairs = zip(raggeds, retyped_alike(values), values, strict=True)
     return [
         ragged if flat is before else ragged.with_flat_values(flat)
         for ragged, flat, before in pairs

@@ -109,10 +109,22 @@ def without_width(dtype: DType) -> DType:
     return np.dtype(dtype.type) if dtype.kind in "US" else dtype
 
 
+def dtype_of_items(dtype: DType) -> DType:
+    """Return the dtype of single items of an array. Scalars of numpy have the byte
+    order of the machine, except for structures.
+
+    >>> dtype_of_items(np.dtype(">i2")) == np.dtype("i2")
+    True
+    """
+    return dtype if dtype.isnative or dtype.kind == "V" else dtype.newbyteorder("=")
+
+
 def dtype_name(dtype: DType) -> str:
     """Return the name of a dtype in specs and errors.
 
     >>> dtype_name(np.dtype("<U")), dtype_name(np.dtype("f4"))
     ('str', 'float32')
     """
-    return str(dtype) if dtype.names else {"U": "str", "S": "bytes"}.get(dtype.kind, dtype.name)
+    if dtype.names or (dtype.kind not in "US" and not dtype.isnative):
+        return str(dtype)
+    return {"U": "str", "S": "bytes"}.get(dtype.kind, dtype.name)

@@ -11,7 +11,10 @@ or a nesting of specs (see ``nesting``) in which a list is also a structure.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, TypeAlias
 
 import msgspec
@@ -33,12 +36,13 @@ from zmqdata.elements.shapes import (
     checked_dtype,
     checked_shape,
     dtype_name,
+    dtype_of_items,
     merged_shape,
     shape_admits,
     without_width,
 )
 from zmqdata.elements.tensors import as_stackable
-from zmqdata.elements.untyped import as_typed, grown, is_untyped, is_untyped_spec
+from zmqdata.elements.untyped import grown, is_untyped, is_untyped_spec, retyped
 from zmqdata.errors import ProtocolError
 from zmqdata.lookup import look_up
 from zmqdata.peeking import has
@@ -156,7 +160,7 @@ class NoneTensorSpec:
 
 
 ANY_OBJECT = TensorSpec((), object)
-"""Spec of a Python object, which may be None."""
+"""Spec of a Python object, which may be None, a text or a number."""
 
 Spec: TypeAlias = "TensorSpec | RaggedTensorSpec | DatasetSpec | NoneTensorSpec"
 """Spec of a leaf."""
@@ -205,6 +209,8 @@ def _leaf_spec(leaf: Any) -> Spec:
         return _leaf_spec(stackable)
     if has(type(leaf), "element_spec"):
         return DatasetSpec(leaf.element_spec)
+    if isinstance(leaf, int) and not -(2**63) <= leaf < 2**63:
+        return ANY_OBJECT
     return TensorSpec((), _PYTHON_DTYPES.get(type(leaf), np.dtype(object)))
 
 
@@ -228,11 +234,11 @@ def merge_specs(first: Any, second: Any) -> Any:
         ) from None
 
 
-def typed_as(leaf: Any, spec: Any) -> Any:
+def retyped_by_spec(leaf: Any, spec: Any) -> Any:
     """Return a leaf without values, whose dtype is unknown, with dtype and number of
     axes of a spec; other leaves are returned as they are.
 
-    >>> typed_as(np.asarray([]), TensorSpec((None,), "int8"))
+    >>> retyped_by_spec(np.asarray([]), TensorSpec((None,), "int8"))
     array([], dtype=int8)
     """
     if isinstance(leaf, RaggedTensor):
@@ -240,7 +246,45 @@ def typed_as(leaf: Any, spec: Any) -> Any:
         return leaf.with_flat_values(flat.astype(spec.dtype)) if is_untyped(flat) else leaf
     if not is_untyped(leaf) or is_untyped_spec(spec.dtype, spec.shape):
         return leaf
-    return as_typed(leaf, spec.dtype, leaf.ndim if spec.shape is None else len(spec.shape))
+    return retyped(leaf, spec.dtype, leaf.ndim if spec.shape is None else len(spec.shape))
+
+
+def merge_joined_specs(specs: Iterable[Any], cardinalities: Callable[[], list[int]]) -> Any:
+    """Return the narrowest spec that admits the elements of all of several datasets.
+    The rows of an empty list say nothing of their dtype and shape.
+
+    Args:
+        specs: their specs.
+        cardinalities: returns their cardinalities; called only if specs differ.
+
+    Raises:
+        TypeError: specs differ in nesting or dtype; the text shows both.
+
+    >>> rows_of_an_empty_list, ints = TensorSpec((), "float64"), TensorSpec((), "int8")
+    >>> merge_joined_specs([rows_of_an_empty_list, ints], lambda: [0, 2])
+    TensorSpec(shape=(), dtype=int8)
+    """
+    specs = [*specs]
+    try:
+        return reduce(merge_specs, specs)
+    except TypeError:
+        counts = cardinalities()
+        if all(counts):
+            raise
+    pairs = [*zip(specs, counts, strict=True)]
+    models = [spec for spec, count in pairs if count] or [pairs[0][0]]
+    merged = models[0]
+    for spec, count in pairs:
+        if not count:
+            with suppress(TypeError, ValueError):
+                spec = map_structure(_row_of_none, spec, merged, in_lists=True)
+        merged = merge_specs(merged, spec)
+    return merged
+
+
+def _row_of_none(spec: Any, model: Any) -> Any:
+    is_untyped_row = isinstance(spec, TensorSpec) and spec == TensorSpec((), np.float64)
+    return model if is_untyped_row else spec
 
 
 def specs_agree(one: Any, other: Any) -> bool:
@@ -275,10 +319,12 @@ def _leaves_agree(one: Any, other: Any) -> bool:
 def _merge_leaves(first: Any, second: Any) -> Spec:
     if isinstance(first, DatasetSpec) and isinstance(second, DatasetSpec):
         return DatasetSpec(merge_specs(first.element_spec, second.element_spec))
-    if isinstance(first, NoneTensorSpec) and second in (first, ANY_OBJECT):
-        return first if second == first else ANY_OBJECT
-    if isinstance(second, NoneTensorSpec) and first == ANY_OBJECT:
-        return ANY_OBJECT
+    if isinstance(first, NoneTensorSpec) and first == second:
+        return first
+    if ANY_OBJECT in (first, second) and first.shape == second.shape:
+        other = second if first == ANY_OBJECT else first
+        if isinstance(other, (TensorSpec, NoneTensorSpec)):
+            return ANY_OBJECT
     if type(first) is not type(second):
         raise TypeError(f"{first} in the place of {second}")
     if isinstance(first, TensorSpec):
@@ -359,7 +405,7 @@ def _row_leaf(leaf: Any) -> Spec:
     shape = None if leaf.shape is None else leaf.shape[1:]
     if isinstance(leaf, RaggedTensorSpec) and leaf.ragged_rank > 1:
         return replace_shape(leaf, shape, -1)
-    return TensorSpec(shape, leaf.dtype)
+    return TensorSpec(shape, leaf.dtype if shape else dtype_of_items(leaf.dtype))
 
 
 def with_leading_length(spec: Any, length: int | None) -> Any:

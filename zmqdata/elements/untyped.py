@@ -47,10 +47,10 @@ def is_untyped_spec(dtype: Any, shape: tuple[int | None, ...] | None) -> bool:
     return shape is not None and 0 in shape and dtype == _DEFAULT
 
 
-def as_typed(leaf: Any, dtype: Any, ndim: int) -> Any:
+def retyped(leaf: Any, dtype: Any, ndim: int) -> Any:
     """Return an untyped array with a dtype, and with at least ``ndim`` axes.
 
-    >>> as_typed(np.zeros((2, 0)), np.dtype("int8"), 3)
+    >>> retyped(np.zeros((2, 0)), np.dtype("int8"), 3)
     array([], shape=(2, 0, 0), dtype=int8)
     """
     return np.empty(grown(leaf.shape, ndim), dtype)
@@ -63,17 +63,17 @@ def grown(shape: tuple[Any, ...], ndim: int) -> tuple[Any, ...]:
     return (*shape, *[0] * (ndim - len(shape))) if shape[-1:] == (0,) else shape
 
 
-def typed(leaves: Sequence[Any]) -> Sequence[Any]:
+def retyped_alike(leaves: Sequence[Any]) -> Sequence[Any]:
     """Return leaves in which untyped ones have the dtype and number of axes of the
     first typed one.
 
-    >>> [leaf.dtype.name for leaf in typed([np.zeros(0), np.zeros(1, np.int8)])]
+    >>> [leaf.dtype.name for leaf in retyped_alike([np.zeros(0), np.zeros(1, np.int8)])]
     ['int8', 'int8']
     """
     for model in leaves:
         if isinstance(model, np.ndarray) and not is_untyped(model):
             return [
-                as_typed(leaf, model.dtype, model.ndim) if is_untyped(leaf) else leaf
+                retyped(leaf, model.dtype, model.ndim) if is_untyped(leaf) else leaf
                 for leaf in leaves
             ]
     return leaves

@@ -12,15 +12,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.elements.nesting import PLAIN, field_names, instance_of, map_arrays, tuple_of
-from zmqdata.elements.ragged import RaggedTensor, concatenate, typed_raggeds
+from zmqdata.elements.nesting import LEAF_TYPES, field_names, instance_of, map_arrays, tuple_of
+from zmqdata.elements.ragged import RaggedTensor, concatenate, retyped_raggeds
 from zmqdata.elements.shapes import without_width
 from zmqdata.elements.subclasses import KEEP_MASK, is_masked, plain_array
 from zmqdata.elements.tensors import as_stackable, is_stackable
-from zmqdata.elements.untyped import as_typed, holds_untyped, is_untyped, typed
+from zmqdata.elements.untyped import holds_untyped, is_untyped, retyped, retyped_alike
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Bookmark, Context, Stackable, failure, is_end, make_iterator
-from zmqdata.iterators.element_maker import ElementMaker
+from zmqdata.iterators.element_maker import MISSING, ElementMaker
 from zmqdata.iterators.transforms import UnaryIterator
 
 Join: TypeAlias = Callable[[Sequence[Any], str, Any], Any]
@@ -50,7 +50,8 @@ class BatchIterator(UnaryIterator):
         self._size = min(node.batch_size, sys.maxsize)
         self._least = node.batch_size if node.drop_remainder else 1
         self._stackable = self._input if isinstance(self._input, Stackable) else None
-        self._typed = ElementMaker(node.input, context).typed
+        self._maker = ElementMaker(node.input, context)
+        self._has_none = False  # True once a leaf of a batch was None
         self._notes: bool | None = None
         self._broken_off: Bookmark | None = None
 
@@ -62,8 +63,12 @@ class BatchIterator(UnaryIterator):
             raise StopIteration
         try:
             if holds_untyped(elements[0]):
-                elements = [*map(self._typed, elements)]
-            return self._join(elements)
+                elements = [*map(self._maker.retyped, elements)]
+            batch = self._join(elements)
+            if self._has_none or holds_none(batch):
+                self._has_none = True
+                self._maker.check_none(batch)
+            return batch
         except Exception as error:
             raise failure(self._node, error) from error
 
@@ -108,6 +113,17 @@ class BatchIterator(UnaryIterator):
         return map_arrays(lambda *arrays: concatenate(arrays), *parts)
 
 
+def holds_none(batch: Any) -> bool:
+    """Return True if a leaf of a batch is None.
+
+    >>> holds_none({"x": (1, None)}), holds_none(np.zeros(1))
+    (True, False)
+    """
+    if isinstance(batch, dict):
+        return any(map(holds_none, batch.values()))
+    return any(map(holds_none, batch)) if isinstance(batch, tuple) else batch is None
+
+
 def stack(
     elements: Sequence[Any], place: str = "", join: Join | None = None, guide: Any = None
 ) -> Any:
@@ -144,9 +160,9 @@ def stack(
         guides = guide or (None,) * len(columns)
         parts = [stack(part, f"{place}[{i}]", join, guides[i]) for i, part in enumerate(columns)]
         return tuple_of(type(first), parts)
-    if type(first) not in PLAIN:
-        if first is None:
-            return _stack_missing(elements, place)
+    if first is None:
+        return _stack_missing(elements, place)
+    if type(first) not in LEAF_TYPES:
         names = field_names(type(first))
         if names is not None:
             return _stack_attrs(elements, place, names, join, guide)
@@ -158,7 +174,7 @@ def _stack_missing(elements: Sequence[Any], place: str) -> None:
     for index, element in enumerate(elements):
         if element is not None:
             came = f"a value of type {type(element).__name__}"
-            raise mixed(index, place, came, "None", _MISSING)
+            raise mixed(index, place, came, "None", MISSING)
 
 
 def _stack_attrs(
@@ -209,12 +225,6 @@ def stack_leaves(elements: Sequence[Any], place: str) -> Any:
     return _stack_scalars(elements, kind, place)
 
 
-_MISSING = (
-    "Remove elements with missing values with filter(), or replace None by a value of the same "
-    "dtype in a map(). A leaf that is always None stays None"
-)
-
-
 def _check_dtypes(elements: Sequence[Any], place: str) -> None:
     """Raise an error unless numpy has a single dtype for the scalars, as for 1 and
     np.int64(1).
@@ -223,7 +233,7 @@ def _check_dtypes(elements: Sequence[Any], place: str) -> None:
     for index, element in enumerate(elements):
         if element is None:
             expected_type = f"a value of type {type(elements[0]).__name__}"
-            raise mixed(index, place, "None", expected_type, _MISSING)
+            raise mixed(index, place, "None", expected_type, MISSING)
         array = np.asarray(element)
         both_text = array.dtype.kind in "US" and array.dtype.kind == expected.kind
         if array.shape or (array.dtype != expected and not both_text):
@@ -317,7 +327,7 @@ def check_arrays(
         InvalidArgumentError: an element differs.
     """
     if is_untyped(elements[0]):
-        elements = typed(elements)
+        elements = retyped_alike(elements)
         shape = None if shape is None else elements[0].shape
     first, arrays = elements[0], []
     ndim, dtype, inner = first.ndim, first.dtype, None if shape is None else shape[ragged:]
@@ -334,9 +344,9 @@ def check_arrays(
         if isinstance(array, (np.ndarray, np.generic)):
             array = plain_array(array)
         if array is None:
-            raise mixed(index, place, "None", f"an array of dtype {dtype}", _MISSING)
+            raise mixed(index, place, "None", f"an array of dtype {dtype}", MISSING)
         if is_untyped(array):
-            array = as_typed(array, dtype, ndim)
+            array = retyped(array, dtype, ndim)
         if not isinstance(array, np.ndarray):
             raise mixed(
                 index, place, f"a {type(array).__name__}", "an array", "Call np.asarray in a map()"
@@ -370,12 +380,12 @@ _SHAPES = (
 
 
 def _stack_ragged(elements: Sequence[Any], place: str) -> RaggedTensor:
-    elements = typed_raggeds(elements)
+    elements = retyped_raggeds(elements)
     first = elements[0]
     kind = _ragged_kind(first)
     for index, ragged in enumerate(elements):
         if ragged is None:
-            raise mixed(index, place, "None", "a RaggedTensor", _MISSING)
+            raise mixed(index, place, "None", "a RaggedTensor", MISSING)
         if type(ragged) is not RaggedTensor:
             remedy = (
                 "Use ragged_batch() on the arrays, or make a RaggedTensor for all elements in a "

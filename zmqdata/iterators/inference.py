@@ -93,7 +93,7 @@ def _spec_of_nested(node: nodes.FlatMap | nodes.GroupByWindow) -> Any:
                 of_empty = found if of_empty is None else of_empty
                 continue
             spec = _merged(spec, found)
-            if not _has_untyped(spec):
+            if not has_untyped(spec):
                 return spec
     if spec is not None or of_empty is not None:
         return of_empty if spec is None else spec
@@ -141,7 +141,7 @@ def _spec_of_elements(node: nodes.Node, past_failures: bool) -> Any:
     with closing(_first_elements(node, past_failures)) as elements:
         for element in elements:
             spec = _merged(spec, spec_of(element))
-            if not _has_untyped(spec):
+            if not has_untyped(spec):
                 return spec
     if spec is None:
         raise _without_element(node)
@@ -156,7 +156,8 @@ def _merged(spec: Any, found: Any) -> Any:
         return spec
 
 
-def _has_untyped(spec: Any) -> bool:
+def has_untyped(spec: Any) -> bool:
+    """Return True if all that a spec says of a leaf is that of empty lists."""
     return any(
         isinstance(leaf, TensorSpec) and is_untyped_spec(leaf.dtype, leaf.shape)
         for leaf in leaves_of(spec)

@@ -16,7 +16,7 @@ from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.shapes import Shape
 from zmqdata.elements.tensors import as_stackable, is_stackable
-from zmqdata.elements.untyped import holds_untyped, is_untyped, typed
+from zmqdata.elements.untyped import holds_untyped, is_untyped, retyped_alike
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
 from zmqdata.iterators.batch import BatchIterator, check_arrays, mixed, stack, stack_leaves
@@ -80,7 +80,7 @@ def pad_leaves(elements: Sequence[Any], place: str, padding: Padding | None) -> 
     if is_stackable(type(elements[0])):
         elements = [*map(as_stackable, elements)]
     if is_untyped(elements[0]):
-        elements = typed(elements)
+        elements = retyped_alike(elements)
     first = elements[0]
     if isinstance(first, RaggedTensor):
         raise mixed(
@@ -166,7 +166,7 @@ class BucketIterator(ElementIterator):
         )
         self._length = followed(node, context, self._trail.source, node.length_function)
         self._boundaries = node.boundaries
-        self._typed = ElementMaker(node.input, context).typed
+        self._retyped = ElementMaker(node.input, context).retyped
         self._known = (
             known_spec(node.input)
             if node.pad_to_bucket_boundary and node.padded_shapes is None
@@ -219,7 +219,7 @@ class BucketIterator(ElementIterator):
         node = self._node
         try:
             if holds_untyped(elements[0]):
-                elements = [*map(self._typed, elements)]
+                elements = [*map(self._retyped, elements)]
             if node.no_padding:
                 return stack(elements)
             shapes = node.padded_shapes

@@ -11,7 +11,7 @@ from zmqdata import nodes
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.tensors import as_stackable, is_stackable
-from zmqdata.elements.untyped import is_untyped, typed
+from zmqdata.elements.untyped import is_untyped, retyped_alike
 from zmqdata.iterators.base import Context, make_iterator
 from zmqdata.iterators.batch import BatchIterator, check_arrays, stack, stack_leaves
 from zmqdata.nodes import known_spec, ragged_axes
@@ -41,7 +41,7 @@ class RaggedBatchIterator(BatchIterator):
         if is_stackable(type(elements[0])):
             elements = [*map(as_stackable, elements)]
         if is_untyped(elements[0]):
-            elements = typed(elements)
+            elements = retyped_alike(elements)
         first = elements[0]
         if not isinstance(first, np.ndarray) or not first.ndim or rank == 0:
             return stack_leaves(elements, place)

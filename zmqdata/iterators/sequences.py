@@ -203,10 +203,10 @@ class Owner:
         except (TypeError, ValueError):
             as_element(value)  # raises the error with the place in the whole element
             raise
-        if not self._empties:
+        if not self._empties and not self._maker.is_open:
             return element
         self._empties.clear()
-        return self._maker.typed(element)
+        return self._maker.retyped(element)
 
     def _converted(self, part: Any) -> Any:
         return map_structure(_owned_leaf, as_element(part, self._empties))

@@ -20,6 +20,7 @@ from zmqdata.elements.nesting import (
     tuple_of,
 )
 from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.elements.shapes import dtype_of_items
 from zmqdata.elements.tensors import sort_of
 from zmqdata.iterators.base import (
     END,
@@ -364,14 +365,24 @@ class TensorSlicesIterator(FixedIterator, Stackable):
         if self._order is not None:
             return len(indices), _rows_at(self._order.many(indices).tolist(), self._tensors)
         part = slice(indices.start, indices.stop, indices.step)
-        return len(indices), map_arrays(lambda array: array[part].copy(), self._tensors)
+        return len(indices), map_arrays(lambda array: _copied_rows(array[part]), self._tensors)
+
+
+def _copied_rows(rows: Any) -> Any:
+    """Return a copy of rows; single items get the byte order of their scalars."""
+    if rows.ndim > 1 or isinstance(rows, RaggedTensor) or rows.dtype.isnative:
+        return rows.copy()
+    return rows.astype(dtype_of_items(rows.dtype))
 
 
 def _rows_at(numbers: list[int], tensors: Any) -> Any:
     """Return copies of rows of a structure of arrays, stacked."""
 
     def rows(array: Any) -> Any:
-        return array.at(numbers) if isinstance(array, RaggedTensor) else array[numbers]
+        if isinstance(array, RaggedTensor):
+            return array.at(numbers)
+        found = array[numbers]
+        return found if found.dtype.isnative or found.ndim > 1 else _copied_rows(found)
 
     return map_arrays(rows, tensors)
 

@@ -16,7 +16,7 @@ from zmqdata.elements.nesting import field_names, instance_of, map_arrays, tuple
 from zmqdata.elements.ragged import RaggedTensor, concatenate
 from zmqdata.elements.shapes import without_width
 from zmqdata.elements.subclasses import is_masked, plain_array
-from zmqdata.elements.untyped import is_untyped, typed
+from zmqdata.elements.untyped import is_untyped, retyped_alike
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import (
     Context,
@@ -163,7 +163,7 @@ def _joined_leaves(*leaves: Any) -> Any:
     if any(leaf is None for leaf in leaves):
         raise TypeError("an array in one and None in another")
     if any(map(is_untyped, leaves)):
-        leaves = tuple(typed(leaves))
+        leaves = tuple(retyped_alike(leaves))
     dtypes = {without_width(leaf.dtype) for leaf in leaves}
     if len(dtypes) > 1:
         raise TypeError(f"dtypes {' and '.join(sorted(map(str, dtypes)))}")

@@ -5,7 +5,6 @@ to ``iterators``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +13,7 @@ from zmqdata.elements.specs import (
     INFINITE_CARDINALITY,
     UNKNOWN_CARDINALITY,
     TensorSpec,
-    merge_specs,
+    merge_joined_specs,
 )
 from zmqdata.nodes.base import AT_ITS_PLACE, NOTHING_AGAIN, Infer, Node
 from zmqdata.nodes.transforms import Unary
@@ -134,4 +133,5 @@ class Choose(Node):
         return UNKNOWN_CARDINALITY
 
     def spec(self, infer: Infer) -> Any:
-        return reduce(merge_specs, map(infer, self.inputs))
+        specs = map(infer, self.inputs)
+        return merge_joined_specs(specs, lambda: [node.cardinality for node in self.inputs])

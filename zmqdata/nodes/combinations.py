@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, ClassVar
 
 from zmqdata.elements.nesting import map_structure
-from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, merge_specs
+from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, merge_joined_specs
 from zmqdata.nodes.base import NOTHING_AGAIN, Infer, Node
 
 
@@ -48,4 +47,5 @@ class Concatenate(Node):
         return sum(counts)
 
     def spec(self, infer: Infer) -> Any:
-        return reduce(merge_specs, map(infer, self.inputs))
+        specs = map(infer, self.inputs)
+        return merge_joined_specs(specs, lambda: [node.cardinality for node in self.inputs])

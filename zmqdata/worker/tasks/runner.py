@@ -17,9 +17,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 
-from zmqdata.blocks import KEPT_AS_THEY_ARE, Compression
+from zmqdata.blocks import Compression
 from zmqdata.core.credit import FEW_BYTES
 from zmqdata.core.worker import events as e
+from zmqdata.elements.nesting import LEAF_TYPES
 from zmqdata.errors import (
     DataLossError,
     DataServiceError,
@@ -382,7 +383,7 @@ class TaskRunner:
             while number < first + most:
                 glance = min(first + most, number + stride.glance)
                 for element in islice(iterator, glance - number):
-                    if type(element) in KEPT_AS_THEY_ARE:
+                    if type(element) in LEAF_TYPES:
                         fresh.append(element)
                     else:
                         output.take(element)
