@@ -125,6 +125,7 @@ class DispatcherShell:
         self.rejects = Rejects()
         self._count_at = 0.0
         self.loop = Loop("zmqdata-dispatcher", self._tick, gather=GATHER)
+        closing(self.loop.discard)
         self.access = Access(self.context, self.loop, Keyring(key), self.rejects)
         closing(self.access.close)
         endpoint = bind_endpoint(config.host, config.port)

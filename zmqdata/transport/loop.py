@@ -122,7 +122,7 @@ class Loop:
         self.thread.start()
 
     def discard(self) -> None:
-        """Close a loop that was not started."""
+        """Close a loop that does not run, if it was never started."""
         self._alarm.close()
 
     def post(self, call: Callable[[], None]) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import platform
 import secrets
@@ -80,19 +81,19 @@ class WorkerShell:
         self.crumbs = crumbs
         self._max_tasks = max_tasks
         self._hopeless = hopeless
-        self.context = sockets.new_context("a worker", DESCRIPTORS)
-        try:
-            self._open(config, parse_service(config.dispatcher_address))
-        except BaseException:
+        with contextlib.ExitStack() as undo:
+            self.context = sockets.new_context("a worker", DESCRIPTORS)
             # The collection of a context with an open socket would never return.
-            self.context.destroy(linger=0)
-            raise
+            undo.callback(self.context.destroy, linger=0)
+            self.loop = Loop("zmqdata-worker", self._tick, fault=self._fault)
+            undo.callback(self.loop.discard)
+            self._open(config, parse_service(config.dispatcher_address))
+            undo.pop_all()
 
     def _open(self, config: WorkerConfig, endpoint: str) -> None:
         """Create everything. The sockets are bound when this returns."""
         # Fail now if the folder belongs to another user, which would fail every job.
         user_folder()
-        self.loop = Loop("zmqdata-worker", self._tick, fault=self._fault)
         # The access check must exist before the first data socket, and is cheap.
         self.rejects = Rejects()
         key = key_for(config, not is_loopback(config.host))
