@@ -57,8 +57,8 @@ def connect() -> Iterator[Callable[..., tuple[zmq.Socket[bytes], zmq.Socket[byte
         socket = context.socket(kind)
         socket.linger = 0
         show(socket)
-        made.append(socket)
         monitor = socket.get_monitor_socket(until | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL)
+        made.append((socket, monitor))
         socket.connect(endpoint)
         # Sending must not wait: a refused peer has no connection to send on, and would
         # wait forever.
@@ -68,8 +68,9 @@ def connect() -> Iterator[Callable[..., tuple[zmq.Socket[bytes], zmq.Socket[byte
         return socket, monitor
 
     yield connect
-    for socket in made:
+    for socket, monitor in made:
         socket.disable_monitor()
+        monitor.close(linger=0)
     context.destroy(linger=0)
 
 

@@ -97,6 +97,7 @@ class House:
         dealer.connect(self.entrance.bound)
         assert monitor.poll(10_000)
         dealer.disable_monitor()
+        monitor.close(linger=0)
         return dealer
 
     @property

@@ -118,6 +118,7 @@ def test_links_have_no_heartbeats(context: zmq.Context[zmq.Socket[bytes]]) -> No
     assert {one.get(zmq.HEARTBEAT_IVL) for one in (push, pull)} == {0}
     assert {one.get(zmq.TCP_KEEPALIVE) for one in (push, pull)} == {1}
     sockets.close_pull(pull)
+    push.close()
 
 
 def test_a_link_keeps_next_to_nothing_of_what_is_said_to_it(
@@ -128,6 +129,7 @@ def test_a_link_keeps_next_to_nothing_of_what_is_said_to_it(
     """
     push, _ = sockets.link_push(context, ["tcp://127.0.0.1:*"], "link")
     assert push.rcvhwm * push.maxmsgsize <= sockets.MAX_GREETING_BYTES
+    push.close()
 
 
 def test_control_connections_ask_again_soon(
@@ -151,6 +153,7 @@ def test_control_connections_ask_again_soon(
 
     await_condition(ask_soon, what="three asks that come as soon")
     dealer.disable_monitor()
+    events.close(linger=0)
     dealer.close(linger=0)
 
 
@@ -244,8 +247,9 @@ def test_little_waits_in_the_kernel_for_a_client_of_the_same_host(
     with socket.create_server(("127.0.0.1", 0)) as untouched:
         usual = untouched.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
     key = keys.new_key() if encrypts else None
-    _, endpoint = sockets.link_push(context, ["tcp://127.0.0.1:*"], "link", key, near)
+    push, endpoint = sockets.link_push(context, ["tcp://127.0.0.1:*"], "link", key, near)
     kept = kept_by_kernel(int(endpoint.rpartition(":")[2]))
+    push.close()
     if near and not encrypts:
         most = int(Path("/proc/sys/net/core/wmem_max").read_text(encoding="ascii"))
         assert kept == 2 * min(sockets.NEAR_SEND_BYTES, most)  # a system may allow less

@@ -28,5 +28,6 @@ def test_little_waits_in_the_kernel_for_a_client_that_shows_this_host(near: bool
         links.bind(e.BindLink("link", host_token() if near else "elsewhere", ("tcp",)))
         kept = links._links["link"].socket.get(zmq.SNDBUF)
         links.close()
+        loop.discard()
     assert [type(one) for one in told] == [e.LinkBound]
     assert kept == (NEAR_SEND_BYTES if near else -1)
