@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import sys
+import traceback
 import types
 from typing import Any
 
@@ -21,6 +22,7 @@ from zmqdata.failures.exceptions import (
     RemoteError,
     RemoteException,
     describe_exception,
+    formatted,
     rebuild_exception,
 )
 
@@ -234,7 +236,22 @@ def test_describing_never_fails() -> None:
 
     got = describe_exception(BrokenError())
     assert got.args == (5,)
-    assert "could not be printed" in got.traceback
+    assert "its text cannot be obtained" in got.traceback
+
+
+def test_a_traceback_outlives_a_fault_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception that Python cannot print has its places and its text."""
+
+    def fail(*told: object) -> list[str]:
+        raise SystemError("AST constructor recursion depth mismatch (before=8, after=9)")
+
+    monkeypatch.setattr(traceback, "format_exception", fail)
+    try:
+        raise ValueError("bad")
+    except ValueError as error:
+        place, text = formatted(error).splitlines()
+    assert place.endswith("in test_a_traceback_outlives_a_fault_of_python")
+    assert text == "ValueError: bad"
 
 
 def test_an_error_that_needs_other_arguments_keeps_its_class_where_it_can() -> None:

@@ -61,7 +61,7 @@ def describe_exception(error: BaseException) -> RemoteError:
     return RemoteError(
         kind=_cut(plain_name(_text(f"{kind.__module__}.{kind.__qualname__}")), MAX_ARG_CHARS),
         args=tuple(_plain(arg) for arg in _args(error)[:MAX_ARGS]),
-        traceback=_cut(plain_name(_text(_formatted(error))), MAX_TRACEBACK_CHARS),
+        traceback=_cut(plain_name(_text(formatted(error))), MAX_TRACEBACK_CHARS),
     )
 
 
@@ -125,11 +125,24 @@ def _safe_repr(arg: object) -> str:
         return f"<{type(arg).__qualname__} object>"
 
 
-def _formatted(error: BaseException) -> str:
+_TRACEBACK: Any = vars(BaseException)["__traceback__"]
+
+
+def formatted(error: BaseException) -> str:
+    """Return an exception with its traceback as Python prints it, or in short if Python
+    cannot print it.
+
+    CPython parses the lines of a traceback for that. If two threads do so at a time,
+    one of them may meet a ``SystemError`` (3.11.7).
+    """
     try:
         return "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    except Exception:  # a user's __str__ or a broken __cause__
-        return f"{type(error).__qualname__}: <could not be printed>\n"
+    except Exception:  # also a user's __str__ or a broken __cause__
+        places = [
+            f'  File "{frame.f_code.co_filename}", line {line}, in {frame.f_code.co_name}\n'
+            for frame, line in traceback.walk_tb(_TRACEBACK.__get__(error))
+        ]
+        return "".join([*places, f"{type(error).__qualname__}: {text_of(error)}\n"])
 
 
 def text_of(error: BaseException, limit: int = MAX_TRACEBACK_CHARS) -> str:

@@ -6,14 +6,13 @@ Threads belong to ``crew``; the executors choose the elements to call for.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from zmqdata import nodes
 from zmqdata.errors import PipelineError
-from zmqdata.failures.exceptions import text_of
+from zmqdata.failures.exceptions import formatted, text_of
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
@@ -79,9 +78,8 @@ def guarded_call(
         raised.__cause__ = failed
         if not skipping:
             return None, raised
-        text = "".join(traceback.format_exception(type(failed), failed, failed.__traceback__))
         reason = f"{type(failed).__name__}: {text_of(failed)}"
-        return LeftOut(number, label, reason, text, place=context.place), raised
+        return LeftOut(number, label, reason, formatted(failed), place=context.place), raised
 
     return run
 
