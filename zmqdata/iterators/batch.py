@@ -254,7 +254,8 @@ def _remedy(array: np.ndarray[Any, Any], expected: np.dtype[Any]) -> str:
 
 def _stack_scalars(elements: Sequence[Any], kind: type, place: str) -> Any:
     if issubclass(kind, np.generic):
-        return np.array(elements, dtype=elements[0].dtype)
+        # numpy takes a tuple for the fields of a single structure.
+        return np.array([*elements], dtype=elements[0].dtype)
     dtype = _SCALARS.get(kind)
     if dtype is not None:
         try:

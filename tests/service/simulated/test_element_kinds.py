@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 from tests.service.kinds import Pair, mixture, objects, of_every_kind, records, same
 from zmqdata import Dataset, TensorSpec
+from zmqdata.elements.specs import merge_specs, spec_of
 from zmqdata.errors import FailedPreconditionError, PipelineError
 from zmqdata.testing import SimulatedService
 
@@ -42,6 +44,74 @@ def test_element_specs_are_those_of_the_local_pipeline(service: SimulatedService
     assert service.read(Dataset.range(3).map(records)).element_spec == Pair(
         TensorSpec((), "int64"), (leaf, Pair({"a": TensorSpec((), "int64")}, leaf))
     )
+
+
+DTYPES = [
+    "?",
+    "i1",
+    "u2",
+    "i4",
+    ">i4",
+    "i8",
+    "u8",
+    "f2",
+    "f4",
+    ">f8",
+    "g",
+    "F",
+    "D",
+    "S3",
+    "U2",
+    ">U2",
+    "M8[D]",
+    "M8[ns]",
+    "m8[s]",
+    "V3",
+    "i4,f8",
+]
+
+
+def of_every_dtype(number: Any) -> dict[str, Any]:
+    """Return an array, a scalar, a list and a part of an array for each dtype."""
+    rows = {code: np.zeros((4, 2), code) for code in DTYPES}
+    rows["U2"][:], rows["S3"][:] = "a", b"b"
+    return {
+        code: (array[0], array[1, 0], [*array[2]], array[::2, ::-1]) for code, array in rows.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "shaped",
+    [
+        lambda dataset: dataset,
+        lambda dataset: dataset.batch(2),
+        lambda dataset: dataset.padded_batch(2),
+        lambda dataset: dataset.ragged_batch(2),
+        lambda dataset: (
+            dataset.map(lambda element: {key: v[0] for key, v in element.items()})
+            .batch(2)
+            .unbatch()
+        ),
+    ],
+)
+def test_specs_and_elements_agree_over_every_transport(
+    service: SimulatedService, shaped: Callable[[Dataset], Dataset], tmp_path: Path
+) -> None:
+    """Elements of every dtype match the spec locally, from the service and from a
+    save.
+    """
+    dataset = shaped(Dataset.range(4).map(of_every_dtype))
+    spec = dataset.element_spec
+    dataset.save(str(tmp_path / "save"))
+    saved = Dataset.load(str(tmp_path / "save"))
+    assert service.read(dataset).element_spec == spec
+    assert merge_specs(spec, saved.element_spec) == spec
+    local = list(dataset)
+    for found in (local, list(service.read(dataset)), list(saved)):
+        assert len(found) == len(local)
+        for element in found:
+            assert merge_specs(spec, spec_of(element)) == spec
+            assert same(element, local[0])
 
 
 def test_objects_survive_compression_and_batches(service: SimulatedService) -> None:
