@@ -7,7 +7,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.filenames import native, portable, shown
+from zmqdata.filenames import legible, native, portable
 from zmqdata.printable import printable
 
 NAMES = st.binary().map(lambda name: os.fsdecode(name.replace(b"\0", b"")))
@@ -30,5 +30,5 @@ def test_a_foreign_text_becomes_a_name_or_stays(text: str) -> None:
 
 @given(NAMES)
 def test_a_name_can_be_shown(name: str) -> None:
-    """A shown name has no control characters, and is the same for both forms."""
-    assert shown(name) == shown(portable(name)) == printable(shown(name))
+    """A legible name has no control characters, and is the same for both forms."""
+    assert legible(name) == legible(portable(name)) == printable(legible(name))

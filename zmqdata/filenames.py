@@ -37,10 +37,10 @@ def native(name: str) -> str:
     return _ESCAPED.sub(_undecoded, name) if "\0" in name else name
 
 
-def shown(name: str) -> str:
+def legible(name: str) -> str:
     """Return a name, in either form, as an error or log shows it.
 
-    >>> shown("caf\\0e9.txt"), shown("caf\\udce9.txt")
+    >>> legible("caf\\0e9.txt"), legible("caf\\udce9.txt")
     ('caf?e9.txt', 'caf?e9.txt')
     """
     return printable(portable(name))

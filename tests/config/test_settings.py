@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata.config.settings import (
+    as_written,
     check_int,
     check_settings,
     check_type,
@@ -25,7 +26,6 @@ from zmqdata.config.settings import (
     opposite,
     read_text,
     setting,
-    shown,
     variable_of,
     variables,
 )
@@ -76,7 +76,7 @@ def test_what_is_shown_is_read_as_it_was(sample: Sample) -> None:
     """Every value is read back unchanged from its text form."""
     for name, one in NAMED.items():
         value = getattr(sample, name)
-        assert checked(one, read_text(one, shown(value))) == value
+        assert checked(one, read_text(one, as_written(value))) == value
 
 
 def test_names_follow_from_the_field_unless_declared() -> None:

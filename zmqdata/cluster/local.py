@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from zmqdata.cluster.processes import STOP_SECONDS, ServerProcess
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS
 from zmqdata.config.dispatcher import DispatcherConfig
-from zmqdata.config.settings import check_int, check_type, flag_of, opposite, shown
+from zmqdata.config.settings import as_written, check_int, check_type, flag_of, opposite
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.descriptors import shortage_explained
 from zmqdata.transport.closed import note_closed
@@ -254,7 +254,7 @@ def command_options(config: DispatcherConfig | WorkerConfig) -> list[str]:
         if isinstance(value, bool):
             options.append(flag if value else opposite(flag))
         else:
-            values = value if field.type == "tuple[str, ...]" else (shown(value),)
+            values = value if field.type == "tuple[str, ...]" else (as_written(value),)
             # A single word, so that a value may begin with a dash.
             options.extend(f"{flag}={one}" for one in values)
     return options

@@ -125,12 +125,12 @@ def read_text(one: Field[Any], text: str) -> Any:
     return _KINDS[str(one.type)].read(text)
 
 
-def shown(value: Any) -> str:
+def as_written(value: Any) -> str:
     """Return a value as a user writes it; ``""`` for None.
 
     Example:
-        >>> shown(("GPU", "LAB")), shown((7000, 7100)), shown(True), shown(None)
-        ('GPU,LAB', '7000-7100', 'true', '')
+        >>> [as_written(value) for value in (("GPU", "LAB"), (7000, 7100), True, None)]
+        ['GPU,LAB', '7000-7100', 'true', '']
     """
     if value is None:
         return ""
@@ -458,4 +458,4 @@ def described(kind: type[T]) -> type[T]:
 def default_of(one: Field[Any]) -> str:
     """Return the default of a setting in words, for users."""
     assert one.default is not MISSING
-    return shown(one.default) or "none"
+    return as_written(one.default) or "none"

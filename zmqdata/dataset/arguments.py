@@ -51,7 +51,7 @@ def _users_file(path: str) -> str | None:
     return (
         None
         if os.path.abspath(path).startswith(_PACKAGE)
-        else filenames.shown(os.path.basename(path))
+        else filenames.legible(os.path.basename(path))
     )
 
 

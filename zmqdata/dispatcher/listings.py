@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from zmqdata import matching
 from zmqdata.core.dispatcher.events import FilesListed, FindFiles
-from zmqdata.filenames import native, portable, shown
+from zmqdata.filenames import legible, native, portable
 
 AT_A_TIME = 8
 PATIENCE = 300.0
@@ -55,7 +55,7 @@ class Listings:
         except (
             Exception
         ) as error:  # file systems raise errors of any class, and the client must see them
-            fault = shown(str(error))
+            fault = legible(str(error))
         self._report(
             FilesListed(command.iteration, command.source, command.repetition, names, fault)
         )
@@ -89,8 +89,8 @@ class Listings:
         ):  # a process in a hanging file system may not even end by this
             process.wait(LOOK)
         raise TimeoutError(
-            f"the files of {', '.join(map(shown, command.files.patterns))} were not listed within "
-            f"{PATIENCE:g} s. Does a file system hang, or does a pattern match a "
+            f"the files of {', '.join(map(legible, command.files.patterns))} were not listed "
+            f"within {PATIENCE:g} s. Does a file system hang, or does a pattern match a "
             "whole disk? Give smaller folders, without `**`"
         )
 

@@ -20,7 +20,7 @@ from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.job_rules import outlives_host
 from zmqdata.errors import PipelineError
-from zmqdata.filenames import shown
+from zmqdata.filenames import legible
 
 MOST_DEATHS = 3
 """Deaths at the same element after which it counts as poison."""
@@ -212,7 +212,7 @@ class Deaths:
                 if first <= at < stop
             ]
             where += f", split {first} to {stop}" + (
-                f": {', '.join(repr(shown(name)) for name in names[:3])}" if names else ""
+                f": {', '.join(repr(legible(name)) for name in names[:3])}" if names else ""
             )
         return f" ({where})"
 

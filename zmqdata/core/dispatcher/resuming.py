@@ -23,7 +23,7 @@ from zmqdata.core.ledger import MOST_REPETITIONS, Ledger, SplitCursor, cursor_of
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import rounds_before
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.filenames import shown
+from zmqdata.filenames import legible
 from zmqdata.splits import ChunkSplits, IndexSplits, Split, SplitSource
 
 OPEN_END = 1 << 53
@@ -259,8 +259,8 @@ def changed_files(iteration: Iteration, source: int, repetition: int, names: Seq
                 return (
                     f"The files of job {iteration.job.name} have changed since its "
                     f"state was taken: the files from number {split.start} on were "
-                    f"{', '.join(map(shown, split.names[:3]))}, now they are "
-                    f"{', '.join(map(shown, now[:3])) or 'none'}. Restore the files, or start "
+                    f"{', '.join(map(legible, split.names[:3]))}, now they are "
+                    f"{', '.join(map(legible, now[:3])) or 'none'}. Restore the files, or start "
                     "reading them from the beginning."
                 )
     return ""
