@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zmqdata import Dataset
 from zmqdata.elements.lists import array_of
 
 DAY = np.timedelta64(1, "D")
@@ -114,7 +115,7 @@ def test_long_and_nested_lists_are_checked_as_short_ones(
         ([range(2), ["a", "b"]], "dtype int64 and shape (2,) at [0]"),
         ([DAY, 5], "the timedelta64[D] 1 days at [0] and the int 5 at [1]"),
         ([np.datetime64("2020"), DAY], "the datetime64[Y] 2020 at [0]"),
-        ([Colour.RED], "would make 'Col' of it"),
+        ([Colour.RED, 1], "the str 'red' at [0] and the int 1 at [1]"),
         ([np.ma.masked_array([1], [True])] * 2, "would drop the mask"),
         ([np.zeros((), "i4,f8")[()], np.zeros((), "i8,f8")[()]], "at [0] and of dtype"),
         (["ab", ["c"]], "the str 'ab' at [0] and the list ['c'] at [1]"),
@@ -143,6 +144,7 @@ def test_what_numpy_would_change_is_an_error(values: list[Any], text: str) -> No
         ([np.int8(-1), np.uint8(200)], "int16"),
         ([np.float32(0.1), 0.1], "float64"),
         ([Level.LOW], "int64"),
+        ([[Colour.RED], ["b"]], "<U3"),
         ([np.datetime64("2020"), np.datetime64("2020-01-01T00:00:01")], "datetime64[s]"),
         ([b"a\0", b"b"], "object"),
         ([["a\0"], ["b"]], "object"),
@@ -165,3 +167,11 @@ def test_a_list_that_contains_itself_is_an_error() -> None:
     endless.append(endless)
     with pytest.raises(ValueError, match="contains itself"):
         array_of(endless)
+
+
+def test_an_enumeration_of_texts_is_its_texts() -> None:
+    """Lists, batches and specs have the value of each member, not its name."""
+    dataset = Dataset.range(2).map(lambda _: (Colour.RED, [Colour.RED]))
+    (batch,) = dataset.batch(2)
+    assert [leaf.tolist() for leaf in batch] == [["red"] * 2, [["red"]] * 2]
+    assert [leaf.dtype for leaf in dataset.batch(2).element_spec] == [np.dtype(str)] * 2

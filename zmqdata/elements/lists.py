@@ -60,6 +60,8 @@ def array_of(values: Sequence[Any]) -> Array:
     if not array.size or _is_plain(values, array, kind):
         return array
     items = [*_items(values, array.ndim)]
+    if kind == "U" and any(_is_named_text(item) for _, item in items):
+        return array_of(_plain_texts(values))
     _check_unchanged(items, array)
     if kind in "US" and any(map(_ends_with_nul, items)):
         return np.array(values, dtype=object)
@@ -117,6 +119,19 @@ def _dated(values: Any, array: Array) -> Array:
         dates.refuse_units(items)
     dates.check_units([(place, dates.as_numpy_date(item)) for place, item in items], made.dtype)
     return made.reshape(array.shape)
+
+
+def _is_named_text(item: Any) -> bool:
+    """Return True for a text of a subclass, such as an enumeration, of which numpy
+    takes ``str(item)``, which may be another text.
+    """
+    return isinstance(item, str) and type(item) not in (str, np.str_)
+
+
+def _plain_texts(values: Any) -> Any:
+    if isinstance(values, (list, tuple)):
+        return [*map(_plain_texts, values)]
+    return str.__str__(values) if _is_named_text(values) else values
 
 
 def _depth(values: Any) -> int:

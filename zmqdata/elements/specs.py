@@ -211,6 +211,8 @@ def _leaf_spec(leaf: Any) -> Spec:
         return DatasetSpec(leaf.element_spec)
     if isinstance(leaf, int) and not -(2**63) <= leaf < 2**63:
         return ANY_OBJECT
+    if isinstance(leaf, (str, bytes)):  # an enumeration of texts is texts in a batch
+        return TensorSpec((), np.str_ if isinstance(leaf, str) else np.bytes_)
     return TensorSpec((), _PYTHON_DTYPES.get(type(leaf), np.dtype(object)))
 
 
