@@ -15,13 +15,20 @@ from zmqdata.transport.loop import Loop
 class Silent:
     """An iterator whose dispatcher does not answer its goodbye."""
 
-    def __init__(self) -> None:
+    def __init__(self, hopeless: bool = False, lost: str = "") -> None:
+        self._hopeless, self._lost = hopeless, lost
         self.loop = Loop("silent", lambda: None)
         self.loop.start()
         self.asked = threading.Event()
 
     def ask_to_close(self) -> None:
         self.asked.set()
+
+    def is_hopeless(self) -> bool:
+        return self._hopeless
+
+    def lost(self) -> str:
+        return self._lost
 
     def leave(self) -> bool:
         lifetime.abandon(self, os.getpid())
@@ -31,13 +38,44 @@ class Silent:
         """Nothing belongs to the parent."""
 
 
+def test_no_goodbye_is_waited_for_in_vain(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of a program does not wait for the answer of a dispatcher that is gone,
+    logs what is lost, and does what comes before and after the goodbyes in this order.
+    """
+    iterators = [Silent(hopeless=True, lost=lost) for lost in ("7 elements are lost", "")]
+    done: list[str] = []
+
+    def note(what: str) -> None:
+        done.append(f"{what} {sum(iterator.asked.is_set() for iterator in iterators)}")
+
+    monkeypatch.setattr(lifetime, "LAST_WORDS", 60.0)
+    monkeypatch.setattr(lifetime, "alive", set())
+    monkeypatch.setattr(lifetime, "abandoned", {})
+    monkeypatch.setattr(lifetime, "before_goodbyes", [lambda: note("before")])
+    monkeypatch.setattr(lifetime, "after_goodbyes", [lambda: note("after")])
+    for iterator in iterators:
+        lifetime.begin(iterator)
+    began = time.monotonic()
+    lifetime._close_all()
+    assert time.monotonic() - began < 30
+    assert done == ["before 0", "after 2"]
+    assert [record.getMessage() for record in caplog.records] == ["7 elements are lost"]
+    for iterator in iterators:
+        iterator.loop.stop()
+    assert all(iterator.loop.join(10) for iterator in iterators)
+
+
 def test_iterators_say_goodbye_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a program asks all iterators to leave before it waits, and waits for
     all of them as long as for one.
     """
     monkeypatch.setattr(lifetime, "LAST_WORDS", 0.3)
     monkeypatch.setattr(lifetime, "alive", set())
-    monkeypatch.setattr(lifetime, "abandoned", set())
+    monkeypatch.setattr(lifetime, "abandoned", {})
+    monkeypatch.setattr(lifetime, "before_goodbyes", [])
+    monkeypatch.setattr(lifetime, "after_goodbyes", [])
     iterators = [Silent() for _ in range(20)]
     for iterator in iterators:
         lifetime.begin(iterator)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 from zmqdata import Dataset, audit, distribute
 from zmqdata.client.calls import status
 from zmqdata.cluster import LocalCluster
+from zmqdata.cluster.processes import STOP_SECONDS
 from zmqdata.cluster.starting import ServerStartError
 from zmqdata.errors import FailedPreconditionError, UnavailableError
-from zmqdata.testing.cluster import listens, no_leaks
+from zmqdata.testing.cluster import descendants, listens, no_leaks
 from zmqdata.testing.forks import told_by_child
 from zmqdata.transport import keys
 
@@ -203,6 +205,37 @@ def test_no_wait_lasts_for_a_closed_cluster() -> None:
         with pytest.raises(UnavailableError, match="This process has closed the LocalCluster"):
             attempt()
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.realprocess
+def test_stopped_servers_end_with_their_cluster() -> None:
+    """A worker and a dispatcher that SIGSTOP has stopped end as others do: they are let
+    go on.
+    """
+    cluster = LocalCluster(1)
+    servers = [cluster.dispatcher, *cluster.workers]
+    for server in servers:
+        server.signal(signal.SIGSTOP)
+    began = time.monotonic()
+    cluster.close()
+    assert time.monotonic() - began < STOP_SECONDS
+    assert not any(server.alive for server in servers)
+
+
+@pytest.mark.realprocess
+def test_what_does_not_end_is_killed(caplog: pytest.LogCaptureFixture) -> None:
+    """A server that does not end in time is killed, and the log says so, with what is
+    given up.
+    """
+    cluster = LocalCluster(1)
+    (worker,) = cluster.workers
+    [child] = descendants(worker.pid)
+    os.kill(child, signal.SIGSTOP)  # its supervisor waits for it
+    worker.close(0.1)
+    cluster.close()
+    (record,) = [one for one in caplog.records if "was told to end" in one.getMessage()]
+    assert f"worker 0 (process {worker.pid})" in record.getMessage()
+    assert "not sent are given up" in record.getMessage()
 
 
 def test_a_worker_of_several_processes_has_several_addresses() -> None:

@@ -16,6 +16,7 @@ from zmqdata.transport.addresses import (
     free_port,
     host_token,
     interface_addresses,
+    is_refused,
     is_this_machine,
     local_address_towards,
     resolve_host,
@@ -124,10 +125,13 @@ def test_who_listens_is_found_out(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         endpoint = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         assert somebody_listens(endpoint)
+        assert not is_refused(endpoint)
     assert not somebody_listens(endpoint)
+    assert is_refused(endpoint)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(str(tmp_path / "s"))
         assert not somebody_listens(f"ipc://{tmp_path}/s")
+        assert is_refused(f"ipc://{tmp_path}/s")
         server.listen()
         assert somebody_listens(f"ipc://{tmp_path}/s")
 

@@ -5,14 +5,18 @@ program, or lost in a fork.
 from __future__ import annotations
 
 import atexit
+import logging
 import multiprocessing
 import multiprocessing.util
 import os
 import time
 import weakref
+from collections.abc import Callable
 from typing import Protocol
 
 from zmqdata.transport.loop import Loop
+
+log = logging.getLogger(__name__)
 
 GOODBYE = 3.0
 """Seconds to wait for the goodbye of an iterator that is closed."""
@@ -20,6 +24,8 @@ LAST_WORDS = 2.5
 """Seconds that the end of a program waits for the goodbyes of all its iterators
 together. Their dispatcher may be gone for good.
 """
+LOOKS = 0.1
+"""Seconds between two looks at whether a dispatcher can still answer."""
 
 
 class ThreadOwner(Protocol):
@@ -30,6 +36,12 @@ class ThreadOwner(Protocol):
 
     def ask_to_close(self) -> None:
         """Say goodbye in the background."""
+
+    def is_hopeless(self) -> bool:
+        """Return True if no dispatcher is there to answer the goodbye."""
+
+    def lost(self) -> str:
+        """Return what is lost without an answer; an empty text if nothing is."""
 
 
 class Leaving(Protocol):
@@ -45,7 +57,10 @@ class Leaving(Protocol):
 
 
 alive: weakref.WeakSet[Leaving] = weakref.WeakSet()
-abandoned: set[Loop] = set()
+abandoned: dict[Loop, ThreadOwner] = {}
+before_goodbyes: list[Callable[[], None]] = []
+after_goodbyes: list[Callable[[], None]] = []
+"""Called at the end of the program, before and after its iterators say goodbye."""
 _closes_at_exit = 0  # the child process of multiprocessing that runs _close_all at its end
 
 
@@ -68,16 +83,31 @@ def abandon(shell: ThreadOwner, pid: int) -> None:
     if os.getpid() == pid and shell.loop.thread.is_alive():
         # The process may be about to end, as after Ctrl-C. It then waits until the
         # goodbye is said.
-        abandoned.add(shell.loop)
+        abandoned[shell.loop] = shell
         shell.ask_to_close()
 
 
 def _close_all() -> None:
+    for prepare in before_goodbyes:
+        prepare()
     ends = time.monotonic() + LAST_WORDS
     for iterator in list(alive):
         iterator.leave()
-    for loop in abandoned.copy():
-        loop.join(max(0.0, ends - time.monotonic()))
+    waiting = abandoned.copy()
+    while waiting:
+        is_late = time.monotonic() >= ends
+        for loop, owner in list(waiting.items()):
+            if loop.join(0.0):
+                del waiting[loop]
+            elif is_late or owner.is_hopeless():
+                del waiting[loop]
+                lost = owner.lost()
+                if lost:
+                    log.warning("%s", lost)
+        for loop in list(waiting)[:1]:
+            loop.join(LOOKS)
+    for end in after_goodbyes:
+        end()
 
 
 def _disown_all() -> None:

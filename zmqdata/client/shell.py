@@ -45,7 +45,7 @@ from zmqdata.messages import (
     shown_name,
 )
 from zmqdata.transport import sockets
-from zmqdata.transport.addresses import is_loopback
+from zmqdata.transport.addresses import is_loopback, is_refused
 from zmqdata.transport.clocks import boottime
 from zmqdata.transport.closed import why_closed
 from zmqdata.transport.keychoice import shown_key
@@ -209,6 +209,24 @@ class ReaderShell:
     def ask_to_close(self) -> None:
         """Say goodbye in the background. The thread ends soon afterwards."""
         self.loop.post(self._close)
+
+    def is_hopeless(self) -> bool:
+        """Return True if the address of the dispatcher refuses connections."""
+        return is_refused(self.core.profile.service)
+
+    def lost(self) -> str:
+        """Return what is lost if the dispatcher does not hear of the end."""
+        job = self.core.profile.job
+        unreported = 0
+        with contextlib.suppress(RuntimeError):  # the loop's thread changes it
+            unreported = self.core.reading.count_unreported()
+        if job.anonymous or not unreported:
+            return ""
+        return (
+            f"The dispatcher at {self.core.profile.service} has not answered at the end of this "
+            f"program, so the last {unreported} elements that it has read of job {job.name!r} "
+            "could not be reported. Other readers of the job may receive them again."
+        )
 
     # --- in the thread
 
@@ -501,4 +519,4 @@ class ReaderShell:
         for name in [*self._links, *self._handovers]:
             self._disconnect(e.DisconnectLink(name))
         self.servers.close()
-        lifetime.abandoned.discard(self.loop)
+        lifetime.abandoned.pop(self.loop, None)

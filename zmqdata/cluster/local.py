@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from types import TracebackType
 from typing import Any, Protocol
 
+from zmqdata.client import lifetime
 from zmqdata.cluster.processes import STOP_SECONDS, ServerProcess
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS
 from zmqdata.config.dispatcher import DispatcherConfig
@@ -30,10 +32,17 @@ OF_WORKER = frozenset(field.name for field in fields(WorkerConfig)) - {
     "dispatcher_address",
 }
 
+WORKERS_END, DISPATCHER_ENDS = 2.0, 1.0
+"""Seconds that all workers of a closed cluster together may take to end before they are
+killed, and then the dispatcher.
+"""
 MOST_WORKERS = 1000
 """Limit of workers on a machine; a larger number is a mistake that would fail
 slowly.
 """
+
+
+_open: weakref.WeakSet[LocalCluster] = weakref.WeakSet()
 
 
 class ServerHandle(Protocol):
@@ -54,7 +63,7 @@ class ServerHandle(Protocol):
     def stop(self) -> None: ...
     def kill(self) -> None: ...
     def restart(self, deadline: float = START_SECONDS) -> None: ...
-    def close(self) -> None: ...
+    def close(self, patience: float | None = None) -> None: ...
 
 
 class LocalCluster:
@@ -135,6 +144,8 @@ class LocalCluster:
                 self._dispatcher_config, work_dir=str(folder.path / "dispatcher")
             )
         self._finalizer = weakref.finalize(self, _close_servers, self._servers, self._owner, folder)
+        self._finalizer.atexit = False  # iterators say goodbye first
+        _open.add(self)
         try:
             self._start(num_workers)
         except BaseException:
@@ -173,7 +184,11 @@ class LocalCluster:
         """End the workers and the dispatcher. A second call, or a call in a forked
         child, has no effect.
         """
-        self._finalizer()
+        # At the end of the program a finalizer cannot be called any more.
+        ending = self._finalizer.detach()
+        if ending is not None:
+            _, close_servers, arguments, _ = ending
+            close_servers(*arguments)
 
     def __enter__(self) -> LocalCluster:
         return self
@@ -305,12 +320,22 @@ def _close_servers(servers: list[ServerHandle], owner: int, folder: SocketFolder
         return
     workers, dispatcher = servers[1:], servers[:1]
     addresses = [server.address for server in dispatcher if server.address]
-    for group in (workers, dispatcher):
+    for group, seconds in ((workers, WORKERS_END), (dispatcher, DISPATCHER_ENDS)):
         for server in group:
             server.ask_to_stop()
+        ends = time.monotonic() + seconds
         for server in group:
-            server.close()
+            server.close(max(0.0, ends - time.monotonic()))
     for address in addresses:
         note_closed(address)
     if folder is not None:
         folder.close()
+
+
+def _close_all() -> None:
+    """Close all clusters at the end of the program."""
+    for cluster in list(_open):
+        cluster.close()
+
+
+lifetime.after_goodbyes.append(_close_all)

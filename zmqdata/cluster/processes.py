@@ -9,6 +9,7 @@ never blocks on this process, and from there to the terminal (``cluster.output``
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ import weakref
 from collections.abc import Sequence
 from typing import IO, Any
 
+from zmqdata.client import lifetime
 from zmqdata.cluster.output import relay
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS, ServerStartError
 from zmqdata.config.dispatcher import DispatcherConfig
@@ -31,12 +33,21 @@ from zmqdata.worker.processes.interpreter import PYTHON
 from zmqdata.worker.processes.lifetime import describe_exit
 from zmqdata.worker.processes.options import ProcessSettings
 
+log = logging.getLogger(__name__)
+
 READY = re.compile(r"^zmqdata (?:dispatcher|worker) listening on (\S+)\n", re.MULTILINE)
 """The line by which a server announces its address."""
 POLL = 0.01
 """Seconds between two looks at the output."""
 STOP_SECONDS = 12.0
 """Seconds for which a server may take to end before it is killed."""
+GIVEN_UP = {
+    "zmqdata.dispatcher": "What it has acknowledged is in its journal.",
+    "zmqdata.worker": (
+        "Elements that it has produced and not sent are given up; other workers produce them again."
+    ),
+}
+"""Result of killing a server, by module."""
 TAIL_BYTES = 16_384
 """Bytes of the log that errors quote."""
 
@@ -73,12 +84,14 @@ class ServerProcess:
         name: str = "",
     ) -> None:
         self.module = module
+        self._name = name or module
         self.options = list(options)
         self.ready_lines = ready_lines
         self.hold_port = hold_port
         self.stop_seconds = stop_seconds
         self._owner = os.getpid()
         self._process: subprocess.Popen[bytes] | None = None
+        self._told = 0.0  # time at which it was first told to end
         with shortage_explained(f"the process of a {module}"):
             self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
             self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
@@ -139,6 +152,7 @@ class ServerProcess:
         if self.hold_port and self.address:
             self.options.append(f"--port={self.address.rpartition(':')[2]}")
             self.hold_port = False
+        self._told = 0.0
         # Both files are shared with the process, offset included. A new life appends to
         # the log.
         self._said.truncate(0)
@@ -204,7 +218,20 @@ class ServerProcess:
 
     def ask_to_stop(self) -> None:
         """Send SIGINT, as Ctrl-C does, and return; the process ends at once."""
-        self.signal(signal.SIGINT)
+        self._tell(signal.SIGINT)
+
+    def _tell(self, number: int) -> None:
+        """Send a signal at which the process ends, even if it is stopped now."""
+        if not self._told:
+            self._told = time.monotonic()
+        self.signal(number)
+        self.resume()
+
+    def resume(self) -> None:
+        """Let the process and its children go on if they were stopped by SIGSTOP."""
+        if self._process is not None and self.alive:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGCONT)
 
     def stop(self, timeout: float | None = None) -> None:
         """End the process with SIGTERM, and with SIGKILL if it still runs after
@@ -216,8 +243,15 @@ class ServerProcess:
         self._end(signal.SIGTERM, self.stop_seconds if timeout is None else timeout)
 
     def _end(self, number: int, patience: float) -> None:
-        self.signal(number)
+        self._tell(number)
         if not self._await_end(patience):
+            log.warning(
+                "%s (process %s) was told to end %.1f s ago, runs on, and is killed. %s",
+                self._name,
+                self.pid,
+                time.monotonic() - self._told,
+                GIVEN_UP.get(self.module, ""),
+            )
             self.kill()
 
     def restart(self, deadline: float = START_SECONDS) -> None:
@@ -271,12 +305,16 @@ class ServerProcess:
         if self._process is not None and self._process.returncode is None:
             self._process.returncode = 0
 
-    def close(self) -> None:
+    def close(self, patience: float | None = None) -> None:
         """Stop the process and delete its log; in a forked child only close the
         files.
+
+        Args:
+            patience: seconds that it may take to end before it is killed
+                (``stop_seconds``).
         """
         if self._owner == os.getpid():
-            self._end(signal.SIGINT, self.stop_seconds)
+            self._end(signal.SIGINT, self.stop_seconds if patience is None else patience)
             relay.end(self._log)
         self._said.close()
         self._log.close()
@@ -300,6 +338,17 @@ def _read(file: IO[bytes], tail: int) -> bytes:
 def _disown_all() -> None:
     for server in list(_running):
         server.disown()
+
+
+def _resume_all() -> None:
+    """Let all servers go on that were stopped by SIGSTOP: the iterators of this process
+    are about to say goodbye to them.
+    """
+    for server in list(_running):
+        server.resume()
+
+
+lifetime.before_goodbyes.append(_resume_all)
 
 
 def _after_fork(**hooks: Any) -> None:

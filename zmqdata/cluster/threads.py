@@ -111,8 +111,8 @@ class ServerThread(Generic[ServerT]):
         self.launch()
         self.await_ready(deadline)
 
-    def close(self) -> None:
-        """Stop the server; in a forked child do nothing."""
+    def close(self, patience: float | None = None) -> None:
+        """Stop the server, however long that takes; in a forked child do nothing."""
         if self._owner == os.getpid():
             self.stop()
 

@@ -274,12 +274,34 @@ def somebody_listens(endpoint: str, timeout: float = 0.5) -> bool:
         >>> somebody_listens("ipc:///nowhere/at-all")
         False
     """
-    address = endpoint.partition("://")[2]
     with contextlib.suppress(OSError):
-        if endpoint.startswith("tcp://"):
-            socket.create_connection(split_address(address), timeout).close()
-        else:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as near:
-                near.connect(address)
+        _connect(endpoint, timeout)
         return True
     return False
+
+
+def is_refused(endpoint: str, timeout: float = 0.5) -> bool:
+    """Return True if no server can be at an endpoint now. False if none answers in
+    time, because the way may be slow.
+
+    Example:
+        >>> is_refused("ipc:///nowhere/at-all")
+        True
+    """
+    try:
+        _connect(endpoint, timeout)
+    except (ConnectionRefusedError, FileNotFoundError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _connect(endpoint: str, timeout: float) -> None:
+    """Connect to an endpoint and hang up."""
+    address = endpoint.partition("://")[2]
+    if endpoint.startswith("tcp://"):
+        socket.create_connection(split_address(address), timeout).close()
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as near:
+        near.connect(address)
