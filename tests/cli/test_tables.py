@@ -24,6 +24,7 @@ JOB = {
     "readers": [],
     "delivered": 4321,
 }
+ALIVE = {**WORKER, "connected": True, "draining": False, "silent_seconds": 0.3}
 TASK = {
     "task": 4000,
     "address": "tcp://10.0.0.1:4",
@@ -83,8 +84,26 @@ def test_jobs() -> None:
     """
     splits = [{"handed_out": 1000, "count": 20000}, {"handed_out": 5, "count": None}]
     text = printed(100, jobs=[{**JOB, "splits": splits, "finished": True}])
-    for expected in ("1 jobs", "train", "DYNAMIC", "4,321", "1,000 of 20,000, 5 of ?", "yes"):
+    for expected in ("1 job ", "train", "DYNAMIC", "4,321", "1,000 of 20,000, 5 of ?", "yes"):
         assert expected in text
+
+
+def test_a_service_without_jobs_shows_its_workers() -> None:
+    """Without a job there are no headings of readers and tasks, and one worker is not
+    several.
+    """
+    text = printed(100, workers=[ALIVE])
+    assert "1 worker " in text
+    assert "0 jobs" in text
+    assert "readers" not in text
+    assert "tasks  " not in text.partition("0 jobs")[2]
+
+
+def test_a_rate_is_zero_only_if_nothing_comes() -> None:
+    """A rate that is low is shown as low, without an exponent."""
+    rates = {0.0: "0", 1e-5: "< 0.001", 0.0123: "0.0123", 12.34: "12.3", 12345.6: "12,346"}
+    for rate, shown in rates.items():
+        assert f" {shown} " in printed(100, workers=[{**ALIVE, "elements_per_second": rate}])
 
 
 def test_tasks() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from zmqdata import messages as m
+from zmqdata.cli.asking import reason_to_stay, tasks_of
 from zmqdata.client import admin
 
 OLD, NEW = "tcp://old:1", "tcp://new:1"
@@ -31,7 +33,7 @@ def test_a_drain_tells_where_unfinished_tasks_go_on(monkeypatch: pytest.MonkeyPa
     before = [task(1, OLD), task(2, OLD), task(3, OLD), task(4, OLD, 9, 5), task(5, NEW)]
     before.append(task(6, OLD, total=9, delivered=9))
     after = [task(1, NEW), task(2, ""), task(3, "", removed=True), task(4, NEW, 9, 5)]
-    workers = [{"address": OLD}, {"address": NEW}]
+    workers = [{"address": OLD, "draining": True}, {"address": NEW, "draining": False}]
     answers = iter(
         [
             {"tasks": before, "workers": workers},
@@ -43,5 +45,30 @@ def test_a_drain_tells_where_unfinished_tasks_go_on(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(admin, "ask_dispatcher", lambda *_: m.DrainStarted("request", (OLD,)))
     monkeypatch.setattr(admin, "POLL", 0.0)
     assert admin.drain("tcp://dispatcher:1", OLD) == [
-        admin.DrainedWorker(OLD, True, {NEW: 2}, waiting=1, ended=1)
+        admin.DrainedWorker(OLD, True, {NEW: 2}, waiting=1, ended=1, others=1)
     ]
+
+
+def test_a_drain_of_the_last_worker_tells_that_no_other_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The report of a worker that has not left counts the tasks that it still hosts,
+    and the other workers that could take them; workers that leave, too, cannot.
+    """
+    found = {
+        "tasks": [task(1, OLD), task(2, OLD), task(3, "")],
+        "workers": [{"address": OLD, "draining": True}, {"address": NEW, "draining": True}],
+    }
+    monkeypatch.setattr(admin, "status", lambda service, timeout: found)
+    monkeypatch.setattr(admin, "ask_dispatcher", lambda *_: m.DrainStarted("request", (OLD,)))
+    monkeypatch.setattr(admin, "POLL", 0.0)
+    (drained,) = admin.drain("tcp://dispatcher:1", OLD, timeout=0.01)
+    assert (drained.has_left, drained.staying, drained.others) == (False, 2, 0)
+    assert "no other worker is registered that could take its unfinished tasks (2). Start" in (
+        reason_to_stay(drained)
+    )
+    assert "has not handed over 2 tasks yet" in reason_to_stay(replace(drained, others=1))
+    assert "See its log" in reason_to_stay(replace(drained, staying=0, others=1))
+    assert "for a worker, because no other is registered" in tasks_of(
+        admin.DrainedWorker(OLD, True, {}, waiting=2, ended=0)
+    )

@@ -148,10 +148,45 @@ def drain_worker(chosen: argparse.Namespace, program: str) -> int:
     for one in drained:
         if one.has_left:
             say(printable(f"{one.address} has left; {tasks_of(one)}"))
-    stayed = [one.address for one in drained if not one.has_left]
+    stayed = [one for one in drained if not one.has_left]
     if not stayed:
         return 0
-    return complain(program, f"{', '.join(stayed)} has not left within {wanted.timeout:g} s", 1)
+    text = " ".join(
+        f"{one.address} has not left within {wanted.timeout:g} s: {reason_to_stay(one)}"
+        for one in stayed
+    )
+    return complain(program, text, 1)
+
+
+def reason_to_stay(drained: DrainedWorker) -> str:
+    """Return why a drained worker has not left, in words, and what to do.
+
+    Example:
+        >>> from zmqdata.client.admin import DrainedWorker
+        >>> reason_to_stay(DrainedWorker("tcp://a:1", False, {}, 0, 0, staying=2))[:61]
+        'no other worker is registered that could take its unfinished '
+    """
+    if not drained.others and (drained.staying or drained.waiting):
+        return (
+            "no other worker is registered that could take its unfinished tasks "
+            f"({drained.staying + drained.waiting}). Start another worker, where they continue."
+        )
+    if drained.staying:
+        return (
+            f"it has not handed over {_count(drained.staying, 'task')} yet. It goes on with that; "
+            "`--timeout` sets how long this command waits."
+        )
+    return "its tasks have moved, but its process goes on. See its log."
+
+
+def _count(count: int, noun: str) -> str:
+    """Return a number of things.
+
+    Example:
+        >>> _count(1, "task"), _count(2, "task")
+        ('1 task', '2 tasks')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def tasks_of(drained: DrainedWorker) -> str:
@@ -159,7 +194,8 @@ def tasks_of(drained: DrainedWorker) -> str:
 
     Example:
         >>> from zmqdata.client.admin import DrainedWorker
-        >>> tasks_of(DrainedWorker("tcp://a:1", True, {"tcp://b:1": 2}, 1, ended=0))
+        >>> moved = {"tcp://b:1": 2}
+        >>> tasks_of(DrainedWorker("tcp://a:1", True, moved, 1, ended=0, others=1))
         'its unfinished tasks: 2 continue at tcp://b:1, 1 waits for a worker'
     """
     parts = [
@@ -168,7 +204,8 @@ def tasks_of(drained: DrainedWorker) -> str:
     ]
     waiting = drained.waiting
     if waiting:
-        parts.append(f"{waiting} {'waits' if waiting == 1 else 'wait'} for a worker")
+        alone = "" if drained.others else ", because no other is registered"
+        parts.append(f"{waiting} {'waits' if waiting == 1 else 'wait'} for a worker{alone}")
     if drained.ended:
         parts.append(f"{drained.ended} ended with it, because copies of the input cannot move")
     return f"its unfinished tasks: {', '.join(parts)}" if parts else "it had no unfinished tasks"

@@ -32,9 +32,13 @@ def status_tables(found: Mapping[str, Any]) -> list[Table]:
         tables = [
             _table("workers", WORKERS, found["workers"]),
             _table("jobs", JOBS, found["jobs"]),
+        ]
+        # Without a job they are empty, and their headings tell a new user nothing.
+        others = [
             _table("readers", READERS, _readers(found["jobs"])),
             _table("tasks", TASKS, found["tasks"]),
         ]
+        tables += [one for one in others if found["jobs"] or one.row_count]
     else:
         tables = [_table("tasks", HOSTED, found["tasks"])]
     if found["rejected"]:
@@ -92,7 +96,7 @@ def _table(title: str, columns: Columns, rows: Iterable[Row]) -> Table:
         if not rows or any(shown(row) for row in rows)
     }
     table = Table(
-        title=f"{len(rows)} {title}",
+        title=f"{len(rows)} {SINGULAR.get(title, title) if len(rows) == 1 else title}",
         title_justify="left",
         title_style="bold",
         pad_edge=False,
@@ -130,7 +134,11 @@ def _worker_state(row: Row) -> str:
 
 
 def _rate(per_second: float) -> str:
-    """Return a rate with at least three significant digits, and without an exponent."""
+    """Return a rate with at least three significant digits, and without an exponent. It
+    is never shown as zero unless it is zero.
+    """
+    if 0 < per_second < 0.001:
+        return "< 0.001"
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
@@ -207,6 +215,13 @@ HOSTED: Columns = {
 }
 WARNINGS: Columns = {"warning": lambda row: str(row["text"])}
 REJECTED: Columns = {"kind": lambda row: str(row["kind"]), "count": lambda row: f"{row['count']:,}"}
+SINGULAR = {
+    "workers": "worker",
+    "jobs": "job",
+    "readers": "reader",
+    "tasks": "task",
+    "kinds of dropped messages": "kind of dropped messages",
+}
 ADDRESSES = {"address", "worker"}
 NUMERIC = {
     "tasks",

@@ -114,6 +114,10 @@ class DrainedWorker:
     """Number of its unfinished tasks that ended with it: copies of the input (mode OFF)
     cannot continue elsewhere.
     """
+    staying: int = 0
+    """Number of its unfinished tasks that it still hosts."""
+    others: int = 0
+    """Number of other workers that are registered and not told to leave."""
 
 
 def drain(service: Service, worker: str, timeout: float = 15.0) -> list[DrainedWorker]:
@@ -161,7 +165,13 @@ def drain(service: Service, worker: str, timeout: float = 15.0) -> list[DrainedW
         if staying:
             time.sleep(min(POLL, max(0.0, ends - time.monotonic())))
     now = _hosts_of_tasks(found) if found else hosts
-    return [_drained(address, address not in staying, hosts, now) for address in told.workers]
+    others = sum(
+        one["address"] not in told.workers and not one["draining"]
+        for one in found.get("workers", [])
+    )
+    return [
+        _drained(address, address not in staying, hosts, now, others) for address in told.workers
+    ]
 
 
 def _hosts_of_tasks(found: Mapping[str, Any]) -> dict[int, str | None]:
@@ -176,13 +186,19 @@ def _hosts_of_tasks(found: Mapping[str, Any]) -> dict[int, str | None]:
 
 
 def _drained(
-    address: str, left: bool, before: Mapping[int, str | None], after: Mapping[int, str | None]
+    address: str,
+    left: bool,
+    before: Mapping[int, str | None],
+    after: Mapping[int, str | None],
+    others: int,
 ) -> DrainedWorker:
     # A task that the dispatcher no longer lists as unfinished has ended meanwhile, and
     # needs no other worker.
     now = [after[task] for task, host in before.items() if host == address and task in after]
     moved = Counter(host for host in now if host and host != address)
-    return DrainedWorker(address, left, dict(moved), now.count(""), now.count(None))
+    return DrainedWorker(
+        address, left, dict(moved), now.count(""), now.count(None), now.count(address), others
+    )
 
 
 MOST_WORKERS = 20
