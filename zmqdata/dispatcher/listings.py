@@ -81,9 +81,9 @@ class Listings:
                 return tuple(map(portable, json.loads(found)))
             asked = None
         process.kill()
-        for pipe in (process.stdin, process.stdout, process.stderr):
+        for stream in (process.stdin, process.stdout, process.stderr):
             with suppress(OSError):
-                pipe.close()  # type: ignore[union-attr]  # each is a pipe
+                stream.close()  # type: ignore[union-attr]  # each is a pipe
         with suppress(
             subprocess.TimeoutExpired
         ):  # a process in a hanging file system may not even end by this
