@@ -12,7 +12,8 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Generator, Sequence
+import warnings
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,9 @@ def pytest_collection_modifyitems(
     shuffle, tests that start processes move to the front.
     """
     items.sort(key=lambda item: item.nodeid.partition("::")[0])
+    for item in items:
+        if is_tidy(item.path):
+            item.add_marker(pytest.mark.filterwarnings(*LEFTOVERS))
     if not config.getoption("--full"):
         config.hook.pytest_deselected(
             items=[item for item in items if item.get_closest_marker("full")]
@@ -99,6 +103,34 @@ def pytest_collection_modifyitems(
     place: dict[str, Any] | None = getattr(config, "workerinput", None)
     if place is not None:
         items[:] = slow_first(items, place["workercount"])
+
+
+TIDY = frozenset(
+    {
+        "cli",
+        "client",
+        "cluster",
+        "dispatcher",
+        "failures",
+        "hostile",
+        "storage",
+        "transport",
+        "worker",
+    }
+)
+"""Folders whose tests must leave no socket and no file to the garbage collector."""
+LEFTOVERS = (
+    # The collector warns of what is left to it, and cannot raise.
+    "error::pytest.PytestUnraisableExceptionWarning",
+    "error::ResourceWarning",
+    # Of pyzmq: a context that is destroyed closes its sockets; nothing is left.
+    "ignore:Destroying context with unclosed:ResourceWarning",
+)
+
+
+def is_tidy(path: Path) -> bool:
+    """Return True for a file of the folders ``TIDY``."""
+    return path.relative_to(Path(__file__).parent).parts[0] in TIDY
 
 
 def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
@@ -133,6 +165,21 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Collect the garbage of a module of ``TIDY``, so that its last test fails if a
+    socket or a file was left to the collector. What other modules left goes first.
+    """
+    if not is_tidy(request.path):
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+    yield
+    gc.collect()
 
 
 @pytest.hookimpl(wrapper=True)
