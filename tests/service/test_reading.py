@@ -15,6 +15,7 @@ import pytest
 from tests.service.conftest import Service, wait_until
 from zmqdata import Dataset, ShardingPolicy, from_dataset_id, register_dataset
 from zmqdata.client.calls import status
+from zmqdata.core.worker.streams import BLOCK_COST
 from zmqdata.errors import FailedPreconditionError
 
 
@@ -229,6 +230,28 @@ def test_max_outstanding_requests(make_service: Callable[..., Service]) -> None:
         most = max(most, it._shell.core.reading.waiting)
     assert found == list(range(300))
     assert 1 <= most <= 3
+
+
+def test_blocks_of_one_element_do_not_fill_the_memory(make_service: Callable[..., Service]) -> None:
+    """A worker counts what a block costs besides its eight bytes, when it produces
+    ahead of a client that takes one element at a time.
+    """
+    room = 100 * BLOCK_COST
+    service = make_service(workers=1, worker_options={"buffer_bytes": room})
+    it = iter(service.read(Dataset.range(2**40), max_outstanding_requests=1))
+    worker = service.workers[0]
+
+    def task() -> dict[str, Any]:
+        (found,) = status(worker.address)["tasks"]
+        return found
+
+    next(it)
+    wait_until(lambda: task()["produced"] >= 90, "the worker produces ahead")
+    for count in range(1, 200):
+        assert int(next(it)) == count
+        if count % 50 == 0:
+            assert task()["produced"] < count + 1000
+    it.close()
 
 
 def test_a_copy_of_a_distributed_dataset_has_a_job_of_its_own(service: Service) -> None:

@@ -25,6 +25,7 @@ from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.worker import events as worker_events
 from zmqdata.core.worker.dealing import FirstCome
 from zmqdata.core.worker.decider import WorkerCore
+from zmqdata.core.worker.streams import occupied
 from zmqdata.splits import Split
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.runner import Name, SimulatedPipeline
@@ -345,7 +346,7 @@ class Laws:
             if isinstance(command, worker_events.Push):
                 self._check_push(name, command)
         if isinstance(event, worker_events.Produced):
-            self.largest = max(self.largest, event.size)
+            self.largest = max(self.largest, occupied(event.size))
             self._check_memory(name, core, event.task)
 
     def _take_grant(self, grant: m.Grant) -> None:
@@ -399,7 +400,7 @@ class Laws:
         if not self.gone and dealing.ahead > bound:
             self.fail(f"{name} holds {dealing.ahead} bytes and may hold {bound}", task)
         if isinstance(dealing, FirstCome) and dealing.ahead != sum(
-            portion.size for portion in dealing.pending
+            occupied(portion.size) for portion in dealing.pending
         ):
             self.fail(f"{name} has miscounted its pending bytes", task)
 

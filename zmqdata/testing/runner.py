@@ -12,6 +12,7 @@ import msgspec
 
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker import events as e
+from zmqdata.core.worker.streams import occupied
 from zmqdata.iterators.deciding import Decider, Deciding
 from zmqdata.messages import Crumb, TaskDefinition, TaskState
 from zmqdata.splits import Split
@@ -531,6 +532,7 @@ class SimulatedRunner:
             self._hand_over_lane(lane)
         if not block.names:
             block.first = number
+            self._used += occupied(0)
         block.names.append(name)
         self._used += self.pipeline.size(name)
         if failure:

@@ -12,6 +12,7 @@ from zmqdata.core.worker import events as e
 from zmqdata.core.worker.decider import DROPPED_KEPT, WorkerCore, WorkerProfile
 from zmqdata.core.worker.heartbeats import Heartbeats
 from zmqdata.core.worker.pipelines import PIPELINES_KEPT
+from zmqdata.core.worker.streams import occupied
 from zmqdata.core.worker.tasks import LEFT_OUT_KEPT, UNREAD_ELEMENTS
 from zmqdata.splits import Split
 from zmqdata.testing import Transcript
@@ -469,7 +470,7 @@ def test_blocks_go_to_who_has_credit() -> None:
     host.link()
     host.grant(8)
     assert host.pushed() == [("k-1", 0)]
-    assert host.sent(e.AllowProduction).size == 160
+    assert host.sent(e.AllowProduction).size == 100 + occupied(60)
     assert host.sent(m.LinkReported).sent == 2, "lineage, and a block"
 
 
@@ -752,7 +753,7 @@ def test_elements_that_nobody_waits_for_do_not_hold_up_others() -> None:
         host.feed(e.Produced(1, 1, 0, 2, 20, b"meta", "frames", lane=lane))
     assert host.all_of(e.AllowProduction) == []
     host.hear(D, m.WorkerHeartbeatAnswered("w", True, {1: (0, 2), 9: (1, 1)}))
-    assert host.sent(e.AllowProduction).size == 60
+    assert host.sent(e.AllowProduction).size == 20 + 2 * occupied(20)
     host.feed(e.Produced(1, 1, 2, 1, 20, b"meta", "frames", lane=1))
     host.feed(e.Exhausted(1, 1, 3))
     host.hear(D, m.WorkerHeartbeatAnswered("w", True, {1: (0, 3)}))

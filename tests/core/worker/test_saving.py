@@ -15,7 +15,7 @@ from zmqdata.core.worker import events as e
 from zmqdata.core.worker import saving
 from zmqdata.core.worker.dealing import Dealing, FirstCome
 from zmqdata.core.worker.saving import FIRST_CHUNK_SECONDS, REPEAT, Writing, Written
-from zmqdata.core.worker.streams import Portion
+from zmqdata.core.worker.streams import Portion, occupied
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.codec import encode_failure
 
@@ -65,9 +65,9 @@ def test_what_is_not_written_yet_bounds_production() -> None:
     dealing = written()
     dealing.add(portion(0))
     dealing.add(portion(2))
-    assert dealing.ahead == 80
+    assert dealing.ahead == 2 * occupied(40)
     dealing.take(e.BlockWritten(*KEY, 40), 0.0)
-    assert dealing.ahead == 40
+    assert dealing.ahead == occupied(40)
 
 
 def test_a_closed_chunk_is_told_until_it_counts() -> None:

@@ -8,6 +8,7 @@ from zmqdata import messages as m
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.dealing import dealing_for
 from zmqdata.core.worker.ledger import SplitFeed
+from zmqdata.core.worker.streams import occupied
 from zmqdata.core.worker.tasks import UNREAD_ELEMENTS, HostedTask
 from zmqdata.splits import Split
 
@@ -30,7 +31,7 @@ def test_a_task_reports_what_it_made() -> None:
     task = hosted()
     task.hungry = True
     task.add(made(0, 3), now=5.0)
-    assert (task.key, task.produced_bytes, task.hungry) == ((1, 2), 10, False)
+    assert (task.key, task.produced_bytes, task.hungry) == ((1, 2), occupied(10), False)
     assert task.report(7.0) == m.TaskReport(1, 2, 3, None, 2.0)
     task.total = 3
     assert task.report(9.0) == m.TaskReport(1, 2, 3, 3, 0.0)
@@ -41,14 +42,14 @@ def test_a_task_says_that_it_waits_for_its_readers() -> None:
     may, until it may produce more or has ended.
     """
     task = hosted()
-    task.allowed, task.unread = 20, None
+    task.allowed, task.unread = 2 * occupied(10), None
     assert not task.report(1.0).waits
     task.started = True
     task.add(made(0), now=1.0)
     assert not task.report(1.0).waits
     task.add(made(1), now=1.0)
     assert task.report(1.0).waits
-    task.allowed, task.unread = 30, 2
+    task.allowed, task.unread = 3 * occupied(10), 2
     assert task.report(1.0).waits
     task.unread = None
     assert not task.report(1.0).waits
@@ -88,11 +89,11 @@ def test_everything_is_kept_once_all_is_made() -> None:
     task.add(made(0, 2), now=0.0)
     task.total = 2
     task.skip((2,))
-    assert task.dealing.ahead == 10
+    assert task.dealing.ahead == occupied(10)
     other = hosted()
     other.add(made(0, 2), now=0.0)
     other.skip((2,))
-    assert other.dealing.ahead == 10
+    assert other.dealing.ahead == occupied(10)
 
 
 def test_only_shared_caches_leave_readers_behind() -> None:

@@ -71,7 +71,7 @@ def test_the_settings_decide_how_large_chunks_are(make_service: Make, tmp_path: 
     """A worker closes a chunk at the size that its configuration sets: after each
     element, for one byte.
     """
-    small = {"snapshot_max_chunk_size_bytes": 1, "buffer_bytes": 1 << 10}
+    small = {"snapshot_max_chunk_size_bytes": 1, "buffer_bytes": 1 << 16}
     service = make_service(1, worker_options=small, journalled=True)
     store = Store(service, str(tmp_path / "saved"))
     store.save(Dataset.range(20))

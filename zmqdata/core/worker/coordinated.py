@@ -17,7 +17,7 @@ from itertools import takewhile
 
 from zmqdata import messages as m
 from zmqdata.core.ranges import RangeSet
-from zmqdata.core.worker.streams import Portion, Stream
+from zmqdata.core.worker.streams import Portion, Stream, occupied
 
 KEPT_BYTES = 32 << 20
 """Maximum number of bytes that were handed out and not reported. Anything beyond is
@@ -57,13 +57,13 @@ class Lane:
         """Add the next block, if any client may need it."""
         if _stop(portion) > self.low:
             self.portions.append(portion)
-            self.ahead += portion.size
+            self.ahead += occupied(portion.size)
 
     def begin(self) -> None:
         """Give the client that is now first everything from its first missing round
         on.
         """
-        self.ahead = sum(portion.size for portion in self.portions)
+        self.ahead = sum(occupied(portion.size) for portion in self.portions)
         self.given = 0
         if self.streams:
             stream = self.streams[0]
@@ -79,7 +79,7 @@ class Lane:
             if rest.owed > 0 and not stream.has_credit(rest):
                 return
             self.given += 1
-            self.ahead -= portion.size
+            self.ahead -= occupied(portion.size)
             if rest.owed > 0:
                 self.next = _stop(portion)
                 stream.give(rest)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker.events import Produced
-from zmqdata.core.worker.streams import Portion, Stream
+from zmqdata.core.worker.streams import Portion, Stream, occupied
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.failures.codec import encode_failure
 from zmqdata.messages import Reader
@@ -82,7 +82,7 @@ class Windowed:
         for portion in reversed(self.blocks):
             if portion.first + portion.count <= first:
                 break
-            total += portion.size
+            total += occupied(portion.size)
         return total
 
     @property

@@ -17,7 +17,7 @@ from typing import Protocol
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker.coordinated import RoundRobin
 from zmqdata.core.worker.cross_trainer import Windowed
-from zmqdata.core.worker.streams import Portion, Stream
+from zmqdata.core.worker.streams import Portion, Stream, occupied
 from zmqdata.messages import Reader, TaskDefinition
 
 FEW_VIEWS = 4
@@ -99,7 +99,7 @@ class FirstCome:
 
     def add(self, portion: Portion) -> None:
         self.pending.append(portion)
-        self._pending_bytes += portion.size
+        self._pending_bytes += occupied(portion.size)
 
     def deal(self, usable: Callable[[Stream], bool]) -> Iterator[tuple[Stream, Portion]]:
         streams = [stream for stream in self.streams.values() if usable(stream)]
@@ -122,7 +122,7 @@ class FirstCome:
             view = portion.view(room if self._is_limited else max(least, room))
             if not portion.owed:
                 self.pending.popleft()
-                self._pending_bytes -= portion.size
+                self._pending_bytes -= occupied(portion.size)
             stream.give(view)
             yield stream, view
 
@@ -154,7 +154,7 @@ class FirstCome:
         """Take elements that a client has given back."""
         for portion in reversed(returned):
             self.pending.appendleft(portion)
-            self._pending_bytes += portion.size
+            self._pending_bytes += occupied(portion.size)
 
     def may_end(self, stream: Stream, usable: Callable[[Stream], bool], now: float) -> bool:
         """Return True if a client need not wait for elements that others may give
@@ -175,7 +175,7 @@ class FirstCome:
         complete = not stream.has_lost(delivered)
         for portion in reversed(stream.take_back(delivered)):
             self.pending.appendleft(portion)
-            self._pending_bytes += portion.size
+            self._pending_bytes += occupied(portion.size)
         return complete
 
 

@@ -16,7 +16,7 @@ from zmqdata import messages as m
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.dealing import Dealing
-from zmqdata.core.worker.streams import Portion, Stream
+from zmqdata.core.worker.streams import Portion, Stream, occupied
 from zmqdata.core.worker.tasks import HostedTask
 from zmqdata.failures.codec import told_by
 
@@ -84,7 +84,7 @@ class Written:
         self._commands.append(
             e.WriteBlock(*self._key, self._open, portion.size, portion.meta, portion.frames)
         )
-        self._unwritten += portion.size
+        self._unwritten += occupied(portion.size)
         self._size += portion.size
         self._stop = portion.first + portion.count
         if self._size >= self._chunk_bytes:
@@ -156,7 +156,7 @@ class Written:
     def take(self, event: e.BlockWritten | e.ChunkClosed | e.WriteFailed, now: float) -> None:
         """Handle an event of the writer."""
         if isinstance(event, e.BlockWritten):
-            self._unwritten -= event.size
+            self._unwritten -= occupied(event.size)
         elif isinstance(event, e.WriteFailed):
             self._fail(event.error, event.text, b"")
         elif event.chunk in self._closing:

@@ -25,7 +25,10 @@ MOST_BYTES_OUT = 256 << 20
 client grants. A client that follows the protocol never reaches it.
 """
 
-
+BLOCK_COST = 1 << 10
+"""Number of bytes that a block occupies in a worker besides its content, about. Without
+it, blocks of one small element would occupy a hundred times their size.
+"""
 WORTH_ASKING = 0.004
 """Seconds of work that a client must have in hand at least to be asked for some."""
 BEGINS_WITHIN = 0.05
@@ -34,6 +37,11 @@ use to ask for that.
 """
 ANSWER_TIME = 1.0
 """Seconds for which other clients wait for what a client may give back."""
+
+
+def occupied(size: int) -> int:
+    """Return the number of bytes that a block of this size occupies in a worker."""
+    return size + BLOCK_COST
 
 
 @dataclass(slots=True)

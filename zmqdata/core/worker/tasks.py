@@ -21,7 +21,7 @@ from zmqdata.core.worker.cross_trainer import Windowed
 from zmqdata.core.worker.dealing import Dealing, FirstCome
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.lineage import Agreement, news_for
-from zmqdata.core.worker.streams import Portion, Stream
+from zmqdata.core.worker.streams import Portion, Stream, occupied
 from zmqdata.decisions import Decisions
 
 STATES_KEPT = 4
@@ -49,9 +49,9 @@ class HostedTask:
     produced: int = 0
     """Number of elements produced; rounds, in coordinated jobs."""
     produced_bytes: int = 0
-    """Total size of the blocks produced."""
+    """Number of bytes that the blocks produced have occupied."""
     allowed: int = 0
-    """Total size up to which the runner may produce, in bytes."""
+    """Number of bytes that the runner's blocks may occupy in total."""
     unread: int | None = 0
     """Maximum number of elements while no client reads the task; None while a client
     reads it.
@@ -137,7 +137,7 @@ class HostedTask:
             )
         )
         self.produced = max(self.produced, made.first + made.count)
-        self.produced_bytes += made.size
+        self.produced_bytes += occupied(made.size)
         self.progress = now
         self.hungry = False
 

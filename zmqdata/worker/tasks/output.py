@@ -16,6 +16,7 @@ from zmqdata.blocks import BlockBuilder, Compression, ReferenceBuilder, detached
 from zmqdata.core.credit import FEW_BYTES, MOST_BYTES
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker import events as e
+from zmqdata.core.worker.streams import occupied
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.codec import encode_failure
 from zmqdata.messages import TaskDefinition
@@ -78,7 +79,7 @@ class Output:
         fresh: elements that were produced and not settled, in order.
         hungry: True if a client waits for the next element, which must then be settled
             at once.
-        emitted: number of bytes handed over.
+        emitted: number of bytes that the blocks handed over have occupied.
         few_bytes: size up to which blocks of few elements are filled; no block is
             larger.
     """
@@ -152,8 +153,9 @@ class Output:
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes handed over or collected."""
-        return self.emitted + sum(lane.builder.nbytes for lane in self._lanes)
+        """Number of bytes that are occupied by what was handed over or collected."""
+        begun = (lane.builder for lane in self._lanes if lane.builder.count)
+        return self.emitted + sum(occupied(builder.nbytes) for builder in begun)
 
     def flush(self) -> None:
         """Hand over what is collected, or otherwise the next round as soon as it is
@@ -381,7 +383,7 @@ class Output:
         with self._lock:
             if lane.builder.count:
                 self._emit(lane)
-            self.emitted += len(failure)
+            self.emitted += occupied(len(failure))
             self.hungry = False
             self._post(
                 e.Produced(
@@ -407,7 +409,7 @@ class Output:
     def _emit(self, lane: LaneBlock) -> None:
         """Hand over a block. Requires the lock."""
         block = lane.builder.build(self._compression)
-        self.emitted += block.nbytes
+        self.emitted += occupied(block.nbytes)
         first, count, size = lane.first, block.count, block.nbytes
         self._post(
             e.Produced(
