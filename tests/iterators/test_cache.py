@@ -76,6 +76,19 @@ def test_the_input_runs_once() -> None:
     assert check_restore(node) == [plain(np.int64(x)) for x in range(5)]
 
 
+def test_an_iterator_continues_where_a_closed_one_ended() -> None:
+    """The state that an iterator reports when it is closed is noted, and the next
+    iterator pulls no element again.
+    """
+    node, seen = counting(5)
+    first = make_iterator(node, Context(seed=1))
+    assert [int(next(first)) for _ in range(3)] == [0, 1, 2]
+    first.state()
+    first.close()
+    assert [int(x) for x in make_iterator(node, Context(seed=2))] == [0, 1, 2, 3, 4]
+    assert seen == [0, 1, 2, 3, 4]
+
+
 def test_what_is_handed_out_are_copies() -> None:
     """A receiver that changes an element changes neither the tape nor the elements of
     others.

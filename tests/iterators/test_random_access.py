@@ -167,7 +167,7 @@ def test_a_full_cache_has_a_number_of_elements(tmp_path: Path) -> None:
     for folder in ("", tmp_path / "cache"):
         cached = TEN.filter(lambda x: x > 6).cache(folder)
         with pytest.raises(UnimplementedError, match="type Filter"):
-            cached.at(0)
+            cached.map(int).at(0)
         assert len(list(cached)) == 3
         for dataset in (
             cached,
@@ -184,6 +184,45 @@ def test_a_full_cache_has_a_number_of_elements(tmp_path: Path) -> None:
             assert [plain(dataset.at(place)) for place in range(len(elements))] == elements
             with pytest.raises(IndexError, match=f"the numbers 0 to {len(elements) - 1}"):
                 dataset.at(len(elements))
+
+
+def test_a_cache_in_memory_caches_up_to_an_element() -> None:
+    """A cache over operations that only run in order runs them once, up to the element
+    that is asked for. Iteration continues behind it.
+    """
+    ran: list[int] = []
+    numbers = TEN.map(lambda x: ran.append(int(x)) or x).filter(lambda x: x % 2 == 1)
+    cached = numbers.cache()
+    assert [int(cached.at(place)) for place in (1, 0, 1)] == [1 + 2, 1, 1 + 2]
+    assert ran == [0, 1, 2, 3]
+    assert [int(x) for x in cached] == [1, 3, 5, 7, 9]
+    with pytest.raises(IndexError, match="the numbers 0 to 4"):
+        cached.at(5)
+    assert ran == list(range(10))
+    with pytest.raises(IndexError, match="the numbers 0 to 4"):
+        numbers.cache().at(5)
+    assert int(numbers.repeat().cache().at(7)) == 5
+
+
+def test_a_cache_gives_the_element_of_iteration() -> None:
+    """The elements of at() are those of the iterators after it, also in a drawn
+    order.
+    """
+    cached = TEN.shuffle(10).cache()
+    some = {place: int(cached.at(place)) for place in (4, 2, 9)}
+    elements = [int(x) for x in cached]
+    assert sorted(elements) == list(range(10))
+    assert some == {place: elements[place] for place in some}
+
+
+def test_at_of_a_cache_raises_the_error_of_an_element_before(tmp_path: Path) -> None:
+    """An element that fails on the way is an error, as in iteration."""
+    failing = TEN.filter(lambda x: 6 // int(x - 3) < 9)
+    with pytest.raises(PipelineError, match="ZeroDivisionError"):
+        failing.cache().at(3)
+    assert int(failing.cache().at(2)) == 2
+    with pytest.raises(UnimplementedError, match="type Filter"):
+        failing.cache(tmp_path / "cache").at(0)
 
 
 def test_failed_elements_have_no_number_in_a_full_cache() -> None:

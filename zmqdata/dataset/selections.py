@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from zmqdata.dataset.refusals import check_call, check_comparable, check_element
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import INFINITE_CARDINALITY, NoneTensorSpec, TensorSpec
-from zmqdata.errors import InvalidArgumentError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from zmqdata.iterators import (
     element_at,
     infer_spec,
@@ -317,7 +318,9 @@ class Selections(DatasetMethods[D]):
         """Return an element by its number, without running the elements before it.
 
         A shuffle has a fixed order if it has a seed and
-        ``reshuffle_each_iteration=False``. A cache that is full needs no input.
+        ``reshuffle_each_iteration=False``. A cache in memory caches the elements up to
+        this one if its input can only run in order. A cache that is full needs no
+        input, and operations after it have random access.
 
         Args:
             index: from 0 to the cardinality, exclusive.
@@ -337,23 +340,39 @@ class Selections(DatasetMethods[D]):
         """
         number = integer("index", index)
         with within_stack(self._node):
-            node = with_filled_caches(self._node)
-            count = node.cardinality
-            if count == INFINITE_CARDINALITY and number >= 0:
-                raise uncounted(node)
-            if number < 0 or 0 <= count <= number:
-                limit = (
-                    f"0 to {count - 1}"
-                    if count > 0
-                    else "none, the dataset is empty"
-                    if count == 0
-                    else "0 upwards"
-                )
-                raise IndexError(
-                    f"Index out of range: at() got {number} for {node.label}, whose elements have "
-                    f"the numbers {limit}"
-                )
-            return element_at(node, number)
+            try:
+                return _element_of(self._node, number)
+            except (UnimplementedError, FailedPreconditionError):
+                if not isinstance(self._node, nodes.Cache) or self._node.filename:
+                    raise
+            iterator = iter(self)
+            try:
+                for element in islice(iterator, number, None):
+                    return element
+            finally:
+                iterator.close()
+            return _element_of(self._node, number)  # past the end of a full cache
+
+
+def _element_of(last: nodes.Node, number: int) -> Any:
+    """Return an element of a pipeline without running the elements before it."""
+    node = with_filled_caches(last)
+    count = node.cardinality
+    if count == INFINITE_CARDINALITY and number >= 0:
+        raise uncounted(node)
+    if number < 0 or 0 <= count <= number:
+        limit = (
+            f"0 to {count - 1}"
+            if count > 0
+            else "none, the dataset is empty"
+            if count == 0
+            else "0 upwards"
+        )
+        raise IndexError(
+            f"Index out of range: at() got {number} for {node.label}, whose elements have "
+            f"the numbers {limit}"
+        )
+    return element_at(node, number)
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ class Tape:
         self.elements: list[Any] = []
         self.length: int | None = None
         self._marks = [(0, start)]
+        self._latest = (0, start)
         self._every = _MARK_EVERY
 
     def put(self, number: int, element: Any) -> None:
@@ -83,11 +84,19 @@ class Tape:
             self._every *= 2
         self._marks.append((number, source.state()))
 
+    def note(self, number: int, state: Any) -> tuple[int, Any]:
+        """Note a state of the input before element ``number`` that an iterator reports,
+        as each does when it is closed. The next iterator continues there.
+        """
+        self._latest = number, state
+        return self._latest
+
     def nearest(self, number: int) -> tuple[int, Any]:
         """Return the last noted state from before element ``number``, with its
         number.
         """
-        return max((mark for mark in self._marks if mark[0] <= number), key=lambda mark: mark[0])
+        marks = (*self._marks, self._latest)
+        return max((mark for mark in marks if mark[0] <= number), key=lambda mark: mark[0])
 
 
 _tapes: MutableMapping[object, dict[tuple[int, ...], Tape]] = WeakKeyDictionary()
@@ -228,7 +237,7 @@ class MemoryCacheIterator(ElementIterator):
     def state(self) -> Any:
         tape, position = self._tape, self._position
         if self._input is not None and self._at == position:
-            mark = (position, self._input.state())
+            mark = tape.note(position, self._input.state())
         else:
             mark = tape.nearest(position)
         # The start of the tape also names the decisions that are needed: a later
