@@ -41,7 +41,7 @@ from zmqdata.errors import (
     UnimplementedError,
     WrongTypeError,
 )
-from zmqdata.filenames import native, shown
+from zmqdata.filenames import legible, native
 from zmqdata.nodes import (
     ExternalStatePolicy,
     Node,
@@ -209,7 +209,7 @@ class Registration:
                 "the pipeline maps %s, which is not on a file system that machines share, but "
                 "the worker at %s is on another machine. The content is sent instead of the "
                 "path. Put the file on a shared file system to send its path only.",
-                ", ".join(map(shown, unshared)),
+                ", ".join(map(legible, unshared)),
                 far,
             )
         return far is None

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.filenames import shown
+from zmqdata.filenames import legible
 from zmqdata.peeking import is_a
 
 LARGE = 1 << 20
@@ -91,8 +91,8 @@ def open_map(
     if found != digest:
         fault = "does not exist here or is shorter" if found is None else "has other content here"
         raise FailedPreconditionError(
-            f"the pipeline maps bytes {start} to {start + nbytes} of the file {shown(path)}, which "
-            f"{fault} ({platform.node()}). A memory map travels as the path of its file. Put "
+            f"the pipeline maps bytes {start} to {start + nbytes} of the file {legible(path)}, "
+            f"which {fault} ({platform.node()}). A memory map travels as the path of its file. Put "
             "the file where all workers find it under this path, or send its content: pass "
             "np.array(the memory map), which the client copies into memory"
         )
