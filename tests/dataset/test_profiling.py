@@ -175,6 +175,6 @@ def test_a_profile_tells_what_the_workers_do(capsys: pytest.CaptureFixture[str])
         assert found.bottleneck.label.startswith("distribute(")
         assert "most often with map(slowly) at test_profiling.py" in found.advice
         assert "on the workers of distribute(" in capsys.readouterr().out
-        behind = Dataset.range(1000).apply(on_workers).map(slowly).profile(0.2)
+        behind = Dataset.range(120).apply(on_workers).map(slowly).profile(60.0)
     assert behind.bottleneck.label.startswith("map(slowly)")
     assert "Move it before distribute()" in behind.advice
