@@ -9,7 +9,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import zmq
@@ -103,6 +105,28 @@ def test_the_key_of_another_cluster_is_told_so(door: Door) -> None:
     """A client with another cluster's key learns that the keys do not match."""
     assert "has another key than key file" in door.knock(keys.new_roles()["client"])
     assert door.heard == []
+
+
+def test_a_server_that_is_held_is_waited_for(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handshakes that time out, as those with a server whose interpreter is held, are
+    no sign of another key.
+    """
+    now = count(step=6.0)
+    clock = SimpleNamespace(monotonic=lambda: next(now))
+    monkeypatch.setattr("zmqdata.transport.handshakes.time", clock)
+    stranger = keys.new_roles()["client"]
+    with sockets.new_context() as context:
+        dealer, handshakes = sockets.control_dealer(context, door.endpoint, stranger, "dispatcher")
+        news: list[str] = []
+
+        def has_tried() -> bool:
+            news.extend(iter(handshakes.news, None))
+            return len(news) > 2 * MOST_FAILURES
+
+        with closing(handshakes):
+            await_condition(has_tried, 20, "some connections")
+        dealer.close(linger=0)
+    assert set(news) == {""}
 
 
 def test_who_has_no_key_is_told_so(door: Door) -> None:

@@ -18,9 +18,13 @@ from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 
 MOST_FAILURES = 5
-"""Connections ended without a reason, after which the server's greeting is read. A
-server that cannot decrypt our messages ends connections so, and so does a proxy without
-its server; the greeting tells the two apart.
+"""Connections ended at once and without a reason, after which the server's greeting is
+read. A server that cannot decrypt our messages ends connections so, and so does a proxy
+without its server; the greeting tells the two apart.
+"""
+AT_ONCE = 2.5
+"""Seconds within which such a connection follows the one before it. A server whose
+interpreter is held lets a handshake run into ``sockets.HANDSHAKE_MS`` instead.
 """
 GREETING_BYTES = 64
 SIGNATURE = b"\xff" + b"\0" * 8 + b"\x7f" + b"\3"
@@ -58,6 +62,7 @@ class Handshakes:
         self._endpoint = endpoint
         self._key = key
         self._failures = self.made = 0
+        self._failed_at = 0.0
         self.monitor = socket.context.socket(zmq.PAIR)
         try:
             self.monitor.set(zmq.LINGER, 0)
@@ -84,7 +89,7 @@ class Handshakes:
         if event == _MISMATCH:
             return self._mismatch()
         self.made += event == _DONE
-        self._failures = self._failures + 1 if event == _BROKEN else 0
+        self._failures = self._failures_with(event, time.monotonic())
         if self._failures < MOST_FAILURES:
             return ""
         self._failures = 0
@@ -96,6 +101,13 @@ class Handshakes:
             if mechanism == "CURVE" and self._key is not None
             else self._mismatch()
         )
+
+    def _failures_with(self, event: int, now: float) -> int:
+        """Return the number of connections in a row that ended at once."""
+        if event != _BROKEN:
+            return 0
+        follows, self._failed_at = now - self._failed_at < AT_ONCE, now
+        return self._failures + 1 if follows else 1
 
     def _unknown(self) -> str:
         if self._key is None:
