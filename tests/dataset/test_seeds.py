@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -95,3 +96,38 @@ def test_the_seed_is_an_int_of_any_size() -> None:
     with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
         set_random_seed(-1)
     assert _seeds.seed == 3
+
+
+USES: dict[str, Callable[[Dataset], Dataset]] = {
+    "repeat": lambda part: part.repeat(2),
+    "batch": lambda part: part.batch(3).prefetch(2).unbatch(),
+    "zip": lambda part: Dataset.zip((Dataset.range(10), part)).map(lambda _, x: x),
+    "concatenate": lambda part: Dataset.range(0).concatenate(part),
+    "cache": lambda part: part.cache().shuffle(5).map(int),
+    "shuffle": lambda part: part.shuffle(4, reshuffle_each_iteration=False),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("shuffles", ["shuffle", "from_source"])
+def test_parts_of_a_shuffled_dataset_stay_apart(use: str, shuffles: str) -> None:
+    """A dataset that is shuffled once, without a seed, has one order in all pipelines:
+    training data never contains test data, whatever follows the split.
+    """
+    if shuffles == "shuffle":
+        shuffled = Dataset.range(20).shuffle(20, reshuffle_each_iteration=False)
+    else:
+        shuffled = Dataset.from_source(
+            list(range(20)), shuffle=True, reshuffle_each_iteration=False
+        )
+    train, test = USES[use](shuffled.take(10)), shuffled.skip(10)
+    assert {*ints(train), *ints(test)} == {*range(20)}
+    assert not {*ints(train)} & {*ints(test)}
+
+
+def test_nested_shuffles_stay_in_whatever_follows() -> None:
+    """The order of a shuffle in the dataset of an element stays, too."""
+    nested = Dataset.range(4).flat_map(
+        lambda x: Dataset.range(x * 5, x * 5 + 5).shuffle(5, reshuffle_each_iteration=False)
+    )
+    assert ints(nested.take(13).batch(2).unbatch()) + ints(nested.skip(13)) == ints(nested)

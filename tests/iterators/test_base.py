@@ -101,12 +101,16 @@ def test_a_path_leads_to_each_node() -> None:
 
 def test_nested_datasets_read_everything_with_seeds_of_their_own() -> None:
     """The seeds of nested datasets follow from the place and number of the outer
-    element. They get no provider.
+    element, and those that stay from its operation and number. They get no provider.
     """
     context = dataclasses.replace(providing(1), seed=3, fixed_seed=4, repetition=2, iteration=5)
     places = [context, context.into(nodes.Take(inputs=(count(1),), count=1))]
     nested = [place.nested(number) for place in places for number in range(3)]
-    assert len({seed for inner in nested for seed in (inner.seed, inner.fixed_seed)}) == 12
+    assert len({inner.seed for inner in nested}) == 6
+    assert [inner.fixed_seed for inner in nested[:3]] == [inner.fixed_seed for inner in nested[3:]]
+    makers = [None, count(1), nodes.Take(inputs=(count(1),), count=1)]
+    made = {context.nested(number, maker=maker).fixed_seed for number in (0, 1) for maker in makers}
+    assert len(made) == 6
     assert {(inner.providers, inner.path, inner.turn) for inner in nested} == {
         (None, (), context.turn)
     }

@@ -34,7 +34,7 @@ from zmqdata.iterators.ownthreads import OwnThreads, Place
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.quarantine import Quarantine
 from zmqdata.iterators.watching import Watch
-from zmqdata.nodes import Node, Options, source_nodes
+from zmqdata.nodes import Node, Options, lineage, source_nodes
 from zmqdata.splits import SplitProvider, turn_of
 
 NO_STATE = "zmqdata: this iterator cannot say where it is"
@@ -481,19 +481,22 @@ class Context:
             providers = providers[first:last]
         return self._changed(providers=providers, path=(*self.path, index))
 
-    def nested(self, number: int, name: Name | None = None) -> Context:
+    def nested(self, number: int, name: Name | None = None, maker: Node | None = None) -> Context:
         """Return the context of the dataset that a function made of element ``number``:
         it reads all of its sources.
 
         Args:
             number: number of the element.
             name: name of the element; None if it has none.
+            maker: the operation whose function made the dataset; None if it is the only
+                one.
         """
         values = vars(self).copy()
         for lazy in ("seed", "fixed_seed", "nest", "group"):
             values.pop(lazy, None)
         values["path"], values["shared_seed"], values["providers"] = (), None, None
         values["outer"], values["number"], values["name"] = self, number, name
+        values["maker"] = maker
         return _with_values(NestedContext, values)
 
     def repeated(self, repetition: int) -> Context:
@@ -512,6 +515,7 @@ class NestedContext(Context):
     outer: Context
     number: int
     name: Name | None
+    maker: Node | None
 
     @cached_property
     def group(self) -> int:
@@ -528,7 +532,9 @@ class NestedContext(Context):
 
     @cached_property
     def fixed_seed(self) -> int:
-        return mixed_seed(self.outer.fixed_seed, *self.outer.path, self.number)
+        # Not the path, because what stays must be the same in all pipelines.
+        made = 0 if self.maker is None else lineage(self.maker)
+        return mixed_seed(self.outer.fixed_seed, made, self.number)
 
     @cached_property
     def nest(self) -> str:

@@ -238,7 +238,9 @@ class GroupByWindowIterator(ElementIterator):
         try:
             inner = nested_node(self._node.function(np.int64(key), dataset), self._node)
             self._opened = _Opened(
-                key, numbers, dataset_iterator(inner, self._context.nested(self._windows))
+                key,
+                numbers,
+                dataset_iterator(inner, self._context.nested(self._windows, maker=self._node)),
             )
         except Exception as error:
             raise failure(self._node, error) from error

@@ -87,7 +87,7 @@ def open_nested(
             inner = nested_node(again(), node, again)
         else:
             inner = _noted_node(node, context, number, again, decider)
-        within = context.nested(number, name)
+        within = context.nested(number, name, node)
         if ended is not None and ended.node is inner and ended.iterator.renew(within):
             ended.number, ended.name = number, name
             return ended

@@ -157,7 +157,9 @@ class ParallelInterleaveIterator(InterleaveIterator):
 
     def _reopen(self, number: int, element: Any, name: Name | None, inner: Any) -> Opened:
         element.iterator.close()
-        source = dataset_iterator(element.node, self._context.nested(number, element.name))
+        source = dataset_iterator(
+            element.node, self._context.nested(number, element.name, self._node)
+        )
         again = _ahead(self._node, self._context, source, self._gate)
         again.restore(inner)
         again.start()

@@ -24,6 +24,7 @@ from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.sources import GeneratorIterator, IndexedIterator
+from zmqdata.nodes import lineage
 
 # Numbers made at a time; they depend only on the seed and the number of the group.
 _GROUP = 1024
@@ -67,23 +68,25 @@ class RandomIterator(IndexedIterator):
         return self._numbers[offset]
 
 
-def shared_seed(seed: int | None, varies: bool, context: Context) -> int:
+def shared_seed(
+    seed: int | None, varies: bool, context: Context, place: tuple[int, ...] | None = None
+) -> int:
     """Return the seed of a source whose splits are indices into its draws: all tasks of
     an iteration draw the same numbers.
 
     Args:
         seed: seed of the user, which has precedence; None: the seed of the context and
-            the node's path.
+            the node's place.
         varies: True if each repetition draws anew.
         context: context of the source.
+        place: numbers that tell the node from others; None: the path of the context.
     """
     turn = (context.turn,) if varies else ()
     if seed is not None:
         return mixed_seed(seed, *turn)
     alone = context.seed if varies else context.fixed_seed
-    return mixed_seed(
-        alone if context.shared_seed is None else context.shared_seed, *context.path, *turn
-    )
+    base = alone if context.shared_seed is None else context.shared_seed
+    return mixed_seed(base, *(context.path if place is None else place), *turn)
 
 
 @make_iterator.register(nodes.FromSource)
@@ -113,9 +116,9 @@ class SequenceIterator(IndexedIterator):
         count, node, then = len(self._sequence), self._node, self._order_of
 
         def order_of(repetition: int) -> Permutation:
-            seed = shared_seed(
-                node.seed, node.reshuffle_each_iteration, context.repeated(repetition)
-            )
+            varies = node.reshuffle_each_iteration
+            place = None if varies else (lineage(node),)
+            seed = shared_seed(node.seed, varies, context.repeated(repetition), place)
             return Permutation(
                 count, seed if then is None else mixed_seed(seed, then(repetition).seed)
             )

@@ -26,6 +26,7 @@ from zmqdata.iterators.naming import CarriedNames, carrying
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.sequences import shared_seed
 from zmqdata.iterators.trail import Trail
+from zmqdata.nodes import lineage
 
 # Random numbers made at a time; they depend only on the seed and the number of the
 # draw.
@@ -76,7 +77,8 @@ def _permuting(node: nodes.Shuffle, context: Context) -> Context:
 
     def order_of(repetition: int) -> Permutation:
         turn = context.repeated(repetition)
-        return Permutation(count, shared_seed(node.seed, node.reshuffle_each_iteration, turn))
+        varies = node.reshuffle_each_iteration
+        return Permutation(count, shared_seed(node.seed, varies, turn, _place(node, turn)))
 
     return replace(context.into(node), order=order_of)
 
@@ -357,4 +359,12 @@ def order_seed(node: nodes.Shuffle, context: Context) -> int:
     if node.seed is not None:
         return mixed_seed(node.seed, *turn)
     base = context.seed if node.reshuffle_each_iteration else context.fixed_seed
-    return mixed_seed(base, *context.path, *turn)
+    return mixed_seed(base, *_place(node, context), *turn)
+
+
+def _place(node: nodes.Shuffle, context: Context) -> tuple[int, ...]:
+    """Return what tells a shuffle without a seed from the others: its position in the
+    pipeline; its lineage if its order stays, because the parts of a shuffled dataset,
+    in whatever pipelines they are used, must be parts of the same order.
+    """
+    return context.path if node.reshuffle_each_iteration else (lineage(node),)

@@ -412,7 +412,7 @@ class SnapshotIterator(FileCacheIterator):
             inner = nested_node(call(self._reads_by, self._wrap(shards)), self._node)
         except Exception as error:
             raise failure(self._node, error) from error
-        return dataset_iterator(inner, self._context.nested(0))
+        return dataset_iterator(inner, self._context.nested(0, maker=self._node))
 
 
 def save_elements(

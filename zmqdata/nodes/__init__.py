@@ -12,7 +12,15 @@ registered with ``make_iterator``.
 from __future__ import annotations
 
 from zmqdata.nodes.activity import Activity, TaskActivity
-from zmqdata.nodes.base import Infer, Node, every_node, known_spec, source_nodes, split_sources
+from zmqdata.nodes.base import (
+    Infer,
+    Node,
+    every_node,
+    known_spec,
+    lineage,
+    source_nodes,
+    split_sources,
+)
 from zmqdata.nodes.batches import (
     BucketBySequenceLength,
     MapBatches,
@@ -152,6 +160,7 @@ __all__ = [
     "Zip",
     "every_node",
     "known_spec",
+    "lineage",
     "options_of",
     "padding_plan",
     "ragged_axes",
