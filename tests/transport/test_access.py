@@ -114,6 +114,7 @@ def test_a_server_that_is_held_is_waited_for(door: Door, monkeypatch: pytest.Mon
     now = count(step=6.0)
     clock = SimpleNamespace(monotonic=lambda: next(now))
     monkeypatch.setattr("zmqdata.transport.handshakes.time", clock)
+    monkeypatch.setattr("zmqdata.transport.handshakes.mechanism_of", lambda endpoint: "CURVE")
     stranger = keys.new_roles()["client"]
     with sockets.new_context() as context:
         dealer, handshakes = sockets.control_dealer(context, door.endpoint, stranger, "dispatcher")
