@@ -296,7 +296,7 @@ def test_the_status_is_printed(dispatcher: ServerProcess) -> None:
         shown = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=START, check=True
         )
-        assert "1 workers" in shown.stdout
+        assert shown.stdout.startswith("1 worker ")
         assert worker.address in shown.stdout
         asked = [*command, "--json"]
         told = subprocess.run(

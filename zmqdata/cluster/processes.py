@@ -338,6 +338,7 @@ def _read(file: IO[bytes], tail: int) -> bytes:
 def _disown_all() -> None:
     for server in list(_running):
         server.disown()
+    _running.clear()
 
 
 def _resume_all() -> None:
