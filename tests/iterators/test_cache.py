@@ -16,6 +16,7 @@ import pytest
 from tests.iterators.checks import check_restore, outcomes, plain, provided, run
 from zmqdata import nodes
 from zmqdata.blocks import copied
+from zmqdata.dataset import Dataset
 from zmqdata.errors import FailedPreconditionError, PipelineError
 from zmqdata.iterators import Context, cache, make_iterator
 from zmqdata.iterators.cache import Tape
@@ -199,3 +200,43 @@ def test_few_marks_are_kept_of_a_long_run() -> None:
     assert all(
         number - tape.nearest(number)[0] <= 100_000 / 16 for number in range(0, 100_000, 777)
     )
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        lambda ds: ds.repeat(1),
+        lambda ds: ds.map(lambda x: x),
+        lambda ds: ds.take(3).concatenate(ds.skip(3)),
+        lambda ds: Dataset.zip(ds, Dataset.range(9)).map(lambda x, place: x),
+    ],
+    ids=["repeat", "map", "concatenate", "zip"],
+)
+def test_one_that_was_read_in_part_keeps_its_draws(below: Callable[[Dataset], Dataset]) -> None:
+    """A cache whose input draws without a seed continues with the same draws, wherever
+    it stands in the next pipeline.
+    """
+    dataset = Dataset.range(9).shuffle(9).cache()
+    first = next(iter(dataset))
+    seen = list(below(dataset))
+    assert seen[0] == first
+    assert sorted(seen) == list(range(9))
+
+
+def test_one_that_a_pipeline_has_twice_is_restored_with_its_draws() -> None:
+    """A pipeline that reads a cache in two places continues with the draws of the first
+    place in another process.
+    """
+
+    def twice() -> Dataset:
+        dataset = Dataset.range(9).shuffle(9).cache()
+        return dataset.concatenate(dataset)
+
+    for step in range(18):
+        iterator = iter(twice())
+        began = [next(iterator) for _ in range(step)]
+        state, rest = iterator.state_dict(), list(iterator)
+        restored = iter(twice())
+        restored.load_state_dict(state)
+        assert list(restored) == rest
+        assert [*began, *rest][:9] == [*began, *rest][9:]

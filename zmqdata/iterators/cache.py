@@ -24,16 +24,22 @@ def identity(context: Context) -> list[int]:
     """Return the parts of a context that determine its elements, in the form that a
     state holds.
     """
-    return [context.seed, context.fixed_seed, context.repetition, context.iteration]
+    turn = context.repetition, context.iteration
+    return [context.seed, context.fixed_seed, *turn, *context.path]
 
 
 def identified(context: Context, ids: list[int]) -> Context:
     """Return a context that produces the elements of the run that an identity was taken
     from.
     """
-    seed, fixed_seed, repetition, iteration = ids
+    seed, fixed_seed, repetition, iteration, *path = ids
     return replace(
-        context, seed=seed, fixed_seed=fixed_seed, repetition=repetition, iteration=iteration
+        context,
+        seed=seed,
+        fixed_seed=fixed_seed,
+        repetition=repetition,
+        iteration=iteration,
+        path=tuple(path),
     )
 
 
@@ -53,8 +59,9 @@ class Tape:
 
     Args:
         ids: identity of the run's context. Every pull for the tape uses such a context,
-            whatever the current repetition. The context itself would not do: it holds
-            the tape's owner and would keep both alive.
+            whatever the current repetition and the place in a pipeline where the cache
+            is read. The context itself would not do: it holds the tape's owner and
+            would keep both alive.
         start: state of the input at its beginning.
     """
 
