@@ -127,9 +127,23 @@ def test_numbers_that_no_element_has(dataset: Dataset, index: int) -> None:
 
 
 def test_resampling_is_the_same_with_a_seed() -> None:
-    """A seed fixes which elements are yielded."""
-    dataset = TEN.repeat(9).rejection_resample(lambda x: int(x) % 2, [0.8, 0.2], seed=4)
-    assert [int(x) for _, x in dataset] == [int(x) for _, x in dataset]
+    """A seed fixes which elements each iteration yields, and each yields others."""
+
+    def iterations() -> list[list[int]]:
+        dataset = TEN.repeat(9).rejection_resample(lambda x: int(x) % 2, [0.8, 0.2], seed=4)
+        return [[int(x) for _, x in dataset] for _ in range(2)]
+
+    first, second = iterations()
+    assert iterations() == [first, second]
+    assert first != second
+
+
+def test_resampling_passes_each_element_in_some_repetition() -> None:
+    """Each repetition draws anew with a seed, so that no element is left out of all."""
+    once = TEN.rejection_resample(lambda x: 0, [1.0, 0.0], [0.5, 0.5], seed=4)
+    thinned = TEN.rejection_resample(lambda x: int(x != 3), [0.5, 0.5], [0.9, 0.1], seed=4)
+    assert len(list(once)) == 10
+    assert {int(x) for _, x in thinned.repeat(100)} == set(range(10))
 
 
 @pytest.mark.parametrize(

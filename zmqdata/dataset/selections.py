@@ -229,7 +229,7 @@ class Selections(DatasetMethods[D]):
             target_dist: the wanted probability of each class.
             initial_dist: the present probability of each class; None: estimated while
                 running.
-            seed: fixes the draws.
+            seed: fixes the draws of each repetition and iteration, which differ.
 
         >>> from zmqdata.dataset import Dataset
         >>> numbers, target = Dataset.range(10), [1.0, 0.0]

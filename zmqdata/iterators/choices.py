@@ -232,10 +232,10 @@ class ChooseIterator(ElementIterator):
 class RejectionResampleIterator(UnaryIterator):
     """Draws for each element whether it passes.
 
-    The draw follows from the element's name. Its probability follows from the
-    distribution of the classes: if that was given, an element passes in every reading
-    or in none; if it is estimated, each task estimates it from the elements that it saw
-    before.
+    The draw follows from the seed, the repetition and the element's name. Its
+    probability follows from the distribution of the classes: if that was given, the
+    same elements pass whoever reads them; if it is estimated, each task estimates it
+    from the elements that it saw before.
     """
 
     _node: nodes.RejectionResample
@@ -246,7 +246,7 @@ class RejectionResampleIterator(UnaryIterator):
         self._name = self._input.namer() or unnamed
         self._classify = followed(node, context, self._input, partial(call, node.function))
         self._target = node.target
-        self._draws = NamedDraws(drawing_seed(node.seed, node.seed is None, context))
+        self._draws = NamedDraws(drawing_seed(node.seed, True, context))
         self._count = 0  # number of elements
         self._seen = [_SMOOTHING] * len(node.target)
         self._known = None if node.initial is None else acceptance(node.initial, node.target)
