@@ -33,8 +33,8 @@ OF_WORKER = frozenset(field.name for field in fields(WorkerConfig)) - {
 }
 
 WORKERS_END, DISPATCHER_ENDS = 2.0, 1.0
-"""Seconds that all workers of a closed cluster together may take to end before they are
-killed, and then the dispatcher.
+"""Seconds that all workers of a cluster together may take at the end of the program
+before they are killed, and then the dispatcher.
 """
 MOST_WORKERS = 1000
 """Limit of workers on a machine; a larger number is a mistake that would fail
@@ -184,11 +184,14 @@ class LocalCluster:
         """End the workers and the dispatcher. A second call, or a call in a forked
         child, has no effect.
         """
+        self._close(hurried=False)
+
+    def _close(self, hurried: bool) -> None:
         # At the end of the program a finalizer cannot be called any more.
         ending = self._finalizer.detach()
         if ending is not None:
-            _, close_servers, arguments, _ = ending
-            close_servers(*arguments)
+            servers, owner, folder = ending[2]
+            _close_servers(servers, owner, folder, hurried)
 
     def __enter__(self) -> LocalCluster:
         return self
@@ -312,7 +315,9 @@ def _check_together(dispatcher: DispatcherConfig, worker: WorkerConfig, workers:
         )
 
 
-def _close_servers(servers: list[ServerHandle], owner: int, folder: SocketFolder | None) -> None:
+def _close_servers(
+    servers: list[ServerHandle], owner: int, folder: SocketFolder | None, hurried: bool = False
+) -> None:
     """End the workers first, so that they can deregister. A forked child does not own
     its parent's servers.
     """
@@ -325,7 +330,7 @@ def _close_servers(servers: list[ServerHandle], owner: int, folder: SocketFolder
             server.ask_to_stop()
         ends = time.monotonic() + seconds
         for server in group:
-            server.close(max(0.0, ends - time.monotonic()))
+            server.close(max(0.0, ends - time.monotonic()) if hurried else None)
     for address in addresses:
         note_closed(address)
     if folder is not None:
@@ -335,7 +340,7 @@ def _close_servers(servers: list[ServerHandle], owner: int, folder: SocketFolder
 def _close_all() -> None:
     """Close all clusters at the end of the program."""
     for cluster in list(_open):
-        cluster.close()
+        cluster._close(hurried=True)
 
 
 lifetime.after_goodbyes.append(_close_all)
