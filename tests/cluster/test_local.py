@@ -238,6 +238,24 @@ def test_what_does_not_end_is_killed(caplog: pytest.LogCaptureFixture) -> None:
     assert "not sent are given up" in record.getMessage()
 
 
+def test_an_interrupted_close_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an interrupted ``close()`` left running is ended by the next call."""
+    cluster = LocalCluster(1, in_process=True)
+    (worker,) = cluster.workers
+
+    def interrupt(patience: float | None = None) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(worker, "close", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cluster.close()
+    assert cluster.dispatcher.alive
+    cluster.close()
+    assert not cluster.dispatcher.alive
+    assert not worker.alive
+
+
 def test_a_worker_of_several_processes_has_several_addresses() -> None:
     """Each process of a worker listens at an address of its own."""
     with LocalCluster(1, processes_per_worker=2) as cluster:

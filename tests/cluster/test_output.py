@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tempfile
+import threading
 from collections.abc import Iterator
 from typing import IO
 
@@ -109,3 +110,56 @@ def test_a_stream_that_cannot_be_written_hinders_nothing(
     relay.add(written, "worker 0")
     written.write(b"a line\n")
     relay.end(written)
+
+
+def is_running(name: str) -> bool:
+    return any(thread.name == name for thread in threading.enumerate())
+
+
+def test_a_stream_that_nobody_reads_hinders_no_end(
+    written: IO[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a server waits briefly for a stream that blocks, and not again as long
+    as it blocks.
+    """
+    free, begun = threading.Event(), threading.Event()
+
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            begun.set()
+            free.wait(30)
+            return len(text)
+
+    monkeypatch.setattr("sys.stderr", Full())
+    monkeypatch.setattr("zmqdata.cluster.output.LAST_SECONDS", 0.05)
+    relay = OutputRelay()
+    relay.add(written, "worker 0")
+    written.write(b"line\n")
+    assert begun.wait(10)
+    with tempfile.TemporaryFile(buffering=0) as other:
+        relay.add(other, "worker 1")
+        other.write(b"more\n")
+        relay.end(other)
+        assert not free.is_set()
+        monkeypatch.setattr("zmqdata.cluster.output.LAST_SECONDS", 30.0)
+        relay.end(written)
+    free.set()
+    await_condition(lambda: not is_running("zmqdata-output"), what="the end of the thread")
+
+
+def test_a_stream_may_close_what_it_hears_from(
+    written: IO[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream whose ``write`` ends the source of its text keeps nobody waiting."""
+    relay, ended = OutputRelay(), threading.Event()
+
+    class Closing(io.StringIO):
+        def write(self, text: str) -> int:
+            relay.end(written)
+            ended.set()
+            return len(text)
+
+    monkeypatch.setattr("sys.stderr", Closing())
+    relay.add(written, "worker 0")
+    written.write(b"line\n")
+    assert ended.wait(10)

@@ -33,8 +33,8 @@ OF_WORKER = frozenset(field.name for field in fields(WorkerConfig)) - {
 }
 
 WORKERS_END, DISPATCHER_ENDS = 2.0, 1.0
-"""Seconds that all workers of a cluster together may take at the end of the program
-before they are killed, and then the dispatcher.
+"""Seconds that all workers together may take at the end of the program before they are
+killed, and then the dispatchers.
 """
 MOST_WORKERS = 1000
 """Limit of workers on a machine; a larger number is a mistake that would fail
@@ -184,14 +184,21 @@ class LocalCluster:
         """End the workers and the dispatcher. A second call, or a call in a forked
         child, has no effect.
         """
-        self._close(hurried=False)
+        self._close(None)
 
-    def _close(self, hurried: bool) -> None:
-        # At the end of the program a finalizer cannot be called any more.
-        ending = self._finalizer.detach()
+    def _close(self, program_ends: float | None) -> None:
+        # At the end of the program a finalizer cannot be called any more. It lives on
+        # if this is interrupted, so that close() can be called again.
+        ending = self._finalizer.peek()
         if ending is not None:
             servers, owner, folder = ending[2]
-            _close_servers(servers, owner, folder, hurried)
+            _close_servers(servers, owner, folder, program_ends)
+            self._finalizer.detach()
+
+    def _ask_workers_to_stop(self) -> None:
+        if os.getpid() == self._owner:
+            for worker in self._servers[1:]:
+                worker.ask_to_stop()
 
     def __enter__(self) -> LocalCluster:
         return self
@@ -316,21 +323,32 @@ def _check_together(dispatcher: DispatcherConfig, worker: WorkerConfig, workers:
 
 
 def _close_servers(
-    servers: list[ServerHandle], owner: int, folder: SocketFolder | None, hurried: bool = False
+    servers: list[ServerHandle],
+    owner: int,
+    folder: SocketFolder | None,
+    program_ends: float | None = None,
 ) -> None:
     """End the workers first, so that they can deregister. A forked child does not own
     its parent's servers.
+
+    Args:
+        servers: the dispatcher, then the workers.
+        owner: the process that they belong to.
+        folder: folder that the cluster lends to the dispatcher.
+        program_ends: time at which the program began to end, after which the servers
+            have ``WORKERS_END`` and ``DISPATCHER_ENDS`` seconds; None: as long as each
+            of them needs.
     """
     if os.getpid() != owner:
         return
     workers, dispatcher = servers[1:], servers[:1]
     addresses = [server.address for server in dispatcher if server.address]
-    for group, seconds in ((workers, WORKERS_END), (dispatcher, DISPATCHER_ENDS)):
+    for group, seconds in ((workers, WORKERS_END), (dispatcher, WORKERS_END + DISPATCHER_ENDS)):
         for server in group:
             server.ask_to_stop()
-        ends = time.monotonic() + seconds
         for server in group:
-            server.close(max(0.0, ends - time.monotonic()) if hurried else None)
+            left = None if program_ends is None else program_ends + seconds - time.monotonic()
+            server.close(None if left is None else max(0.0, left))
     for address in addresses:
         note_closed(address)
     if folder is not None:
@@ -338,9 +356,12 @@ def _close_servers(
 
 
 def _close_all() -> None:
-    """Close all clusters at the end of the program."""
-    for cluster in list(_open):
-        cluster._close(hurried=True)
+    """Close all clusters together at the end of the program."""
+    clusters, began = list(_open), time.monotonic()
+    for cluster in clusters:
+        cluster._ask_workers_to_stop()
+    for cluster in clusters:
+        cluster._close(began)
 
 
 lifetime.after_goodbyes.append(_close_all)

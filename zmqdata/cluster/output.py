@@ -17,6 +17,10 @@ from zmqdata.cluster.lines import ShownLines
 
 EVERY = 0.1
 """Seconds between two looks at the files."""
+LAST_SECONDS = 1.0
+"""Seconds in which the last output of a server is to be written. A stream that nobody
+reads must not keep a cluster from closing.
+"""
 MOST_AT_ONCE = 65_536
 """Most bytes of a server that are passed on at one look. A pipeline that prints more
 must not take the time of the training loop.
@@ -38,6 +42,10 @@ class _Source:
 class OutputRelay:
     """Reads the output of servers in a thread of its own, and passes on the lines that
     concern users (``ShownLines``).
+
+    Only that thread writes, and it holds no lock meanwhile: perhaps nobody reads what
+    it writes, and a stream of the user may do anything. A thread may take the lock
+    twice, because the garbage collector may close a cluster anywhere.
     """
 
     def __init__(self) -> None:
@@ -46,53 +54,71 @@ class OutputRelay:
     def forget_all(self) -> None:
         """Forget all files, as in a child of a fork, which has none of the threads."""
         self._sources: dict[IO[bytes], _Source] = {}
-        self._lock = threading.Lock()
-        self._wake = threading.Event()
+        self._lines: list[str] = []  # not yet written
+        self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._is_stuck = False  # True from a write that took too long to its end
 
     def add(self, file: IO[bytes], name: str) -> None:
         """Begin to pass on what is written to a file, with a name before each line."""
-        with self._lock:
+        with self._changed:
             self._sources[file] = _Source(file, name)
             if self._thread is None:
-                self._wake.clear()
                 self._thread = threading.Thread(
                     target=self._run, name="zmqdata-output", daemon=True
                 )
                 self._thread.start()
 
     def end(self, file: IO[bytes]) -> None:
-        """Pass on the rest of a file, and forget it. A second call has no effect."""
-        with self._lock:
+        """Pass on the rest of a file, and forget it. A second call has no effect.
+
+        Waits until the rest is written, for ``LAST_SECONDS`` at most.
+        """
+        with self._changed:
             source = self._sources.pop(file, None)
-            if source is not None:
-                self._look(source, last=True)
-            thread = None
-            if not self._sources:
-                thread, self._thread = self._thread, None
-                self._wake.set()
-        if thread is not None:
-            thread.join()
+            if source is None:
+                return
+            self._look(source, last=True)
+            self._changed.notify_all()
+            thread = self._thread
+            if thread is threading.current_thread() or self._is_stuck:
+                return
+            self._is_stuck = not self._changed.wait_for(
+                lambda: self._thread is not thread if not self._sources else not self._lines,
+                LAST_SECONDS,
+            )
 
     def _run(self) -> None:
-        thread = threading.current_thread()
-        while not self._wake.wait(EVERY):
-            with self._lock:
-                if self._thread is not thread:
-                    return
-                for source in self._sources.values():
+        while True:
+            with self._changed:
+                if self._sources and not self._lines:
+                    self._changed.wait(EVERY)
+                for source in [*self._sources.values()]:
                     self._look(source)
+                lines = [*self._lines]
+                if not (lines or self._sources):
+                    self._thread = None
+                    self._changed.notify_all()
+                    return
+            self._write(lines)
+            with self._changed:
+                del self._lines[: len(lines)]
+                self._is_stuck = False
+                self._changed.notify_all()
 
-    def _look(self, source: _Source, last: bool = False) -> None:
-        shown = list(self._shown(source))
-        if last:
-            shown += source.lines.end()
-        if shown and sys.stderr is not None:
+    def _write(self, lines: list[str]) -> None:
+        if lines and sys.stderr is not None:
             # The stream may be closed, broken or the user's own object. That must keep
             # neither the relay from going on nor a cluster from closing.
             with contextlib.suppress(Exception):
-                sys.stderr.write("".join(f"[{source.name}] {line}\n" for line in shown))
+                sys.stderr.write("".join(lines))
                 sys.stderr.flush()
+
+    def _look(self, source: _Source, last: bool = False) -> None:
+        shown = [*self._shown(source)]
+        if last:
+            shown += source.lines.end()
+        self._lines += [f"[{source.name}] {line}\n" for line in shown]
 
     def _shown(self, source: _Source) -> Iterator[str]:
         """Yield the lines to show of what was written since the last look. Of a flood,
