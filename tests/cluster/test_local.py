@@ -239,7 +239,7 @@ def test_what_does_not_end_is_killed(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_an_interrupted_close_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an interrupted ``close()`` left running is ended by the next call."""
+    """A second ``close()`` ends the servers that an interrupted one left running."""
     cluster = LocalCluster(1, in_process=True)
     (worker,) = cluster.workers
 

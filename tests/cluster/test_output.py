@@ -150,7 +150,7 @@ def test_a_stream_that_nobody_reads_hinders_no_end(
 def test_a_stream_may_close_what_it_hears_from(
     written: IO[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stream whose ``write`` ends the source of its text keeps nobody waiting."""
+    """Nobody waits if the ``write`` of a stream ends the source of its text."""
     relay, ended = OutputRelay(), threading.Event()
 
     class Closing(io.StringIO):

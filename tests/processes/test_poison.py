@@ -170,7 +170,7 @@ def test_people_may_kill_workers(cluster: LocalCluster) -> None:
     """Five processes killed from outside during a job make nothing fail: each element
     comes once.
     """
-    dataset = Dataset.range(20_000).map(lambda x: x)
+    dataset = Dataset.range(5_000).map(lambda x: x)
     iterator = iter(
         dataset.apply(distribute("distributed_epoch", cluster.target, max_outstanding_requests=8))
     )
@@ -181,7 +181,7 @@ def test_people_may_kill_workers(cluster: LocalCluster) -> None:
         os.kill(child, signal.SIGKILL)
         await_condition(lambda child=child: not is_running(child), what="its end")
         found += [int(next(iterator)) for _ in range(100)]
-    assert sorted(found + [int(x) for x in iterator]) == list(range(20_000))
+    assert sorted(found + [int(x) for x in iterator]) == list(range(5_000))
 
 
 def await_child(worker: Any) -> list[int]:

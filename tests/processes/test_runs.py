@@ -149,7 +149,7 @@ def test_a_script_may_refuse_to_share(cluster: LocalCluster) -> None:
     "launcher",
     [
         {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2"},
-        {"ZMQDATA_RUN_ID": "mine", "WORLD_SIZE": "2"},
+        pytest.param({"ZMQDATA_RUN_ID": "mine", "WORLD_SIZE": "2"}, marks=pytest.mark.full),
     ],
     ids=["slurm", "named"],
 )
@@ -176,8 +176,17 @@ def read_rows(dataset: Dataset, rows: Any, go: Any = None) -> None:
     rows.put([int(row) for batch in dataset for row in batch])
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-@pytest.mark.parametrize("job_name", [None, "train"], ids=["anonymous", "named"])
+@pytest.mark.parametrize(
+    ("job_name", "method"),
+    [
+        pytest.param(None, "fork", id="anonymous-fork"),
+        pytest.param(None, "spawn", id="anonymous-spawn"),
+        pytest.param(None, "forkserver", id="anonymous-forkserver"),
+        pytest.param("train", "fork", id="named-fork"),
+        pytest.param("train", "spawn", id="named-spawn", marks=pytest.mark.full),
+        pytest.param("train", "forkserver", id="named-forkserver", marks=pytest.mark.full),
+    ],
+)
 def test_children_share_the_dataset_of_their_parent(
     cluster: LocalCluster, method: str, job_name: str | None
 ) -> None:

@@ -95,7 +95,7 @@ def test_a_single_outstanding_request_is_one_for_all_workers(cluster: LocalClust
     assert sorted(found) == list(range(60))
 
 
-@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("restarts", [pytest.param(False, marks=pytest.mark.full), True])
 def test_a_worker_that_comes_begins_a_copy_while_another_is_read(restarts: bool) -> None:
     """A worker that joins a job of copies, or is restarted, takes part as long as a
     client has not read all that was made.

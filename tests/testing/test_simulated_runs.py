@@ -20,7 +20,7 @@ CALM = 4
 """Seed of a world in which a repetition ends."""
 
 
-@pytest.mark.parametrize("family", seeds(10, core=2))
+@pytest.mark.parametrize("family", seeds(10, core=1))
 def test_no_run_is_silently_less_than_an_iteration(family: int) -> None:
     """Each run reads whole repetitions or is told that it has less, and no element
     comes twice within an incarnation.

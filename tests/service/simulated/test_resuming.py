@@ -214,9 +214,9 @@ def test_a_state_of_16_tasks_is_small() -> None:
     """
     for order in ({}, {"deterministic": True, "num_tasks": 16}):
         with SimulatedService(2 if order else 16) as cluster:
-            plain = Dataset.range(60_000).map(lambda x: np.full(20, x))
+            plain = Dataset.range(30_000).map(lambda x: np.full(20, x))
             iterator = iter(plain.apply(cluster.distribute("distributed_epoch", **order)))
-            taken(iterator, 50_000)
+            taken(iterator, 25_000)
             state = msgspec.msgpack.encode(iterator.state_dict())
             iterator.close()
         assert 500 < len(state) < 1_000_000
