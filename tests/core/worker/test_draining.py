@@ -47,9 +47,10 @@ def test_a_worker_leaves_in_time() -> None:
     assert "no other worker has taken 1 tasks in time" in notes[2].text
 
 
-def test_a_worker_says_what_it_has_handed_over() -> None:
-    """A leaving worker says how many tasks it hands over and which copies end with it,
-    and at its end how many of them other workers have taken.
+def test_a_worker_says_what_was_taken_back() -> None:
+    """A leaving worker says how many tasks it gives back and which copies end with it,
+    and at its end how many of them the dispatcher has taken back. It does not claim
+    that another worker has them, because it does not learn why a task was dropped.
     """
     notes: list[Any] = []
     draining = Draining(notes.append)
@@ -57,8 +58,8 @@ def test_a_worker_says_what_it_has_handed_over() -> None:
     draining.look(12.0, [TASK])
     draining.look(17.0, [TASK])
     assert [note.text for note in notes[:2]] == [
-        "draining: handing over 3 tasks; 1 copies of the input (mode OFF) end here",
-        "drained: other workers have taken 2 of 3 tasks in 7.0 s",
+        "draining: 3 tasks go back to the dispatcher; 1 copies of the input (mode OFF) end here",
+        "drained: the dispatcher has taken back 2 of 3 tasks in 7.0 s",
     ]
 
 

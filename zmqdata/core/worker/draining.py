@@ -1,8 +1,9 @@
-"""The orderly shutdown of a worker: it waits, for a limited time, until other workers
-have its tasks. It has no clock.
+"""The orderly shutdown of a worker: it waits, for a limited time, until the dispatcher
+has taken back its tasks. It has no clock.
 
 A worker leaves when it is told to, or when it has had its maximum number of tasks.
-``core.dispatcher.hosting`` decides which task moves to which worker.
+``core.dispatcher.hosting`` decides which task moves to which worker. The leaving worker
+does not learn it: a task that was taken back may also have ended, or have no readers.
 
 Decision 0021; protocol 4.8 and 4.9.
 """
@@ -16,7 +17,7 @@ from zmqdata.core.worker import events as e
 from zmqdata.messages import TaskDefinition
 
 DRAIN_SECONDS = 6.0
-"""Seconds that a leaving worker waits for other workers to take its tasks."""
+"""Seconds that a leaving worker waits for the dispatcher to take back its tasks."""
 
 
 class Draining:
@@ -43,7 +44,7 @@ class Draining:
     def __init__(self, do: Callable[[e.WorkerCommand], None], max_tasks: int = 0) -> None:
         self.begun = self.done = self.worn = False
         self.tasks = 0
-        self._to_hand_over = 0
+        self._hosted = 0
         self._begun_at = 0.0
         self._max_tasks = max_tasks
         self._until = 0.0
@@ -70,10 +71,12 @@ class Draining:
         if self.begun:
             return False
         self.begun, self._until = True, now + patience
-        self._begun_at, self._to_hand_over = now, sum(map(outlives_host, tasks))
-        copies = len(tasks) - self._to_hand_over
+        self._begun_at, self._hosted = now, sum(map(outlives_host, tasks))
+        copies = len(tasks) - self._hosted
         ending = f"; {copies} copies of the input (mode OFF) end here" if copies else ""
-        self._do(e.LogLine("info", f"draining: handing over {self._to_hand_over} tasks{ending}"))
+        self._do(
+            e.LogLine("info", f"draining: {self._hosted} tasks go back to the dispatcher{ending}")
+        )
         return True
 
     def look(self, now: float, tasks: Collection[TaskDefinition]) -> None:
@@ -102,8 +105,8 @@ class Draining:
         )
         if self.begun and not self.done and (not left or now >= self._until):
             self.done = True
-            taken, seconds = max(0, self._to_hand_over - left), now - self._begun_at
-            text = f"drained: other workers have taken {taken} of {self._to_hand_over} tasks"
+            taken, seconds = max(0, self._hosted - left), now - self._begun_at
+            text = f"drained: the dispatcher has taken back {taken} of {self._hosted} tasks"
             self._do(e.LogLine("info", f"{text} in {seconds:.1f} s"))
             if left:
                 self._do(
