@@ -766,7 +766,7 @@ def test_waiting_is_explained() -> None:
 
     assert "no worker has registered" in said()
     assert "from w" in said(place(), closed=True)
-    assert "from a new host" in said(place(worker=""))
+    assert "no worker hosts the 1 tasks" in said(place(worker=""))
 
 
 def test_who_has_gone_on_from_a_state_waits_for_nobodys_state() -> None:

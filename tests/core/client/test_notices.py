@@ -214,7 +214,22 @@ def test_what_is_waited_for_is_named() -> None:
     tasks = m.TaskList(3, (m.TaskPlace(1, 1, "w", "w:1"), m.TaskPlace(2, 1, "", "")), True)
     assert waiting(40.0, m.TaskList(3, (), True)).endswith("from the end of the iteration")
     listener.reading.list(tasks)
-    assert waiting(60.0, tasks).endswith("from a new host, w:1")
+    assert waiting(60.0, tasks).endswith("from w:1, and for a worker to host 1 tasks")
+
+
+def test_tasks_that_no_worker_hosts_are_named() -> None:
+    """A client whose tasks have all lost their hosts says so, and that a worker must be
+    registered.
+    """
+    listener = Listener()
+    tasks = m.TaskList(1, (m.TaskPlace(1, 1, "", ""), m.TaskPlace(2, 1, "", "")), True)
+    listener.reading.list(tasks)
+    for now in (0.0, 10.0):
+        listener.notices.heard = now
+        listener.complain(now, tasks=tasks)
+    (_, text) = listener.said[-1]
+    assert "10 s: no worker hosts the 2 tasks" in text
+    assert "that a worker is registered at tcp://d:1" in text
 
 
 def test_a_loop_that_takes_each_element_at_once_waits_for_nothing() -> None:

@@ -305,10 +305,19 @@ class Notices:
                 "still without a client"
             )
         places = [reading.tasks[number].place for number in reading.unended]
+        hosts = sorted({place.address for place in places if place.address})
+        unhosted = sum(not place.address for place in places)
+        if unhosted and not hosts:
+            return (
+                f"waiting for {starved:.0f} s: no worker hosts the {unhosted} tasks that have "
+                f"further elements. Check with `zmqdata status` that a worker is registered at "
+                f"{self.service}, or start one"
+            )
         rest = (
             "readers that are silent now"
             if tasks.tasks and tasks.closed
             else "the end of the iteration"
         )
-        names = ", ".join(sorted({place.address or "a new host" for place in places})) or rest
-        return f"waiting for elements for {starved:.0f} s, from {names}"
+        names = ", ".join(hosts) or rest
+        also = f", and for a worker to host {unhosted} tasks" if unhosted else ""
+        return f"waiting for elements for {starved:.0f} s, from {names}{also}"
