@@ -43,6 +43,23 @@ class Level(IntEnum):
     LOW = 1
 
 
+class Code(bytes, Enum):
+    """Bytes with a name."""
+
+    OK = b"200"
+
+
+class Rate(float):
+    """A float of a class of its own."""
+
+
+class Word(str):
+    """A text whose `str` is another text of the same length."""
+
+    def __str__(self) -> str:
+        return self[::-1]
+
+
 def same(one: Any, other: Any) -> bool:
     """Return True if both are equal, and of one sort: a bool, a number, a text..."""
     sorts = [
@@ -169,9 +186,35 @@ def test_a_list_that_contains_itself_is_an_error() -> None:
         array_of(endless)
 
 
-def test_an_enumeration_of_texts_is_its_texts() -> None:
-    """Lists, batches and specs have the value of each member, not its name."""
-    dataset = Dataset.range(2).map(lambda _: (Colour.RED, [Colour.RED]))
-    (batch,) = dataset.batch(2)
-    assert [leaf.tolist() for leaf in batch] == [["red"] * 2, [["red"]] * 2]
-    assert [leaf.dtype for leaf in dataset.batch(2).element_spec] == [np.dtype(str)] * 2
+@pytest.mark.parametrize("count", [1, 16, 17, 40])
+@pytest.mark.parametrize(
+    ("member", "value", "dtype"),
+    [
+        (Colour.RED, "red", "str"),
+        (Word("ab"), "ab", "str"),
+        (Code.OK, b"200", "bytes"),
+        (Level.LOW, 1, "int64"),
+        (Rate(0.5), 0.5, "float64"),
+    ],
+    ids=["enum of texts", "text", "enum of bytes", "enum of ints", "float"],
+)
+def test_members_of_subclasses_are_their_values(
+    member: Any, value: Any, dtype: str, count: int
+) -> None:
+    """Lists of any length, nested lists, batches and specs hold the value of a member
+    of a subclass, not its name.
+    """
+    rows = [[member] * count] * 2
+    assert [array_of(row).tolist() for row in (rows[0], rows)] == [[value] * count, rows]
+    assert type(array_of(rows).tolist()[0][0]) is type(value)
+    batched = Dataset.range(count).map(lambda _: (member, [member] * count)).batch(count)
+    (batch,) = batched
+    assert [leaf.tolist() for leaf in batch] == [[value] * count, [[value] * count] * count]
+    assert [leaf.dtype for leaf in batched.element_spec] == [np.dtype(dtype)] * 2
+    assert [leaf.dtype.kind for leaf in batch] == [np.dtype(dtype).kind] * 2
+
+
+def test_a_fold_takes_members_of_subclasses_for_their_values() -> None:
+    """States of a fold may be members of enumerations beside plain values."""
+    pairs = (0, b""), (Level.LOW, Code.OK)
+    assert Dataset.range(2).reduce(pairs[0], lambda *_: pairs[1]) == (1, b"200")

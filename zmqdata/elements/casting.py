@@ -12,7 +12,7 @@ from zmqdata.elements.dates import as_numpy_date
 from zmqdata.elements.extensions import is_extension
 from zmqdata.elements.lists import array_of, family, is_exact
 from zmqdata.elements.shapes import dtype_name
-from zmqdata.elements.subclasses import plain_array
+from zmqdata.elements.subclasses import plain_array, plain_text
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.elements.texts import value_text
 from zmqdata.elements.untyped import is_untyped
@@ -55,6 +55,7 @@ def cast(value: Any, dtype: DType) -> Array:
         return np.asarray(value, dtype)
     if dtype.kind == "V" and not is_extension(dtype):
         return _cast_structure(value, dtype)
+    value = plain_text(value)
     given = array_of(value) if isinstance(value, list) else plain_array(as_stackable(value))
     if given.dtype == dtype or is_untyped(given):
         return given.astype(dtype, copy=False)

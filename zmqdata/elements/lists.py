@@ -18,7 +18,7 @@ import numpy as np
 from zmqdata.elements import dates
 from zmqdata.elements.dates import Item
 from zmqdata.elements.extensions import is_extension
-from zmqdata.elements.subclasses import KEEP_MASK, is_masked
+from zmqdata.elements.subclasses import KEEP_MASK, holds_named_text, is_masked, plain_text
 from zmqdata.elements.tensors import as_stackable, is_tensor
 from zmqdata.elements.texts import dtype_text, value_text
 from zmqdata.elements.untyped import is_untyped
@@ -60,7 +60,7 @@ def array_of(values: Sequence[Any]) -> Array:
     if not array.size or _is_plain(values, array, kind):
         return array
     items = [*_items(values, array.ndim)]
-    if kind == "U" and any(_is_named_text(item) for _, item in items):
+    if holds_named_text(item for _, item in items):
         return array_of(_plain_texts(values))
     _check_unchanged(items, array)
     if kind in "US" and any(map(_ends_with_nul, items)):
@@ -79,6 +79,8 @@ def _without_numpy(values: Any, error: Exception) -> Array:
     if holds_tensors:
         return array_of(_without_tensors(values))
     items = [*_items(values, _depth(values), opens=False)]
+    if holds_named_text(item for _, item in items):
+        return array_of(_plain_texts(values))
     _refuse_mixture(items, "have no dtype for both")
     if isinstance(error, ValueError):
         raise ValueError(
@@ -121,17 +123,10 @@ def _dated(values: Any, array: Array) -> Array:
     return made.reshape(array.shape)
 
 
-def _is_named_text(item: Any) -> bool:
-    """Return True for a text of a subclass, such as an enumeration, of which numpy
-    takes ``str(item)``, which may be another text.
-    """
-    return isinstance(item, str) and type(item) not in (str, np.str_)
-
-
 def _plain_texts(values: Any) -> Any:
     if isinstance(values, (list, tuple)):
         return [*map(_plain_texts, values)]
-    return str.__str__(values) if _is_named_text(values) else values
+    return plain_text(values)
 
 
 def _depth(values: Any) -> int:
@@ -183,10 +178,9 @@ _WANTED: dict[tuple[str, int], Any] = {
 
 
 def _is_plain_text(values: Any, ndim: int) -> bool:
+    values = _flat(values, ndim)
     try:
-        for _ in range(ndim - 1):
-            values = chain.from_iterable(values)
-        return "\0" not in "".join(values)
+        return "\0" not in "".join(values) and not holds_named_text(values)
     except TypeError:
         return False
 

@@ -41,6 +41,7 @@ from zmqdata.elements.shapes import (
     shape_admits,
     without_width,
 )
+from zmqdata.elements.subclasses import python_type
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.elements.untyped import grown, is_untyped, is_untyped_spec, retyped
 from zmqdata.errors import ProtocolError
@@ -211,9 +212,8 @@ def _leaf_spec(leaf: Any) -> Spec:
         return DatasetSpec(leaf.element_spec)
     if isinstance(leaf, int) and not -(2**63) <= leaf < 2**63:
         return ANY_OBJECT
-    if isinstance(leaf, (str, bytes)):  # an enumeration of texts is texts in a batch
-        return TensorSpec((), np.str_ if isinstance(leaf, str) else np.bytes_)
-    return TensorSpec((), _PYTHON_DTYPES.get(type(leaf), np.dtype(object)))
+    # A member of an enumeration of texts or numbers is a text or number in a batch.
+    return TensorSpec((), _PYTHON_DTYPES.get(python_type(type(leaf)), np.dtype(object)))
 
 
 def merge_specs(first: Any, second: Any) -> Any:

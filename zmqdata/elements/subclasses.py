@@ -1,12 +1,17 @@
-"""Arrays of subclasses of ``ndarray``, such as rows of memory maps, as plain arrays.
+"""Values of subclasses as plain values: arrays, numbers and texts.
 
 A function may return such an array, and the next function gets it unchanged. Batches,
 ragged tensors and slices hold plain arrays, as their specs say. A mask would get lost
 there, so a masked array is an error.
+
+A member of an enumeration may be a number or a text, too. numpy takes ``str(item)`` for
+its text, which may be another text.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -15,6 +20,46 @@ KEEP_MASK = (
     "Use `array.data` and `np.ma.getmaskarray(array)` as two arrays, or replace the masked "
     "values with `array.filled(value)`"
 )
+
+
+_PYTHON_TYPES = (bool, int, float, complex, str, bytes)
+_PLAIN_TEXTS = frozenset({str, bytes, np.str_, np.bytes_})
+
+
+def python_type(kind: type) -> type:
+    """Return the type of Python's numbers and texts that a class derives from, or the
+    class itself.
+
+    >>> python_type(type("Level", (int,), {})), python_type(dict)
+    (<class 'int'>, <class 'dict'>)
+    """
+    if not issubclass(kind, np.generic):
+        for base in _PYTHON_TYPES:
+            if issubclass(kind, base):
+                return base
+    return kind
+
+
+def holds_named_text(values: Iterable[Any]) -> bool:
+    """Return True if a text or bytes of a subclass is among the values.
+
+    >>> holds_named_text(["a", b"b", 1])
+    False
+    """
+    # Runs of one type cost half as much as a set of all types.
+    kinds = {kind for kind, _ in groupby(values, type)} - _PLAIN_TEXTS
+    return any(issubclass(kind, (str, bytes)) for kind in kinds)
+
+
+def plain_text(value: Any) -> Any:
+    """Return a text of a subclass as its content, and any other value as it is.
+
+    >>> plain_text(type("Word", (str,), {"__str__": lambda self: "?"})("a"))
+    'a'
+    """
+    if type(value) in _PLAIN_TEXTS or not isinstance(value, (str, bytes)):
+        return value
+    return str.__str__(value) if isinstance(value, str) else b"".join([value])
 
 
 def is_masked(value: Any) -> bool:

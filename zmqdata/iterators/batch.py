@@ -15,7 +15,14 @@ from zmqdata import nodes
 from zmqdata.elements.nesting import LEAF_TYPES, field_names, instance_of, map_arrays, tuple_of
 from zmqdata.elements.ragged import RaggedTensor, concatenate, retyped_raggeds
 from zmqdata.elements.shapes import without_width
-from zmqdata.elements.subclasses import KEEP_MASK, is_masked, plain_array
+from zmqdata.elements.subclasses import (
+    KEEP_MASK,
+    holds_named_text,
+    is_masked,
+    plain_array,
+    plain_text,
+    python_type,
+)
 from zmqdata.elements.tensors import as_stackable, is_stackable
 from zmqdata.elements.untyped import holds_untyped, is_untyped, retyped, retyped_alike
 from zmqdata.errors import InvalidArgumentError
@@ -229,12 +236,12 @@ def _check_dtypes(elements: Sequence[Any], place: str) -> None:
     """Raise an error unless numpy has a single dtype for the scalars, as for 1 and
     np.int64(1).
     """
-    expected = np.asarray(elements[0]).dtype
+    expected = np.asarray(plain_text(elements[0])).dtype
     for index, element in enumerate(elements):
         if element is None:
             expected_type = f"a value of type {type(elements[0]).__name__}"
             raise mixed(index, place, "None", expected_type, MISSING)
-        array = np.asarray(element)
+        array = np.asarray(plain_text(element))
         both_text = array.dtype.kind in "US" and array.dtype.kind == expected.kind
         if array.shape or (array.dtype != expected and not both_text):
             came = (
@@ -256,7 +263,7 @@ def _stack_scalars(elements: Sequence[Any], kind: type, place: str) -> Any:
     if issubclass(kind, np.generic):
         # numpy takes a tuple for the fields of a single structure.
         return np.array([*elements], dtype=elements[0].dtype)
-    dtype = _SCALARS.get(kind)
+    dtype = _SCALARS.get(python_type(kind))
     if dtype is not None:
         try:
             return np.array(elements, dtype=dtype)
@@ -278,9 +285,8 @@ def _stack_scalars(elements: Sequence[Any], kind: type, place: str) -> Any:
 
 def _stack_texts(elements: Sequence[Any], place: str) -> Any:
     nul = "\0" if isinstance(elements[0], str) else b"\0"
-    # Text of a subclass, such as an enumeration, may have another `str`.
-    plain = str.__str__ if isinstance(elements[0], str) else bytes
-    array = np.array([*map(plain, elements)])
+    plain = [*map(plain_text, elements)] if holds_named_text(elements) else elements
+    array = np.array(plain)
     for index, text in enumerate(elements):
         if text[-1:] == nul:
             raise mixed(

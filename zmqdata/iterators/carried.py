@@ -12,6 +12,7 @@ from zmqdata.elements.extensions import described, rebuilt
 from zmqdata.elements.nesting import map_structure, nesting_of
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.shapes import dtype_name, without_width
+from zmqdata.elements.subclasses import plain_text, python_type
 from zmqdata.errors import WrongTypeError
 
 
@@ -86,7 +87,7 @@ _ANYTHING = object
 
 def _kind(leaf: Any) -> Any:
     """Return the dtype of a leaf, the type of a Python number, or ``_ANYTHING``."""
-    kind = type(leaf)
+    kind = python_type(type(leaf))
     if kind in _WEAK:
         return kind
     if isinstance(leaf, (np.ndarray, np.generic)):
@@ -94,7 +95,7 @@ def _kind(leaf: Any) -> Any:
     if isinstance(leaf, RaggedTensor):
         return RaggedTensor, leaf.dtype
     if isinstance(leaf, (bool, str, bytes)):
-        return without_width(np.asarray(leaf).dtype)
+        return without_width(np.asarray(plain_text(leaf)).dtype)
     return _ANYTHING
 
 
