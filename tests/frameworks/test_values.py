@@ -65,6 +65,20 @@ def test_extended_dtypes_by_name_and_in_lists() -> None:
     assert is_extension(array_of([one, one]).dtype)
 
 
+@pytest.mark.parametrize("dtype", extensions(), ids=lambda dtype: str(dtype.name))
+def test_integers_beside_extended_dtypes_keep_their_values(dtype: Any) -> None:
+    """A list with a value of an extended dtype and an integer holds both, or is an
+    error.
+    """
+    for number in (np.int8(1), np.int8(127), np.uint8(255), np.int16(257), 2**40):
+        one = np.ones(1).astype(dtype)
+        try:
+            array = array_of([one, np.array([number])])
+        except ValueError:
+            continue
+        assert [complex(value) for value in array.flat] == [complex(one[0]), number]
+
+
 def foreign() -> dict[str, Any]:
     """Return values of other packages, those of torch if it is installed."""
     import ml_dtypes

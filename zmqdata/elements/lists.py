@@ -365,6 +365,9 @@ def is_exact(integers: Any, dtype: np.dtype[Any]) -> bool:
     (True, False)
     """
     numbers = np.asarray(integers).reshape(-1).tolist()
+    if is_extension(dtype):  # a float8 holds few integers, and none beyond its range
+        with np.errstate(all="ignore"):
+            return all(complex(dtype.type(number)) == number for number in numbers)
     made: Any = np.longdouble if dtype.char in "gG" else float
     return all(abs(number) <= _EXACT or int(made(number)) == number for number in numbers)
 
