@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.iterators.checks import plain
+from zmqdata import Dataset
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import WrongTypeError
 from zmqdata.iterators.carried import NotPlainError, RunningState, from_plain, to_plain
@@ -88,6 +89,10 @@ def test_other_objects_are_not_plain(value: Any) -> None:
         (None, (1, 2)),
         ({}, {"a": 1}, {"a": 1, "b": 2}),
         ((), (1,), (1, "b")),
+        (np.zeros(0), np.zeros(0), np.ones(2, np.int64), np.zeros(0), np.ones(3, np.int64)),
+        ((np.zeros(0), 0), (np.array(["a"]), 1)),
+        (np.zeros(0), 0.5),
+        (np.zeros(0), None),
         (float("-inf"), np.int64(1), np.int64(2)),
         (Decimal(1), 2),
         ((np.zeros(2), 0), (np.ones(1), np.int8(1)), (np.ones(3), np.int8(2))),
@@ -101,6 +106,17 @@ def test_states_may_follow(states: tuple[Any, ...]) -> None:
     running = RunningState(states[0], "scan_func")
     for state in states[1:]:
         running.check(state)
+
+
+def test_a_scan_may_begin_with_an_empty_list() -> None:
+    """The list takes the dtype of what the function adds, also after a restore."""
+    dataset = Dataset.range(3).scan([], lambda seen, x: ([*seen, x], [*seen, x]))
+    iterator = iter(dataset)
+    first = next(iterator)
+    rest = iter(dataset)
+    rest.load_state_dict(iterator.state_dict())
+    assert [row.tolist() for row in (first, *rest)] == [[0], [0, 1], [0, 1, 2]]
+    assert {row.dtype for row in dataset} == {np.dtype(np.int64)}
 
 
 @pytest.mark.parametrize(
@@ -119,6 +135,9 @@ def test_states_may_follow(states: tuple[Any, ...]) -> None:
         ((False, 1), "bool", "int"),
         (((0, np.int64(2)), (0, 1.5)), "int64", "float"),
         (((0, 0), (1, np.int64(2)), (1, np.int32(2))), "int64", "int32"),
+        ((np.zeros(0), np.ones(2, int), np.ones(2)), "int64", "float64"),
+        ((np.zeros(0), np.array(["a"]), np.ones(2)), "str", "float64"),
+        ((0, np.zeros(0)), "int", "an empty list"),
         (((np.zeros(1),), (np.ones(1),), (np.ones(1, int),)), "float64", "int64"),
         ((RaggedTensor.from_rows([[1]]), np.ones(1)), "ragged int64", "float64"),
     ],

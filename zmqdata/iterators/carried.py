@@ -13,6 +13,7 @@ from zmqdata.elements.nesting import map_structure, nesting_of
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.shapes import dtype_name, without_width
 from zmqdata.elements.subclasses import plain_text, python_type
+from zmqdata.elements.untyped import is_untyped
 from zmqdata.errors import WrongTypeError
 
 
@@ -83,6 +84,8 @@ _TOLD_BY_TYPE = (int, float, complex, str, bytes, np.bool_, np.number)
 """Values whose type tells the dtype."""
 _ANYTHING = object
 """Kind of a leaf whose type is not known, such as None or an object of a class."""
+_UNTYPED = "an empty list"
+"""Kind of an array that was made of an empty list."""
 
 
 def _kind(leaf: Any) -> Any:
@@ -90,6 +93,8 @@ def _kind(leaf: Any) -> Any:
     kind = python_type(type(leaf))
     if kind in _WEAK:
         return kind
+    if is_untyped(leaf):
+        return _UNTYPED
     if isinstance(leaf, (np.ndarray, np.generic)):
         return without_width(leaf.dtype)
     if isinstance(leaf, RaggedTensor):
@@ -104,6 +109,10 @@ def _merged(old: Any, new: Any) -> Any:
     # Numpy's dtypes are equal to the types of Python's numbers.
     if old is _ANYTHING or (type(old) is type(new) and old == new):
         return old
+    if old is _UNTYPED:
+        return new
+    if new is _UNTYPED:
+        return old if isinstance(old, np.dtype) else None
     if isinstance(old, type) and isinstance(new, type):
         return None if new is _ANYTHING else max(old, new, key=list(_WEAK).index)
     kinds, strong = (_AFTER.get(old), new) if isinstance(old, type) else (_WEAK.get(new), old)
@@ -113,6 +122,8 @@ def _merged(old: Any, new: Any) -> Any:
 def _shown(kind: Any) -> str:
     if isinstance(kind, np.dtype):
         return dtype_name(kind)
+    if kind is _UNTYPED:
+        return _UNTYPED
     return kind.__name__ if isinstance(kind, type) else f"ragged {dtype_name(kind[1])}"
 
 
@@ -120,7 +131,8 @@ class RunningState:
     """Nesting and dtypes that the states of a fold keep. Shapes may change.
 
     A Python number takes the dtype of what follows it, so a fold may begin with 0 and
-    add floats. A leaf that is None, empty or an object may become anything.
+    add floats. A leaf that is None, empty or an object may become anything. An empty
+    list fits every dtype of arrays.
 
     Args:
         initial: the first state.
