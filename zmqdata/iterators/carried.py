@@ -122,9 +122,9 @@ def _merged(old: Any, new: Any) -> Any:
 def _shown(kind: Any) -> str:
     if isinstance(kind, np.dtype):
         return dtype_name(kind)
-    if kind is _UNTYPED:
-        return _UNTYPED
-    return kind.__name__ if isinstance(kind, type) else f"ragged {dtype_name(kind[1])}"
+    if isinstance(kind, type):
+        return kind.__name__
+    return _UNTYPED if kind is _UNTYPED else f"ragged {dtype_name(kind[1])}"
 
 
 class RunningState:
