@@ -114,6 +114,29 @@ def test_each_leaf_has_its_own_shape_and_value() -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "zero"),
+    [
+        (["a\0", "b"], ""),
+        ([b"a\0", b"b"], b""),
+        ([2**64, 1], 0),
+        (["a", None], None),
+        ([1, None], None),
+        ([{}, ()], None),
+    ],
+    ids=str,
+)
+def test_objects_are_padded_by_the_empty_value_of_their_sort(values: list[Any], zero: Any) -> None:
+    """Texts, bytes and numbers have one; other objects, and those with None among them,
+    are padded with None. So does a ragged tensor.
+    """
+    array = np.empty(2, object)
+    array[:] = values
+    padded = pad_stack([array, array[:1]])[1, 1]
+    ragged = RaggedTensor(array, [0, 0, 2]).to_tensor()[0, 1]
+    assert [(type(found), found) for found in (padded, ragged)] == [(type(zero), zero)] * 2
+
+
+@pytest.mark.parametrize(
     ("elements", "shapes", "values", "text"),
     [
         (

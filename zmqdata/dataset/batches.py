@@ -48,7 +48,8 @@ class Batches(Transformations[D]):
                 axis of None (or -1) is padded to the longest in the batch. None: this
                 applies to all axes of unknown length.
             padding_values: the padding for each array, or a single value for all. None,
-                for all or for a part of the element: 0, or the empty text.
+                for all or for a part of the element: 0, the empty text, or None beside
+                Python objects that are no texts or numbers.
             drop_remainder: drop a last batch that is not full.
 
         Raises:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import numpy as np
 
 from zmqdata.elements.casting import cast
+from zmqdata.elements.lists import family
 from zmqdata.elements.shapes import dtype_name
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.errors import WrongTypeError
@@ -53,6 +55,20 @@ def filler_of(value: Any, dtype: np.dtype[Any], place: str = "") -> Any:
         if isinstance(error, WrongTypeError):
             raise
         _refuse(unfit)
+
+
+_ZEROS = {"text": "", "bytes": b"", "number": 0, "bool": False}
+
+
+def zero_of(objects: Iterable[Any]) -> Any:
+    """Return the padding of an array of Python objects if none is given: the empty text
+    beside texts, 0 beside numbers, and None beside any other objects.
+
+    >>> zero_of(["a", "b"]), zero_of(["a", None])
+    ('', None)
+    """
+    families = {*map(family, objects)}
+    return _ZEROS.get(families.pop()) if len(families) == 1 else None
 
 
 def _has_axes(value: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from zmqdata.elements.casting import cast
+from zmqdata.elements.fillers import zero_of
 from zmqdata.elements.lists import array_of
 from zmqdata.elements.shapes import (
     DType,
@@ -233,7 +234,8 @@ class RaggedTensor:
         """Return an array in which each row is padded to the length of the longest row.
 
         Args:
-            default_value: the padding; None means 0 or the empty text.
+            default_value: the padding; None means 0, the empty text, or None beside
+                Python objects.
 
         Raises:
             ValueError: the values' dtype cannot represent the padding.
@@ -255,6 +257,8 @@ class RaggedTensor:
         filler = None if default_value is None else cast(default_value, dtype)
         if filler is not None and dtype.kind in "US":
             dtype = np.result_type(dtype, filler.dtype)  # wide enough for both
+        if filler is None and dtype.kind == "O":
+            filler = np.array(zero_of(values.flat), dtype)
         padded = np.zeros((len(self), longest, *values.shape[1:]), dtype)
         if filler is not None:
             padded[...] = filler

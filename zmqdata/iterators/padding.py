@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NoReturn
 
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.elements.fillers import filler_of
+from zmqdata.elements.fillers import filler_of, zero_of
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.shapes import Shape
@@ -52,7 +53,7 @@ def pad_stack(
         padded_shapes: for each leaf a shape to pad to, with None for an axis as long as
             the longest; None: every axis is as long as the longest.
         padding_values: for each leaf the value to pad with, or a single value for all;
-            None: 0, or the empty text.
+            None: 0, the empty text, or what ``zero_of`` says of Python objects.
 
     Raises:
         InvalidArgumentError: the elements do not fit together, or exceed the shapes.
@@ -135,6 +136,8 @@ def _padded(arrays: Sequence[Any], shape: tuple[int, ...], value: Any, place: st
         dtype = np.result_type(
             *[array.dtype for array in arrays], *([] if filler is None else [filler.dtype])
         )
+    elif dtype.kind == "O" and filler is None:
+        filler = np.array(zero_of(chain.from_iterable(array.flat for array in arrays)), dtype)
     padded: Any = np.zeros((len(arrays), *shape), dtype)
     if filler is not None:
         padded[...] = filler
