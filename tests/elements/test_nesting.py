@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
+from collections import deque, namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from tests.elements.attrs_classes import Field, Marked, Slotted
+from zmqdata import Dataset, TensorSpec
 from zmqdata.elements.nesting import (
     field_names,
     fits_attrs,
@@ -67,6 +68,20 @@ def test_fields_are_those_that_attrs_lists(kind: type, names: tuple[str, ...] | 
     assert field_names(kind) == names
     assert fits_attrs(kind, names or ()) == (names is not None)
     assert not fits_attrs(kind, ("z",))
+
+
+def test_deques_are_objects_in_elements_specs_and_batches() -> None:
+    """A deque is a single leaf, and a list of rows for `from_tensor_slices`."""
+    window = deque([1, 2])
+    assert leaves_of({"a": (window, 3)}) == [window, 3]
+    dataset = Dataset.range(2).map(lambda _: (window, 3))
+    assert dataset.element_spec[0] == TensorSpec((), object)
+    (batch,) = dataset.batch(2)
+    assert [leaf.dtype for leaf in batch] == [spec.dtype for spec in dataset.batch(2).element_spec]
+    assert batch[0].tolist() == [window, window]
+    assert list(Dataset.from_tensor_slices(window)) == [1, 2]
+    with pytest.raises(ValueError, match="the str 'a'"):
+        Dataset.from_tensor_slices(deque([1, "a"]))
 
 
 def test_exceptions_are_leaves() -> None:

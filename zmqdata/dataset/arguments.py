@@ -8,6 +8,7 @@ import operator
 import os
 import sys
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from types import FrameType
@@ -331,7 +332,8 @@ def sliceable(leaf: Any) -> np.ndarray[Any, Any] | RaggedTensor | None:
     if sort_of(type(leaf)) == "frame":
         refuse_frame("from_tensor_slices()", leaf)
     try:
-        array = array_of(leaf) if isinstance(leaf, list) else plain_array(as_stackable(leaf))
+        is_list = isinstance(leaf, (list, deque))
+        array = array_of([*leaf]) if is_list else plain_array(as_stackable(leaf))
     except ValueError as error:
         raise ValueError(
             f"from_tensor_slices() got rows that do not make a single array: {error}. "

@@ -1,13 +1,14 @@
 """Nesting of elements and of specs: what is a structure, and what is a leaf.
 
 Dicts, tuples, namedtuples and instances of attrs classes are structures. Anything else
-is a leaf, also None and dataclasses; so is a list, because a list in an element is an
-array. Every walk over an element or a spec by optree belongs here, because optree knows
-an attrs class only once it is registered (decision 0039).
+is a leaf, also None, dataclasses and deques; so is a list, because a list in an element
+is an array. Every walk over an element or a spec by optree belongs here, because optree
+knows an attrs class only once it is registered (decision 0039).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -179,10 +180,13 @@ def _is_leaf_or_empty(value: object) -> bool:
 
 
 def _is_no_node(value: object) -> bool:
-    """Return False, after registering the class of the value if it is an attrs class.
-    optree asks for each value before it looks inside.
+    """Return True for a deque, which optree would open. Return False for other values,
+    after registering the class of the value if it is an attrs class. optree asks for
+    each value before it looks inside.
     """
     kind = type(value)
+    if issubclass(kind, deque):
+        return True
     if has(kind, "__attrs_attrs__") and kind not in _registered:
         names = field_names(kind)
         if names is not None:
