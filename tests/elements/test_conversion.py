@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
+from io import StringIO
+from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.iterators.checks import plain
+from zmqdata import Dataset
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.errors import PipelineError
 
 Point = namedtuple("Point", ["x", "y"])
 
@@ -88,3 +92,34 @@ def test_empty_lists_are_told() -> None:
     element = as_element({"a": [], "b": ([1], [[], []])}, empties)
     assert [array.shape for array in empties] == [(0,), (2, 0)]
     assert empties[0] is element["a"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda x: (y for y in [x]), lambda x: {"a": map(str, [x])}, lambda x: (count(x), 1)],
+    ids=["generator", "map", "count"],
+)
+def test_an_iterator_is_no_part_of_an_element(make: Any) -> None:
+    """The error names the operation that makes elements of what an iterator yields."""
+    with pytest.raises(PipelineError, match=r"read only once.*flat_map"):
+        list(Dataset.range(1).map(make))
+    with pytest.raises(TypeError, match="read only once"):
+        Dataset.from_list([make(1)])
+
+
+def test_a_coroutine_is_no_part_of_an_element() -> None:
+    """No event loop runs in a pipeline, and the error says so."""
+
+    async def later(x: Any) -> Any:
+        return x
+
+    pending = later(1)
+    with pytest.raises(TypeError, match=r"a coroutine, which nothing awaits.*asyncio\.run"):
+        as_element(pending)
+    pending.close()
+
+
+def test_an_object_that_is_an_iterator_stays_an_object() -> None:
+    """An open file, which the next function reads, passes between functions."""
+    dataset = Dataset.range(1).map(lambda _: StringIO("text")).map(lambda file: file.read())
+    assert list(dataset) == ["text"]

@@ -6,7 +6,7 @@ become arrays, at any depth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -82,11 +82,34 @@ def _as_leaf(leaf: Any, empties: list[Any] | None = None) -> Any:
         plain = dict(leaf) if isinstance(leaf, dict) else tuple(leaf)
         return _converted(plain, [] if empties is None else empties)
     if not isinstance(leaf, list):
-        return array_of_tensor(leaf) if is_tensor(type(leaf)) else leaf
+        if is_tensor(type(leaf)):
+            return array_of_tensor(leaf)
+        _refuse_unread(leaf)
+        return leaf
     array = array_of(leaf)
     if empties is not None and not array.size:
         empties.append(array)
     return array
+
+
+def _refuse_unread(leaf: Any) -> None:
+    """Raise an error for an iterator or coroutine of Python's own, whose values are yet
+    to come. Objects of other classes, such as open files, may be iterators as well.
+    """
+    kind = type(leaf)
+    if kind.__module__ not in ("builtins", "itertools"):
+        return
+    if isinstance(leaf, Iterator):
+        raise TypeError(
+            f"got a {kind.__name__}, an iterator, which can be read only once. Return list(...) "
+            "of it to make one array. Use flat_map() with a generator function to make an element "
+            "of each value"
+        )
+    if isinstance(leaf, (Awaitable, AsyncIterator)):
+        raise TypeError(
+            f"got a {kind.__name__}, which nothing awaits, because functions of a pipeline are "
+            "called without an event loop. Use asyncio.run(...) in the function"
+        )
 
 
 def located(value: Any, convert: Callable[[Any], Any], error: Exception) -> Exception:

@@ -88,7 +88,7 @@ def array_of_tensor(tensor: Any) -> Any:
         reason = str(error).rstrip(".") or type(error).__name__
         raise TypeError(
             f"a {name} cannot become a numpy array: {reason}. Elements hold numpy arrays, so "
-            "convert it in the function that returns it"
+            "convert it before it becomes a part of an element"
         ) from error
     if not array.ndim:
         return array[()]
