@@ -56,13 +56,12 @@ def test_parts_of_several_blocks_are_woven() -> None:
     assert delivery.report_all() == [TakenElements(7, 1, 13, 13, 100), TakenElements(8, 1, 5, 6, 0)]
 
 
-def test_an_error_is_raised_once() -> None:
-    """The queue raises an error once and drops it, as its traceback would keep the
+def test_the_error_of_an_element_is_raised_once() -> None:
+    """A delivery raises its error once and drops it, as its traceback would keep the
     iterator alive.
     """
     error = UnavailableError("gone")
-    end, failed = End(error), Delivery((Deliver(block(7, 0, 1), error, 0, 1),), [[None]], error)
-    assert (end.take_error(), end.take_error()) == (error, None)
+    failed = Delivery((Deliver(block(7, 0, 1), error, 0, 1),), [[None]], error)
     assert (failed.take_failure(), failed.take_failure(), failed.left) == (error, None, 0)
 
 
@@ -83,17 +82,20 @@ def test_the_error_of_an_end(finish: Finish, kind: type[Exception], text: str) -
     """A pipeline's failure is raised with all its details, or by name and text if its
     bytes are unreadable.
     """
-    error = End.by(finish).take_error()
+    error = End(finish).error()
     assert type(error) is kind
+    assert error.final
     assert text in str(error)
 
 
-def test_an_end_without_an_error() -> None:
-    """An end without an error raises nothing, and an error is raised once."""
-    assert End.by(Finish()).take_error() is None
-    end = End.by(Finish("DataLossError", "why"))
-    assert end.take_error() is not None
-    assert end.take_error() is None
+def test_an_end_makes_its_error_anew() -> None:
+    """An end without an error has not failed, and the error of a failed end is a new
+    object each time.
+    """
+    assert not End(Finish()).has_failed
+    end = End(Finish("DataLossError", "why"))
+    assert end.has_failed
+    assert end.error() is not end.error()
 
 
 HEADER = m.Block(1, 2, 3, first=10, count=4, skip=0, size=99)
@@ -116,7 +118,7 @@ def test_blocks_wait_for_the_lease() -> None:
     """Without a lease the queue hands out only the end."""
     lease = Lease()
     queue = DeliveryQueue(lease)
-    block, end = delivery(), End(None)
+    block, end = delivery(), End(Finish())
     queue.put(block)
     queue.put(end)
     assert queue.first() is block
@@ -146,7 +148,7 @@ def test_dropped_blocks_are_marked() -> None:
     end stays.
     """
     queue = DeliveryQueue(Lease())
-    block, end = delivery(), End(None)
+    block, end = delivery(), End(Finish())
     queue.put(block)
     queue.put(end)
     queue.drop()
@@ -214,7 +216,7 @@ def test_the_last_pieces_are_dropped_as_a_whole() -> None:
 def test_what_others_sent_stays() -> None:
     """Elements of other tasks and attempts are not dropped."""
     queue = filled(piece(0, 2), piece(2, 2, task=9), piece(4, 2, attempt=2), piece(6, 2))
-    queue.put(End(None))
+    queue.put(End(Finish()))
     assert queue.drop_unbegun(2, 3, 99) == [(6, 8), (0, 2)]
     first = queue.first()
     assert isinstance(first, Delivery)

@@ -187,6 +187,22 @@ def test_no_dispatcher() -> None:
     assert 1 <= time.monotonic() - began < 10
 
 
+def test_a_final_error_is_raised_again(make_service: Callable[..., Service]) -> None:
+    """A reader that has given up raises its error with each further call, also through
+    the operations after distribute, as StopIteration would stand for a complete epoch.
+    """
+    service = make_service(workers=1)
+    ds = service.read(Dataset.range(10**9), dispatcher_timeout=1)
+    it = iter(ds.map(abs).prefetch(2))
+    next(it)
+    service.dispatcher.stop()
+    with pytest.raises(UnavailableError, match="dispatcher_timeout"):
+        list(it)
+    for _ in range(5):
+        with pytest.raises(UnavailableError, match="dispatcher_timeout"):
+            next(it)
+
+
 def test_no_such_dataset(service: Service) -> None:
     """A client that reads an unregistered id raises NotFoundError."""
     from zmqdata import from_dataset_id

@@ -166,24 +166,31 @@ class Delivery:
 
 
 class End:
-    """The end of the queue: nothing more arrives, perhaps because of an error, which is
-    raised once.
+    """The end of the queue: nothing more arrives, perhaps because of an error.
+
+    Args:
+        finish: what the core has decided.
     """
 
-    def __init__(self, error: DataServiceError | None) -> None:
-        self.error = error
+    def __init__(self, finish: Finish) -> None:
+        self._finish = finish
 
-    @classmethod
-    def by(cls, command: Finish) -> End:
-        """Return the end that the core has decided on."""
-        if command.failure:
+    @property
+    def has_failed(self) -> bool:
+        """True if an error is the reason of the end."""
+        return bool(self._finish.error or self._finish.failure)
+
+    def error(self) -> DataServiceError:
+        """Return the reason of a failed end. It is a new object each time, because the
+        traceback of a raised error would keep the iterator alive.
+        """
+        told = self._finish
+        error: DataServiceError | None = None
+        if told.failure:
             with contextlib.suppress(ProtocolError):
-                return cls(decode_failure(command.failure))
-        return cls(named_error(command.error, command.text) if command.error else None)
-
-    def take_error(self) -> DataServiceError | None:
-        """Return the error, the first time."""
-        error, self.error = self.error, None
+                error = decode_failure(told.failure)
+        error = error or named_error(told.error, told.text)
+        error.final = True
         return error
 
 

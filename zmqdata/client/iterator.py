@@ -18,12 +18,12 @@ from zmqdata.client.finished import forget_finished, note_finished
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere
 from zmqdata.client.shell import ReaderShell
 from zmqdata.core.client.decider import ClientProfile
+from zmqdata.core.client.events import Finish
 from zmqdata.descriptors import AN_ITERATOR, shortage_explained
 from zmqdata.errors import (
     DataServiceError,
     FailedPreconditionError,
     UnimplementedError,
-    named_error,
 )
 from zmqdata.iterators import ElementIterator, Restoring
 from zmqdata.transport.forks import check_process
@@ -53,8 +53,10 @@ class ServiceIterator(ElementIterator):
             continues after it.
         UnavailableError: the dispatcher has been away for longer than
             ``dispatcher_timeout``.
-        DataServiceError: the service cannot continue, and the text says why. If it
-            could not begin from a state, every call raises this.
+        DataServiceError: the service cannot continue, and the text says why.
+
+    An error after which nothing follows has ``final`` set, and every further call of
+    ``next`` raises it again: StopIteration stands for the complete end only.
     """
 
     _shell: ReaderShell
@@ -70,7 +72,7 @@ class ServiceIterator(ElementIterator):
         self._resumed = resumed
         self._restoring = restoring
         self._list_left_out = list_left_out
-        self._refusal: tuple[str, str] | None = None
+        self._failed: End | None = None
         self._is_read = self._has_given = False
         self._strides = Strides()
         self._ended = False
@@ -130,7 +132,7 @@ class ServiceIterator(ElementIterator):
                     for element in self._strides.begin(first.elements):
                         return element
                     self._shell.finish_delivery(first)
-        self._raise_refusal()
+        self._raise_failure()
         raise StopIteration
 
     def _first(self) -> Delivery | End | None:
@@ -159,21 +161,16 @@ class ServiceIterator(ElementIterator):
         """
         if isinstance(delivery.failure, FailedPreconditionError) and self._shell.core.is_numbered:
             failure, delivery.failure = delivery.failure, None
-            failure.final = True
-            self.close()
-            raise failure
+            self._fail(failure)
+            self._raise_failure()
 
     def _end(self, end: End) -> None:
-        self._note_refusal(end)
-        error = end.take_error()
-        self._ended = True
         who = self._shell.core.profile
-        if error is None and not who.job.cache:
+        if end.has_failed:
+            self._failed = end
+        elif not who.job.cache:
             note_finished(who.service, who.job.name, who.affiliation, who.repetition)
         self.close()
-        if error is not None:
-            error.final = True
-            raise error
 
     def check_begun(self) -> None:
         """Wait, after ``restore``, until the dispatcher has accepted or refused the
@@ -192,21 +189,18 @@ class ServiceIterator(ElementIterator):
 
     def _look_for_refusal(self) -> None:
         first = self._shell.queue.first()
-        if isinstance(first, End):
-            self._note_refusal(first)
-        self._raise_refusal()
+        if isinstance(first, End) and first.has_failed and not self._has_given:
+            self._failed = first
+        self._raise_failure()
 
-    def _note_refusal(self, end: End) -> None:
-        error = end.error
-        if error is not None and self._shell.core.profile.resume and not self._has_given:
-            self._refusal = (type(error).__name__, str(error))
+    def _fail(self, error: DataServiceError) -> None:
+        """End with an error, which every later call of ``next`` raises."""
+        self._failed = End(Finish(type(error).__name__, str(error)))
+        self.close()
 
-    def _raise_refusal(self) -> None:
-        if self._refusal is not None:
-            error, text = self._refusal
-            refusal = named_error(error, text)
-            refusal.final = True
-            raise refusal
+    def _raise_failure(self) -> None:
+        if self._failed is not None:
+            raise self._failed.error()
 
     def _check_process(self) -> None:
         remedy = (
@@ -249,7 +243,7 @@ class ServiceIterator(ElementIterator):
             self._restoring.checks.append(self.check_begun)
         if self._finalizer is not None:
             self.close()
-        self._ended, self._refusal = False, None
+        self._ended, self._failed = False, None
         self._begin(profile)
         self._shell.wait_for_answer(FIRST_ANSWER)
         self._look_for_refusal()
@@ -273,12 +267,11 @@ class ServiceIterator(ElementIterator):
             return
         if mine.resume and not self._shell.core.has_begun:
             return  # another reader of the job, which loads its own state at the same time
-        self._refusal = (
-            FailedPreconditionError.__name__,
+        text = (
             f"Job {mine.job.name!r} began anew from a state that another iterator of this process "
-            "has loaded, which ended this iterator. Read on with that iterator.",
+            "has loaded, which ended this iterator. Read on with that iterator."
         )
-        self.close()
+        self._fail(FailedPreconditionError(text))
 
     def close(self) -> None:
         """Stop reading. Elements that were not handed out go to other clients of the

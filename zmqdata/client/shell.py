@@ -494,7 +494,7 @@ class ReaderShell:
         return itertools.islice(begun[1], stop - command.skip)
 
     def _finish(self, command: e.Finish) -> None:
-        self.queue.put(End.by(command))
+        self.queue.put(End(command))
 
     def _drop_unbegun(self, command: e.DropUnbegun) -> None:
         """Drop elements that other clients could hand out earlier."""
