@@ -36,6 +36,7 @@ def test_every_name_of_this_machine_is_closed() -> None:
         assert f"closed the LocalCluster at tcp://{host}:{port}" in why_closed(
             f"tcp://{host}:{port}"
         )
+    assert "read once it listens" in why_closed(f"tcp://localhost:{port}")
     assert why_closed(f"tcp://localhost:{port + 1}") == why_closed("ipc:///tmp/dispatcher") == ""
 
 
