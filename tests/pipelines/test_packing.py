@@ -269,6 +269,20 @@ def test_a_function_that_the_worker_s_module_lacks_is_version_skew(
     assert "parse" in str(caught.value)
 
 
+def test_an_attribute_that_an_object_of_the_script_lacks_is_no_version_skew() -> None:
+    """A failure of the script's own code is not reported as an old module."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(
+        "class A:\n def __reduce__(self): return A.make, ()\n @classmethod\n def make(cls): cls.one\n",
+        names,
+    )
+    with pytest.raises(
+        FailedPreconditionError, match=r"AttributeError.*no attribute 'one'"
+    ) as caught:
+        open_pipeline(pack_pipeline(names["A"]()))
+    assert "another version" not in str(caught.value)
+
+
 def test_bytes_that_cannot_be_opened_are_a_failed_precondition() -> None:
     """Any failure while unpickling raises a single error class with the original as its
     cause.

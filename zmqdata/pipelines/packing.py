@@ -26,6 +26,8 @@ from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.codec import MISSING_MODULE
 from zmqdata.failures.names import plain_name
 from zmqdata.filenames import portable
+from zmqdata.peeking import is_a
+from zmqdata.pipelines.findable import is_importable
 from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
 from zmqdata.pipelines.identity import Fingerprint
 from zmqdata.pipelines.importing import install
@@ -241,10 +243,9 @@ def open_pipeline(
         raise FailedPreconditionError(
             _missing_text(repr(plain_name(str(error.name))), packed)
         ) from error
-    except (AttributeError, ImportError) as error:
-        raise FailedPreconditionError(_skew_text(error, packed)) from error
     except Exception as error:
-        raise FailedPreconditionError(_failed_text(error, packed)) from error
+        text = _skew_text if _is_skew(error) else _failed_text
+        raise FailedPreconditionError(text(error, packed)) from error
 
 
 def _part(digest: str, find: FindPart) -> bytes | memoryview:
@@ -343,6 +344,14 @@ def _missing_text(names: str, packed: PackedPipeline) -> str:
         f"the pipeline needs {noun} {names} which {_here()} cannot import ({_there(packed)}). "
         f"{MISSING_MODULE}"
     )
+
+
+def _is_skew(error: Exception) -> bool:
+    """Return True if a module lacks a name, False if an object of the script does."""
+    if not isinstance(error, AttributeError):
+        return isinstance(error, ImportError)
+    owner = error.obj
+    return owner is None or is_importable(owner if is_a(owner, type) else type(owner))
 
 
 def _skew_text(error: Exception, packed: PackedPipeline) -> str:
