@@ -161,6 +161,94 @@ one = K(1)
 TABLE = {one: "found"}
 def check(): return K.pool[1] is one, TABLE[one]
 """,
+    "classes that count or share their objects": """
+import dataclasses
+class Known:
+    all, count = {}, 0
+    def __new__(cls, name="x"):
+        made = super().__new__(cls)
+        made.name, cls.all[name], cls.count = name, made, cls.count + 1
+        return made
+class Single:
+    one = None
+    def __new__(cls):
+        if cls.one is None: cls.one = super().__new__(cls)
+        return cls.one
+shared = None
+class Shared:
+    def __new__(cls):
+        global shared
+        shared = shared or super().__new__(cls)
+        return shared
+class Child(Shared): pass
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    a: int
+    made = []
+    def __new__(cls, a): cls.made.append(object.__new__(cls)); return cls.made[-1]
+class Answering(Known):
+    def __getattr__(self, name): return self.all["a"]
+class Interned:
+    made = {}
+    def __new__(cls, a): return cls.made.setdefault(len(cls.made), super().__new__(cls))
+    def __init__(self, a): self.a = a
+    def __getnewargs__(self): return (self.a,)
+a, single, other, frozen, interned = Known("a"), Single(), Child(), Frozen(1), Interned(5)
+answering = Answering("b")
+def check(default=single):
+    held = Known.all["a"] is a, Known.all["b"] is answering.b, Known.count, Answering.count
+    ones = Single() is single is default, Child() is other, Frozen.made[0] is frozen
+    return held, ones, len(Known.all), len(Frozen.made), Interned.made[0] is interned, len(Interned.made)
+""",
+    "objects that refer to each other through their classes": """
+class Registry(type):
+    known = {}
+    def __call__(cls, *parts):
+        if cls not in Registry.known: Registry.known[cls] = super().__call__(*parts)
+        return Registry.known[cls]
+class Option(metaclass=Registry):
+    def __new__(cls, a): type(cls).last = super().__new__(cls); return type(cls).last
+    def __init__(self, a): self.a = a
+class Colour:
+    by_value = {}
+    def __new__(cls, value):
+        if value not in cls.by_value:
+            cls.by_value[value] = super().__new__(cls)
+            cls.by_value[value].value = value
+        return cls.by_value[value]
+Colour.RED, Colour.BLUE = Colour(1), Colour(2)
+Colour.RED.other, Colour.BLUE.other = Colour.BLUE, Colour.RED
+class Field:
+    made = []
+    def __new__(cls, size): cls.made.append(1); return super().__new__(cls)
+    def __init__(self, size): self.size = size
+    def __set_name__(self, owner, name): self.name = name
+    def __get__(self, it, kind): return self.name, Colour.BLUE
+class Model:
+    a = Field(2)
+    def __class_getitem__(cls, key): return cls.a[1], key
+option, names = Option(7), {Colour.RED: "red"}
+def check(red=Colour.RED):
+    same = red is Colour(1) is Colour.BLUE.other, Model["k"][0] is Colour.BLUE
+    return same, names[red], len(Colour.by_value), Option(8) is option is Registry.last, len(Field.made)
+""",
+    "values with a __new__ of their own": """
+class Sum(int):
+    def __new__(cls, a, b): return int.__new__(cls, a + b)
+class Word(str):
+    known = {}
+    def __new__(cls, text, language):
+        made = str.__new__(cls, text)
+        made.language = cls.known[text] = language
+        return made
+class Pair(tuple):
+    def __new__(cls, a, b): return tuple.__new__(cls, (b, a))
+class Named(dict):
+    def __new__(cls, name): made = dict.__new__(cls); made.name = name; return made
+    def __init__(self, name): self["name"] = name
+held = Sum(1, 2), Word("a", "en"), Pair(1, 2), Named("n")
+def check(): return held, held[1].language, held[3].name, Word.known, type(held[0]).__name__
+""",
     "classes of msgspec": """
 import msgspec
 class Base(msgspec.Struct, tag="base", kw_only=True):

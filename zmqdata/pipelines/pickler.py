@@ -80,7 +80,7 @@ from zmqdata.pipelines.holding import is_hashable
 from zmqdata.pipelines.importing import Shipment
 from zmqdata.pipelines.memorymaps import LARGE, FilePart, file_part, reduced_map
 from zmqdata.pipelines.numpynames import module_here
-from zmqdata.pipelines.reducing import reduced, set_stored_state
+from zmqdata.pipelines.reducing import calls_new, reduced, set_stored_state, without_new
 from zmqdata.pipelines.unsendable import check_making, describe_trail, remedy_for, unhashable_text
 
 log = logging.getLogger(__name__)
@@ -160,8 +160,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
             return
         self._trail.append(obj)
         try:
-            kind: type = type(obj)
-            remedy = remedy_for(kind)
+            remedy = remedy_for(type(obj))
             if remedy is not None:
                 raise UnsendableError(list(self._trail), remedy)
             pickle._Pickler.save(self, obj, save_persistent_id)  # type: ignore[attr-defined]  # not public
@@ -206,12 +205,23 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         """Record the number of a class that was saved by value."""
         self.classes[self.memo[id(kind)][0]] = kind
 
-    def save_reduce(self, func: Any, args: Any, *more: Any, **named: Any) -> None:
+    def save_reduce(self, func: Any, args: Any, *more: Any, obj: Any = None, **named: Any) -> None:
         """Save how to make an object, after checking that its class takes the
         arguments.
+
+        Its class comes first. A class that holds the object has then saved it: a second
+        call of ``__new__`` would make another object.
         """
+        func, args = without_new(func, args, self.shipped)
         check_making(func, args)
-        super().save_reduce(func, args, *more, **named)
+        kind = args[0] if calls_new(func) else func
+        if is_a(kind, type) and id(kind) not in self.memo:
+            self.save(kind)
+            self.write(pickle.POP)
+        if id(obj) in self.memo:
+            self.save(obj)
+        else:
+            super().save_reduce(func, args, *more, obj=obj, **named)
 
     def save_call(self, function: Callable[..., object], *args: object) -> None:
         """Save a call of a function that unpickling makes for its side effect."""

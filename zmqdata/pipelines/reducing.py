@@ -8,6 +8,7 @@ not are listed in ``unsendable``.
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import enum
 import functools
 import operator
@@ -16,14 +17,15 @@ import sys
 import types
 import typing
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy as np
 
 from zmqdata.peeking import has, is_a, peek
 from zmqdata.pipelines.classes import HEAP_TYPE
-from zmqdata.pipelines.findable import SCRIPT_MODULES
+from zmqdata.pipelines.findable import SCRIPT_MODULES, is_importable
+from zmqdata.pipelines.holding import body, lineage
 
 Reduced = tuple[Callable[..., object], tuple[Any, ...]]
 
@@ -105,6 +107,54 @@ def _stored_state(thing: object) -> Any:
 def new_instance(kind: Any, *arguments: object) -> object:
     """Create an object without its attributes. Called while unpickling."""
     return kind.__new__(kind, *arguments)
+
+
+def bare_instance(kind: Any, base: Any, *arguments: object) -> object:
+    """Create an object with the ``__new__`` of a base of its class. Called while
+    unpickling.
+    """
+    return base.__new__(kind, *arguments)
+
+
+def calls_new(maker: Any) -> bool:
+    """Return True for a function whose arguments are a class and those of its
+    ``__new__``, which it calls.
+    """
+    return maker is copyreg.__newobj__ or maker is new_instance  # type: ignore[attr-defined]  # not public
+
+
+def without_new(
+    maker: Any, arguments: tuple[Any, ...], shipped: Container[str]
+) -> tuple[Any, tuple[Any, ...]]:
+    """Return a function and arguments that make an object without a ``__new__`` of the
+    script. It ran in the client, and its effects, such as a registry, travel.
+
+    ``__new__`` runs again if a method of the class returns its arguments, and if a
+    library defines it in Python.
+
+    Args:
+        maker: function that makes the object.
+        arguments: its arguments.
+        shipped: top-level modules that are shipped with the pickle.
+    """
+    if not calls_new(maker):
+        return maker, arguments
+    kind = arguments[0]
+    passed: list[type] = []
+    for base in lineage(kind):
+        if any(is_a(body(base).get(name), types.FunctionType) for name in _OF_NEW):
+            break
+        new = body(base).get("__new__")
+        if is_a(new, types.BuiltinFunctionType):
+            return (bare_instance, (kind, base, *arguments[1:])) if passed else (maker, arguments)
+        if new is not None:
+            if is_importable(base, shipped):
+                break
+            passed.append(base)
+    return maker, arguments
+
+
+_OF_NEW = ("__getnewargs__", "__getnewargs_ex__")
 
 
 def set_own_state(thing: Any, state: Any) -> None:

@@ -8,7 +8,6 @@ the trail of nested objects to this module, which turns it into a text such as
 
 from __future__ import annotations
 
-import copyreg
 import io
 import pickle
 import sys
@@ -20,7 +19,7 @@ from zmqdata.nodes.base import Node
 from zmqdata.peeking import counted, has, is_a, misfit, parameters_of, peek, shown
 from zmqdata.pipelines.findable import SCRIPT_MODULES
 from zmqdata.pipelines.holding import Step, class_names, held
-from zmqdata.pipelines.reducing import new_instance
+from zmqdata.pipelines.reducing import calls_new
 
 _INSIDE = (
     "Create it inside the function, or in a function under functools.lru_cache that "
@@ -113,7 +112,7 @@ def check_making(function: Any, arguments: Any) -> None:
     """Raise if a class does not take the arguments with which pickle makes an object
     of it. The worker would fail, where nobody knows the class.
     """
-    if function is copyreg.__newobj__ or function is new_instance:  # type: ignore[attr-defined]  # not public
+    if calls_new(function):
         kind, given, makers = arguments[0], len(arguments), ["__new__"]
         remedy = "__getnewargs__"
     elif is_a(function, type) and type(function).__call__ is type.__call__:
