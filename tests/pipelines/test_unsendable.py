@@ -22,6 +22,7 @@ import pytest
 import zmq
 
 from zmqdata import nodes
+from zmqdata.dataset import Dataset
 from zmqdata.pipelines import pack_pipeline
 from zmqdata.pipelines.unsendable import describe_trail, is_node, remedy_for
 
@@ -69,6 +70,28 @@ def test_asynchronous_iterators_are_refused() -> None:
     assert remedy_for(type(waiting))
     assert remedy_for(type(many()))
     waiting.close()
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        lambda numbers: iter(numbers),
+        lambda numbers: iter(numbers.batch(2).prefetch(1)),
+        lambda numbers: numbers.as_numpy_iterator(),
+        lambda numbers: iter(numbers).__next__,
+        lambda numbers: enumerate(iter(numbers)),
+        lambda numbers: Plain(iter(numbers)),
+    ],
+    ids=["iter", "prefetch", "numpy", "next", "enumerate", "object"],
+)
+def test_an_iterator_of_a_dataset_is_refused_as_one(held: Callable[[Dataset], Any]) -> None:
+    """The error names the iterator, not its parts, and how to read two datasets."""
+    numbers = Dataset.range(3)
+    one = held(numbers)
+    with pytest.raises(TypeError, match="reate the iterator of a dataset inside") as caught:
+        pack_pipeline(numbers.map(lambda x: (x, one)).node)
+    assert "Dataset.zip((first, second))" in str(caught.value)
+    assert "Quarantine" not in str(caught.value)
 
 
 LOCK = threading.Lock()

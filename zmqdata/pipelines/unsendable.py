@@ -30,6 +30,10 @@ _ITERATOR = (
     "Pass the function that makes it, for example to Dataset.from_generator, or the "
     "values as a list"
 )
+_OF_DATASET = (
+    "Create the iterator of a dataset inside the function that uses it: iter(dataset). To "
+    "pair the elements of two datasets, map the function over Dataset.zip((first, second))"
+)
 _QUEUE = (
     "Values reach a pipeline only through its sources: read the queue in the generator "
     "of Dataset.from_generator"
@@ -58,6 +62,13 @@ _REMEDIES: dict[str, str] = {
     **dict.fromkeys(
         ("builtins.generator", "builtins.coroutine", "builtins.async_generator"),
         _ITERATOR,
+    ),
+    **dict.fromkeys(
+        (
+            "zmqdata.dataset.resuming.DatasetIterator", "zmqdata.dataset.resuming.NumpyIterator",
+            "zmqdata.dataset.sharing.Turns", "zmqdata.iterators.base.ElementIterator",
+        ),
+        _OF_DATASET,
     ),
     **dict.fromkeys(
         (
