@@ -112,6 +112,8 @@ class Checkpoint(Discreet, frozen=True):
     """Runs of elements (task's index, first, stop) handed out after this position. They
     must come again in this order, since a later operation has them.
     """
+    over: bool = False
+    """True if the client had everything of all copies of the input that it read."""
 
 
 class _Head(Struct):

@@ -367,8 +367,8 @@ class IterationOpened(Message, frozen=True):
     totals: dict[int, int] = field(default_factory=dict)
     """Number of elements of each settled task, for checkpoints."""
     over: dict[int, Origin] = field(default_factory=dict)
-    """Origins of the settled tasks, if tasks have static parts, since no source records
-    them then.
+    """Origins of the settled tasks, if tasks have static parts or are copies, since no
+    source records them then.
     """
     repetition: Number = 0
     """Repetition of the job."""

@@ -735,6 +735,20 @@ def test_a_worker_that_joins_late_begins_a_copy_while_others_are_read() -> None:
     assert len(hosts.tasks) == 2
 
 
+def test_only_workers_beyond_the_copies_of_a_state_begin_new_ones() -> None:
+    """Each copy of a state counts as that of a worker, though it has ended or shares
+    its worker with another copy.
+    """
+    hosts = Hosts("k", mode="OFF")
+    for number in (1, 2, 3):
+        hosts.out.commit(u.CreateTaskUpdate(number, 2000, 7, None, number))
+    hosts.out.commit(u.EndTaskUpdate(1, 0))
+    hosts.add("a", "b", "c")
+    assert [task.worker for task in hosts.tasks] == ["", "a", "a"]
+    hosts.add("d")
+    assert [task.worker for task in hosts.tasks] == ["", "a", "a", "d"]
+
+
 def test_a_worker_begins_three_copies_at_most() -> None:
     """A worker whose process dies again and again begins a copy three times, so that it
     ends.

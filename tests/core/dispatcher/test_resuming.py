@@ -168,6 +168,23 @@ def test_a_task_that_nobody_has_had_anything_of_is_over_when_its_turns_are() -> 
     ]
 
 
+def test_copies_of_which_nothing_was_to_come_are_not_begun_again() -> None:
+    """If the readers had everything, no copy is added, and one that was lost with its
+    worker stays lost.
+    """
+    job = m.JobParameters("job", "dataset", "OFF")
+    ended = m.TaskPart(0, 5, None, (), (), (), ((0, 4),), 4)
+    lost = m.TaskPart(1, 6, None, (), (), (), ((0, 2),), None)
+    for over in ((True, True), (True, False)):
+        readers = [
+            m.Checkpoint(2, job, "print", 0, 11, 0, m.Reader(), "", (), (), (ended, lost), over=one)
+            for one in over
+        ]
+        facts = incarnation_of(readers, replace(BEGINNING, job=job))
+        told = [u.RemoveTaskUpdate(4001), u.CloseTaskListUpdate(2000)]
+        assert [fact for fact in facts if fact in told] == (told if all(over) else [])
+
+
 def test_consumers_that_do_not_say_what_they_read_in_turn_cannot_go_on() -> None:
     """The dispatcher refuses consumers without all views from the first on, as steps
     mean nothing without them.

@@ -6,6 +6,7 @@ import json
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -183,6 +184,31 @@ def test_every_worker_reads_all_again() -> None:
     with SimulatedService(2) as second:
         after = gone_on(dataset(second), state)
     assert numbers(before) + numbers(after) == Counter([*range(120)] * 2)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("count", [10, 19, None])
+def test_a_copy_that_has_ended_stays_ended(workers: int, count: int | None) -> None:
+    """No copy begins again, also from a state of a state. Only workers beyond the
+    number of copies begin new ones, and none after the end.
+    """
+
+    def dataset(cluster: SimulatedService) -> Dataset:
+        return Dataset.range(10).apply(cluster.distribute("parallel_epochs"))
+
+    with SimulatedService(2) as first:
+        iterator = iter(dataset(first))
+        had = rest(iterator) if count is None else taken(iterator, count)
+        state = through_msgpack(iterator.state_dict())
+    with SimulatedService(workers) as second:
+        iterator = iter(dataset(second))
+        iterator.load_state_dict(state)
+        had += [np.asarray(one).tolist() for one in islice(iterator, 1)]
+        state = through_msgpack(iterator.state_dict())
+    with SimulatedService(workers) as third:
+        had += gone_on(dataset(third), state)
+    copies = 2 if count is None else max(2, workers)
+    assert numbers(had) == Counter([*range(10)] * copies)
 
 
 def test_two_readers_of_one_job_go_on_together() -> None:

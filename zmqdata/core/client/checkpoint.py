@@ -15,6 +15,7 @@ from zmqdata import messages as m
 from zmqdata.core.client.lineage import LineageKept
 from zmqdata.core.client.order import can_come_again
 from zmqdata.core.client.tasks import Reading
+from zmqdata.core.job_rules import is_copied
 from zmqdata.errors import FailedPreconditionError
 
 _NOT_AGAIN = (
@@ -53,6 +54,7 @@ class Standing:
         self._opened: m.IterationOpened | None = None
         self.indices: dict[int, int] = {}
         self._readers: tuple[str, ...] = ()
+        self._is_closed = False
         self._before: set[int] = set()
         self.asks = self._answered = 0
         self._theirs: dict[
@@ -155,7 +157,7 @@ class Standing:
         listed = {place.task for place in task_list.tasks}
         if not {*self._readers} <= {*task_list.readers} or not self._theirs.keys() <= listed:
             self.asks += 1
-        self._readers = task_list.readers
+        self._readers, self._is_closed = task_list.readers, task_list.closed
         self.indices.update(
             (place.task, place.index) for place in task_list.tasks if place.index >= 0
         )
@@ -219,7 +221,13 @@ class Standing:
             step=step,
             views=views,
             order=tuple([(self._index(task), first, stop) for task, first, stop in order]),
+            over=is_copied(self._job) and self._has_everything_at(place),
         )
+
+    def _has_everything_at(self, place: int) -> bool:
+        """Return True if no task of the list owed an element at a place."""
+        has_ended = self._is_closed or self._reading.has_ended_task
+        return place == self._reading.passed.count and self._reading.is_over(has_ended)
 
     def _indexed(self, view: m.View) -> m.View:
         return structs.replace(

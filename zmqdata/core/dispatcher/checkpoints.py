@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from msgspec import structs
 
 from zmqdata import messages as m
-from zmqdata.core.job_rules import UNSPLIT
+from zmqdata.core.job_rules import UNSPLIT, is_copied
 from zmqdata.core.limits import MOST_CHECKPOINT_BYTES
 from zmqdata.core.lineage import MOST_STATE_BYTES
 from zmqdata.core.ranges import RangeSet
@@ -59,6 +59,8 @@ class Past:
     """Step by consumer index, in coordinated reads."""
     views: dict[int, m.View] = field(default_factory=dict)
     """Views by their first step, in coordinated reads."""
+    over: bool = False
+    """True if tasks are copies of the input, and nothing of them was to come."""
 
 
 def read_checkpoint(ask: m.OpenIteration, dataset: m.DatasetDescription) -> m.Checkpoint:
@@ -127,6 +129,7 @@ def joined(checkpoints: Sequence[m.Checkpoint], sources: Sequence[SplitSource]) 
     """
     first = checkpoints[0]
     past = Past(first.job, first.repetition, first.seed, first.num_shards)
+    past.over = is_copied(first.job) and all(one.over for one in checkpoints)
     for one in checkpoints:
         if (one.seed, one.num_shards, one.repetition) != (
             past.seed,
@@ -451,6 +454,11 @@ def too_far_apart(job: str, what: str) -> DataLossError:
     )
 
 
+def is_settled(task: m.TaskPart, delivered: RangeSet) -> bool:
+    """Return True if every element of a task was delivered."""
+    return task.total is not None and delivered.covers(0, task.total)
+
+
 def useful(task: m.TaskPart, delivered: RangeSet, name: str) -> list[m.TaskState]:
     """Return the states from which a task can continue with the known part of its
     ledger.
@@ -464,8 +472,7 @@ def useful(task: m.TaskPart, delivered: RangeSet, name: str) -> list[m.TaskState
         if all(base <= need for base, need in zip(task.bases, state.needs, strict=True))
         and task.first_decision <= state.decisions
     ]
-    is_over = task.total is not None and delivered.covers(0, task.total)
-    is_whole = is_over or not any((*task.bases, task.first_decision))
+    is_whole = is_settled(task, delivered) or not any((*task.bases, task.first_decision))
     if not is_whole and not (states and delivered.covers(0, states[0].number)):
         raise too_far_apart(name, f"the next elements of task {task.index}")
     return states

@@ -229,12 +229,25 @@ class Hosting:
             return False
         if not outlives_host(iteration.job):
             # A process that dies at each start must not begin copies for ever.
-            return iteration.tally.copies.get(self.facts[name].address, 0) < MOST_COPIES
+            copies = iteration.tally.copies.get(self.facts[name].address, 0)
+            return copies < MOST_COPIES and self._is_beyond_copies(iteration)
         # A worker that replaces a lost one does not begin another copy, or replacements
         # could go on for ever.
         is_copied = iteration.job.processing_mode == "OFF"
         tasks = iteration.running + (iteration.ended if is_copied else 0)
         return tasks < self.placement.hosts(iteration)
+
+    def _is_beyond_copies(self, iteration: Iteration) -> bool:
+        """Return True if the idle workers that may host a copy outnumber the copies of
+        a state, ended or not, that lack a worker of their own (decision 0020).
+        """
+        lacking = iteration.running + iteration.ended - iteration.hosts.count
+        if not lacking:
+            return True  # none of them came from a state
+        able = (
+            self.placement.takes_tasks(one, iteration) for one in self.placement.idle(iteration)
+        )
+        return sum(able) > lacking
 
     def _orphans(self, iteration: Iteration) -> list[Task]:
         waiting = [iteration.tasks[number] for number in iteration.hosts.of("")]

@@ -28,7 +28,7 @@ from zmqdata.core.dispatcher.state.audit import audit_of
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.runs import Incarnation
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
-from zmqdata.core.job_rules import is_static
+from zmqdata.core.job_rules import is_copied, is_static
 from zmqdata.core.limits import MOST_CLIENTS_OF_PEER, too_many
 from zmqdata.core.ranges import RangeSet
 from zmqdata.errors import DataServiceError, NotFoundError, ResourceExhaustedError, UnavailableError
@@ -228,7 +228,9 @@ class Jobs:
             },
             totals={task.task: task.total for task in settled if task.total is not None},
             over={
-                task.task: _origin(task, iteration) for task in settled if is_static(iteration.job)
+                task.task: _origin(task, iteration)
+                for task in settled
+                if is_static(iteration.job) or is_copied(iteration.job)
             },
             repetition=iteration.repetition,
             incarnation=iteration.incarnation,

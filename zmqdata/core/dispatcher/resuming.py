@@ -16,7 +16,7 @@ import msgspec
 
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core.dispatcher.checkpoints import Past, joined, useful
+from zmqdata.core.dispatcher.checkpoints import Past, is_settled, joined, useful
 from zmqdata.core.dispatcher.state.outbox import derived
 from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.core.ledger import MOST_REPETITIONS, Ledger, SplitCursor, cursor_of
@@ -100,10 +100,12 @@ def _updates(past: Past, new: Beginning) -> Iterator[u.AnyUpdate]:
             yield from _of_unknown(index, task, past, new)
         else:
             yield from _of_task(known, task, new, delivered[index])
+            if past.over and not is_settled(known, delivered[index]):
+                yield u.RemoveTaskUpdate(task)  # a copy that was lost with its worker
     yield from _cursors(past, new, numbers)
     if past.steps:
         yield _rounds(past, new, numbers, delivered)
-    if past.num_shards:
+    if past.num_shards or past.over:
         yield u.CloseTaskListUpdate(number)
 
 

@@ -107,6 +107,11 @@ class Hosts:
         """Return True if a worker hosts any task."""
         return worker in self._tasks
 
+    @property
+    def count(self) -> int:
+        """Number of workers that host any task."""
+        return len(self._tasks) - ("" in self._tasks)
+
     def of(self, worker: str) -> list[int]:
         """Return the tasks that a worker hosts, in the order of their creation."""
         return sorted(self._tasks.get(worker, ()))
