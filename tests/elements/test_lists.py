@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections import UserList, deque
 from enum import Enum, IntEnum
 from fractions import Fraction
 from typing import Any
@@ -212,6 +213,16 @@ def test_members_of_subclasses_are_their_values(
     assert [leaf.tolist() for leaf in batch] == [[value] * count, [[value] * count] * count]
     assert [leaf.dtype for leaf in batched.element_spec] == [np.dtype(dtype)] * 2
     assert [leaf.dtype.kind for leaf in batch] == [np.dtype(dtype).kind] * 2
+
+
+@pytest.mark.parametrize("kind", [deque, UserList])
+def test_sequences_in_lists_are_lists(kind: Any) -> None:
+    """Their items are checked, and kept, as those of lists are."""
+    assert array_of([kind([Colour.RED, "a"])]).tolist() == [["red", "a"]]
+    assert array_of([kind(["a\0", "b"])] * 2).tolist() == [["a\0", "b"]] * 2
+    assert array_of([kind([1, 2])]).dtype == np.int64
+    with pytest.raises(ValueError, match=r"the int 1 at \[0\]\[0\] and the str 'a'"):
+        array_of([kind([1, "a"])])
 
 
 def test_a_fold_takes_members_of_subclasses_for_their_values() -> None:

@@ -7,7 +7,8 @@ value changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import UserList, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, NoReturn, TypeAlias
@@ -59,9 +60,11 @@ def array_of(values: Sequence[Any]) -> Array:
         return array if dates.KINDS.isdisjoint(map(type, array.flat)) else _dated(values, array)
     if not array.size or _is_plain(values, array, kind):
         return array
+    if array.ndim > 1 and _holds(values, lambda kind: issubclass(kind, _OPENED)):
+        return array_of(_plain(values))
     items = [*_items(values, array.ndim)]
     if holds_named_text(item for _, item in items):
-        return array_of(_plain_texts(values))
+        return array_of(_plain(values))
     _check_unchanged(items, array)
     if kind in "US" and any(map(_ends_with_nul, items)):
         return np.array(values, dtype=object)
@@ -80,7 +83,7 @@ def _without_numpy(values: Any, error: Exception) -> Array:
         return array_of(_without_tensors(values))
     items = [*_items(values, _depth(values), opens=False)]
     if holds_named_text(item for _, item in items):
-        return array_of(_plain_texts(values))
+        return array_of(_plain(values))
     _refuse_mixture(items, "have no dtype for both")
     if isinstance(error, ValueError):
         raise ValueError(
@@ -94,12 +97,17 @@ def _without_numpy(values: Any, error: Exception) -> Array:
 
 
 def _holds_tensors(values: Sequence[Any]) -> bool:
+    return _holds(values, is_tensor)
+
+
+def _holds(values: Sequence[Any], wanted: Callable[[type], bool]) -> bool:
+    """Return True if an item of a wanted type is in a list, or in lists within it."""
     kinds = set(map(type, values))
-    if any(map(is_tensor, kinds)):
+    if any(map(wanted, kinds)):
         return True
     if not any(issubclass(kind, (list, tuple)) for kind in kinds):
         return False
-    return any(_holds_tensors(row) for row in values if isinstance(row, (list, tuple)))
+    return any(_holds(row, wanted) for row in values if isinstance(row, (list, tuple)))
 
 
 def _without_tensors(values: Any) -> Any:
@@ -123,9 +131,14 @@ def _dated(values: Any, array: Array) -> Array:
     return made.reshape(array.shape)
 
 
-def _plain_texts(values: Any) -> Any:
-    if isinstance(values, (list, tuple)):
-        return [*map(_plain_texts, values)]
+_OPENED = (deque, UserList)
+"""Sequences whose items numpy reads as those of lists, and may change."""
+
+
+def _plain(values: Any) -> Any:
+    """Return a list in which sequences are lists, and texts of subclasses are plain."""
+    if isinstance(values, (list, tuple, *_OPENED)):
+        return [*map(_plain, values)]
     return plain_text(values)
 
 
