@@ -41,8 +41,8 @@ def why_closed(endpoint: str) -> str:
         return ""
     return (
         f"This process has closed the LocalCluster at {endpoint}, so no dispatcher answers there. "
-        "Read before `close()`, or inside the `with` block, or make a new LocalCluster. If you start "
-        "a dispatcher there yourself, read once it listens."
+        "Read before `close()`, or inside the `with` block, or make a new LocalCluster. If you "
+        "start a dispatcher there yourself, read once it listens."
     )
 
 
