@@ -322,13 +322,16 @@ def test_commands_are_answered_from_threads(
         if len(answers) == 4:
             done.set()
 
-    folders, path = SaveFolders(report), str(tmp_path / "save")
+    folders, path = SaveFolders(report, "/journal"), str(tmp_path / "save")
     folders.prepare(e.PrepareSave(path, "run", None, None, -2))
     folders.publish(e.PublishChunk(2000, path, ONE))
     folders.check(e.CheckSave(2000, path, "run", ()))
     folders.finish(e.FinishSave(2000, path, "run", None))
     assert done.wait(30)
     folders.close()
+    begun_save = read_save(path)
+    assert begun_save is not None
+    assert begun_save.work_dir == "/journal"
     assert [type(one) for one in answers] == [
         e.SavePrepared,
         e.ChunkPublished,

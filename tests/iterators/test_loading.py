@@ -17,6 +17,7 @@ from zmqdata.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
     PipelineError,
+    UnavailableError,
 )
 from zmqdata.failures.codec import encode_failure
 from zmqdata.iterators import Context, loading, make_iterator
@@ -130,7 +131,7 @@ def test_a_save_is_read_while_it_grows(tmp_path: Path, monkeypatch: pytest.Monke
         lambda: made.append(publish(tmp_path, 0, 1, 5, 6, 7, 8)),
         lambda: finish(tmp_path, *made),
     ]
-    monkeypatch.setattr(loading.SaveWait, "pause", lambda self, what: coming.pop(0)())
+    monkeypatch.setattr(loading.SaveWait, "pause", lambda self, what, remark: coming.pop(0)())
     assert [int(x) for x in iterator] == [3, 4, 5, 6, 7, 8]
     assert list(iterator) == []
 
@@ -216,12 +217,37 @@ def test_a_task_reads_chunks_by_name(tmp_path: Path) -> None:
     assert check_restore(node, context) == [*NINE[5:], *NINE[:3]]
 
 
+def test_a_save_whose_cluster_was_closed_is_not_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader of a save whose cluster this process has closed ends with that error if
+    the journal is gone. Otherwise it waits, and names the folder of the journal.
+    """
+    work_dir, remarks = tmp_path / "work", []
+    work_dir.mkdir()
+    begin_save(str(tmp_path), SaveDescription("run", None, None, -2, work_dir=str(work_dir)))
+
+    def pause(self: loading.SaveWait, what: str, remark: str) -> None:
+        remarks.append(remark)
+        if len(remarks) == 2:
+            work_dir.rmdir()
+        monkeypatch.setitem(loading.why_closed, "run", lambda: "It was closed.")
+
+    monkeypatch.setattr(loading.SaveWait, "pause", pause)
+    with pytest.raises(UnavailableError, match=r"cannot continue.* It was closed"):
+        next(growing(begin(tmp_path)))
+    assert remarks == [
+        "Check that its dispatcher and a worker are running.",
+        f"Start a dispatcher with work_dir={str(work_dir)!r} to continue the save. It was closed.",
+    ]
+
+
 def test_waiting_is_told(caplog: pytest.LogCaptureFixture) -> None:
     """A reader that waits for long logs what it waits for, ever more rarely."""
     waiting = loading.SaveWait("/somewhere", lambda seconds: None)
     waiting._pause = 6.0
     with caplog.at_level(logging.WARNING):
         waiting._waited = 11.0
-        waiting.pause("a chunk")
-        waiting.pause("a chunk")
-    assert caplog.text.count("waiting for a chunk in /somewhere for 11 s") == 1
+        waiting.pause("a chunk", "Hurry.")
+        waiting.pause("a chunk", "Hurry.")
+    assert caplog.text.count("waiting for a chunk in /somewhere for 11 s (wait=True). Hurry.") == 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Sequence
+from functools import partial
 
 from zmqdata import messages as m
 from zmqdata.blocks import validate_compression
@@ -20,9 +21,11 @@ from zmqdata.dataset import Dataset
 from zmqdata.dataset.arguments import FileName
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import InvalidArgumentError
+from zmqdata.iterators import loading
 from zmqdata.nodes import Node
 from zmqdata.paths import whole_path
 from zmqdata.pipelines import ShippedSource
+from zmqdata.transport.closed import why_closed
 
 
 def distributed_save(
@@ -104,6 +107,7 @@ def distributed_save(
         return m.StartSave(request, dataset_id, folder, save_id, codec, on_poison, task_timeout)
 
     ask_dispatcher(endpoint, ask, m.SaveStarted, dispatcher_timeout)
+    loading.why_closed[save_id] = partial(why_closed, endpoint)
 
 
 def _checked_node(dataset: Dataset) -> Node:

@@ -14,7 +14,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TypeVar
 
 from zmqdata.core.dispatcher import events as e
@@ -60,15 +60,17 @@ class SaveFolders:
 
     Args:
         report: takes the answering events, from any thread.
+        work_dir: folder with the dispatcher's journal.
     """
 
-    def __init__(self, report: Callable[[e.DispatcherEvent], None]) -> None:
+    def __init__(self, report: Callable[[e.DispatcherEvent], None], work_dir: str = "") -> None:
         self._report = report
+        self._work_dir = work_dir
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="zmqdata-saves")
 
     def prepare(self, command: e.PrepareSave) -> None:
         """Create the folder of a save."""
-        self._submit(prepare_save, command)
+        self._submit(partial(prepare_save, work_dir=self._work_dir), command)
 
     def publish(self, command: e.PublishChunk) -> None:
         """Give a chunk its final name."""
@@ -96,8 +98,10 @@ class SaveFolders:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def prepare_save(command: e.PrepareSave) -> e.SavePrepared:
-    """Create the folder of a save, unless a save exists there."""
+def prepare_save(command: e.PrepareSave, work_dir: str = "") -> e.SavePrepared:
+    """Create the folder of a save, unless a save exists there. Its description names
+    the folder of the dispatcher's journal.
+    """
     objection = _objection(command.path)
     if objection:
         return e.SavePrepared(
@@ -107,7 +111,9 @@ def prepare_save(command: e.PrepareSave) -> e.SavePrepared:
     try:
         begin_save(
             command.path,
-            SaveDescription(command.save_id, command.compression, spec, command.cardinality),
+            SaveDescription(
+                command.save_id, command.compression, spec, command.cardinality, work_dir=work_dir
+            ),
         )
     except DataServiceError as error:
         return e.SavePrepared(command.path, command.save_id, type(error).__name__, str(error))

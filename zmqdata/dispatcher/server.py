@@ -153,7 +153,7 @@ class DispatcherShell:
         stored, begun = self.store.found()
         self.core.datasets.parts.found(stored, begun)
         self.core.datasets.parts.piece_bytes = min(m.PIECE_BYTES, config.max_message_bytes // 2)
-        self._saves = SaveFolders(self._report_soon)
+        self._saves = SaveFolders(self._report_soon, str(Path(config.work_dir or "").absolute()))
         closing(self._saves.close)
         self._listings = Listings(
             self._report_soon, lambda iteration: iteration in self.core.state.iterations

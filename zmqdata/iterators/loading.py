@@ -5,6 +5,7 @@ of a task, or a save in there.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +16,7 @@ from itertools import groupby
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.errors import FailedPreconditionError
+from zmqdata.errors import FailedPreconditionError, UnavailableError
 from zmqdata.failures.codec import decode_failure
 from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.sources import IndexedIterator
@@ -29,6 +30,7 @@ from zmqdata.storage.manifests import (
     error_of,
     partial_save,
     read_manifest,
+    read_save,
 )
 
 log = logging.getLogger(__name__)
@@ -36,6 +38,13 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE = 0.05
 MOST_PAUSE = 2.0
 SAY_SO_AFTER = 10.0
+CHECK_SERVERS = "Check that its dispatcher and a worker are running."
+
+why_closed: dict[str, Callable[[], str]] = {}
+"""For the id of each save that this process began, a function that returns why its
+dispatcher answers no more: this process has closed it. It returns an empty text until
+then.
+"""
 
 
 def _manifest_of(node: nodes.Load) -> Manifest:
@@ -90,10 +99,14 @@ class FoundChunks:
         """Return further chunks. Wait until there are some, or the save ends.
 
         Raises:
+            UnavailableError: this process has closed the cluster of the save, and the
+                journal is gone.
             Exception: the save has failed, and this is why.
         """
         pauses = SaveWait(self._node.path)
         while True:
+            # Asked before the folder is read: the save may have ended just before.
+            closed = why_closed.get(self._node.save_id, str)()
             there = partial_save(self._node.path, self._node.save_id)
             self.ended = not there.more
             if there.error is not None:
@@ -103,7 +116,29 @@ class FoundChunks:
             self.names += fresh
             if fresh or self.ended:
                 return list(map(_named, fresh))
-            pauses.pause("another chunk of the save")
+            remark = how_to_resume(self._node.path, closed) if closed else CHECK_SERVERS
+            pauses.pause("another chunk of the save", remark)
+
+
+def how_to_resume(path: str, closed: str) -> str:
+    """Return how a save continues after its cluster was closed.
+
+    Args:
+        path: path of the save.
+        closed: why its dispatcher answers no more.
+
+    Raises:
+        UnavailableError: the journal is gone.
+    """
+    description = read_save(path)
+    work_dir = "" if description is None else description.work_dir
+    if not os.path.isdir(work_dir):
+        raise UnavailableError(
+            f"The save to {path} has not ended and cannot continue, because the journal of its "
+            f"dispatcher was removed. {closed} Let `load(path, wait=True)` reach the end of the "
+            "save before that."
+        )
+    return f"Start a dispatcher with work_dir={work_dir!r} to continue the save. {closed}"
 
 
 @make_iterator.register(nodes.Load)
@@ -445,12 +480,16 @@ class SaveWait:
         self._path, self._sleep = path, sleep
         self._pause, self._waited, self._said = FIRST_PAUSE, 0.0, SAY_SO_AFTER
 
-    def pause(self, what: str) -> None:
-        """Wait once for ``what``."""
+    def pause(self, what: str, remark: str = "") -> None:
+        """Wait once for ``what``. The warning ends with a remark."""
         if self._waited >= self._said:
             self._said *= 2
             log.warning(
-                "waiting for %s in %s for %.0f s (wait=True)", what, self._path, self._waited
+                "waiting for %s in %s for %.0f s (wait=True)%s",
+                what,
+                self._path,
+                self._waited,
+                f". {remark}" if remark else "",
             )
         self._sleep(self._pause)
         self._waited += self._pause

@@ -126,6 +126,10 @@ class SaveDescription(msgspec.Struct, frozen=True):
     """Number of elements, if it is known."""
     format: str = _SAVE_FORMAT
     """Name and version of the file format."""
+    work_dir: str = ""
+    """Folder of the dispatcher that keeps the journal, without which the save cannot
+    continue; empty if it is not known.
+    """
 
     @property
     def element_spec(self) -> Any:
