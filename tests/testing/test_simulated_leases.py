@@ -54,7 +54,7 @@ def last_taken(world: World, client: SimulatedClient, seconds: float) -> float:
     return when
 
 
-@pytest.mark.parametrize("seed", seeds(4, core=2))
+@pytest.mark.parametrize("seed", seeds(4, core=1))
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_a_frozen_client_joins_again(seed: int, mode: str) -> None:
     """Another client gets the elements of a frozen client, which after waking delivers
@@ -70,7 +70,7 @@ def test_a_frozen_client_joins_again(seed: int, mode: str) -> None:
     assert frozen.taken > before
 
 
-@pytest.mark.parametrize("seed", seeds(4, core=2))
+@pytest.mark.parametrize("seed", seeds(4, core=1))
 def test_a_client_whose_answers_are_lost_stops_in_time(seed: int) -> None:
     """The dispatcher hears a client whose answers are lost, so it does not give it up;
     the client waits after one lease, and continues once it hears.
@@ -106,7 +106,7 @@ def test_a_client_that_is_not_heard_stops_in_time(rate: float) -> None:
     assert mute.core.client == f"{mute.name}.1"
 
 
-@pytest.mark.parametrize("seed", seeds(4, core=2))
+@pytest.mark.parametrize("seed", seeds(4, core=1))
 def test_a_client_that_was_given_up_before_it_heard_anything_joins_again(seed: int) -> None:
     """A client that was let in without knowing reads nothing until it hears, and then
     reads under another name.
@@ -124,7 +124,7 @@ def test_a_client_that_was_given_up_before_it_heard_anything_joins_again(seed: i
     assert deaf.taken
 
 
-@pytest.mark.parametrize("seed", seeds(4, core=2))
+@pytest.mark.parametrize("seed", seeds(4, core=1))
 def test_the_only_client_reads_on_and_another_may_join(seed: int) -> None:
     """The only client reads on for long without the dispatcher, and a second client
     does not cost it the elements that it holds.
@@ -165,7 +165,7 @@ def two_consumers(seed: int) -> tuple[World, SimulatedClient, SimulatedClient]:
     return world, first, second
 
 
-@pytest.mark.parametrize("seed", seeds(6, core=2))
+@pytest.mark.parametrize("seed", seeds(6, core=1))
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_frozen_consumer_gets_its_seat_back(seed: int, restart: bool) -> None:
     """A frozen consumer that wakes continues with the step after its loop's last step,
@@ -185,7 +185,7 @@ def test_a_frozen_consumer_gets_its_seat_back(seed: int, restart: bool) -> None:
     assert before < frozen.taken == other.taken == len(world.steps.places)
 
 
-@pytest.mark.parametrize("seed", seeds(6, core=2))
+@pytest.mark.parametrize("seed", seeds(6, core=1))
 def test_a_frozen_consumer_that_was_replaced_ends(seed: int) -> None:
     """A frozen consumer whose successor has read in its place delivers nothing after
     waking, and its loop gets an error.
@@ -227,7 +227,7 @@ def test_a_new_dispatcher_waits_for_one_lease() -> None:
     assert len(opened) == 1
 
 
-@pytest.mark.parametrize("seed", seeds(4, core=2))
+@pytest.mark.parametrize("seed", seeds(4, core=1))
 def test_a_dispatcher_that_was_cut_off_gives_nobody_up(seed: int) -> None:
     """A dispatcher that was cut off keeps both clients when its cable is back; they
     keep their elements, and nothing comes twice.
@@ -243,7 +243,7 @@ def test_a_dispatcher_that_was_cut_off_gives_nobody_up(seed: int) -> None:
     assert (first.core.client, second.core.client) == (first.name, second.name)
 
 
-@pytest.mark.parametrize("seed", seeds(4, core=2))
+@pytest.mark.parametrize("seed", seeds(4, core=1))
 @pytest.mark.parametrize("num_tasks", [None, 3])
 def test_a_consumer_that_was_cut_off_takes_its_place_again(
     seed: int, num_tasks: int | None
@@ -271,7 +271,7 @@ def test_a_consumer_that_was_cut_off_takes_its_place_again(
     world.steps.check_end(PIPELINE.names())
 
 
-@pytest.mark.parametrize("seed", seeds(4, core=2))
+@pytest.mark.parametrize("seed", seeds(4, core=1))
 def test_who_reads_alone_beside_a_dispatcher_that_was_cut_off_keeps_what_it_has(seed: int) -> None:
     """The first client keeps its elements when another joins the moment that the cable
     is back, before the first could speak.

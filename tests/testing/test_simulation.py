@@ -50,7 +50,7 @@ def test_a_thousand_elements_reach_three_clients(record_property: pytest.RecordP
     record_property("simulated_seconds", round(world.clock.now, 3))
 
 
-@pytest.mark.parametrize("family", seeds(FAMILIES, core=2))
+@pytest.mark.parametrize("family", seeds(FAMILIES, core=1))
 def test_whatever_goes_wrong_the_laws_hold(family: int) -> None:
     """Deaths, cuts, joins, stalls and lost, late and repeated messages leave every
     iteration complete and ended.
@@ -68,7 +68,7 @@ def test_poison_is_left_out_whatever_else_goes_wrong(family: int) -> None:
         PoisonScenario(seed).run()
 
 
-@pytest.mark.parametrize("family", seeds(8, core=2))
+@pytest.mark.parametrize("family", seeds(8, core=1))
 def test_consumers_stay_in_step_whatever_goes_wrong(family: int) -> None:
     """Killed workers and consumers, second readers and a bad network leave every
     consumer with the same steps.
@@ -145,7 +145,7 @@ def test_nobody_waits_for_a_consumer_that_was_to_the_end(goodbye: bool) -> None:
     assert (successor.outcome, successor.taken) == ("end", fast.taken)
 
 
-@pytest.mark.parametrize("seed", seeds(5, core=2))
+@pytest.mark.parametrize("seed", seeds(5, core=1))
 def test_clients_of_a_dispatcher_that_forgot_them_end_with_an_error(seed: int) -> None:
     """Clients of a dispatcher that restarts without a journal end within seconds, and
     the next clients read everything anew.
@@ -305,7 +305,7 @@ def wander(seed: int) -> int:
     return sum(isinstance(what.update, u.CutLedgerUpdate) for what in told)
 
 
-@pytest.mark.parametrize("seed", seeds(6, core=2))
+@pytest.mark.parametrize("seed", seeds(6, core=1))
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_a_long_task_goes_on_where_it_was(seed: int, mode: str) -> None:
     """A worker that dies late costs about a second of work, and what its task needs
