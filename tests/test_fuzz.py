@@ -52,6 +52,7 @@ def test_frames_are_one_input(frames: list[bytes]) -> None:
     assert parted(joined(frames)) == frames
 
 
+@pytest.mark.full
 @pytest.mark.realprocess
 @pytest.mark.timeout(200)
 @pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not there for this Python")

@@ -95,6 +95,7 @@ def test_a_tick_looks_at_the_silent_only() -> None:
     assert 0 < many <= 1.1 * few
 
 
+@pytest.mark.full
 def test_every_kind_of_event_is_measured() -> None:
     """The program measures each kind of event it names, and reports seconds."""
     found = measure(20, 2)

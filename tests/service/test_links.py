@@ -131,6 +131,7 @@ def test_nothing_is_left_to_the_collector(service: Service) -> None:
     and files themselves.
     """
     numbers = service.read(Dataset.range(2_000), data_transfer_protocol="tcp")
+    gc.collect()  # what other tests left
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", ResourceWarning)
         assert len(list(numbers)) == 2_000
