@@ -130,7 +130,7 @@ def _dates_of(given: Array, dtype: DType) -> Array:
     """Return texts, or dates and durations of Python, in a unit that keeps them; None
     is a missing date.
     """
-    missing, of_text = dtype.type("NaT"), np.datetime64
+    missing, of_text = np.array("NaT", dtype)[()], np.datetime64
     items = [
         missing if item is None else of_text(item) if isinstance(item, str) else as_numpy_date(item)
         for item in given.reshape(-1).tolist()

@@ -1,8 +1,8 @@
 """Dates and durations in lists, in one unit that keeps each of them.
 
-numpy takes the finest unit of all items. A date that is out of the range of that unit
-becomes another date without a word: the year 9999 has no nanoseconds. Years and months
-have no length in days.
+numpy takes the finest unit of all items. Before numpy 2.5 a date that is out of the
+range of that unit becomes another date without a word: the year 9999 has no
+nanoseconds. Years and months have no length in days.
 """
 
 from __future__ import annotations
@@ -73,9 +73,19 @@ def check_units(items: Iterable[Item], dtype: np.dtype[Any]) -> None:
         if not _is_exact(given, dtype):
             raise ValueError(
                 f"a list with {value_text(item)} at {place}{_beside(items, given.dtype)} cannot "
-                f"become an array, because numpy would make {given.astype(dtype)} of it, in "
-                f"{dtype}, the finest unit of the list. {_REMEDY}"
+                f"become an array, because {_fate(given, dtype)} {dtype}, the finest unit of the "
+                f"list. {_REMEDY}"
             )
+
+
+def refuse_overflow(items: Iterable[Item]) -> None:
+    """Raise an error that names the date or duration for which numpy raised an
+    OverflowError; do nothing if there is none.
+    """
+    converted = [(place, as_numpy_date(item)) for place, item in items]
+    dtypes = [np.asarray(item).dtype for _, item in converted]
+    if dtypes and all(dtype.kind in "mM" for dtype in dtypes):
+        check_units(converted, np.result_type(*dtypes))
 
 
 def refuse_units(items: Iterable[Item]) -> None:
@@ -98,5 +108,15 @@ def _is_exact(given: Any, dtype: np.dtype[Any]) -> bool:
     missing = np.isnat(given)
     if np.datetime_data(given.dtype)[0] == "generic":
         return bool(missing.all())  # a number without a unit is no duration yet
-    # A value out of range wraps around, and does not come back.
-    return bool((missing | (given.astype(dtype).astype(given.dtype) == given)).all())
+    try:
+        # A value out of range wraps around, and does not come back.
+        return bool((missing | (given.astype(dtype).astype(given.dtype) == given)).all())
+    except OverflowError:
+        return False
+
+
+def _fate(given: Any, dtype: np.dtype[Any]) -> str:
+    try:
+        return f"numpy would make {given.astype(dtype)} of it, in"
+    except OverflowError:
+        return "it is out of the range of"

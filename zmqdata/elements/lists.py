@@ -85,6 +85,8 @@ def _without_numpy(values: Any, error: Exception) -> Array:
     if holds_named_text(item for _, item in items):
         return array_of(_plain(values))
     _refuse_mixture(items, "have no dtype for both")
+    if isinstance(error, OverflowError):
+        dates.refuse_overflow(items)
     if isinstance(error, ValueError):
         raise ValueError(
             f"a list whose items differ in shape cannot become an array ({error}): return "
@@ -124,7 +126,11 @@ def _dated(values: Any, array: Array) -> Array:
         return array
     items = [*_items(values, array.ndim)]
     _refuse_mixture(items, "keep objects of both")
-    made = np.asarray([*map(dates.as_numpy_date, array.flat)])
+    try:
+        made = np.asarray([*map(dates.as_numpy_date, array.flat)])
+    except OverflowError:
+        dates.refuse_overflow(items)
+        raise
     if made.dtype.kind == "O":
         dates.refuse_units(items)
     dates.check_units([(place, dates.as_numpy_date(item)) for place, item in items], made.dtype)
