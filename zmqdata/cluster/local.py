@@ -336,8 +336,8 @@ def _close_servers(
         owner: the process that they belong to.
         folder: folder that the cluster lends to the dispatcher.
         program_ends: time at which the program began to end, after which the servers
-            have ``WORKERS_END`` and ``DISPATCHER_ENDS`` seconds; None: as long as each
-            of them needs.
+            have ``WORKERS_END`` and ``DISPATCHER_ENDS`` seconds; None: each has its
+            own ``stop_seconds``.
     """
     if os.getpid() != owner:
         return

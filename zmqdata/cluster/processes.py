@@ -43,9 +43,7 @@ STOP_SECONDS = 12.0
 """Seconds for which a server may take to end before it is killed."""
 GIVEN_UP = {
     "zmqdata.dispatcher": "What it has acknowledged is in its journal.",
-    "zmqdata.worker": (
-        "Elements that it has produced and not sent are given up; other workers produce them again."
-    ),
+    "zmqdata.worker": "Elements that it has produced and not sent are given up.",
 }
 """Result of killing a server, by module."""
 TAIL_BYTES = 16_384
