@@ -193,6 +193,7 @@ def test_a_quick_run_takes_the_oldest_and_the_newest(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         test_pythons, "find", lambda version, _: version if version in here else None
     )
+    monkeypatch.setattr(test_pythons, "prepare", lambda _: "")
     monkeypatch.setattr(test_pythons, "test", test)
     assert test_pythons.main(["--quick"]) == 0
     others = [one for one in here if one != f"{sys.version_info[0]}.{sys.version_info[1]}"]

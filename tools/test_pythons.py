@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +29,6 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements-dev.lock"
 ENVIRONMENTS = ROOT / ".venv-pythons"
 QUICK = (
-    "tests/core",
     "tests/blocks",
     "tests/elements",
     "tests/failures",
@@ -40,12 +40,12 @@ QUICK = (
 """Tests that depend most on the interpreter, an import of each module, and a run on
 processes.
 """
-LEFT_OUT = ("tests/core/dispatcher", "tests/blocks/test_codec.py")
-"""Parts of these that a quick run leaves out: half of its cost, and pure Python that
-the run on processes uses, too.
+LEFT_OUT = ("tests/blocks/test_codec.py",)
+"""Parts of these that a quick run leaves out. Like ``tests/core``, they are most of the
+cost, and pure Python that the run on processes uses, too.
 """
-FAST = (*QUICK, "tests/iterators", "tests/dataset", "tests/nodes", "tests/storage")
-PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")
+FAST = (*QUICK, "tests/core", "tests/iterators", "tests/dataset", "tests/nodes", "tests/storage")
+INSTALL = ("install", "--quiet", "--disable-pip-version-check", "--no-compile")
 """Only what tests import is compiled, which saves a third of the installation."""
 SYSTEM_FOLDERS = frozenset(
     {"bin", "boot", "dev", "etc", "proc", "run", "sbin", "sys", "usr", "var", "lost+found"}
@@ -222,17 +222,21 @@ def prepare(interpreter: Interpreter) -> str:
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return ""
     shutil.rmtree(environment, ignore_errors=True)
-    made = _run(interpreter, [interpreter.path, "-m", "venv", str(environment)])
+    # This program's pip serves all Pythons of this machine: a pip of their own
+    # takes three seconds to install. Another system sees only its own.
+    own = [] if interpreter.system is not None else ["--without-pip"]
+    pip = [python, "-m", "pip"] if not own else [sys.executable, "-m", "pip", "--python", python]
+    made = _run(interpreter, [interpreter.path, "-m", "venv", *own, str(environment)])
     if made.returncode:
         return f"it cannot make a virtual environment: {_last_line(made.stdout)}"
     locked = ["--no-deps", "--require-hashes", "--requirement", str(LOCK)]
     ours = ["--no-deps", "--no-build-isolation", "--editable", "."]
-    installed = _run(interpreter, [python, *PIP, *locked])
+    installed = _run(interpreter, [*pip, *INSTALL, *locked])
     if not installed.returncode:
-        installed = _run(interpreter, [python, *PIP, *ours])
+        installed = _run(interpreter, [*pip, *INSTALL, *ours])
     elif "DO NOT MATCH THE HASHES" not in installed.stdout:
         print(f"Python {interpreter.release}: {_last_line(installed.stdout)}; taking the newest")
-        installed = _run(interpreter, [python, *PIP, "--editable", ".[dev]"])
+        installed = _run(interpreter, [*pip, *INSTALL, "--editable", ".[dev]"])
     if installed.returncode:
         return f"packages cannot be installed: {_last_line(installed.stdout)}"
     stamp.write_text(wanted, encoding="utf-8")
@@ -244,9 +248,15 @@ def _last_line(text: str) -> str:
     return lines[-1].strip() if lines else "it said nothing"
 
 
-def test(interpreter: Interpreter, tests: Iterable[str], processes: int) -> Outcome:
-    """Run tests on an interpreter; what pytest says is shown if it fails."""
-    failure = prepare(interpreter)
+def test(interpreter: Interpreter, failure: str, tests: Iterable[str], processes: int) -> Outcome:
+    """Run tests on an interpreter; what pytest says is shown if it fails.
+
+    Args:
+        interpreter: the Python to run them with.
+        failure: result of ``prepare``.
+        tests: paths of tests, and options of pytest.
+        processes: number of processes that share the tests.
+    """
     began = time.monotonic()
     text = ""
     if not failure:
@@ -286,7 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="a third of the tests, on the oldest and the newest version of Python that are "
+        help="a quarter of the tests, on the oldest and the newest version of Python that are "
         "here, besides the one that runs this program; or on those that are named",
     )
     parser.add_argument("--processes", type=int, default=min(4, (os.cpu_count() or 1) + 1))
@@ -302,15 +312,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"left out: Python {own}, which runs this program, and those between the others")
     left_out = [f"--ignore={part}" for part in LEFT_OUT]
     tests = (*QUICK, *left_out) if asked.quick else FAST
-    failed, missing = False, {}
-    for version in versions:
-        interpreter = find(version, asked.system)
-        if interpreter is None:
-            missing[version] = reason_of_absence(version, asked.system)
-            continue
-        outcome = test(interpreter, tests, asked.processes)
-        failed |= bool(outcome.failure)
-        print(outcome, flush=True)
+    found = {version: find(version, asked.system) for version in versions}
+    missing = {
+        version: reason_of_absence(version, asked.system)
+        for version, interpreter in found.items()
+        if interpreter is None
+    }
+    here = [interpreter for interpreter in found.values() if interpreter is not None]
+    failed = False
+    # The next environment is installed while tests run and wait.
+    with ThreadPoolExecutor(1) as ahead:
+        prepared = {one: ahead.submit(prepare, one) for one in here}
+        for interpreter in here:
+            outcome = test(interpreter, prepared[interpreter].result(), tests, asked.processes)
+            failed |= bool(outcome.failure)
+            print(outcome, flush=True)
     report_missing(missing)
     if asked.versions and missing:
         named = ", ".join(missing)

@@ -17,7 +17,7 @@ from tests.iterators.test_random_trees import TREES, ranges
 from zmqdata import Dataset
 from zmqdata.core.lineage import MOST_STATE_BYTES
 from zmqdata.errors import DataLossError, UnimplementedError
-from zmqdata.iterators import NO_STATE, Context, ElementIterator, make_iterator
+from zmqdata.iterators import NO_STATE, Bookmark, Context, ElementIterator, make_iterator
 from zmqdata.messages import TaskState
 from zmqdata.nodes import Cache, Node, every_node, split_sources
 from zmqdata.splits import Split
@@ -82,6 +82,25 @@ def test_a_pipeline_that_cannot_say_where_it_is_is_not_asked_again(state: Any) -
     taker = StateTaker(0, lambda: 0.0)
     assert taker.take(Told(state, [0.0]), 7) is None
     assert taker.due == math.inf
+
+
+class Place(Bookmark):
+    """The bookmark of a service."""
+
+    def plain(self) -> Any:
+        raise NotImplementedError
+
+
+def test_a_pipeline_that_reads_from_a_service_is_no_reason_to_warn(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A task of a second stage has no states, and its worker warns of nothing."""
+    taker = StateTaker(0, lambda: 0.0)
+    assert taker.take(Told([1, {"input": Place()}], [0.0]), 7) is None
+    assert taker.due == math.inf
+    assert caplog.record_tuples == []
+    assert taker.take(Told(object(), [0.0]), 7) is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 class Desk:
