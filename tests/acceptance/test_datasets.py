@@ -109,6 +109,7 @@ def test_an_unknown_id_is_not_found(cluster: zmqdata.LocalCluster) -> None:
 
 
 WRONG_SPECS = [
+    zmqdata.TensorSpec((), object),
     zmqdata.TensorSpec((), np.int32),
     zmqdata.TensorSpec((3,), np.int64),
     {"x": zmqdata.TensorSpec((), np.int64)},

@@ -328,6 +328,8 @@ I8 = TensorSpec((2, None), "int8")
         ({"a": I8}, False),
         (DatasetSpec(I8), False),
         (RaggedTensorSpec((2, None), "int8"), False),
+        (TensorSpec((2, 5), object), False),
+        (TensorSpec((2, 5), str), False),
     ],
 )
 def test_specs_agree_where_an_element_can_look_like_both(other: Any, agrees: bool) -> None:
@@ -337,6 +339,17 @@ def test_specs_agree_where_an_element_can_look_like_both(other: Any, agrees: boo
     assert specs_agree({"x": (I8, I8)}, {"x": (I8, other)}) is agrees
     assert specs_agree(DatasetSpec(I8), DatasetSpec(other)) is agrees
     assert not specs_agree({"x": I8}, {"y": I8})
+
+
+@pytest.mark.parametrize("spec", [INT, TensorSpec((), str), DatasetSpec(INT)])
+def test_an_object_is_no_number_text_or_dataset(spec: Any) -> None:
+    """A spec of Python objects agrees with that of None, and with no other kind."""
+    anything = TensorSpec((), object)
+    assert not specs_agree(anything, spec)
+    assert not specs_agree({"x": spec}, {"x": anything})
+    assert specs_agree(anything, anything)
+    assert specs_agree(anything, NoneTensorSpec())
+    assert specs_agree(TensorSpec(None, object), anything)
 
 
 @pytest.mark.parametrize(

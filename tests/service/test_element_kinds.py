@@ -4,16 +4,25 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from tests.service.conftest import Service
 from tests.service.kinds import Pair, mixture, of_every_kind, same
-from zmqdata import Dataset, TensorSpec, from_dataset_id, register_dataset
+from zmqdata import (
+    Dataset,
+    RaggedTensor,
+    RaggedTensorSpec,
+    TensorSpec,
+    from_dataset_id,
+    register_dataset,
+)
 from zmqdata.client.calls import status
-from zmqdata.errors import FailedPreconditionError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 
 
 @pytest.mark.parametrize("function", [of_every_kind, mixture])
@@ -109,3 +118,42 @@ def test_elements_that_stay_in_the_process_may_be_anything(service: Service) -> 
     ds = Dataset.range(2).map(lambda x: {int(x)}).batch(2)
     local = service.read(ds, "parallel_epochs", target_workers="LOCAL", allow_objects=False)
     assert [[*batch] for batch in local] == [[{0}, {1}]] * len(service.workers)
+
+
+UNKNOWN = [
+    (TensorSpec((), "int32"), 1, False),
+    (TensorSpec((), str), 1, False),
+    (TensorSpec((1,), "int64"), 1, False),
+    (TensorSpec((None, None), "int64"), np.arange(2), False),
+    ({"x": TensorSpec((), "int64")}, 1, False),
+    (TensorSpec((None,), "int64"), np.arange(2), True),
+    (TensorSpec((None,), "int64"), [], True),
+    (TensorSpec((), object), 1, True),
+    (RaggedTensorSpec((None, None), "int64"), RaggedTensor.from_rows([[1], [2, 3]]), True),
+    (RaggedTensorSpec((3, None), "int64"), RaggedTensor.from_rows([[1], [2, 3]]), False),
+]
+
+
+def test_a_declared_spec_that_nobody_knows_is_checked_at_the_first_element(
+    service: Service,
+) -> None:
+    """If the dispatcher does not know the spec, the first element shows that a declared
+    one is wrong, and every further call raises the same error.
+    """
+    client = threading.get_ident()
+
+    def only_elsewhere(element: Any) -> Any:
+        if threading.get_ident() == client:
+            raise FileNotFoundError("only workers have this file")
+        return element
+
+    for spec, element, fits in UNKNOWN:
+        ds = Dataset.range(1).map(lambda x, element=element: only_elsewhere(element))
+        name = register_dataset(service.target, ds)
+        iterator = iter(from_dataset_id("parallel_epochs", service.target, name, spec))
+        if fits:
+            assert len([*iterator]) == len(service.workers)
+            continue
+        for _ in range(2):
+            with pytest.raises(InvalidArgumentError, match=r"is .* gave an element of"):
+                next(iterator)

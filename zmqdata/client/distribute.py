@@ -29,6 +29,7 @@ from zmqdata.client.quarantine import listing
 from zmqdata.client.registration import (
     Registration,
     agreed_spec,
+    check_declared,
     describe_dataset,
     registration_of,
     spec_without_running,
@@ -176,6 +177,15 @@ class DataServiceDataset(Node):
             )
             check_spec_without_objects(spec)
 
+    def check_of_elements(self) -> Callable[[Any], None] | None:
+        """Return what checks an element against a declared spec that the dispatcher
+        could not confirm, or None if there is nothing to check.
+        """
+        registered, declared = self.registration, self.element_spec
+        if declared is None or registered.description.element_spec is not None:
+            return None
+        return lambda element: check_declared(element, declared, registered.dataset_id or "")
+
     def profile(self) -> ClientProfile:
         """Return the profile with which to read the next repetition."""
         options, cache = self.options, self.options.cross_trainer_cache
@@ -233,7 +243,11 @@ def _read(node: DataServiceDataset, context: Context) -> ElementIterator:
     def serve() -> ServiceIterator:
         node.check_objects()
         return ServiceIterator(
-            node.profile(), node.repetitions.resumed, context.restoring, listing(context)
+            node.profile(),
+            node.repetitions.resumed,
+            context.restoring,
+            listing(context),
+            node.check_of_elements(),
         )
 
     if node.placing is None or node.original is None:
@@ -525,7 +539,8 @@ def from_dataset_id(
 
     Args:
         dataset_id: the id that ``register_dataset`` returned.
-        element_spec: spec of the elements if the dispatcher does not know it.
+        element_spec: spec of the elements if the dispatcher does not know it. The first
+            element is then checked.
         job_name: as for ``distribute``. Jobs of different dataset ids never share a
             name.
 

@@ -30,6 +30,8 @@ from zmqdata.transport.forks import check_process
 
 Resumed = Callable[[ClientProfile, Any], ClientProfile]
 """Returns the profile with which to resume from an encoded ``Checkpoint``."""
+CheckElement = Callable[[Any], None]
+"""Raises a DataServiceError for an element that must not be handed out."""
 FIRST_ANSWER = 5.0
 """Seconds for which loading a state waits for the dispatcher to refuse it. ``next``
 waits for a dispatcher that is away.
@@ -47,6 +49,7 @@ class ServiceIterator(ElementIterator):
         restoring: None: reading begins at once. Otherwise it begins with ``restore`` or
             on first use.
         list_left_out: takes the elements that workers skip.
+        check_first: raises an error if the first element is not one of this dataset.
 
     Raises (from ``next``):
         PipelineError: a function of the pipeline failed at this element. The next call
@@ -67,11 +70,13 @@ class ServiceIterator(ElementIterator):
         resumed: Resumed | None = None,
         restoring: Restoring | None = None,
         list_left_out: ListLeftOut = list_nowhere,
+        check_first: CheckElement | None = None,
     ) -> None:
         self._profile = profile
         self._resumed = resumed
         self._restoring = restoring
         self._list_left_out = list_left_out
+        self._check_first = check_first
         self._failed: End | None = None
         self._is_read = self._has_given = False
         self._strides = Strides()
@@ -130,10 +135,21 @@ class ServiceIterator(ElementIterator):
                     if failure is not None:
                         raise failure
                     for element in self._strides.begin(first.elements):
+                        if self._check_first is not None:
+                            self._check(element, self._check_first)
                         return element
                     self._shell.finish_delivery(first)
         self._raise_failure()
         raise StopIteration
+
+    def _check(self, element: Any, check: CheckElement) -> None:
+        """Check the first element, and end with the error that the check raises."""
+        self._check_first = None
+        try:
+            check(element)
+        except DataServiceError as error:
+            self._fail(error)
+            self._raise_failure()
 
     def _first(self) -> Delivery | End | None:
         """Return the block being read or the item that came to the front after it, or

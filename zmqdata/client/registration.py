@@ -30,6 +30,8 @@ from zmqdata.elements.specs import (
     DatasetSpec,
     decode_spec,
     encode_spec,
+    merge_specs,
+    spec_of,
     specs_agree,
 )
 from zmqdata.errors import (
@@ -283,6 +285,31 @@ def agreed_spec(given: Any, registered: bytes, dataset_id: str) -> Any:
             "dispatcher knows it."
         )
     return given
+
+
+def check_declared(element: Any, declared: Any, dataset_id: str) -> None:
+    """Raise if an element does not match the spec that the user declared for a dataset
+    whose spec the dispatcher does not know.
+
+    A declared object may be any value, because elements of several kinds can be
+    declared in no other way.
+
+    Raises:
+        InvalidArgumentError: it does not match.
+
+    >>> check_declared({"x": 7}, {"x": spec_of(5)}, "numbers")
+    """
+    found = spec_of(element)
+    try:
+        fits = merge_specs(declared, found) == declared
+    except TypeError:
+        fits = False
+    if not fits:
+        raise InvalidArgumentError(
+            f"`element_spec` is {declared}, but the dataset with id {dataset_id} gave an element "
+            f"of {found}. Declare the spec that the registered dataset has, or register it where "
+            "its `element_spec` can be found, and leave `element_spec` out."
+        )
 
 
 def _decoded(element_spec: bytes, dataset_id: str) -> Any:

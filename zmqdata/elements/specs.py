@@ -290,12 +290,16 @@ def _row_of_none(spec: Any, model: Any) -> Any:
 
 
 def specs_agree(one: Any, other: Any) -> bool:
-    """Return True if an element can match both specs: they have the same nesting and
-    dtypes, and no axis has two different lengths.
+    """Return True if both specs describe the same elements, one perhaps more precisely:
+    they have the same nesting and dtypes, and no axis has two different lengths.
+
+    Object is a dtype of its own here. It does not stand for numbers or texts.
 
     >>> specs_agree(TensorSpec((None, 3), "int8"), TensorSpec((2, None), "int8"))
     True
     >>> specs_agree(TensorSpec((2,), "int8"), TensorSpec((3,), "int8"))
+    False
+    >>> specs_agree(TensorSpec((), "int8"), TensorSpec((), object))
     False
     """
     try:
@@ -310,8 +314,8 @@ def specs_agree(one: Any, other: Any) -> bool:
 def _leaves_agree(one: Any, other: Any) -> bool:
     if isinstance(one, DatasetSpec):
         return specs_agree(one.element_spec, other.element_spec)
-    if isinstance(one, NoneTensorSpec):
-        return True
+    if ANY_OBJECT in (one, other) and one.dtype != other.dtype:
+        return False
     if one.shape is None or other.shape is None:
         return True
     pairs = zip(one.shape, other.shape, strict=False)
