@@ -4,7 +4,7 @@ of splits that a task gets at a time.
 Pure arithmetic over ``zmqdata.splits``. The dispatcher core receives the requests and
 sends the answers.
 
-Decision 0012; protocol 5.1 to 5.3 and 5.6 to 5.9.
+Decisions 0012 and 0044; protocol 5.1 to 5.3 and 5.6 to 5.9.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ MOST_REPETITIONS = 16
 """Number of repetitions of a source for which used-up splits are remembered. Older
 repetitions count as complete.
 """
+MOST_AHEAD = MOST_REPETITIONS // 2
+"""Number of repetitions of which all tasks together are leased splits ahead of time. A
+state that is taken meanwhile knows each of them.
+"""
+MOST_OVER = 64
+"""Number of repetitions that one answer marks as over."""
 
 
 @dataclass

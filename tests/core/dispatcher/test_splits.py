@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.core.dispatcher.test_decider import Cluster
 from zmqdata import messages as m
 from zmqdata import updates as u
@@ -13,6 +15,7 @@ from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.dispatcher.saving import LOOK_INTERVAL, RETRY
 from zmqdata.core.dispatcher.splits import PATIENCE, Filling
+from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.splits import FIRST_CHUNK, ChunkSplits, FileSplits, IndexSplits, Split
 from zmqdata.testing import Transcript
 
@@ -242,10 +245,12 @@ class Pair(Transcript):
 
     core: DispatcherCore
 
-    def __init__(self, *more: str, count: int = 21, leased: bool = True) -> None:
+    def __init__(
+        self, *more: str, count: int = 21, leased: bool = True, cardinality: int = -2
+    ) -> None:
         super().__init__(DispatcherCore(1, DispatcherTimes()))
         description = m.DatasetDescription(
-            "d" * 64, "print", (IndexSplits(count),), "", None, -2, None, "3.11", "0"
+            "d" * 64, "print", (IndexSplits(count),), "", None, cardinality, None, "3.11", "0"
         )
         self.hear("k", m.RegisterDataset("request", "dataset", description, b"pipeline"))
         for name in (A, B, *more):
@@ -273,10 +278,11 @@ class Pair(Transcript):
         waiting: bool = True,
         repetition: int = 0,
         produced: int = 0,
+        pace: float = 0.0,
     ) -> None:
         have = len(self.ledger(worker)) if have is None else have
         ask = m.RequestSplits(
-            worker, self.task(worker), 1, 0, repetition, have, cut, waiting, produced=produced
+            worker, self.task(worker), 1, 0, repetition, have, cut, waiting, pace, produced
         )
         self.hear(worker, ask)
 
@@ -568,3 +574,73 @@ def test_a_single_task_may_take_everything() -> None:
 
 def taken(pair: Pair, worker: str) -> int:
     return sum(split.size for split in pair.ledger(worker))
+
+
+# --- short repetitions without end
+
+ENDLESS = INFINITE_CARDINALITY
+
+
+def endless(count: int, cardinality: int = ENDLESS) -> Pair:
+    """Return two tasks that have read a repetition of a source."""
+    pair = Pair(count=count, leased=False, cardinality=cardinality)
+    for _ in range(count + 3):
+        for worker in (A, B):
+            if not pair.ledger(worker) or not pair.ledger(worker)[-1].is_end:
+                pair.want(worker)
+    return pair
+
+
+def passes(pair: Pair, worker: str) -> list[int]:
+    """Return the repetition of each entry of a ledger, behind the first repetition; end
+    marks are negative.
+    """
+    entries = [split for split in pair.ledger(worker) if split.repetition]
+    return [-split.repetition if split.is_end else split.repetition for split in entries]
+
+
+def test_short_repetitions_come_several_at_a_time() -> None:
+    """A task gets its share of the next repetitions at once, each with its end. Another
+    task gets the ends of these, and the repetitions behind them.
+    """
+    pair = endless(3)
+    pair.want(A, repetition=1, pace=0.001)
+    ahead = [1, -1, 2, -2, 3, -3, 4, -4]
+    assert passes(pair, A) == ahead
+    assert {split.size for split in pair.ledger(A)[-8:]} == {3, 0}
+    assert pair.given()[-1][1] == tuple(pair.ledger(A)[-8:])
+    pair.want(B, repetition=1, pace=0.001)
+    assert passes(pair, B) == [-1, -2, -3, -4, 5, -5, 6, -6, 7, -7, 8, -8]
+
+
+@pytest.mark.parametrize(
+    ("changes", "cardinality"),
+    [
+        ({"pace": 0.1}, ENDLESS),
+        ({"pace": 0.0}, ENDLESS),
+        ({"waiting": False}, ENDLESS),
+        ({}, 300),
+    ],
+    ids=["long", "of unknown pace", "ahead of time", "counted"],
+)
+def test_other_repetitions_come_one_at_a_time(changes: Any, cardinality: int) -> None:
+    """A repetition that takes long, or that a known number follows, is handed out in
+    the usual leases.
+    """
+    pair = endless(3, cardinality)
+    pair.want(A, repetition=1, **{"pace": 0.001, **changes})
+    assert passes(pair, A) == [1]
+
+
+def test_what_is_taken_back_ahead_of_time_is_handed_out_again() -> None:
+    """A worker that drains returns repetitions ahead of time, which the next task in
+    them gets before any other split.
+    """
+    pair = endless(3)
+    pair.want(A, repetition=1, pace=0.001)
+    pair.keep(len(pair.ledger(A)) - 6, 3)
+    assert passes(pair, A) == [1, -1]
+    pair.want(B, repetition=1, pace=0.001)
+    assert passes(pair, B) == [-1, 2, -2, 3, -3, 4, -4, 5, -5]
+    pair.want(A, repetition=2, pace=0.001, cut=1)
+    assert passes(pair, A)[2:6] == [-2, -3, -4, -5]

@@ -17,7 +17,9 @@ import pytest
 
 from tests.service.simulated.parts import by_task, grouped, moved_tasks, tagged, together
 from zmqdata import Dataset, TextLineDataset
+from zmqdata.core.dispatcher.splits import SplitAssigner
 from zmqdata.errors import AlreadyExistsError
+from zmqdata.messages import RequestSplits
 from zmqdata.testing import SimulatedService
 
 COUNT = 60
@@ -130,6 +132,48 @@ def test_repeating_for_ever(service: SimulatedService) -> None:
     elements = iter(service.read(Dataset.range(10).repeat()))
     assert counts(islice(elements, 1_000)).keys() == set(range(10))
     elements.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("length", [2, 5])
+def test_short_repetitions_continue_elsewhere(
+    make_service: Callable[..., SimulatedService], length: int
+) -> None:
+    """Repetitions that a worker got ahead of time move with its tasks when it is
+    killed, and a state continues behind what was read of them.
+    """
+
+    def read(service: SimulatedService, job: str) -> Any:
+        numbered = Dataset.range(length).repeat().enumerate()
+        options: dict[str, Any] = {"deterministic": True, "num_tasks": 2, "job_name": job}
+        return iter(service.read(numbered, max_outstanding_requests=4, **options))
+
+    service = make_service()
+    expected = [*islice(read(service, "calm"), 200)]
+    iterator = read(service, "moved")
+    found = [*islice(iterator, 50)]
+    service.workers[0].kill()
+    found += islice(iterator, 70)
+    again = read(service, "moved")
+    again.load_state_dict(iterator.state_dict())
+    assert [*found, *islice(again, 80)] == expected
+
+
+def test_short_repetitions_take_few_messages(
+    make_service: Callable[..., SimulatedService], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tasks that read a single split without end ask less than once for two
+    repetitions.
+    """
+    asked, answer = [], SplitAssigner.request
+
+    def request(splits: SplitAssigner, peer: Any, ask: RequestSplits, now: float) -> None:
+        asked.append(ask)
+        answer(splits, peer, ask, now)
+
+    monkeypatch.setattr(SplitAssigner, "request", request)
+    elements = iter(make_service().read(Dataset.range(1).repeat(), max_outstanding_requests=4))
+    assert [*islice(elements, 300)] == [0] * 300
+    assert 300 <= max(ask.repetition for ask in asked) > 2 * len(asked)
 
 
 def test_taking_of_what_repeats_for_ever(service: SimulatedService) -> None:

@@ -6,7 +6,7 @@ listed files and cut ledgers are durable facts of ``core.dispatcher.state``. Tow
 end of a repetition thousands of tasks may wait for the splits of thousands of others.
 No code here may therefore scan all tasks for each waiting task.
 
-Decisions 0004 and 0012; protocol 5.1 to 5.9.
+Decisions 0004, 0012 and 0044; protocol 5.1 to 5.9.
 """
 
 from __future__ import annotations
@@ -26,9 +26,17 @@ from zmqdata.core.dispatcher.resuming import changed_files
 from zmqdata.core.dispatcher.saving import GrowingSaves
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
-from zmqdata.core.ledger import lease_seconds, lease_size, own_lease_size
+from zmqdata.core.ledger import (
+    MOST_AHEAD,
+    MOST_OVER,
+    RAMP_SECONDS,
+    lease_seconds,
+    lease_size,
+    own_lease_size,
+)
+from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import DataLossError, NotFoundError
-from zmqdata.splits import ChunkSplits, FileSplits, turn_of
+from zmqdata.splits import ChunkSplits, FileSplits, IndexSplits, turn_of
 
 PATIENCE = 1.0
 """Seconds for which a task waits for splits of other tasks."""
@@ -125,6 +133,8 @@ class SplitAssigner:
             else:
                 self._list_files(peer, ask, iteration)
             return False
+        if self._extend_by_repetitions(ask, task, iteration, now):
+            return True
         if cursor.peek(ask.repetition, 1).is_end and self.taking_back.awaits(peer, ask, now):
             return False
         leases = self.hosting.facts[task.worker].leases.setdefault(task.task, {})
@@ -150,6 +160,46 @@ class SplitAssigner:
         if cursor.peek(ask.repetition, 1).is_end:
             self._end_filling((iteration.iteration, ask.source, ask.repetition), now)
         return True
+
+    def _extend_by_repetitions(
+        self, ask: m.RequestSplits, task: Task, iteration: Iteration, now: float
+    ) -> bool:
+        """Add the ends of repetitions that are over, and short repetitions with their
+        ends, to the ledger of a source that is repeated without end. Return False if
+        there are none.
+
+        An answer for each of them would take longer than the elements.
+        """
+        cursor, repetition = iteration.cursor(task, ask.source), ask.repetition
+        dataset = self.out.state.datasets[iteration.job.dataset_id]
+        is_endless = dataset.cardinality == INFINITE_CARDINALITY
+        is_listed = isinstance(cursor.source, IndexSplits)
+        count = cursor.remaining(cursor.repetition + 1) if is_listed else None
+        if not (ask.waiting and repetition and is_endless and count):
+            return False
+        splits = RAMP_SECONDS / ask.pace if ask.pace else 0.0
+        most = MOST_AHEAD // max(1, iteration.running) if count <= splits else 0
+        while repetition < ask.repetition + MOST_OVER:
+            left, is_over = cursor.remaining(repetition) or 0, repetition < cursor.repetition
+            if (left or not is_over) and (not most or left > splits):
+                break
+            if not left and not is_over and repetition == ask.repetition:
+                break  # other tasks may have splits that they have not started
+            most, splits = most - bool(left), splits - left
+            self._add_rest(ask, task, iteration, repetition, now)
+            repetition += 1
+        self.hosting.close_if_ended(iteration)
+        return repetition > ask.repetition
+
+    def _add_rest(
+        self, ask: m.RequestSplits, task: Task, iteration: Iteration, repetition: int, now: float
+    ) -> None:
+        """Add all that is left of a repetition, and its end."""
+        cursor, entry = iteration.cursor(task, ask.source), None
+        while entry is None or not entry.is_end:
+            entry = cursor.peek(repetition, sys.maxsize)
+            self.out.commit(u.AssignSplitsUpdate(task.task, ask.source, entry))
+        self._end_filling((iteration.iteration, ask.source, repetition), now)
 
     def _end_filling(self, place: Place, now: float) -> None:
         """Answer the tasks that had their share of a repetition and wait for more, as
