@@ -316,6 +316,10 @@ class TaskList(Discreet, frozen=True):
     """Ids of all clients that read the iteration, in uncoordinated jobs."""
     left_out: tuple[LeftOutElement, ...] = ()
     """Elements skipped by all tasks of the iteration, for the reader's quarantine."""
+    left_out_of: dict[int, int] = field(default_factory=dict)
+    """Number of elements that ended tasks have left out, by task, without tasks that
+    have left out none. A reader that has not heard the end of such a task awaits it.
+    """
     ticket: int = 0
     """Secret that a reader presents to workers, which send elements to no other
     client.

@@ -11,6 +11,7 @@ from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import LINK_PATIENCE, SETTLE, ClientCore, ClientProfile
 from zmqdata.core.client.leaving import COPIES_PATIENCE
+from zmqdata.core.client.left_out import PATIENCE
 from zmqdata.core.credit import FIRST_ELEMENTS, FIRST_SHARED
 from zmqdata.testing import Transcript
 
@@ -58,6 +59,59 @@ class Reader(Transcript):
 
     def streams(self) -> list[m.StreamGrant]:
         return [stream for grant in self.all_of(m.Grant) for stream in grant.streams]
+
+
+# --- what workers left out
+
+
+def left_out(reader: Reader, number: int = 1) -> m.LeftOutElement:
+    """Feed an element that task 1 has left out, and return it."""
+    element = m.LeftOutElement(0, "/0", number, "map(f)", "ValueError: no")
+    reader.number += 1
+    reader.feed(e.Arrived(reader.link, m.ElementsLeftOut(reader.number, 1, 1, (element,))))
+    return element
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_client_awaits_what_an_ended_task_has_left_out(count: int) -> None:
+    """If the list without a task overtakes what the task has left out, the client lists
+    that and ends with the task's end. A task without elements may do so, too.
+    """
+    reader = Reader(place())
+    if count:
+        reader.block(0, count)
+        reader.take(0, count)
+    reader.hear(D, m.TasksChanged("me", m.TaskList(2, (), True, left_out_of={1: 1})))
+    assert not reader.core.finished
+    element = left_out(reader)
+    assert reader.all_of(e.NoteLeftOut) == [e.NoteLeftOut(element)]
+    reader.end(count)
+    assert reader.core.finished
+
+
+def test_a_client_does_not_await_for_long_what_a_lost_worker_has_left_out() -> None:
+    """After two seconds the iteration ends without the reasons, and says how many
+    elements are missing.
+    """
+    reader = Reader(place())
+    reader.hear(D, m.TasksChanged("me", m.TaskList(2, (), True, left_out_of={1: 3})))
+    reader.wait(PATIENCE - 0.1)
+    assert not reader.core.finished
+    reader.wait(0.2)
+    assert reader.core.finished
+    assert "ended without 3 elements" in reader.all_of(e.LogLine)[-1].text
+
+
+def test_a_client_awaits_nothing_of_tasks_that_it_did_not_read_or_has_heard() -> None:
+    """Elements that were left out delay no end if they were told in time, even by a
+    task of which others hold elements, or belong to a task that the client never read.
+    """
+    reader = Reader(place())
+    left_out(reader)
+    reader.number += 1
+    reader.feed(e.Arrived(reader.link, m.EndOfTask(reader.number, 1, 1, 0, 1, held=True)))
+    reader.hear(D, m.TasksChanged("me", m.TaskList(2, (), True, left_out_of={1: 1, 5: 2})))
+    assert reader.core.finished
 
 
 # --- sharing

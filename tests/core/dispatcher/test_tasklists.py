@@ -138,6 +138,15 @@ def test_who_speaks_hears_the_round_that_goes_on() -> None:
     assert board.lists.news(board.iteration, "k", 1, 9.0) is None
 
 
+def test_a_list_counts_what_ended_tasks_have_left_out() -> None:
+    """A list has the number of elements that each ended task has left out, without
+    tasks that have left out none or are no longer part of the iteration.
+    """
+    gone = Task(4, 2000, 1, [], total=3, left_out=3, removed=True)
+    board = Board(*(Task(n, 2000, 1, [], total=3, left_out=n % 3) for n in (1, 2, 3)), gone)
+    assert board.lists.task_list(board.iteration, "k").left_out_of == {1: 1, 2: 2}
+
+
 def test_a_list_names_what_workers_leave_out() -> None:
     """A list names skipped elements with their details, also of settled tasks, but not
     if they fail the job.

@@ -13,7 +13,7 @@ from zmqdata.core.worker.decider import DROPPED_KEPT, WorkerCore, WorkerProfile
 from zmqdata.core.worker.heartbeats import Heartbeats
 from zmqdata.core.worker.pipelines import PIPELINES_KEPT
 from zmqdata.core.worker.streams import occupied
-from zmqdata.core.worker.tasks import LEFT_OUT_KEPT, UNREAD_ELEMENTS
+from zmqdata.core.worker.tasks import LAST_WORDS, LEFT_OUT_KEPT, UNREAD_ELEMENTS
 from zmqdata.splits import Split
 from zmqdata.testing import Transcript
 
@@ -796,6 +796,29 @@ def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
     assert "no other worker has taken 1 tasks in time" in said[-1]
     host.wait(1.0)
     assert not host.all_of(e.LogLine)
+
+
+def test_a_task_tells_late_clients_what_it_left_out_although_it_is_dropped() -> None:
+    """A task that is over and has left out elements is served for two seconds after the
+    dispatcher wants it dropped, and then goes. A fenced one goes at once.
+    """
+    for is_over in (True, False):
+        host = Host()
+        host.host()
+        element = m.LeftOutElement(0, "/0", 0, "map(f)", "ValueError: no")
+        host.feed(e.ElementLeftOut(1, 1, element))
+        if is_over:
+            host.feed(e.Exhausted(1, 1, 0, 0, 1))
+        host.hear(D, m.DropTask(1, 1))
+        assert (1 in host.core.tasks) == is_over
+        if is_over:
+            host.link("k")
+            host.grant(9)
+            told = [push.header for push in host.messages()]
+            assert [type(header) for header in told] == [m.ElementsLeftOut, m.EndOfTask]
+            host.wait(LAST_WORDS)
+            host.hear(D, m.DropTask(1, 1))
+            assert 1 not in host.core.tasks
 
 
 def test_clients_hear_what_was_left_out_before_the_next_block() -> None:

@@ -70,6 +70,32 @@ def test_the_reader_lists_what_workers_have_left_out(service: SimulatedService) 
         assert one.split[0] <= int(one.error.split()[-1]) < one.split[1]
 
 
+def never(x: Any) -> Any:
+    raise ValueError(f"no {x}")
+
+
+@pytest.mark.parametrize("mode", ["distributed_epoch", "parallel_epochs"])
+@pytest.mark.parametrize("function", [never, picky])
+@pytest.mark.parametrize("slow", [0.0, 0.3])
+def test_the_end_does_not_overtake_what_was_left_out(
+    service: SimulatedService,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+    function: Callable[[Any], Any],
+    slow: float,
+) -> None:
+    """The quarantine is complete at the end, although the dispatcher tells it earlier
+    than the workers tell what they have left out last, or everything.
+    """
+    push = service.network.push
+    after = service.clock.after
+    monkeypatch.setattr(service.network, "push", lambda *pushed: after(slow, lambda: push(*pushed)))
+    iterator = iter(service.read(Dataset.range(14).map(function, on_error="skip"), mode))
+    came = list(iterator)
+    whole = 14 if mode == "distributed_epoch" else 28
+    assert len(came) + len(iterator.quarantine) == whole
+
+
 def part(x: Any) -> Dataset:
     return Dataset.range(x, x + 4).map(picky, on_error="skip")
 

@@ -251,6 +251,8 @@ class ClientCore:
             return
         if self._given_up is not None and now - self._given_up[0] >= SETTLE:
             self._join_again(self._given_up[1], now)
+        if self.notices.left_out.awaits_unlisted:
+            self._take_list(self.task_list, now)
         if self._is_time_to_speak(now):
             self._speak(now)
         self._grant(self.reading.say_that_it_waits({}))
@@ -450,7 +452,7 @@ class ClientCore:
         self.standing.list(task_list)
         is_free = self.is_numbered or self.profile.job.cache
         self.reading.share(len(task_list.readers) > 1 and not is_free)
-        self.reading.list(task_list)
+        self.reading.list(self.notices.left_out.extended(task_list, self.reading, now))
         self.links.asks = self.standing.asks
         self.links.tend(self.reading.addresses, now, task_list.ticket)
         self._ask_on(now)
@@ -469,13 +471,9 @@ class ClientCore:
                     self._reject(task, event, breach, now)
             case m.Lineage():
                 self.standing.take(header)
-            case m.EndOfTask(held=True):
-                self.reading.note_ending(task)
-                self._grant(self.reading.say_that_it_waits({}))
             case m.EndOfTask():
-                self.reading.end(task, header.total)
-                self._grant(self.reading.spread())
                 self.notices.left_out.of_task[header.task] = header.left_out
+                self._grant(self.reading.hear_end(task, header))
             case m.ElementsLeftOut():
                 self.notices.left_out.take(header.elements)
             case m.TakeBackElements():
@@ -538,6 +536,8 @@ class ClientCore:
             self.ending.revoke()
             if was_done and not self.finished:
                 self._speak(now)  # others that are done wait to hear of a reader that stays
+            return
+        if self.is_numbered and self.notices.left_out.awaited(self.task_list, self.reading, now):
             return
         # Each listed task still owes elements to some client. The dispatcher decides to
         # which.

@@ -1,15 +1,22 @@
 """The elements that workers left out, as a client hears of them: listed in the
 quarantine of the iterator, and counted.
 
-Decision 0028; protocol 7.11.
+The dispatcher and a worker speak to a client over different connections. The task list
+that ends an iteration can therefore overtake what its last task has left out. It says
+how many elements those are, so that the client awaits them.
+
+Decision 0028; protocol 7.11 and 7.12.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+
+from msgspec import structs
 
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
+from zmqdata.core.client.tasks import Reading
 
 REMEMBERED = 100_000
 """Number of elements left out that are recognized when another host of their task
@@ -17,6 +24,10 @@ reports them again.
 """
 LISTED = 1_000
 """Number of elements that the quarantine of an iterator lists."""
+PATIENCE = 2.0
+"""Seconds for which a client awaits the end of a task that the dispatcher knows to have
+left out elements. The end never arrives if its worker is lost.
+"""
 
 Where = tuple[int, str, int]
 """An element that was left out: number of the task, place of the operation, number of
@@ -32,7 +43,10 @@ class LeftOutElements:
         do: receives the resulting commands.
 
     Attributes:
-        of_task: number of elements that each ended task has left out.
+        of_task: number of elements that each ended task has left out, for the tasks
+            whose end has arrived or is awaited no more.
+        awaits_unlisted: True if the end of a task is awaited that the task list no
+            longer names.
     """
 
     def __init__(self, job: str, do: Callable[[e.ClientCommand], None]) -> None:
@@ -41,6 +55,7 @@ class LeftOutElements:
         self._listed: dict[Where, None] = {}  # a set that knows the oldest
         self._num_listed = self._num_poison = 0
         self.of_task: dict[int, int] = {}
+        self.awaits_unlisted = False
 
     def take_poison(self, elements: tuple[m.LeftOutElement, ...]) -> None:
         """Take all elements that workers skip because they end their process."""
@@ -53,6 +68,42 @@ class LeftOutElements:
         """
         for element in elements:
             self._list(element)
+
+    def extended(self, task_list: m.TaskList, reading: Reading, now: float) -> m.TaskList:
+        """Return a task list together with tasks that it no longer names, but whose end
+        is awaited.
+        """
+        if not task_list.left_out_of:
+            self.awaits_unlisted = False
+            return task_list
+        listed = {place.task for place in task_list.tasks}
+        places = self.awaited(task_list, reading, now, listed)
+        self.awaits_unlisted = bool(places)
+        return structs.replace(task_list, tasks=task_list.tasks + places)
+
+    def awaited(
+        self, task_list: m.TaskList, reading: Reading, now: float, ignored: Collection[int] = ()
+    ) -> tuple[m.TaskPlace, ...]:
+        """Return the places of tasks that have left out elements, according to the
+        dispatcher, and whose end is still to arrive.
+
+        Args:
+            task_list: the task list.
+            reading: the tasks that the client reads.
+            now: present time.
+            ignored: numbers of tasks to ignore.
+        """
+        places = []
+        for number, count in task_list.left_out_of.items():
+            task = None if number in ignored else reading.tasks.get(number)
+            if task is None or not task.listed or not task.place.address or number in self.of_task:
+                continue
+            task.overdue = now if task.overdue is None else task.overdue
+            if now - task.overdue < PATIENCE:
+                places.append(task.place)
+            else:
+                self.of_task[number] = count
+        return tuple(places)
 
     def _list(self, element: m.LeftOutElement) -> bool:
         """List an element in the quarantine. Return False if it was listed before."""

@@ -122,6 +122,10 @@ class ReadTask:
     """True if the task has announced its end."""
     listed: bool = False
     """True if the task list names it."""
+    overdue: float | None = None
+    """Time since which the dispatcher knows its end and this client does not; None if
+    that was never so.
+    """
     first: int = 0
     """Number with which the stream of the present attempt begins."""
     total: int | None = None
@@ -289,6 +293,16 @@ class Reading:
             if task is not None and task.listed and task.place.attempt == header.attempt
             else None
         )
+
+    def hear_end(self, task: ReadTask, header: m.EndOfTask) -> Grants:
+        """Record the end of a task, or that only what others give back can follow, and
+        return grants to send at once.
+        """
+        if header.held:
+            self.note_ending(task)
+            return self.say_that_it_waits({})
+        self.end(task, header.total)
+        return self.spread()
 
     def note_ending(self, task: ReadTask) -> None:
         """Record that nothing is left of a task but what other clients may give back,

@@ -94,10 +94,15 @@ class TaskLists:
         readers = (
             tuple(sorted(map(m.shown_name, iteration.clients))) if iteration.rounds is None else ()
         )
-        version, left_out = self.version(iteration.iteration), _left_out(iteration)
-        ticket = self.out.ticket(iteration.iteration)
         return m.TaskList(
-            version, places, iteration.closed, self.plan(iteration), readers, left_out, ticket
+            self.version(iteration.iteration),
+            places,
+            iteration.closed,
+            self.plan(iteration),
+            readers,
+            _left_out(iteration),
+            {task.task: task.left_out for task in iteration.live_tasks if task.left_out},
+            self.out.ticket(iteration.iteration),
         )
 
     def version(self, iteration: int) -> int:
@@ -173,7 +178,7 @@ class TaskLists:
         peer = self.clients.peer(client)
         if peer is not None and client in iteration.clients:
             task_list = self._list_of(telling, iteration, client)
-            size = len(task_list.tasks) + len(task_list.readers)
+            size = len(task_list.tasks) + len(task_list.readers) + len(task_list.left_out_of)
             self._allowance -= size
             telling.until = now + size * len(iteration.clients) / PER_SECOND
             self.out.send(peer, m.TasksChanged(client, task_list))

@@ -336,7 +336,7 @@ class WorkerCore:
         if len(self._dropped) > DROPPED_KEPT:
             del self._dropped[next(iter(self._dropped))]
         task = self.tasks.get(message.task)
-        if task is not None and task.definition.attempt <= message.attempt:
+        if task is not None and task.may_go(message.attempt, now):
             self._remove(task)
             self.links.drop_task(message.task)
 

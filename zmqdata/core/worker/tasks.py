@@ -28,6 +28,10 @@ STATES_KEPT = 4
 """Number of recent states that a task keeps."""
 LEFT_OUT_KEPT = 1000
 """Number of elements left out that a task keeps for its clients: the newest."""
+LAST_WORDS = 2.0
+"""Seconds for which a task that is over and has left out elements is kept, although the
+dispatcher wants it dropped.
+"""
 UNREAD_ELEMENTS = 8
 """Elements that a task prepares for its first client: as many as a client asks for at
 first.
@@ -68,6 +72,8 @@ class HostedTask:
     """The newest elements that failed and that the pipeline skipped."""
     quarantined: int = 0
     """Number of elements that ``quarantine`` has had."""
+    unwanted: float | None = None
+    """Time since which the dispatcher wants the task dropped; None if it does not."""
     hungry: bool = False
     """True if a client waits for the next element."""
     incomplete: bool = False
@@ -173,6 +179,20 @@ class HostedTask:
             self.quarantined += 1
         else:
             self.compressed = event.compressed
+
+    def may_go(self, attempt: int, now: float) -> bool:
+        """Return True if the task may go now that the dispatcher wants it dropped, up
+        to an attempt.
+
+        A task that is over is kept a little longer if clients that are about to connect
+        may await what it has left out. The dispatcher asks again at each heartbeat.
+        """
+        if self.definition.attempt > attempt:
+            return False
+        self.unwanted = now if self.unwanted is None else self.unwanted
+        is_over = self.total is not None and not self.owes_elements
+        is_read = self.quarantined > 0 and not self.definition.save_path
+        return not (is_over and is_read) or now - self.unwanted >= LAST_WORDS
 
     def left_out_for(self, stream: Stream) -> m.ElementsLeftOut | None:
         """Return the newest elements that were left out and that a client has not heard
