@@ -9,21 +9,28 @@ import re
 from typing import NamedTuple
 
 FOLLOWS = "    | "
-"""Beginning of each further line of a record. It tells such a line, as of a traceback,
-from a line that a function has printed after the record.
+"""Beginning of each further line of a record, as of a traceback. The head of the record
+says how many such lines follow, because a function may print lines that begin so, too.
 """
-_RECORD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ ([A-Z]+) (?:\[\d+\] )?(\S+): ")
+_TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+"
+_RECORD = re.compile(rf"{_TIME} ([A-Z]+) (?:\[\d+(?:\+(\d+))?\] )?(\S+): ")
+_BEHIND_TEXT = re.compile(rf"(?<=.){_TIME} [A-Z]+ \[\d+(?:\+\d+)?\] \S+: ")
 
 
 class RecordFormatter(logging.Formatter):
-    """Formats the log records of a server: time, level, process, logger and message."""
+    """Formats the log records of a server: time, level, process, number of further
+    lines if there are any, logger and message.
+    """
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of a record."""
-        return super().format(record).rstrip("\n").replace("\n", f"\n{FOLLOWS}")
+        head, *more = super().format(record).rstrip("\n").split("\n")
+        if more:
+            head = head.replace(f"[{record.process}]", f"[{record.process}+{len(more)}]", 1)
+        return f"\n{FOLLOWS}".join([head, *more])
 
 
 def log_to_stderr(level: str) -> None:
@@ -36,22 +43,40 @@ def log_to_stderr(level: str) -> None:
 
 
 class RecordHead(NamedTuple):
-    """Level and logger of a record."""
+    """Content of the first line of a record before its message."""
 
     level: int | str
     """Number of the level; a text if the level is unknown here."""
     logger: str
     """Name of the logger."""
+    more: int
+    """Number of further lines."""
 
 
 def record_head(line: str) -> RecordHead | None:
-    """Return level and logger of the record that begins with a line; None if no record
-    begins there.
+    """Return the head of the record that begins with a line; None if no record begins
+    there.
 
     Example:
         >>> record_head("2026-01-02 10:00:00,000 ERROR [7] decode: no such file")
-        RecordHead(level=40, logger='decode')
+        RecordHead(level=40, logger='decode', more=0)
         >>> record_head("a line that was printed")
     """
     found = _RECORD.match(line)
-    return None if found is None else RecordHead(logging.getLevelName(found[1]), found[2])
+    if found is None:
+        return None
+    return RecordHead(logging.getLevelName(found[1]), found[3], int(found[2] or 0))
+
+
+def record_behind(line: str) -> int:
+    """Return the position in a line at which a record begins behind other text, which
+    was printed without the end of its line; the length of the line if none does.
+
+    Example:
+        >>> record_behind("loading ... 2026-01-02 10:00:00,000 ERROR [7] decode: no")
+        12
+        >>> record_behind("2026-01-02 10:00:00,000 ERROR [7] decode: no file")
+        49
+    """
+    found = _BEHIND_TEXT.search(line)
+    return len(line) if found is None else found.start()

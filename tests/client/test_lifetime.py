@@ -67,6 +67,29 @@ def test_no_goodbye_is_waited_for_in_vain(
     assert all(iterator.loop.join(10) for iterator in iterators)
 
 
+def test_a_hook_that_fails_keeps_no_other_from_running(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error at the end of a program is logged with its traceback, and what comes
+    after it is done.
+    """
+
+    def fails() -> None:
+        raise ValueError("no")
+
+    iterator, done = Silent(hopeless=True), list[str]()
+    monkeypatch.setattr(lifetime, "alive", {iterator})
+    monkeypatch.setattr(lifetime, "abandoned", {})
+    monkeypatch.setattr(lifetime, "before_goodbyes", [fails, lambda: done.append("before")])
+    monkeypatch.setattr(lifetime, "after_goodbyes", [fails, lambda: done.append("after")])
+    lifetime._close_all()
+    assert done == ["before", "after"]
+    assert iterator.asked.is_set()
+    assert caplog.text.count("ValueError: no") == 2
+    iterator.loop.stop()
+    assert iterator.loop.join(10)
+
+
 def test_iterators_say_goodbye_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a program asks all iterators to leave before it waits, and waits for
     all of them as long as for one.

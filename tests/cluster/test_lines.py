@@ -8,7 +8,9 @@ from zmqdata.cluster.lines import BAR_EVERY, MOST_LINE, PARTLY_AFTER, ShownLines
 from zmqdata.logrecords import FOLLOWS
 
 QUIET = "2026-01-02 10:00:00,000 INFO [7] zmqdata.worker: registered"
+QUIET_2 = QUIET.replace("[7]", "[7+2]")
 LOUD = "2026-01-02 10:00:00,000 ERROR [7] decode: no such file"
+LOUD_1 = LOUD.replace("[7]", "[7+1]")
 
 
 def shown(*pieces: str, seconds: float = 0.0) -> list[str]:
@@ -25,9 +27,30 @@ def test_a_record_is_shown_or_hidden_as_a_whole() -> None:
     line that is printed behind it is shown.
     """
     more = f"{FOLLOWS}Traceback"
-    assert shown(f"{QUIET}\n", f"{more}\n{FOLLOWS}\nprinted\n") == ["printed"]
-    assert shown(f"{LOUD}\n{more}\n{QUIET}\n{more}\n") == [LOUD, more]
+    assert shown(f"{QUIET_2}\n", f"{more}\n{FOLLOWS}\nprinted\n") == ["printed"]
+    assert shown(f"{LOUD_1}\n{more}\n{QUIET_2}\n{more}\n{more}\n") == [LOUD_1, more]
     assert shown(f"printed\n{QUIET}\n{LOUD}\n") == ["printed", LOUD]
+
+
+def test_a_printed_line_that_looks_like_part_of_a_record_is_shown() -> None:
+    """A line that begins as the further lines of records do is shown if the record
+    before it is complete.
+    """
+    printed = f"{FOLLOWS}a table | with bars"
+    assert shown(f"{QUIET}\n{printed}\n") == [printed]
+    assert shown(f"{QUIET_2}\n{FOLLOWS}a\n{FOLLOWS}b\n", f"{printed}\n") == [printed]
+
+
+def test_a_record_behind_a_line_without_an_end_is_a_line_of_its_own() -> None:
+    """Text that was printed without the end of its line and the record behind it are
+    two lines, each shown for itself, also if the text was shown before.
+    """
+    assert shown(f"loading ... {LOUD}\nnext\n") == ["loading ... ", LOUD, "next"]
+    assert shown(f"loading ... {QUIET}\nnext\n") == ["loading ... ", "next"]
+    assert shown("\r1%\r2%", f"{LOUD_1}\n{FOLLOWS}a\n") == ["2%", LOUD_1, f"{FOLLOWS}a"]
+    for record, follow in ((LOUD, [LOUD]), (QUIET, [])):
+        pieces = ("loading ... ", "", f"{record}\n")
+        assert shown(*pieces, seconds=PARTLY_AFTER) == ["loading ... ", *follow]
 
 
 def test_a_progress_bar_is_one_line() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from zmqdata import Dataset, LocalCluster, distribute
 from zmqdata.cluster.output import MOST_AT_ONCE, OutputRelay
+from zmqdata.errors import PipelineError
 from zmqdata.testing.cluster import await_condition
 
 
@@ -85,19 +86,38 @@ def test_a_flood_of_output_is_cut(written: IO[bytes], capsys: pytest.CaptureFixt
 @pytest.mark.realprocess
 def test_what_functions_print_reaches_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """A line that a function prints on a worker of a cluster appears with the worker's
-    number, and nothing else does.
+    number, and nothing else does. It is there when the iteration ends, or its error is
+    raised.
     """
 
     def speak(element: int) -> int:
         print("element", element)
-        return element
+        return 6 // (3 - int(element))
 
     with LocalCluster(1) as cluster:
-        assert (
-            len(list(Dataset.range(3).map(speak).apply(distribute("distributed_epoch", cluster))))
-            == 3
-        )
-    assert capsys.readouterr().err == "".join(f"[worker 0] element {n}\n" for n in range(3))
+        for count in (3, 4):
+            dataset = Dataset.range(count).map(speak)
+            iterator = iter(dataset.apply(distribute("distributed_epoch", cluster)))
+            assert [int(next(iterator)) for _ in range(3)] == [2, 3, 6]
+            with pytest.raises(StopIteration if count == 3 else PipelineError):
+                next(iterator)
+            lines = [f"[worker 0] element {n}\n" for n in range(count)]
+            assert capsys.readouterr().err == "".join(lines)
+
+
+def test_a_flush_passes_on_all_that_was_written(
+    written: IO[bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a flush every line is there, with or without its end; what follows is a
+    line of its own. Progress bars are shown as seldom as before.
+    """
+    relay = OutputRelay()
+    relay.add(written, "worker 0")
+    for text, shown in (("one\ntw", ["one", "tw"]), ("o\n\r1%", ["o", "1%"]), ("\r2%", [])):
+        written.write(text.encode())
+        relay.flush()
+        assert capsys.readouterr().err == "".join(f"[worker 0] {line}\n" for line in shown)
+    relay.end(written)
 
 
 def test_a_stream_that_cannot_be_written_hinders_nothing(

@@ -133,6 +133,7 @@ class ServiceIterator(ElementIterator):
                     self._has_given = True
                     failure = first.take_failure()
                     if failure is not None:
+                        lifetime.call(lifetime.after_reading)
                         raise failure
                     for element in self._strides.begin(first.elements):
                         if self._check_first is not None:
@@ -297,6 +298,7 @@ class ServiceIterator(ElementIterator):
         """
         if self.leave():
             self._shell.loop.join(lifetime.GOODBYE)
+            lifetime.call(lifetime.after_reading)
 
     def leave(self) -> bool:
         """Stop reading as ``close`` does, without waiting for the goodbye. Return False

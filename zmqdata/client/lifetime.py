@@ -61,6 +61,10 @@ abandoned: dict[Loop, ThreadOwner] = {}
 before_goodbyes: list[Callable[[], None]] = []
 after_goodbyes: list[Callable[[], None]] = []
 """Called at the end of the program, before and after its iterators say goodbye."""
+after_reading: list[Callable[[], None]] = []
+"""Called when an iterator has ended or was closed, and before it raises what a function
+of the pipeline has raised.
+"""
 _closes_at_exit = 0  # the child process of multiprocessing that runs _close_all at its end
 
 
@@ -73,6 +77,15 @@ def begin(iterator: Leaving) -> None:
     if multiprocessing.parent_process() is not None and _closes_at_exit != os.getpid():
         _closes_at_exit = os.getpid()
         multiprocessing.util.Finalize(None, _close_all, exitpriority=10)
+
+
+def call(hooks: list[Callable[[], None]]) -> None:
+    """Call functions, all of them although one fails."""
+    for hook in hooks:
+        try:
+            hook()
+        except Exception:
+            log.exception("%r failed at the end of an iterator or of the program", hook)
 
 
 def abandon(shell: ThreadOwner, pid: int) -> None:
@@ -88,8 +101,7 @@ def abandon(shell: ThreadOwner, pid: int) -> None:
 
 
 def _close_all() -> None:
-    for prepare in before_goodbyes:
-        prepare()
+    call(before_goodbyes)
     ends = time.monotonic() + LAST_WORDS
     for iterator in list(alive):
         iterator.leave()
@@ -106,8 +118,7 @@ def _close_all() -> None:
                     log.warning("%s", lost)
         for loop in list(waiting)[:1]:
             loop.join(LOOKS)
-    for end in after_goodbyes:
-        end()
+    call(after_goodbyes)
 
 
 def _disown_all() -> None:

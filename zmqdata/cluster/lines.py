@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from zmqdata.logrecords import FOLLOWS, record_head
+from zmqdata.logrecords import FOLLOWS, record_behind, record_head
 
 MOST_LINE = 32_768
 """Most bytes of a line that are kept until its end comes. A longer line is shown in
@@ -33,6 +33,7 @@ class ShownLines:
         self._bar_shown = -BAR_EVERY
         self._continues = False  # the beginning of the present line was taken before
         self._is_shown = True  # the last record, or the beginning of the present line
+        self._more = 0  # lines of the last record that are still to come
 
     def take(self, output: bytes, now: float) -> Iterator[str]:
         """Yield the lines to show of further output.
@@ -57,6 +58,13 @@ class ShownLines:
         elif now - self._changed >= PARTLY_AFTER:
             yield from self.end()
 
+    def flush(self) -> Iterator[str]:
+        """Yield the beginning of a line whose end has not come, except for a progress
+        bar.
+        """
+        if not self._is_bar:
+            yield from self.end()
+
     def end(self) -> Iterator[str]:
         """Yield the beginning of a line whose end has not come."""
         rest, self._rest = self._rest, b""
@@ -70,18 +78,23 @@ class ShownLines:
         continues, self._continues = self._continues, False
         if not text.strip() and (continues or last != line):
             return  # only the end of a line, or a cleared progress bar
-        if not continues:
-            self._look(text)
-        if self._is_shown:
-            yield text
+        # A record may follow text that was printed without the end of its line.
+        record = record_behind(text)
+        for part in (text[:record], text[record:])[: 1 + (record < len(text))]:
+            self._look(part, continues)
+            continues = False
+            if self._is_shown:
+                yield part
 
-    def _look(self, text: str) -> None:
+    def _look(self, text: str, continues: bool) -> None:
         """Decide whether a line is shown, by its beginning."""
         head = record_head(text)
         if head is not None:
-            level, logger = head
+            level, logger, self._more = head
             self._is_shown = not isinstance(level, int) or logging.getLogger(logger).isEnabledFor(
                 level
             )
-        elif not text.startswith(FOLLOWS):
+        elif not continues and self._more and text.startswith(FOLLOWS):
+            self._more -= 1
+        elif not continues:
             self._is_shown = True

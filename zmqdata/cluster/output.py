@@ -9,10 +9,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import IO
 
+from zmqdata.client import lifetime
 from zmqdata.cluster.lines import ShownLines
 
 EVERY = 0.1
@@ -20,6 +21,10 @@ EVERY = 0.1
 LAST_SECONDS = 1.0
 """Seconds in which the last output of a server is to be written. A stream that nobody
 reads must not keep a cluster from closing.
+"""
+FLUSH_SECONDS = 0.5
+"""Seconds for which the end of an iteration waits until what its workers printed is
+written.
 """
 MOST_AT_ONCE = 65_536
 """Most bytes of a server that are passed on at one look. A pipeline that prints more
@@ -76,17 +81,33 @@ class OutputRelay:
         """
         with self._changed:
             source = self._sources.pop(file, None)
-            if source is None:
-                return
-            self._look(source, last=True)
-            self._changed.notify_all()
-            thread = self._thread
-            if thread is threading.current_thread() or self._is_stuck:
-                return
-            self._is_stuck = not self._changed.wait_for(
-                lambda: self._thread is not thread if not self._sources else not self._lines,
-                LAST_SECONDS,
-            )
+            if source is not None:
+                self._look(source)
+                self._add(source, source.lines.end())
+                self._await_written(LAST_SECONDS)
+
+    def flush(self) -> None:
+        """Pass on everything that was written to any file until now.
+
+        Waits until that is written, for ``FLUSH_SECONDS`` at most. It costs a look at
+        the size of each file if nothing is new.
+        """
+        with self._changed:
+            for source in self._sources.values():
+                self._look(source)
+                self._add(source, source.lines.flush())
+            if self._lines:
+                self._await_written(FLUSH_SECONDS)
+
+    def _await_written(self, seconds: float) -> None:
+        """Let the thread write, and wait for it."""
+        self._changed.notify_all()
+        thread = self._thread
+        if thread is threading.current_thread() or self._is_stuck:
+            return
+        self._is_stuck = not self._changed.wait_for(
+            lambda: self._thread is not thread if not self._sources else not self._lines, seconds
+        )
 
     def _run(self) -> None:
         while True:
@@ -114,10 +135,10 @@ class OutputRelay:
                 sys.stderr.write("".join(lines))
                 sys.stderr.flush()
 
-    def _look(self, source: _Source, last: bool = False) -> None:
-        shown = [*self._shown(source)]
-        if last:
-            shown += source.lines.end()
+    def _look(self, source: _Source) -> None:
+        self._add(source, self._shown(source))
+
+    def _add(self, source: _Source, shown: Iterable[str]) -> None:
         self._lines += [f"[{source.name}] {line}\n" for line in shown]
 
     def _shown(self, source: _Source) -> Iterator[str]:
@@ -143,5 +164,5 @@ class OutputRelay:
 relay = OutputRelay()
 """The relay of this process."""
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=relay.forget_all)
+os.register_at_fork(after_in_child=relay.forget_all)
+lifetime.after_reading.append(relay.flush)
