@@ -13,6 +13,11 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
+LEFT_OUT_KEPT = 1_000
+"""Number of elements left out that are kept with their errors: the newest."""
+LEFT_OUT_REMEMBERED = 100_000
+"""Number of elements left out that are recognized when they are left out again."""
+
 
 class Decision(Struct, frozen=True, array_like=True):
     """The decision of a single operation about elements ``first ... stop - 1`` of its

@@ -7,8 +7,9 @@ import logging
 import pytest
 
 from zmqdata import Dataset
+from zmqdata.decisions import LEFT_OUT_KEPT
 from zmqdata.iterators import quarantine as module
-from zmqdata.iterators.quarantine import KEPT, Quarantine
+from zmqdata.iterators.quarantine import Quarantine
 from zmqdata.iterators.watching import LeftOut
 
 
@@ -34,10 +35,10 @@ def test_an_element_is_listed_once() -> None:
 def test_the_newest_are_kept(caplog: pytest.LogCaptureFixture) -> None:
     """A full quarantine drops the oldest element, and says so once."""
     found = Quarantine()
-    found.extend(map(left_out, range(KEPT)))
+    found.extend(map(left_out, range(LEFT_OUT_KEPT)))
     assert caplog.records == []
-    found.extend(map(left_out, range(KEPT, KEPT + 3)))
-    assert [one.number for one in found] == list(range(3, KEPT + 3))
+    found.extend(map(left_out, range(LEFT_OUT_KEPT, LEFT_OUT_KEPT + 3)))
+    assert [one.number for one in found] == list(range(3, LEFT_OUT_KEPT + 3))
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
@@ -47,7 +48,7 @@ def test_the_newest_are_kept(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the newest elements are recognized when they come again."""
-    monkeypatch.setattr(module, "REMEMBERED", 2)
+    monkeypatch.setattr(module, "LEFT_OUT_REMEMBERED", 2)
     found = Quarantine()
     found.extend(map(left_out, [1, 2, 3, 3, 2, 1]))
     assert [one.number for one in found] == [1, 2, 3, 1]

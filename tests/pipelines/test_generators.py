@@ -135,6 +135,7 @@ def with_iterator(x: Any, it: Any = itertools.repeat(1)) -> Any:  # noqa: B008 -
 
 
 COUNT, HELD, THREAD = itertools.count(), {"a": [Own()]}, threading.Thread()
+SPACE = types.SimpleNamespace(it=Own())
 
 
 @pytest.mark.parametrize(
@@ -146,13 +147,15 @@ COUNT, HELD, THREAD = itertools.count(), {"a": [Own()]}, threading.Thread()
         (COUNT.__next__, {"__next__"}),
         (Numbered(), {"Numbered.numbers"}),
         (lambda x: HELD, {"HELD['a'][0]"}),
+        (lambda x: SPACE, {"SPACE.it"}),
+        (functools.lru_cache(lambda x: next(COUNT)), {"COUNT"}),
         (lambda x: THREAD, set()),
         (lambda x: next(iter([x])), set()),
     ],
 )
 def test_iterators_are_found_where_functions_hold_them(function: Any, paths: set[str]) -> None:
-    """An iterator is found as a random generator is, outside of objects of
-    libraries.
+    """An iterator is found as a random generator is, also in Python's own containers of
+    what users put there, but not in other objects of libraries.
     """
     node = Dataset.range(3).map(function).node
     assert {held.path for held in iterators_of(node)} == paths

@@ -72,8 +72,7 @@ def _note_fork() -> None:
     _turns.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
+os.register_at_fork(after_in_child=_note_fork)
 
 
 def this_process() -> str:

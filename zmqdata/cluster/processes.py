@@ -19,7 +19,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import IO
 
 from zmqdata.client import lifetime
 from zmqdata.cluster.output import relay
@@ -90,9 +90,10 @@ class ServerProcess:
         self._owner = os.getpid()
         self._process: subprocess.Popen[bytes] | None = None
         self._told = 0.0  # time at which it was first told to end
-        with shortage_explained(f"the process of a {module}"):
-            self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
-            self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        with shortage_explained(f"the process of a {module}"), contextlib.ExitStack() as files:
+            self._said: IO[bytes] = files.enter_context(tempfile.TemporaryFile())
+            self._log: IO[bytes] = files.enter_context(tempfile.TemporaryFile())
+            files.pop_all()  # close() closes them
         if name:
             relay.add(self._log, name)
 
@@ -348,11 +349,4 @@ def _resume_all() -> None:
 
 
 lifetime.before_goodbyes.append(_resume_all)
-
-
-def _after_fork(**hooks: Any) -> None:
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(**hooks)
-
-
-_after_fork(after_in_child=_disown_all)
+os.register_at_fork(after_in_child=_disown_all)

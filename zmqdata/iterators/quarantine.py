@@ -6,14 +6,10 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 
+from zmqdata.decisions import LEFT_OUT_KEPT, LEFT_OUT_REMEMBERED
 from zmqdata.iterators.watching import LeftOut
 
 log = logging.getLogger(__name__)
-
-KEPT = 1000
-"""Number of elements left out that an iterator keeps: the newest."""
-REMEMBERED = 100_000
-"""Number of elements left out that are recognized when they are left out again."""
 
 
 class Quarantine(deque[LeftOut]):
@@ -27,7 +23,7 @@ class Quarantine(deque[LeftOut]):
     """
 
     def __init__(self) -> None:
-        super().__init__(maxlen=KEPT)
+        super().__init__(maxlen=LEFT_OUT_KEPT)
         self.total = 0
         self._known: dict[tuple[str, int], None] = {}  # a set that knows the oldest
 
@@ -38,11 +34,11 @@ class Quarantine(deque[LeftOut]):
             if key in self._known:
                 return
             self._known[key] = None
-            if len(self._known) > REMEMBERED:
+            if len(self._known) > LEFT_OUT_REMEMBERED:
                 self._known.pop(next(iter(self._known)), None)
         self.total += 1
         super().append(left_out)
-        if self.total == KEPT + 1:
+        if self.total == LEFT_OUT_KEPT + 1:
             self._tell_of_limit()
 
     def extend(self, left_out: Iterable[LeftOut], /) -> None:
@@ -53,6 +49,6 @@ class Quarantine(deque[LeftOut]):
     def _tell_of_limit(self) -> None:
         log.warning(
             "more than %s elements were left out; `iterator.quarantine` lists the newest %s only",
-            f"{KEPT:,}",
-            f"{KEPT:,}",
+            f"{LEFT_OUT_KEPT:,}",
+            f"{LEFT_OUT_KEPT:,}",
         )

@@ -30,6 +30,7 @@ from zmqdata.pipelines.holding import (
     class_names,
     count,
     held,
+    is_container,
     lineage,
     module_of,
 )
@@ -52,8 +53,6 @@ _NAMED = (
     types.MethodWrapperType,
     type,
 )
-_CONTAINERS = ("builtins", "collections", "functools")
-"""Modules of the library whose objects hold what a user put there."""
 _MANY = 1000
 """Length of containers that are not searched."""
 _MOST = 20_000
@@ -176,10 +175,12 @@ class _Search:
         """Return True for an object whose content is not searched."""
         if is_a(holder, type):
             return _is_of_library(module_of(holder))
-        if self._is_sought is is_iterator:
-            module = module_of(type(holder))
-            if module not in _CONTAINERS and _is_of_library(module):
-                return True
+        if (
+            self._is_sought is is_iterator
+            and not is_container(holder)
+            and _is_of_library(module_of(type(holder)))
+        ):
+            return True
         return is_a(holder, types.ModuleType) or count(holder) >= _MANY
 
     def _has_globals(self, function: types.FunctionType) -> bool:

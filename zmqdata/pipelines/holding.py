@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-from collections import deque
+from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, cast
 
@@ -25,6 +25,24 @@ _LINEAGE_OF_CLASS = cast(Any, type.__dict__["__mro__"])
 _NAME_OF_CLASS = cast(Any, type.__dict__["__qualname__"])
 _SEQUENCES = (list, tuple, deque)
 _SETS = (set, frozenset)
+_CONTAINERS = (
+    *_SEQUENCES,
+    *_SETS,
+    dict,
+    ChainMap,
+    UserDict,
+    UserList,
+    functools.partial,
+    functools._lru_cache_wrapper,
+    types.BuiltinFunctionType,
+    types.FunctionType,
+    types.MethodType,
+    types.MethodWrapperType,
+    types.SimpleNamespace,
+    classmethod,
+    property,
+    staticmethod,
+)
 
 
 class Step(NamedTuple):
@@ -82,6 +100,16 @@ def count(holder: object) -> int:
     """Return the number of elements of a container of Python, 0 for other objects."""
     base = next((kind for kind in (dict, *_SEQUENCES, *_SETS) if is_a(holder, kind)), None)
     return 0 if base is None else base.__len__(cast(Any, holder))
+
+
+def is_container(holder: Any) -> bool:
+    """Return True for functions and containers of Python, which hold what a user put
+    there. Objects of other libraries may hold what only these know.
+
+    >>> is_container([]), is_container(functools.partial(print)), is_container(3)
+    (True, True, False)
+    """
+    return is_a(holder, _CONTAINERS)
 
 
 def held(holder: Any) -> Iterator[tuple[Step, Any]]:

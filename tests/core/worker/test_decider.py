@@ -13,7 +13,8 @@ from zmqdata.core.worker.decider import DROPPED_KEPT, WorkerCore, WorkerProfile
 from zmqdata.core.worker.heartbeats import Heartbeats
 from zmqdata.core.worker.pipelines import PIPELINES_KEPT
 from zmqdata.core.worker.streams import occupied
-from zmqdata.core.worker.tasks import LAST_WORDS, LEFT_OUT_KEPT, UNREAD_ELEMENTS
+from zmqdata.core.worker.tasks import LAST_WORDS, UNREAD_ELEMENTS
+from zmqdata.decisions import LEFT_OUT_KEPT
 from zmqdata.splits import Split
 from zmqdata.testing import Transcript
 

@@ -7,7 +7,7 @@ import logging
 import msgspec
 import pytest
 
-from zmqdata.iterators.quarantine import KEPT
+from zmqdata.decisions import LEFT_OUT_KEPT
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.messages import LeftOutElement, TaskDefinition
 from zmqdata.worker.tasks.quarantine import MOST_TEXT, SHOWN, TaskQuarantine
@@ -71,12 +71,12 @@ def test_what_is_shown() -> None:
     """The status shows the number of all skipped elements, and the newest elements
     first.
     """
-    shown = filled(KEPT + 100).shown()
-    assert shown["left_out"] == KEPT + 100
+    shown = filled(LEFT_OUT_KEPT + 100).shown()
+    assert shown["left_out"] == LEFT_OUT_KEPT + 100
     assert [one["number"] for one in shown["quarantine"]] == [
-        *range(KEPT + 99, KEPT + 99 - SHOWN, -1)
+        *range(LEFT_OUT_KEPT + 99, LEFT_OUT_KEPT + 99 - SHOWN, -1)
     ]
-    assert shown["quarantine"][0]["split"] == (KEPT + 99, KEPT + 100)
+    assert shown["quarantine"][0]["split"] == (LEFT_OUT_KEPT + 99, LEFT_OUT_KEPT + 100)
 
 
 def test_any_text_can_be_shown() -> None:
@@ -98,10 +98,10 @@ def test_readers_hear_of_each_element_once() -> None:
     quarantine = TaskQuarantine(TASK, reported.append)
     quarantine.append(left_out(0, text=""))
     quarantine.append(LeftOut(1, "map(parse)", "e" * 9000, "t" * 9000 + "\udcff", (1, 2), "/0"))
-    for number in [*range(2, 2 * KEPT), *range(KEPT)]:
+    for number in [*range(2, 2 * LEFT_OUT_KEPT), *range(LEFT_OUT_KEPT)]:
         quarantine.append(left_out(number, text=""))
-    assert [one.number for one in reported] == list(range(1, 2 * KEPT))
-    assert (quarantine.total, len(quarantine)) == (2 * KEPT, KEPT)
+    assert [one.number for one in reported] == list(range(1, 2 * LEFT_OUT_KEPT))
+    assert (quarantine.total, len(quarantine)) == (2 * LEFT_OUT_KEPT, LEFT_OUT_KEPT)
     first = reported[0]
     assert (first.index, first.place, first.split, len(first.error)) == (5, "/0", (1, 2), MOST_TEXT)
     assert first.traceback.endswith("t\\udcff")

@@ -17,13 +17,8 @@ from msgspec import structs
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.tasks import Reading
+from zmqdata.decisions import LEFT_OUT_KEPT, LEFT_OUT_REMEMBERED
 
-REMEMBERED = 100_000
-"""Number of elements left out that are recognized when another host of their task
-reports them again.
-"""
-LISTED = 1_000
-"""Number of elements that the quarantine of an iterator lists."""
 PATIENCE = 2.0
 """Seconds for which a client awaits the end of a task that the dispatcher knows to have
 left out elements. The end never arrives if its worker is lost.
@@ -111,7 +106,7 @@ class LeftOutElements:
         if where in self._listed:
             return False
         self._listed[where] = None
-        if len(self._listed) > REMEMBERED:
+        if len(self._listed) > LEFT_OUT_REMEMBERED:
             del self._listed[next(iter(self._listed))]
         self._num_listed += 1
         self._do(e.NoteLeftOut(element))
@@ -125,7 +120,7 @@ class LeftOutElements:
         missing, self.of_task = sum(self.of_task.values()), {}
         missing, self._num_listed = max(missing, self._num_listed), 0
         if missing:
-            which = f"the newest {LISTED:,} of them" if missing > LISTED else "them"
+            which = f"the newest {LEFT_OUT_KEPT:,} of them" if missing > LEFT_OUT_KEPT else "them"
             text = (
                 f"job {self._job!r}, repetition {repetition}, ended without "
                 f"{missing:,} elements that workers could not produce. They were "

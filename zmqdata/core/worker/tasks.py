@@ -22,12 +22,10 @@ from zmqdata.core.worker.dealing import Dealing, FirstCome
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.lineage import Agreement, news_for
 from zmqdata.core.worker.streams import Portion, Stream, occupied
-from zmqdata.decisions import Decisions
+from zmqdata.decisions import LEFT_OUT_KEPT, Decisions
 
 STATES_KEPT = 4
 """Number of recent states that a task keeps."""
-LEFT_OUT_KEPT = 1000
-"""Number of elements left out that a task keeps for its clients: the newest."""
 LAST_WORDS = 2.0
 """Seconds for which a task that is over and has left out elements is kept, although the
 dispatcher wants it dropped.
