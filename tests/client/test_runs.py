@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 from zmqdata import messages as m
+from zmqdata import runkeys
 from zmqdata.client import runs
-from zmqdata.client.runs import RUN_ID, DatasetRun, run_of_process, this_process
+from zmqdata.client.runs import DatasetRun, run_of_process, this_process
 from zmqdata.errors import FailedPreconditionError
+from zmqdata.runkeys import RUN_ID
 
 OF_LAUNCHERS = ("TORCHELASTIC_", "SLURM_", "OMPI_", "PMI", "MASTER_", "GROUP_", "LOCAL_")
-NAMES = {*runs.RANKS, *runs.RANKS.values(), RUN_ID}
+NAMES = {*runkeys.RANKS, *runkeys.RANKS.values(), RUN_ID}
 SHOW_KEY = "from zmqdata.client.runs import run_of_process as run; print(run(True).key)"
 
 
@@ -313,6 +315,7 @@ def test_a_dataset_in_a_pipeline_reads_for_the_run_that_ships_it(
         assert pickle.dumps(node) == content
     monkeypatch.setattr("zmqdata.client.distribute.family", lambda: "a worker")
     monkeypatch.setattr(runs, "family", lambda: "a worker")
+    monkeypatch.setattr(runkeys, "family", lambda: "a worker")
     monkeypatch.setattr(runs, "_process", (os.getpid(), "a worker"))
     found = pickle.loads(content)
     assert (found.run.key == node.run.key) == (job_name is not None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from zmqdata.client import runs
+from zmqdata import runkeys
 
 CONTEXT = "ray.train.v2._internal.execution.context"
 
@@ -46,10 +46,10 @@ def test_ray_train_names_the_run_of_its_ranks(
     in the first, and from neither outside of both.
     """
     install(monkeypatch, trial, run_id)
-    assert runs._ray_key() == key
+    assert runkeys._ray_key() == key
 
 
 def test_there_is_no_key_of_ray_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has not imported Ray has no key of it."""
     monkeypatch.delitem(sys.modules, "ray", raising=False)
-    assert runs._ray_key() == ""
+    assert runkeys._ray_key() == ""

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from tests.dataset.reading import ints
-from zmqdata.dataset import Dataset, set_random_seed
+from zmqdata.dataset import Dataset, seeds, set_random_seed
 from zmqdata.dataset.seeds import _Seeds, _seeds, fixed_seed, next_seed
+from zmqdata.errors import InvalidArgumentError
+from zmqdata.runkeys import RUN_ID
 
 
 def test_set_random_seed_fixes_what_is_drawn() -> None:
@@ -56,7 +58,18 @@ def test_without_a_seed_each_iterator_draws_its_own() -> None:
     """
     one, other = _Seeds(), _Seeds()
     drawn = [one.next() for _ in range(20)] + [other.next() for _ in range(20)]
-    assert len({*drawn, one.fixed, other.fixed}) == 42
+    assert len(set(drawn)) == 40
+
+
+def test_the_fixed_seed_is_that_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All processes of a run have the same seed for what is drawn once, and another run
+    has another.
+    """
+    drawn = []
+    for key in ("first", "first", "second"):
+        monkeypatch.setenv(RUN_ID, key)
+        drawn.append(_Seeds().fixed)
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_seeds_count_from_the_call() -> None:
@@ -123,6 +136,67 @@ def test_parts_of_a_shuffled_dataset_stay_apart(use: str, shuffles: str) -> None
     train, test = USES[use](shuffled.take(10)), shuffled.skip(10)
     assert {*ints(train), *ints(test)} == {*range(20)}
     assert not {*ints(train)} & {*ints(test)}
+
+
+def test_alike_shuffles_draw_for_themselves() -> None:
+    """Two shuffles that are written the same, and drawn once, have different orders in
+    a pipeline, and each has its own in all pipelines.
+    """
+
+    def once() -> Dataset:
+        return Dataset.range(50).shuffle(50, reshuffle_each_iteration=False)
+
+    one, other = once(), once()
+    pairs = list(Dataset.zip((one, other)))
+    first, second = ([int(pair[place]) for pair in pairs] for place in (0, 1))
+    assert first != second
+    assert (ints(one), ints(other), ints(other.skip(10))) == (first, second, second[10:])
+
+
+@pytest.mark.parametrize("kind", ["shuffle", "from_source", "random"])
+def test_a_state_brings_its_orders_to_another_program(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that loads a state reads the rest of the same order, and draws the
+    other parts of the dataset from this order, too.
+    """
+    made: dict[str, Callable[[], Dataset]] = {
+        "shuffle": lambda: Dataset.range(50).shuffle(50, reshuffle_each_iteration=False),
+        "from_source": lambda: Dataset.from_source(
+            range(50), shuffle=True, reshuffle_each_iteration=False
+        ),
+        "random": lambda: Dataset.random().take(50),
+    }
+    made[kind]()
+    then = made[kind]()
+    iterator = iter(then.take(40))
+    first = [int(next(iterator)) for _ in range(10)]
+    state, rest, test = iterator.state_dict(), ints(iterator), ints(then.skip(40))
+    monkeypatch.setattr(seeds, "_seeds", other_program())
+    now = made[kind]()
+    again = iter(now.take(40))
+    assert ints(now.skip(40)) != test
+    again.load_state_dict(state)
+    assert (ints(again), ints(now.skip(40))) == (rest, test)
+    assert ints(now.take(40)) == first + rest
+
+
+def test_a_refused_state_leaves_the_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Orders stay as they are if a state does not fit."""
+    state = iter(Dataset.range(5).shuffle(5, reshuffle_each_iteration=False)).state_dict()
+    monkeypatch.setattr(seeds, "_seeds", other_program())
+    dataset = Dataset.range(5).shuffle(5, reshuffle_each_iteration=False)
+    order, iterator = ints(dataset), iter(dataset)
+    with pytest.raises(InvalidArgumentError, match="does not fit"):
+        iterator.load_state_dict(state | {"position": "wrong"})
+    assert (ints(iterator), ints(dataset)) == (order, order)
+
+
+def other_program() -> _Seeds:
+    """Return the seeds of another program."""
+    other = _Seeds()
+    other.fixed = 3
+    return other
 
 
 def test_nested_shuffles_stay_in_whatever_follows() -> None:

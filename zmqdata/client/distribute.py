@@ -35,7 +35,7 @@ from zmqdata.client.registration import (
     spec_without_running,
 )
 from zmqdata.client.repetitions import Repetitions
-from zmqdata.client.runs import DatasetRun, family, run_of_process, this_process
+from zmqdata.client.runs import DatasetRun, run_of_process, this_process
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.dataset import Dataset
@@ -44,6 +44,7 @@ from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.nodes import Activity, Infer, Node
 from zmqdata.pipelines import ShippedSource
+from zmqdata.runkeys import family
 from zmqdata.transport.addresses import host_token
 from zmqdata.transport.local import local_workers, token_of_process
 
@@ -186,15 +187,27 @@ class DataServiceDataset(Node):
             return None
         return lambda element: check_declared(element, declared, registered.dataset_id or "")
 
-    def profile(self) -> ClientProfile:
-        """Return the profile with which to read the next repetition."""
+    @property
+    def shipped(self) -> Node | None:
+        """The pipeline that workers run, or None if only its id is known."""
+        return self.original
+
+    def profile(self, context: Context) -> ClientProfile:
+        """Return the profile with which to read the next repetition.
+
+        Args:
+            context: context of the reading.
+        """
+        # A dataset that a function makes of an element, or returns for it, is no other
+        # dataset for each element.
+        fixed_seed = None if context.nest else context.fixed_seed
         options, cache = self.options, self.options.cross_trainer_cache
         number, turn = self.repetitions.begin()
         name = options.job_name or self.anonymous
         affiliation = self.run.affiliation(name, turn, options.on_existing)
         job = m.JobParameters(
             name=name,
-            dataset_id=self.registration.resolve(),
+            dataset_id=self.registration.resolve(fixed_seed),
             processing_mode=options.policy.name,
             target_workers=options.target_workers,
             compression=options.compression,
@@ -243,7 +256,7 @@ def _read(node: DataServiceDataset, context: Context) -> ElementIterator:
     def serve() -> ServiceIterator:
         node.check_objects()
         return ServiceIterator(
-            node.profile(),
+            node.profile(context),
             node.repetitions.resumed,
             context.restoring,
             listing(context),

@@ -25,6 +25,7 @@ from zmqdata.client.calls import ask_dispatcher, call, new_request, status
 from zmqdata.client.runs import shipping
 from zmqdata.core.job_rules import changed_content
 from zmqdata.dataset import Dataset
+from zmqdata.dataset.seeds import fixed_seed
 from zmqdata.elements.specs import (
     UNKNOWN_CARDINALITY,
     DatasetSpec,
@@ -47,7 +48,9 @@ from zmqdata.filenames import legible, native
 from zmqdata.nodes import (
     ExternalStatePolicy,
     Node,
+    all_nodes,
     every_node,
+    kept_orders,
     known_spec,
     options_of,
     split_sources,
@@ -85,13 +88,20 @@ class Registration:
     """Source code shipped with the pipeline, by the SHA-256 of its bytes."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def resolve(self) -> str:
+    def resolve(self, fixed_seed: int | None = None) -> str:
         """Return the id of the dataset.
 
         The first call registers the dataset. A later call does so again if the
-        dispatcher has forgotten it.
+        dispatcher has forgotten it, or if a state was loaded in which other orders were
+        drawn once.
+
+        Args:
+            fixed_seed: seed of the program for what it draws once; None: the seed at
+                the last call.
         """
         with self._lock:
+            if self.node is not None and fixed_seed is not None:
+                self._draw_by(self.node, fixed_seed)
             if self.dataset_id is not None and self.node is None:
                 self._check_unchanged(self.dataset_id)
             elif (
@@ -110,6 +120,21 @@ class Registration:
                 # needed again.
                 self.packed = None
             return self.dataset_id
+
+    def _draw_by(self, node: Node, fixed_seed: int) -> None:
+        """Register the dataset anew if orders that are drawn once have changed."""
+        then, drawn = self.description, drawn_once(node, fixed_seed)
+        if drawn == (then.fixed_seed, then.orders):
+            return
+        if drawn[1] != then.orders or self.packed is None:
+            self._repack(node)
+        sources = then.sources
+        if sources is not None:
+            sources = tuple(split_sources(node, fixed_seed))
+        self.description = msgspec.structs.replace(
+            self.description, fixed_seed=drawn[0], orders=drawn[1], sources=sources
+        )
+        self.dataset_id = None
 
     def _check_unchanged(self, dataset_id: str) -> None:
         """Raise an error if the dispatcher, restarted without a journal, has given this
@@ -391,8 +416,9 @@ def _parts_of(packed: PackedPipeline) -> tuple[m.Part, ...]:
 
 
 def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.DatasetDescription:
+    fixed, orders = drawn_once(node, fixed_seed())
     try:
-        sources, reason = tuple(split_sources(node)), ""
+        sources, reason = tuple(split_sources(node, fixed)), ""
     except (UnimplementedError, FailedPreconditionError) as error:
         sources, reason = None, str(error)
     _check_sendable(node)
@@ -412,7 +438,18 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         python=packed.python,
         version=packed.version,
         parts=_parts_of(packed),
+        fixed_seed=fixed,
+        orders=orders,
     )
+
+
+def drawn_once(node: Node, fixed_seed: int) -> tuple[int, tuple[int, ...]]:
+    """Return the seed of what a pipeline draws once, which is 0 if it draws nothing
+    once, and the numbers of its orders that are drawn once.
+    """
+    if not any(one.draws_once for one in all_nodes(node)):
+        return 0, ()
+    return fixed_seed, tuple([order.number for order in kept_orders(node)])
 
 
 def _check_sendable(node: Node) -> None:

@@ -11,9 +11,7 @@ them itself. Decision 0033.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
-import multiprocessing
 import os
 import platform
 import secrets
@@ -27,24 +25,19 @@ from typing import Any
 
 from zmqdata import messages as m
 from zmqdata.errors import FailedPreconditionError
+from zmqdata.runkeys import (
+    RANKS,
+    RUN_ID,
+    family,
+    family_key,
+    given_key,
+    is_of_family,
+    launched_key,
+    num_ranks,
+)
 
-RUN_ID = "ZMQDATA_RUN_ID"
-"""Environment variable with the key of the run, set by the user."""
-FAMILY = "process:"
-"""Beginning of a key that follows from the family of a process."""
 IN_STORE = "zmqdata_run"
 """Name under which the ranks of a torch process group agree on a key."""
-RANKS = {
-    "RANK": "WORLD_SIZE",
-    "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE",
-    "SLURM_PROCID": "SLURM_NTASKS",
-    "PMI_RANK": "PMI_SIZE",
-}
-"""Environment variables in which launchers number processes and, for each, the one with
-their count. The count alone says nothing: it is set in the shell of ``salloc``, too.
-``mpirun`` comes before Slurm, which may number the daemons that it starts.
-"""
-
 _process = (0, "")
 _forks: list[tuple[str, float]] = []
 """The forked processes from the one that was started down to this one, and when they
@@ -83,14 +76,6 @@ def this_process() -> str:
     if _process[0] != os.getpid():
         _process = (os.getpid(), f"{platform.node()}:{os.getpid()}:{secrets.token_hex(4)}")
     return _process[1]
-
-
-def family() -> str:
-    """Return what this process shares with its children by ``fork`` and by
-    ``multiprocessing``, and with no other process.
-    """
-    secret = bytes(multiprocessing.current_process().authkey)
-    return hashlib.sha256(b"zmqdata run " + secret).hexdigest()[:24]
 
 
 @dataclass(frozen=True)
@@ -181,7 +166,7 @@ class DatasetRun:
             process=process,
             copies=tuple(m.DatasetCopy(one.name, max(0.0, now - one.made)) for one in copies),
             reading_pass=part,
-            is_fresh=_is_of_family(self.key) and not self.is_copy,
+            is_fresh=is_of_family(self.key) and not self.is_copy,
             on_existing=on_existing,
         )
 
@@ -206,9 +191,7 @@ def run_of_process(is_named: bool) -> DatasetRun:
         FailedPreconditionError: this process is one of several ranks, and nothing says
             which run they belong to.
     """
-    key = os.environ.get(RUN_ID, "")
-    key = f"id:{key}" if key else _agreed_key(is_named)
-    return DatasetRun(key, family(), this_process())
+    return DatasetRun(given_key() or _agreed_key(is_named), family(), this_process())
 
 
 def rank() -> str:
@@ -220,81 +203,22 @@ def rank() -> str:
 
 
 def _agreed_key(is_named: bool) -> str:
-    own = _launched_key() or _notebook_key() or _family_key()
+    own = launched_key() or _notebook_key() or family_key()
     group = _torch_group()
     if group is not None:
         with contextlib.suppress(Exception):  # a group without a store, such as MPI's
             store = group.distributed_c10d._get_default_store()
             agreed = store.compare_set(IN_STORE, "", own)
             return agreed.decode() if isinstance(agreed, bytes) else str(agreed)
-    if is_named and _is_of_family(own) and _num_ranks() > 1:
+    if is_named and is_of_family(own) and num_ranks() > 1:
         raise FailedPreconditionError(
-            f"This process is one of {_num_ranks()} ranks, and nothing says which run they "
+            f"This process is one of {num_ranks()} ranks, and nothing says which run they "
             f"belong to: no {RUN_ID}, no torch process group, and no launcher that zmqdata "
             "knows (torchrun, Slurm, MPI, MASTER_ADDR). Ranks that share a job_name must agree "
             f"on a run. Set the environment variable {RUN_ID} to a text that is equal in all "
             "ranks and different in each start of the program."
         )
     return own
-
-
-def _family_key() -> str:
-    return f"{FAMILY}{family()}"
-
-
-def _is_of_family(key: str) -> bool:
-    """Return True if nothing but the family of a process says which run it is."""
-    return key.startswith(FAMILY)
-
-
-def _num_ranks() -> int:
-    sizes = [os.environ.get(size, "") for rank, size in RANKS.items() if rank in os.environ]
-    return max([int(size) for size in sizes if size.isdigit()], default=1)
-
-
-def _launched_key() -> str:
-    """Return the key that follows from the launcher, if this is one of several ranks;
-    "" otherwise.
-    """
-    if _num_ranks() <= 1:
-        return ""
-    known = os.environ.get
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        named = known("TORCHELASTIC_RUN_ID")
-        if named and named != "none":
-            return f"torchrun:{named}"
-        if known("GROUP_WORLD_SIZE") == "1":
-            return f"torchrun:{platform.node()}:{os.getppid()}:{_started(os.getppid())}"
-    if "OMPI_COMM_WORLD_RANK" in os.environ and known("PMIX_NAMESPACE"):
-        return f"mpi:{known('PMIX_NAMESPACE')}"
-    if "SLURM_JOB_ID" in os.environ and "SLURM_PROCID" in os.environ:
-        restarts = known("SLURM_RESTART_COUNT", "0")
-        return f"slurm:{known('SLURM_JOB_ID')}.{known('SLURM_STEP_ID', 'batch')}.{restarts}"
-    if known("PMIX_NAMESPACE"):
-        return f"mpi:{known('PMIX_NAMESPACE')}"
-    if _ray_key() or not known("MASTER_ADDR"):
-        return _ray_key()
-    return f"master:{known('MASTER_ADDR')}:{known('MASTER_PORT', '')}"
-
-
-def _ray_key() -> str:
-    """Return the key of a run of Ray Train; "" outside of it.
-
-    Its second version has no trials. There only the internal context has an id that
-    is new at each ``fit``.
-    """
-    ray = sys.modules.get("ray")
-    if ray is None:
-        return ""
-    with contextlib.suppress(Exception):  # outside of a cluster, or in another version
-        job = ray.get_runtime_context().get_job_id()
-        contexts = sys.modules.get("ray.train.v2._internal.execution.context")
-        if contexts is not None:
-            with contextlib.suppress(Exception):  # not a process of the second version
-                return f"ray:{job}.{contexts.get_train_context().train_run_context.run_id}"
-        trial = ray.train.get_context().get_trial_id()
-        return f"ray:{job}.{trial}" if trial else ""
-    return ""
 
 
 def _notebook_key() -> str:
@@ -305,7 +229,7 @@ def _notebook_key() -> str:
     shell = sys.modules.get("IPython")
     notebook = None if shell is None else shell.get_ipython()
     count = getattr(notebook, "execution_count", None)
-    return "" if count is None else f"{_family_key()}#{count}"
+    return "" if count is None else f"{family_key()}#{count}"
 
 
 def _torch_group() -> Any:
@@ -324,12 +248,3 @@ def _loader_worker() -> tuple[int, int] | None:
     loading = sys.modules.get("torch.utils.data")
     worker = None if loading is None else loading.get_worker_info()
     return None if worker is None else (int(worker.id), int(worker.seed) - int(worker.id))
-
-
-def _started(process: int) -> str:
-    """Return when a process was started; "" where the system does not say."""
-    try:
-        with open(f"/proc/{process}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[19].decode()
-    except (OSError, IndexError):
-        return ""

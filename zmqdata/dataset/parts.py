@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from zmqdata import nodes
 from zmqdata.dataset.arguments import call_site
 from zmqdata.dataset.resuming import DatasetIterator
+from zmqdata.dataset.seeds import number_order
 
 D = TypeVar("D")
 
@@ -36,4 +37,6 @@ class DatasetMethods(Generic[D]):
         """Return the dataset with another operation appended, and record the user's
         line that requested it.
         """
-        return self._wrap(kind(inputs=(self._node,), site=call_site(), **parameters))
+        made = kind(inputs=(self._node,), site=call_site(), **parameters)
+        number_order(made)
+        return self._wrap(made)

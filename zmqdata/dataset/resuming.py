@@ -23,6 +23,7 @@ import numpy as np
 from zmqdata.dataset.arguments import FileName, file_path
 from zmqdata.dataset.depth import too_deep, within_stack
 from zmqdata.dataset.drawing import difference, parameter_lines, shipped_in
+from zmqdata.dataset.seeds import resumed_orders
 from zmqdata.dataset.sharing import Turns
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.tensors import as_stackable
@@ -47,7 +48,7 @@ from zmqdata.iterators import (
 )
 from zmqdata.iterators.base import Steps, steps_of
 from zmqdata.iterators.watching import LeftOut
-from zmqdata.nodes import Node
+from zmqdata.nodes import Node, kept_orders
 from zmqdata.paths import local_path
 from zmqdata.pipelines import Fingerprint
 
@@ -76,6 +77,8 @@ class SavedState(msgspec.Struct, frozen=True):
     """Number of the iterator among the iterators of its dataset."""
     position: Any
     """Positions of the operations, as plain values."""
+    orders: list[int] = []
+    """Numbers of the orders that the program draws once."""
     quarantine: list[LeftOut] = []
     """The newest skipped elements, as ``LeftOut`` describes them."""
 
@@ -259,6 +262,7 @@ class DatasetIterator:
             seed=context.seed,
             fixed_seed=context.fixed_seed,
             iteration=context.iteration,
+            orders=[order.number for order in kept_orders(self._node)],
             position=plain_state(position),
             quarantine=list(context.quarantine)[-QUARANTINE_SAVED:],
         )
@@ -326,7 +330,8 @@ class DatasetIterator:
 
     def _load(self, context: Context, saved: SavedState) -> None:
         try:
-            self._run(context, saved.position, restored=True)
+            with resumed_orders(self._node, saved.fixed_seed, saved.orders):
+                self._run(context, saved.position, restored=True)
         except DataServiceError:
             raise
         except UNFIT as error:

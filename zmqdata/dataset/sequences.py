@@ -11,6 +11,7 @@ from zmqdata import nodes
 from zmqdata.dataset.arguments import call_site, flag, optional_seed, refuse
 from zmqdata.dataset.frames import refuse_frame
 from zmqdata.dataset.parts import D, DatasetMethods
+from zmqdata.dataset.seeds import number_order
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import merge_specs, retyped_by_spec, spec_of
@@ -39,11 +40,11 @@ class Sequences(DatasetMethods[D]):
         """
         anew = rerandomize_each_iteration
         anew = False if anew is None else flag("rerandomize_each_iteration", anew)
-        return cls._wrap(
-            nodes.Random(
-                seed=optional_seed(seed), rerandomize_each_iteration=anew, site=call_site()
-            )
+        made = nodes.Random(
+            seed=optional_seed(seed), rerandomize_each_iteration=anew, site=call_site()
         )
+        number_order(made)
+        return cls._wrap(made)
 
     @classmethod
     def from_list(cls, elements: list[Any]) -> D:
@@ -178,15 +179,15 @@ class Sequences(DatasetMethods[D]):
                 f"from_source() got seed {seed} without shuffle=True. Without "
                 "shuffling the seed has no effect: leave it out, or set shuffle=True"
             )
-        return cls._wrap(
-            nodes.FromSource(
-                sequence=seq,
-                shuffle=shuffled,
-                seed=optional_seed(seed),
-                reshuffle_each_iteration=anew,
-                site=call_site(),
-            )
+        made = nodes.FromSource(
+            sequence=seq,
+            shuffle=shuffled,
+            seed=optional_seed(seed),
+            reshuffle_each_iteration=anew,
+            site=call_site(),
         )
+        number_order(made)
+        return cls._wrap(made)
 
 
 def _converted(elements: list[Any]) -> Iterator[Any]:

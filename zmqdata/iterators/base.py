@@ -346,13 +346,12 @@ class Context:
     fixed seed mixes it in to reshuffle in each iteration.
     """
     fixed_seed: int = 0
-    """Seed of draws that stay the same in all iterations (shuffle without
-    reshuffle_each_iteration).
+    """Seed of the program for what is drawn once, without a seed of the user, and stays
+    in all iterations, tasks and pipelines (shuffle without reshuffle_each_iteration).
     """
     shared_seed: int | None = None
-    """Seed that replaces ``seed`` and ``fixed_seed`` where all tasks of an iteration
-    must draw the same numbers, because they read parts of the same whole; None: the
-    task reads alone.
+    """Seed that replaces ``seed`` where all tasks of an iteration must draw the same
+    numbers, because they read parts of the same whole; None: the task reads alone.
     """
     order: Callable[[int], Permutation] | None = None
     """Returns the permutation in which the source below yields its elements, for a
@@ -438,6 +437,14 @@ class Context:
         seed.
         """
         return turn_of(self.iteration, self.repetition)
+
+    def kept_place(self, node: Node) -> tuple[int, ...]:
+        """Return what tells a node whose order is drawn once from the others, in
+        whatever pipelines it stands: the parts of a shuffled dataset must be parts of
+        the same order.
+        """
+        order = node.kept_order
+        return lineage(node), 0 if order is None else order.number
 
     def counted(self, number: int) -> Name:
         """Return the name of element ``number`` of an input whose elements have no
@@ -535,6 +542,10 @@ class NestedContext(Context):
         # Not the path, because what stays must be the same in all pipelines.
         made = 0 if self.maker is None else lineage(self.maker)
         return mixed_seed(self.outer.fixed_seed, made, self.number)
+
+    def kept_place(self, node: Node) -> tuple[int, ...]:
+        # Not the number: the function that made the dataset may run often.
+        return (lineage(node),)
 
     @cached_property
     def nest(self) -> str:

@@ -109,14 +109,15 @@ def drawing_seed(seed: int | None, varies: bool, context: Context, part: int = 0
 
     Args:
         seed: seed of the user; None: the seed of the context, which differs from task
-            to task.
+            to task if the draws vary.
         varies: True if each repetition draws anew.
         context: context of the node.
         part: number of the task, where its draws do not follow from names of elements.
     """
+    if seed is None and varies:
+        return mixed_seed(context.seed, *context.path, context.turn)
     turn = (context.turn,) if varies else ()
-    if seed is not None:
-        # The copies of mode OFF have equal names.
-        own = part or context.copy
-        return subgroup(mixed_seed(seed, *turn), own) if own else mixed_seed(seed, *turn)
-    return mixed_seed(context.seed if varies else context.fixed_seed, *context.path, *turn)
+    given = (context.fixed_seed, *context.path) if seed is None else (seed,)
+    # The copies of mode OFF have equal names.
+    own = part or context.copy
+    return subgroup(mixed_seed(*given, *turn), own) if own else mixed_seed(*given, *turn)

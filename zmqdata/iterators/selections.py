@@ -100,7 +100,7 @@ class StaticShardIterator(ShardIterator):
         # the shards would not be parts of the same whole.
         same = replace(context, task=0)
         if node.seed is not None:
-            same = replace(same, seed=node.seed, fixed_seed=node.seed)
+            same = replace(same, seed=node.seed)
         super().__init__(node, same)
         self._shard = node
         self._counted = 0 if node.of_files else node.num_shards

@@ -24,7 +24,6 @@ from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.sources import GeneratorIterator, IndexedIterator
-from zmqdata.nodes import lineage
 
 # Numbers made at a time; they depend only on the seed and the number of the group.
 _GROUP = 1024
@@ -45,8 +44,9 @@ class RandomIterator(IndexedIterator):
 
     def _seed_of(self, repetition: int) -> int:
         node, context = self._node, self._context.repeated(repetition)
-        seed = shared_seed(node.seed, node.rerandomize_each_iteration, context)
-        is_copy = node.seed is not None and context.copy
+        varies = node.rerandomize_each_iteration
+        seed = shared_seed(node, node.seed, varies, context)
+        is_copy = context.copy and (node.seed is not None or not varies)
         return subgroup(seed, context.copy) if is_copy else seed
 
     def rewind(self, repetition: int) -> bool:
@@ -68,25 +68,24 @@ class RandomIterator(IndexedIterator):
         return self._numbers[offset]
 
 
-def shared_seed(
-    seed: int | None, varies: bool, context: Context, place: tuple[int, ...] | None = None
-) -> int:
+def shared_seed(node: nodes.Node, seed: int | None, varies: bool, context: Context) -> int:
     """Return the seed of a source whose splits are indices into its draws: all tasks of
     an iteration draw the same numbers.
 
     Args:
+        node: the source, or the shuffle that permutes it.
         seed: seed of the user, which has precedence; None: the seed of the context and
             the node's place.
         varies: True if each repetition draws anew.
-        context: context of the source.
-        place: numbers that tell the node from others; None: the path of the context.
+        context: context of the node.
     """
     turn = (context.turn,) if varies else ()
     if seed is not None:
         return mixed_seed(seed, *turn)
-    alone = context.seed if varies else context.fixed_seed
-    base = alone if context.shared_seed is None else context.shared_seed
-    return mixed_seed(base, *(context.path if place is None else place), *turn)
+    if not varies:
+        return mixed_seed(context.fixed_seed, *context.kept_place(node))
+    base = context.seed if context.shared_seed is None else context.shared_seed
+    return mixed_seed(base, *context.path, *turn)
 
 
 @make_iterator.register(nodes.FromSource)
@@ -117,8 +116,7 @@ class SequenceIterator(IndexedIterator):
 
         def order_of(repetition: int) -> Permutation:
             varies = node.reshuffle_each_iteration
-            place = None if varies else (lineage(node),)
-            seed = shared_seed(node.seed, varies, context.repeated(repetition), place)
+            seed = shared_seed(node, node.seed, varies, context.repeated(repetition))
             return Permutation(
                 count, seed if then is None else mixed_seed(seed, then(repetition).seed)
             )

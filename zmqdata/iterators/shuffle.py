@@ -26,7 +26,6 @@ from zmqdata.iterators.naming import CarriedNames, carrying
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.sequences import shared_seed
 from zmqdata.iterators.trail import Trail
-from zmqdata.nodes import lineage
 
 # Random numbers made at a time; they depend only on the seed and the number of the
 # draw.
@@ -78,7 +77,7 @@ def _permuting(node: nodes.Shuffle, context: Context) -> Context:
     def order_of(repetition: int) -> Permutation:
         turn = context.repeated(repetition)
         varies = node.reshuffle_each_iteration
-        return Permutation(count, shared_seed(node.seed, varies, turn, _place(node, turn)))
+        return Permutation(count, shared_seed(node, node.seed, varies, turn))
 
     return replace(context.into(node), order=order_of)
 
@@ -359,12 +358,5 @@ def order_seed(node: nodes.Shuffle, context: Context) -> int:
     if node.seed is not None:
         return mixed_seed(node.seed, *turn)
     base = context.seed if node.reshuffle_each_iteration else context.fixed_seed
-    return mixed_seed(base, *_place(node, context), *turn)
-
-
-def _place(node: nodes.Shuffle, context: Context) -> tuple[int, ...]:
-    """Return what tells a shuffle without a seed from the others: its position in the
-    pipeline; its lineage if its order stays, because the parts of a shuffled dataset,
-    in whatever pipelines they are used, must be parts of the same order.
-    """
-    return context.path if node.reshuffle_each_iteration else (lineage(node),)
+    place = context.path if node.reshuffle_each_iteration else context.kept_place(node)
+    return mixed_seed(base, *place, *turn)

@@ -88,6 +88,12 @@ class DatasetDescription(Discreet, frozen=True):
     """Large arrays and shipped code that the packed pipeline refers to; they are stored
     and sent separately. A pipeline too large for ``RegisterDataset`` is a part itself.
     """
+    fixed_seed: int = 0
+    """Seed of the program for what it draws once, without a seed of the user; 0 if the
+    pipeline draws nothing once.
+    """
+    orders: tuple[int, ...] = ()
+    """Numbers of the orders that the program draws once, among all of its orders."""
 
 
 class SaveParameters(Discreet, frozen=True):
@@ -385,6 +391,8 @@ class TaskDefinition(Discreet, frozen=True):
     """True if elements are handed over within the process."""
     iteration_seed: int = 0
     """Seed of the iteration."""
+    fixed_seed: int = 0
+    """Seed of what the program draws once; that of the dataset."""
     repetition: int = 0
     """The job's repetition."""
     save_path: str = ""

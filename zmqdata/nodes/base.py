@@ -128,11 +128,32 @@ class Node:
             "each worker reads all of it"
         )
 
-    def ordered_splits(self, source: SplitSource) -> SplitSource:
+    def ordered_splits(self, source: SplitSource, fixed_seed: int) -> SplitSource:
         """Return the splits of a source that is its direct input, in the order in which
         it reads them.
+
+        Args:
+            source: the splits of the source.
+            fixed_seed: seed of the orders that are drawn once.
         """
         return source
+
+    @property
+    def draws_once(self) -> bool:
+        """True if something that it draws without a seed is the same in all iterations,
+        or may be in the datasets that its function makes.
+        """
+        return False
+
+    @property
+    def kept_order(self) -> Ordinal | None:
+        """The number of its order, if that is drawn once; else None."""
+        return None
+
+    @property
+    def shipped(self) -> Node | None:
+        """The pipeline that other processes run for it, if it is known."""
+        return None
 
     @property
     def runs_elsewhere(self) -> bool:
@@ -159,7 +180,7 @@ class Node:
         return None
 
 
-def split_sources(node: Node) -> list[SplitSource]:
+def split_sources(node: Node, fixed_seed: int = 0) -> list[SplitSource]:
     """Return the sources that need a split provider, left to right.
 
     Nested datasets (made by the functions of flat_map and interleave) and the indices
@@ -178,7 +199,7 @@ def split_sources(node: Node) -> list[SplitSource]:
         current, reader = pending.pop()
         if current.is_source or not current.inputs:
             source = current.split_source
-            found.append(source if reader is current else reader.ordered_splits(source))
+            found.append(source if reader is current else reader.ordered_splits(source, fixed_seed))
         else:
             pending.extend((one, current) for one in reversed(current.inputs))
     return found
@@ -201,6 +222,30 @@ def every_node(node: Node) -> list[Node]:
             found[id(current)] = current
             waiting.extend(reversed((*current.inputs, *current.apart)))
     return list(found.values())
+
+
+def all_nodes(node: Node) -> list[Node]:
+    """Return the nodes of a pipeline, and of the pipelines that other processes run for
+    it.
+    """
+    found = every_node(node)
+    for one in found:  # grows
+        if one.shipped is not None:
+            found.extend(every_node(one.shipped))
+    return found
+
+
+def kept_orders(node: Node) -> list[Ordinal]:
+    """Return the numbers of all orders of a pipeline that are drawn once.
+
+    >>> from zmqdata.nodes import Range, Shuffle
+    >>> numbers = Range(start=0, stop=3)
+    >>> once = Shuffle(inputs=(numbers,), buffer_size=3, reshuffle_each_iteration=False)
+    >>> [order.number for order in kept_orders(once)]
+    [0]
+    """
+    orders = {id(one): order for one in all_nodes(node) if (order := one.kept_order) is not None}
+    return list(orders.values())
 
 
 def source_nodes(node: Node) -> list[Node]:
@@ -252,6 +297,23 @@ class ByNode:
     def __setitem__(self, node: Node, value: Any) -> None:
         held, key = self._held, id(node)
         held[key] = weakref.ref(node, lambda _: held.pop(key, None)), value
+
+
+class Ordinal:
+    """Number of an operation whose order is drawn once, without a seed, among those of
+    the program that consist of the same operations.
+
+    It is part of neither a fingerprint nor a comparison, because a program that builds
+    a pipeline twice means the same pipeline. Loading a state of the pipeline sets it.
+
+    Attributes:
+        number: the number.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
 
 
 _lineages = ByNode()

@@ -65,6 +65,10 @@ class RandomChoices(Node):
     restoring: ClassVar[str] = AT_ITS_PLACE
 
     @property
+    def draws_once(self) -> bool:
+        return self.seed is None and not self.rerandomize
+
+    @property
     def cardinality(self) -> int:
         return INFINITE_CARDINALITY
 
@@ -86,6 +90,10 @@ class WeightedChoices(Unary):
     """True to draw anew in each repetition."""
     operation: ClassVar[str] = "choices"
     restoring: ClassVar[str] = NOTHING_AGAIN
+
+    @property
+    def draws_once(self) -> bool:
+        return self.seed is None and not self.rerandomize
 
     def spec(self, infer: Infer) -> Any:
         return TensorSpec((), np.int64)

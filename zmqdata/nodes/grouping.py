@@ -123,6 +123,10 @@ class GroupByWindow(Unary):
     state_growth: ClassVar[str] = "16 bytes for each key and 4 for each element that waits"
 
     @property
+    def draws_once(self) -> bool:
+        return True
+
+    @property
     def argument(self) -> str:
         return f"{function_name(self.key_function)}, {function_name(self.function)}"
 

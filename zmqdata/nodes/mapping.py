@@ -29,6 +29,10 @@ class RandomMap(Unary):
     restoring: ClassVar[str] = NOTHING_AGAIN
 
     @property
+    def draws_once(self) -> bool:
+        return self.seed is None and not self.rerandomize_each_iteration
+
+    @property
     def argument(self) -> str:
         return function_name(self.function)
 
@@ -79,6 +83,10 @@ class GuardedRandomMap(GuardedMap):
     rerandomize_each_iteration: bool = True
     operation: ClassVar[str] = "random_map"
 
+    @property
+    def draws_once(self) -> bool:
+        return self.seed is None and not self.rerandomize_each_iteration
+
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelMap(GuardedMap):
@@ -105,6 +113,10 @@ class ParallelRandomMap(ParallelMap):
     seed: int | None = None
     rerandomize_each_iteration: bool = True
     operation: ClassVar[str] = "random_map"
+
+    @property
+    def draws_once(self) -> bool:
+        return self.seed is None and not self.rerandomize_each_iteration
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec
-from zmqdata.nodes.base import AT_ITS_PLACE, ByIdentity, Infer, Node, function_name
+from zmqdata.nodes.base import (
+    AT_ITS_PLACE,
+    ByIdentity,
+    Infer,
+    Node,
+    Ordinal,
+    function_name,
+)
 from zmqdata.nodes.sources import FromGenerator
 from zmqdata.splits import IndexSplits, SplitSource
 
@@ -26,8 +33,19 @@ class Random(Node):
     """Seed of the user; None: that of the context."""
     rerandomize_each_iteration: bool = False
     """True to draw anew in each repetition."""
+    ordinal: Ordinal = field(default_factory=Ordinal, compare=False, repr=False)
+    """Number of its draws among those of the program, if they are made once."""
     operation: ClassVar[str] = "random"
     restoring: ClassVar[str] = AT_ITS_PLACE
+
+    @property
+    def kept_order(self) -> Ordinal | None:
+        is_kept = self.seed is None and not self.rerandomize_each_iteration
+        return self.ordinal if is_kept else None
+
+    @property
+    def draws_once(self) -> bool:
+        return self.kept_order is not None
 
     @property
     def argument(self) -> str:
@@ -59,8 +77,19 @@ class FromSource(ByIdentity, Node):
     """Seed of the permutation; None: that of the context."""
     reshuffle_each_iteration: bool = True
     """True to permute anew in each repetition."""
+    ordinal: Ordinal = field(default_factory=Ordinal, compare=False, repr=False)
+    """Number of its order among those of the program, if it is drawn once."""
     operation: ClassVar[str] = "from_source"
     restoring: ClassVar[str] = AT_ITS_PLACE
+
+    @property
+    def kept_order(self) -> Ordinal | None:
+        is_kept = self.shuffle and self.seed is None and not self.reshuffle_each_iteration
+        return self.ordinal if is_kept else None
+
+    @property
+    def draws_once(self) -> bool:
+        return self.kept_order is not None
 
     @property
     def argument(self) -> str:

@@ -79,6 +79,10 @@ class Snapshot(ByIdentity, Unary):
         return repr(self.path)
 
     @property
+    def draws_once(self) -> bool:
+        return self.reader_function is not None
+
+    @property
     def keeps_order(self) -> bool:
         """True if the elements are read in the order in which they were written."""
         return self.reader_function is None

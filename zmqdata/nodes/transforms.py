@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from zmqdata.elements.specs import (
     TensorSpec,
     with_leading_axis,
 )
-from zmqdata.nodes.base import NOTHING_AGAIN, Infer, Node, function_name
+from zmqdata.nodes.base import NOTHING_AGAIN, Infer, Node, Ordinal, function_name, lineage
 from zmqdata.splits import MOST_SPLITS, FileSplits, SplitSource
 
 
@@ -109,6 +110,10 @@ class FlatMap(Unary):
     )
 
     @property
+    def draws_once(self) -> bool:
+        return True
+
+    @property
     def argument(self) -> str:
         return function_name(self.function)
 
@@ -177,8 +182,18 @@ class Shuffle(Unary):
     """Seed of the order; None: that of the context."""
     reshuffle_each_iteration: bool = True
     """True to shuffle anew in each repetition."""
+    ordinal: Ordinal = field(default_factory=Ordinal, compare=False, repr=False)
+    """Number of its order among those of the program, if it is drawn once."""
     operation: ClassVar[str] = "shuffle"
     restoring: ClassVar[str] = "pulls up to 6 buffers of elements again"
+
+    @property
+    def kept_order(self) -> Ordinal | None:
+        return None if self.reshuffle_each_iteration or self.seed is not None else self.ordinal
+
+    @property
+    def draws_once(self) -> bool:
+        return self.kept_order is not None
 
     @property
     def state_bytes(self) -> int:
@@ -188,13 +203,17 @@ class Shuffle(Unary):
     def argument(self) -> str:
         return "all" if self.buffer_size is None else str(self.buffer_size)
 
-    def ordered_splits(self, source: SplitSource) -> SplitSource:
+    def ordered_splits(self, source: SplitSource, fixed_seed: int) -> SplitSource:
         if not isinstance(source, FileSplits):
             return source
+        drawn = self.seed
+        if self.kept_order is not None:
+            own = f"{fixed_seed},{lineage(self)},{self.ordinal.number}"
+            drawn = zlib.crc32(own.encode())
         return replace(
             source,
             drawn_from=self.buffer_size or MOST_SPLITS,
-            draw_seed=self.seed,
+            draw_seed=drawn,
             redraws=self.reshuffle_each_iteration,
         )
 

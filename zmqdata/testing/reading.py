@@ -332,7 +332,7 @@ def _read(node: SimulatedDataset, context: Context) -> ElementIterator:
     node.check_objects()
     return SimulatedIterator(
         node.world,
-        node.profile(),
+        node.profile(context),
         node.repetitions.resumed,
         context.restoring,
         listing(context),

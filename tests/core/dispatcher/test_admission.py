@@ -34,6 +34,7 @@ def objection(
     local: tuple[str, ...] = (),
     repetition: int = 0,
     consumer: int | None = None,
+    existing: str = "dataset",
     **changes: Any,
 ) -> Any:
     """Return the objection to a job beside the existing ``job``."""
@@ -59,7 +60,10 @@ def objection(
             "whole", structs.replace(DESCRIPTION, sources=None, unsplittable="no splits")
         )
     )
-    state.apply(u.BeginIncarnationUpdate(1, JOB))
+    for name, fixed_seed, orders in (("drawn", 1, (0,)), ("redrawn", 2, (0,)), ("next", 1, (1,))):
+        drawn = structs.replace(DESCRIPTION, fixed_seed=fixed_seed, orders=orders)
+        state.apply(u.RegisterDatasetUpdate(name, drawn))
+    state.apply(u.BeginIncarnationUpdate(1, structs.replace(JOB, dataset_id=existing)))
     state.apply(u.CreateIterationUpdate(2000, 1, 0, 7))
     state.apply(u.BindRunUpdate("job", "", 1))
     state.apply(u.RegisterDatasetUpdate("endless", structs.replace(DESCRIPTION, cardinality=-1)))
@@ -102,6 +106,17 @@ def test_every_parameter_must_agree(changes: dict[str, Any], text: str) -> None:
         in said
     )
     assert text in said
+
+
+@pytest.mark.parametrize("other", ["redrawn", "next"])
+def test_programs_with_other_orders_share_no_job(other: str) -> None:
+    """A program is refused at a job whose shuffle has no seed, and drew another order
+    in the program that began the job. The error says how to agree on one.
+    """
+    assert objection(existing="drawn", dataset_id="drawn") is None
+    error, said = objection(existing="drawn", dataset_id=other)
+    assert error is InvalidArgumentError
+    assert "order of a shuffle that has no `seed=`" in said
 
 
 @pytest.mark.parametrize("dataset", ["valued", "elsewhere", "bare"])

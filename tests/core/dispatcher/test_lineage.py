@@ -58,7 +58,9 @@ class Kept:
         self.out.commit(u.DeliverUpdate(self.task.task, ranges))
 
     def definition(self, *taken: tuple[int, int]) -> m.TaskDefinition:
-        return definition_of(self.task, self.iteration, "digest", RangeSet(taken))
+        return definition_of(
+            self.task, self.iteration, self.out.state.datasets["dataset"], RangeSet(taken)
+        )
 
     def contradiction(self, total: int, *taken: tuple[int, int]) -> str:
         return contradiction(self.task, self.iteration, RangeSet(taken), total)

@@ -103,7 +103,7 @@ class Fleet(Transcript):
         return self.iteration.failure.text if self.iteration.failure is not None else ""
 
     def definition(self, task: Task) -> m.TaskDefinition:
-        return definition_of(task, self.iteration, "d" * 64, RangeSet())
+        return definition_of(task, self.iteration, self.core.state.datasets["dataset"], RangeSet())
 
 
 def test_three_deaths_at_an_element_fail_the_job() -> None:

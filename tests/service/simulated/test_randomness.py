@@ -14,6 +14,7 @@ import pytest
 
 from tests.service.simulated.parts import moved_tasks
 from zmqdata import Dataset, ExternalStatePolicy, Options, ShardingPolicy
+from zmqdata.dataset import seeds
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.testing import SimulatedService
 
@@ -34,7 +35,7 @@ UNSEEDED: dict[str, Callable[[Path], Dataset]] = {
     "shuffle": lambda folder: Dataset.range(20).shuffle(20),
     "from_source": lambda folder: Dataset.from_source(range(20), shuffle=True),
     "list_files": lambda folder: Dataset.list_files(files(folder)),
-    "random": lambda folder: Dataset.random().take(20),
+    "random": lambda folder: Dataset.random(rerandomize_each_iteration=True).take(20),
     "sample": lambda folder: Dataset.sample_from_datasets(
         [Dataset.range(20), Dataset.range(20, 40)]
     ),
@@ -54,6 +55,66 @@ def test_unseeded_draws_are_new_in_each_iteration(
     dataset = UNSEEDED[name](tmp_path)
     one, other = service.read(dataset, mode), service.read(dataset, mode)
     assert len({tuple(texts(reading)) for reading in (one, one, other)}) == 3
+
+
+ONCE: dict[str, Callable[[Path], Dataset]] = {
+    "shuffle": lambda folder: Dataset.range(50).shuffle(50, reshuffle_each_iteration=False),
+    "buffer": lambda folder: Dataset.range(50).shuffle(9, reshuffle_each_iteration=False),
+    "from_source": lambda folder: Dataset.from_source(
+        range(50), shuffle=True, reshuffle_each_iteration=False
+    ),
+    "list_files": lambda folder: (
+        Dataset.list_files(files(folder), shuffle=False)
+        .shuffle(20, reshuffle_each_iteration=False)
+        .map(lambda name: int(name[-6:-4]))
+    ),
+    "flat_map": lambda folder: Dataset.range(5).flat_map(
+        lambda x: Dataset.range(x * 10, x * 10 + 10).shuffle(10, reshuffle_each_iteration=False)
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ONCE)
+def test_parts_of_an_order_stay_apart(
+    make_service: Callable[..., SimulatedService], tmp_path: Path, name: str, mode: str
+) -> None:
+    """An order that is drawn once, without a seed, is the same in all jobs and
+    repetitions: training data never contains test data.
+    """
+    service = make_service(workers=1 if mode == "distributed_epoch" else 2)
+    whole = ONCE[name](tmp_path)
+    train, test = service.read(whole.take(13).batch(3).unbatch(), mode), whole.skip(13)
+    first, held = {*map(int, train)}, {*map(int, service.read(test, mode))}
+    assert first == {*map(int, train)}
+    assert (len(first), len(first & held)) == (13, 0)
+    if mode == "parallel_epochs":
+        assert held == {*map(int, test)}
+
+
+def test_a_restored_job_keeps_the_order_of_its_state(
+    make_service: Callable[..., SimulatedService], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program that loads the state of a job reads the rest of the same order,
+    and draws its other parts from this order, too.
+    """
+    service = make_service(workers=1)
+    then = ONCE["shuffle"](Path())
+    iterator = iter(service.read(then.take(40)))
+    first = [int(next(iterator)) for _ in range(10)]
+    state = iterator.state_dict()
+    rest, test = [*map(int, iterator)], [*map(int, service.read(then.skip(40)))]
+    iterator.close()
+    monkeypatch.setattr(seeds, "_seeds", seeds._Seeds())
+    seeds._seeds.fixed = 3
+    ONCE["shuffle"](Path())
+    now = ONCE["shuffle"](Path())
+    train, held = service.read(now.take(40)), service.read(now.skip(40))
+    again = iter(train)
+    again.load_state_dict(state)
+    assert [*map(int, again)] == rest
+    assert [*map(int, train)] == first + rest
+    assert [*map(int, held)] == test
 
 
 SEEDED: dict[str, Callable[[Path, int], Dataset]] = {

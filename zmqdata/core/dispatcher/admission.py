@@ -36,6 +36,8 @@ from zmqdata.splits import ChunkSplits
 Objection = tuple[type[Exception], str]
 """An error class and the text for the user."""
 
+_ORDER = "order of a shuffle that has no `seed=`, so that each program draws its own"
+
 
 class Admission:
     """Checks requests to open an iteration.
@@ -171,6 +173,7 @@ class Admission:
             ("compression", existing.compression, asked.compression),
             ("save", *("none" if one.save is None else one.save.path for one in (existing, asked))),
             ("dataset", *self._dataset_labels(existing.dataset_id, asked.dataset_id)),
+            (_ORDER, *self._kept_orders(existing.dataset_id, asked.dataset_id)),
         ]
         told = [
             f"Existing {name}: <{one}>; got <{other}>."
@@ -178,6 +181,17 @@ class Admission:
             if one != other
         ]
         return mismatch + " ".join(told)
+
+    def _kept_orders(self, existing: str, asked: str) -> tuple[str, str]:
+        """Return what two programs have drawn once for the orders of their datasets.
+        What a client reads elsewhere must be a part of the same order.
+        """
+        drawn = []
+        for dataset_id in (existing, asked):
+            dataset = self.state.datasets[dataset_id]
+            text = f"{dataset.fixed_seed:016x} {list(dataset.orders)}" if dataset.orders else ""
+            drawn.append(text)
+        return drawn[0], drawn[1]
 
     def _dataset_labels(self, existing: str, asked: str) -> tuple[str, str]:
         # Two clients that run the same script register the same pipeline as different

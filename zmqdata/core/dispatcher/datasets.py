@@ -173,7 +173,8 @@ def _stands_for(one: m.DatasetDescription, asked: m.DatasetDescription) -> bool:
     loss of information.
     """
     knows_enough = one.element_spec is not None or asked.element_spec is None
-    return one.digest == asked.digest and knows_enough and not _structure_difference(one, asked)
+    same = (one.digest, one.fixed_seed) == (asked.digest, asked.fixed_seed)
+    return same and knows_enough and not _structure_difference(one, asked)
 
 
 def _structure_difference(one: m.DatasetDescription, other: m.DatasetDescription) -> str:

@@ -336,10 +336,9 @@ class Hosting:
 
     def _definition(self, task: Task) -> m.TaskDefinition:
         iteration = self.out.state.iterations[task.iteration]
-        digest = self.out.state.datasets[iteration.job.dataset_id].digest
-        return definition_of(
-            task, iteration, digest, self.holdings.taken(task), self.out.ticket(iteration.iteration)
-        )
+        dataset = self.out.state.datasets[iteration.job.dataset_id]
+        ticket = self.out.ticket(iteration.iteration)
+        return definition_of(task, iteration, dataset, self.holdings.taken(task), ticket)
 
     # --- tasks lose hosts
 

@@ -67,14 +67,18 @@ class StateKeeping:
 
 
 def definition_of(
-    task: Task, iteration: Iteration, digest: str, taken: RangeSet, ticket: int = 0
+    task: Task,
+    iteration: Iteration,
+    dataset: m.DatasetDescription,
+    taken: RangeSet,
+    ticket: int = 0,
 ) -> m.TaskDefinition:
     """Return the definition of a task for its host.
 
     Args:
         task: the task.
         iteration: its iteration.
-        digest: digest of its packed pipeline.
+        dataset: the dataset that it reads.
         taken: the elements that need not be sent again.
         ticket: ticket of the clients that may read it.
     """
@@ -92,7 +96,7 @@ def definition_of(
         attempt=task.attempt,
         iteration=task.iteration,
         dataset_id=job.dataset_id,
-        digest=digest,
+        digest=dataset.digest,
         processing_mode=job.processing_mode,
         seed=task.seed,
         compression=job.compression,
@@ -109,6 +113,7 @@ def definition_of(
         cache=job.cache,
         by_reference=job.by_reference,
         iteration_seed=iteration.seed,
+        fixed_seed=dataset.fixed_seed,
         repetition=iteration.repetition,
         save_path=job.save.path if job.save is not None else "",
         stream=task.index,

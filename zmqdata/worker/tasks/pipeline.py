@@ -35,13 +35,12 @@ def context_of(
 ) -> Context:
     """Return the context of a task's pipeline. It is the same for every attempt.
 
-    Without a seed, everything differs between iterations: ``fixed_seed`` is the task's
-    seed. Copies of the input (mode OFF) share no seed, and draw on their own where the
-    user gave one.
+    Copies of the input (mode OFF) share no seed. Where the user gave one, or draws are
+    made once, they draw on their own.
     """
     return Context(
         seed=definition.seed,
-        fixed_seed=definition.seed,
+        fixed_seed=definition.fixed_seed,
         shared_seed=None if providers is None else definition.iteration_seed,
         iteration=definition.repetition,
         task=definition.stream,
