@@ -69,6 +69,19 @@ class Bookmark(ABC):
         """Return the state: numbers, texts, bytes, lists and None."""
 
 
+def holds_bookmark(state: Any) -> bool:
+    """Return True if a state is a bookmark, or holds one.
+
+    >>> holds_bookmark([1, {"input": None}])
+    False
+    """
+    if isinstance(state, dict):
+        return any(map(holds_bookmark, state.values()))
+    if isinstance(state, (list, tuple)):
+        return any(map(holds_bookmark, state))
+    return isinstance(state, Bookmark)
+
+
 def plain_state(state: Any) -> Any:
     """Return a copy of a state in which every bookmark is replaced by its plain values.
 

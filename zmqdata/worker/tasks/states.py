@@ -13,7 +13,7 @@ import msgspec
 
 from zmqdata.core.lineage import MOST_STATE_BYTES
 from zmqdata.errors import DataLossError, PipelineError
-from zmqdata.iterators import UNFIT, Bookmark, ElementIterator, holds_no_state
+from zmqdata.iterators import UNFIT, ElementIterator, holds_bookmark, holds_no_state
 from zmqdata.messages import TaskState
 from zmqdata.worker.tasks.ledger import decisions_needed, needs_of
 
@@ -27,19 +27,6 @@ BYTES_PER_SECOND = 64 << 10
 """Maximum rate at which a task's states enter the dispatcher's journal. Large states
 are taken less often.
 """
-
-
-class _ReadsServiceError(Exception):
-    """A state holds the bookmark of a service, which only its client can follow."""
-
-
-def _refuse(value: object) -> object:
-    if isinstance(value, Bookmark):
-        raise _ReadsServiceError
-    raise TypeError(f"a state cannot hold {type(value).__name__}")
-
-
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_refuse)
 
 
 def restore(iterator: ElementIterator, state: TaskState) -> None:
@@ -90,10 +77,9 @@ class StateTaker:
         begun = self.clock()
         try:
             state = iterator.state()
-            content = b"" if holds_no_state(state) else _ENCODER.encode(state)
-        except _ReadsServiceError:
-            log.info("the pipeline reads from a service: another worker would begin it anew")
-            content = b""
+            # A bookmark of a service is of use to its client alone.
+            is_stateless = holds_no_state(state) or holds_bookmark(state)
+            content = b"" if is_stateless else msgspec.msgpack.encode(state)
         except Exception:  # a user-defined operation failed; the task continues without states
             log.warning(
                 "this pipeline cannot return its state, so another worker would start it "
