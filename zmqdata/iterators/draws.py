@@ -38,6 +38,43 @@ class Draws:
         return self._values[index]
 
 
+class RawDraws:
+    """Numbers of 64 bits, identified by their number, as arrays. They are the same in
+    all versions of numpy, which guarantees the raw output of a bit generator.
+
+    The generator counts, so it begins anywhere at once, and another seed costs a
+    microsecond. A new generator would hash its seed for twenty.
+
+    Args:
+        seed: seed of 128 bits at most.
+
+    >>> draws = RawDraws(7)
+    >>> bool((draws.at(998, 6)[2:] == draws.at(1000, 4)).all())
+    True
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._bits = np.random.Philox(key=seed)
+        # Lists, as in ``NamedStream``.
+        self._counter, self._key = [0, 0, 0, 0], [0, 0]
+        self._place: Any = {
+            **self._bits.state,
+            "buffer": [0] * 4,
+            "state": {"counter": self._counter, "key": self._key},
+        }
+        self.restart(seed)
+
+    def restart(self, seed: int) -> None:
+        """Become the numbers of another seed."""
+        self._key[:] = seed & _WORD, seed >> 64
+
+    def at(self, first: int, count: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        """Return the numbers ``first <= number < first + count``."""
+        self._counter[0], skipped = divmod(first, 4)
+        self._bits.state = self._place
+        return self._bits.random_raw(skipped + count)[skipped:]
+
+
 class NamedStream:
     """Generator that is repositioned in a counter-based stream for each element.
 

@@ -21,15 +21,14 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, is_end, make_iterator, mixed_seed
+from zmqdata.iterators.draws import RawDraws
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.naming import CarriedNames, carrying
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.sequences import shared_seed
 from zmqdata.iterators.trail import Trail
 
-# Random numbers made at a time; they depend only on the seed and the number of the
-# draw.
-_DRAWS = 1024
+_DRAWS = 1024  # draws planned together at most
 _FIRST_DRAWS = 8  # draws planned at first: the input may end soon
 _OLDEST = 4  # buffers of elements that may pass an element before it is returned
 _FEW = 200  # numbers below which Python is faster than numpy
@@ -49,6 +48,8 @@ def _shuffled(node: nodes.Shuffle, context: Context) -> ElementIterator:
     if _is_global(node, context):
         return make_iterator(node.input, _permuting(node, context))
     source = input_iterator(node, context)
+    if node.buffer_size == 1:
+        return source  # each draw is from a single element
     carried = carrying(source, context)
     return (ShuffleIterator if carried is source else NamedShuffleIterator)(node, context, carried)
 
@@ -99,6 +100,7 @@ class ShuffleIterator(ElementIterator):
         self._size = node.buffer_size or sys.maxsize
         self._trail = Trail(source, max(self._size, _MARK_EVERY), self._oldest)
         self._node = node
+        self._random = RawDraws(0)
         self._begin(context)
 
     def _begin(self, context: Context) -> None:
@@ -112,8 +114,7 @@ class ShuffleIterator(ElementIterator):
         self._plan: list[int] = []
         self._step = 0  # draws of the plan made so far
         self._most = _FIRST_DRAWS  # draws of the next plan
-        self._random = np.empty(0, np.uint64)
-        self._random_of = -1
+        self._is_seeded = False
         self._ended = False
 
     def __next__(self) -> Any:
@@ -163,14 +164,9 @@ class ShuffleIterator(ElementIterator):
         if self._ended and len(self._buffer) == 1:
             self._plan = [0]  # any number draws it
             return 0
-        group, begin = divmod(self._drawn, _DRAWS)
-        if group != self._random_of:
-            # Use the raw output of the bit generator: numpy guarantees that it is the
-            # same in all versions.
-            needed = min(_DRAWS, begin + len(self._buffer)) if self._ended else _DRAWS
-            seed = order_seed(self._node, self._context)
-            self._random = np.random.PCG64([seed, group]).random_raw(needed)
-            self._random_of = group
+        if not self._is_seeded:
+            self._random.restart(order_seed(self._node, self._context))
+            self._is_seeded = True
         plan = (
             self._rest_of_places
             if self._ended
@@ -178,7 +174,7 @@ class ShuffleIterator(ElementIterator):
             if self._size < _FEW
             else self._places
         )
-        self._plan = plan(begin).tolist()
+        self._plan = plan().tolist()
         self._most = min(2 * self._most, _DRAWS)
         return self._plan[0]
 
@@ -207,12 +203,12 @@ class ShuffleIterator(ElementIterator):
         else:
             self._numbers.frombytes(np.arange(first, stop).astype(np.uint32).tobytes())
 
-    def _places(self, begin: int) -> _Places:
+    def _places(self) -> _Places:
         """Return the slots of the next draws. An element pulled during a plan does not
         become old within it.
         """
         size, old = self._size, _OLDEST * self._size
-        places = self._random[begin : begin + min(old, self._most)] % np.uint64(size)
+        places = self._random.at(self._drawn, min(old, self._most)) % np.uint64(size)
         if self._first + len(places) <= old:
             return places
         steps = np.arange(len(places))
@@ -227,7 +223,7 @@ class ShuffleIterator(ElementIterator):
                 places[step] = hands[step]
         return places
 
-    def _few_places(self, begin: int) -> _Places:
+    def _few_places(self) -> _Places:
         """Return the slots of the next draws for a buffer so small that inspecting each
         of its elements is faster.
         """
@@ -237,7 +233,7 @@ class ShuffleIterator(ElementIterator):
             self._first,
             self._drawn % self._size,
         )
-        draws = self._random[begin : begin + self._most]
+        draws = self._random.at(self._drawn, self._most)
         places: list[int] = (draws % np.uint64(size)).tolist()
         numbers = [
             pulled - age for age in _ages(np.frombuffer(self._numbers, np.uint32), pulled).tolist()
@@ -251,11 +247,11 @@ class ShuffleIterator(ElementIterator):
             hand = hand + 1 if hand + 1 < size else 0
         return np.array(places, np.uint64)
 
-    def _rest_of_places(self, begin: int) -> _Places:
+    def _rest_of_places(self) -> _Places:
         """Return the slots of the next draws after the end of the input, when each draw
         removes an element.
         """
-        random = self._random[begin : begin + len(self._buffer)]
+        random = self._random.at(self._drawn, min(len(self._buffer), _DRAWS))
         return random % (len(self._buffer) - np.arange(len(random))).astype(np.uint64)
 
     def _drop_plan(self) -> None:
