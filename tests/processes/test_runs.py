@@ -9,7 +9,8 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ SCRIPT = textwrap.dedent(
 
     service, stop, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     rule = sys.argv[4] if len(sys.argv) > 4 else "share"
+    made, awaited = sys.argv[5:] or ("", "")  # files that other scripts await and make
     read = distribute(
         "distributed_epoch", service, "train", max_outstanding_requests=2, on_existing=rule
     )
@@ -35,6 +37,14 @@ SCRIPT = textwrap.dedent(
     for number in range(2):
         for batch in rows:
             print(*batch, flush=True)
+            if made:
+                open(made, "w").close()
+            for _ in range(6000):
+                if not awaited or os.path.exists(awaited):
+                    break
+                threading.Event().wait(0.01)
+            else:
+                sys.exit("nothing has made " + awaited)
             threading.Event().wait(pause)  # a step of training
             stop -= 1
             if not stop:
@@ -60,10 +70,12 @@ class Program:
         stop: int = 0,
         pause: float = 0.0,
         rule: str = "share",
+        gates: Sequence[str | Path] = (),
         **environment: str,
     ) -> None:
+        options = [cluster.target, str(stop), str(pause), rule, *map(str, gates)]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, cluster.target, str(stop), str(pause), rule],
+            [sys.executable, "-c", SCRIPT, *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -118,13 +130,13 @@ def test_a_script_may_continue_what_another_has_left() -> None:
     assert second == ALL
 
 
-def test_scripts_that_overlap_share_and_say_so(cluster: LocalCluster) -> None:
+def test_scripts_that_overlap_share_and_say_so(cluster: LocalCluster, tmp_path: Path) -> None:
     """A script that starts while another reads shares its epoch, and warns; each row
     reaches one of them.
     """
-    one = Program(cluster, pause=0.02)
+    one = Program(cluster, pause=0.01, gates=("", tmp_path / "joined"))
     begun = one.first()
-    other = Program(cluster, pause=0.02)
+    other = Program(cluster, pause=0.01, gates=(tmp_path / "joined", ""))
     second = other.rows()
     first = one.rows(begun)
     for number in range(2):
@@ -132,14 +144,15 @@ def test_scripts_that_overlap_share_and_say_so(cluster: LocalCluster) -> None:
     assert "reads with another run" in other.errors
 
 
-def test_a_script_may_refuse_to_share(cluster: LocalCluster) -> None:
+def test_a_script_may_refuse_to_share(cluster: LocalCluster, tmp_path: Path) -> None:
     """A script with ``on_existing="error"`` ends with an error that names the remedy,
     and the other one reads on.
     """
-    one = Program(cluster, pause=0.01)
+    one = Program(cluster, gates=("", tmp_path / "refused"))
     begun = one.first()
     other = Program(cluster, rule="error")
     other.rows()
+    (tmp_path / "refused").touch()
     assert other.process.returncode == 1
     assert "AlreadyExistsError: Job train exists, and on_existing='error'" in other.errors
     assert one.rows(begun)[0] == ALL
