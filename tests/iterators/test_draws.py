@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from zmqdata.iterators import Context
+from zmqdata import nodes
+from zmqdata.dataset import Dataset
+from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.draws import Draws, drawing_seed
 
 
@@ -47,3 +50,31 @@ def test_seeds_vary_with_what_they_should() -> None:
         )
         == 4
     )
+
+
+def test_a_chain_draws_a_seed_for_each() -> None:
+    """Operations of a chain with the same seed draw different numbers, also in and
+    around a nested dataset. Inputs of a zip draw the same, and so does a dataset with
+    another operation behind it.
+    """
+
+    def drawn(node: nodes.Node) -> nodes.Node:
+        return nodes.RandomMap(
+            inputs=(node,), function=lambda *given: (*given[:-1], given[-1].random()), seed=1
+        )
+
+    numbers = nodes.Range(start=0, stop=20)
+    one = drawn(numbers)
+    twice = [(first, second) for _, first, second in read(drawn(one))]
+    nest = nodes.FlatMap(
+        inputs=(numbers,), function=lambda x: Dataset(drawn(nodes.Tensors(tensors=x)))
+    )
+    nested = [(first, second) for _, first, second in read(drawn(nest))]
+    assert all(first != second for first, second in twice + nested)
+    both = read(nodes.Zip(inputs=(one, drawn(numbers)), template=(0, 1)))
+    assert all(first[1] == second[1] for first, second in both)
+    assert read(nodes.Take(inputs=(one,), count=20)) == read(one)
+
+
+def read(node: nodes.Node) -> list[Any]:
+    return list(make_iterator(node, Context()))

@@ -40,6 +40,7 @@ from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.arguments import optional_spec
+from zmqdata.dataset.seeds import given_seed
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.nodes import Activity, Infer, Node
@@ -220,7 +221,7 @@ class DataServiceDataset(Node):
             finite=options.finite,
             consumer_timeout=options.consumer_timeout,
             num_tasks=options.num_tasks,
-            seed=options.seed if self.repetitions.seed is None else self.repetitions.seed,
+            seed=self._job_seed(context),
             on_poison=options.on_poison,
             task_timeout=options.task_timeout,
             fingerprint=self.registration.description.fingerprint,
@@ -244,6 +245,14 @@ class DataServiceDataset(Node):
             cardinality=self.registration.description.cardinality,
             was_read=has_finished(options.service, name, affiliation, number, self.made),
         )
+
+    def _job_seed(self, context: Context) -> int:
+        if self.repetitions.seed is not None:
+            return self.repetitions.seed
+        # A promised order is that of all its consumers. Other jobs draw as local
+        # iterators do: each its own.
+        is_promised = self.options.num_tasks is not None
+        return self.options.seed if is_promised or not given_seed() else context.seed
 
 
 def placing_of(options: ReadOptions, original: Node | None) -> Placing | None:

@@ -30,6 +30,11 @@ def is_static(job: JobParameters) -> bool:
     return job.processing_mode not in UNSPLIT and job.num_tasks is None
 
 
+def is_seeded(job: JobParameters) -> bool:
+    """Return True if all seeds of a job follow from the client's."""
+    return job.num_tasks is not None or job.seed != 0
+
+
 def outlives_host(one: JobParameters | TaskDefinition) -> bool:
     """Return True if the tasks of a job continue on another worker when their host is
     lost.

@@ -59,8 +59,8 @@ _seeds = _Seeds()
 
 
 def set_random_seed(seed: int | None) -> None:
-    """Make the draws of local iteration (shuffles without their own seed) equal in each
-    run of the program.
+    """Make the draws of operations without their own seed equal in each run of the
+    program.
 
     Args:
         seed: at least 0. The seeds of iterators created from now on follow from it and
@@ -74,9 +74,10 @@ def set_random_seed(seed: int | None) -> None:
     >>> set_random_seed(7); first == list(Dataset.range(10).shuffle(10))
     True
 
-    Equivalent of ``tf.random.set_seed``, for datasets only. With the service, the
-    dispatcher's seeds decide instead, except for
-    ``distribute(..., deterministic=True)``.
+    Equivalent of ``tf.random.set_seed``, for datasets only. With the service, jobs
+    count as iterators do. Elements then draw the same in each run as long as they have
+    a place in a source; which worker gets which of them, and the order of their
+    arrival, is promised by ``distribute(..., deterministic=True)`` only.
     """
     _seeds.set(None if seed is None else at_least("seed", seed, 0))
 

@@ -125,7 +125,11 @@ class Transformations(DatasetMethods[D]):
             map_func: called as ``map_func(element, rng)``; a plain tuple becomes
                 several arguments, as for ``map``.
             seed: fixes the draws; None: drawn for each iterator, by
-                ``set_random_seed``, or for the service's job.
+                ``set_random_seed``, or for the service's job. Of several operations in
+                a chain with the same seed, each draws on its own. Beside each other, as
+                inputs of a ``zip``, they draw the same for the same place, so that an
+                image and its mask can be cropped alike; so does a dataset that occurs
+                twice.
             rerandomize_each_iteration: True if each iteration and repetition has
                 different draws; None means True.
             num_parallel_calls, deterministic: as for ``map``; the draws are the same on

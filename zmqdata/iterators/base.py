@@ -445,6 +445,11 @@ class Context:
         return f"{self.nest}/{'.'.join(map(str, self.path))}{turn}"
 
     @property
+    def depth(self) -> int:
+        """Number of datasets around this one that it was made from elements of."""
+        return 0
+
+    @property
     def turn(self) -> int:
         """Repetition counted over all iterations; a reshuffling node mixes it into its
         seed.
@@ -541,6 +546,10 @@ class NestedContext(Context):
     def group(self) -> int:
         group, position = self.outer.counted(self.number) if self.name is None else self.name
         return subgroup(subgroup(self.outer.group, group), position)
+
+    @property
+    def depth(self) -> int:
+        return self.outer.depth + 1
 
     @property
     def whole_path(self) -> Place:

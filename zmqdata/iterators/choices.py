@@ -25,7 +25,7 @@ from zmqdata.iterators.base import (
     failure,
     make_iterator,
 )
-from zmqdata.iterators.draws import Draws, NamedDraws, drawing_seed
+from zmqdata.iterators.draws import Draws, NamedDraws, drawing_seed, named_seed
 from zmqdata.iterators.inputs import dataset_iterator, followed, input_iterator
 from zmqdata.iterators.naming import grouped, unnamed
 from zmqdata.iterators.results import as_index
@@ -246,7 +246,7 @@ class RejectionResampleIterator(UnaryIterator):
         self._name = self._input.namer() or unnamed
         self._classify = followed(node, context, self._input, partial(call, node.function))
         self._target = node.target
-        self._draws = NamedDraws(drawing_seed(node.seed, True, context))
+        self._draws = NamedDraws(named_seed(node, True, context))
         self._count = 0  # number of elements
         self._seen = [_SMOOTHING] * len(node.target)
         self._known = None if node.initial is None else acceptance(node.initial, node.target)

@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from zmqdata import nodes
 from zmqdata.iterators.base import Context, Name, mixed_seed, subgroup
+from zmqdata.nodes import every_node
+from zmqdata.nodes.base import ByNode
 
 _DRAWS = 1024  # numbers made at a time
 _WORD = 2**64 - 1
@@ -145,16 +148,56 @@ def drawing_seed(seed: int | None, varies: bool, context: Context, part: int = 0
     from the repetition if the draws vary with it.
 
     Args:
-        seed: seed of the user; None: the seed of the context, which differs from task
-            to task if the draws vary.
+        seed: seed of the user; None: the seed of the context. If tasks share the input,
+            it is that of their iteration.
         varies: True if each repetition draws anew.
         context: context of the node.
         part: number of the task, where its draws do not follow from names of elements.
     """
-    if seed is None and varies:
-        return mixed_seed(context.seed, *context.path, context.turn)
     turn = (context.turn,) if varies else ()
-    given = (context.fixed_seed, *context.path) if seed is None else (seed,)
+    if seed is not None:
+        mixed = mixed_seed(seed, *turn)
+    elif not varies:
+        mixed = mixed_seed(context.fixed_seed, *context.path)
+    elif context.shared_seed is not None:
+        mixed = mixed_seed(context.shared_seed, *context.path, *turn)
+    else:
+        return mixed_seed(context.seed, *context.path, *turn)
     # The copies of mode OFF have equal names.
     own = part or context.copy
-    return subgroup(mixed_seed(*given, *turn), own) if own else mixed_seed(*given, *turn)
+    return subgroup(mixed, own) if own else mixed
+
+
+NamedNode = (
+    nodes.RandomMap | nodes.GuardedRandomMap | nodes.ParallelRandomMap | nodes.RejectionResample
+)
+"""Nodes whose draws follow from the names of elements."""
+
+_reuses = ByNode()
+
+
+def named_seed(node: NamedNode, varies: bool, context: Context) -> int:
+    """Return the seed of draws that follow from names of elements.
+
+    If the user gave the same seed to several of a chain of operations, each of them
+    draws on its own. Beside each other, as the inputs of a zip, they draw the same.
+    """
+    seed = drawing_seed(node.seed, varies, context)
+    if node.seed is None:
+        return seed
+    below = reuses_below(node) + (context.depth << 32)
+    return mixed_seed(seed, below) if below else seed
+
+
+def reuses_below(node: NamedNode) -> int:
+    """Return the number of operations below a node that draw by the same seed.
+
+    >>> numbers = nodes.Range(start=0, stop=3)
+    >>> first = nodes.RandomMap(inputs=(numbers,), function=max, seed=1)
+    >>> reuses_below(nodes.RandomMap(inputs=(first,), function=max, seed=1))
+    1
+    """
+    if node not in _reuses:
+        below = (one for one in every_node(node) if one is not node and isinstance(one, NamedNode))
+        _reuses[node] = sum(one.seed == node.seed for one in below)
+    return int(_reuses[node])

@@ -15,7 +15,7 @@ from zmqdata.iterators.base import (
     make_iterator,
 )
 from zmqdata.iterators.callsites import call_site
-from zmqdata.iterators.draws import NamedStream, drawing_seed
+from zmqdata.iterators.draws import NamedStream, named_seed
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.guarding import GuardedMapIterator
 from zmqdata.iterators.inputs import followed
@@ -138,4 +138,4 @@ def map_seed(node: nodes.RandomMap | GuardedRandomNode, context: Context) -> int
     """Return the seed of the draws, which with the element's name determines them: from
     the user's seed or the context's, and the repetition.
     """
-    return drawing_seed(node.seed, node.rerandomize_each_iteration, context)
+    return named_seed(node, node.rerandomize_each_iteration, context)

@@ -154,7 +154,10 @@ class JobParameters(Discreet, frozen=True):
     turn, and all randomness follows from ``seed``.
     """
     seed: int = 0
-    """Seed of a job with ``num_tasks``."""
+    """Seed from which those of iterations and tasks follow, in a job with
+    ``num_tasks``, or whose client has set one for its program; 0: the dispatcher draws
+    them. Compared only with ``num_tasks``.
+    """
     on_poison: str = "fail"
     """Treatment of an element that kills its process repeatedly, "fail" or "skip"."""
     task_timeout: float | None = None

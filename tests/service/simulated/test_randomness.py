@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.service.simulated.parts import moved_tasks
-from zmqdata import Dataset, ExternalStatePolicy, Options, ShardingPolicy
+from zmqdata import Dataset, ExternalStatePolicy, Options, ShardingPolicy, set_random_seed
 from zmqdata.dataset import seeds
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.testing import SimulatedService
@@ -369,3 +369,30 @@ def test_a_promised_order_repeats_what_captured_generators_draw(
     assert any(task["attempt"] > 1 for task in service.status()["tasks"])
     assert [*found, *it] == expected
     assert 900 < len(expected) < 1_100
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_seed_of_the_program_repeats_the_draws_of_jobs(
+    make_service: Callable[..., SimulatedService], mode: str
+) -> None:
+    """After the same ``set_random_seed``, operations without a seed draw the same in
+    every run, whichever worker gets an element, and differ from each other.
+    """
+
+    def draw(seed: int) -> list[list[str]]:
+        set_random_seed(seed)
+        service, numbers = make_service(workers=2), Dataset.range(30)
+        noisy = numbers.random_map(lambda x, rng: rng.integers(10**6))
+        twice = noisy.random_map(lambda x, rng: (x, rng.integers(10**6)))
+        once = Dataset.range(30).shuffle(30, reshuffle_each_iteration=False).take(15)
+        reading = service.read(noisy, mode)
+        read = [reading, reading, *(service.read(one, mode) for one in (noisy, twice))]
+        return [*(sorted(texts(one)) for one in read), sorted(texts(service.read(once, MODES[1])))]
+
+    try:
+        first, again, other = draw(1), draw(1), draw(2)
+    finally:
+        set_random_seed(None)
+    assert first == again
+    assert len({str(one) for one in (*first, *other)}) == 10
+    assert all(len(set(one)) == (60 if mode == MODES[1] else 30) for one in first[:4])

@@ -161,7 +161,7 @@ class Admission:
             ("processing mode", existing.processing_mode, asked.processing_mode),
             ("number of consumers", existing.num_consumers, asked.num_consumers),
             ("number of tasks in a promised order", existing.num_tasks, asked.num_tasks),
-            ("seed of a promised order", existing.seed, asked.seed),
+            ("seed of a promised order", *map(_seed_of_order, (existing, asked))),
             ("rule for finite input", existing.finite, asked.finite),
             ("rule for poison", existing.on_poison, asked.on_poison),
             ("cross-trainer cache", _on_or_off(existing.cache), _on_or_off(asked.cache)),
@@ -352,6 +352,10 @@ def _parts_of(fingerprint: str) -> tuple[str, str]:
     """
     structure, _, rest = fingerprint.partition(":")
     return structure[:24], rest.partition(":")[2][:24]
+
+
+def _seed_of_order(job: m.JobParameters) -> int:
+    return 0 if job.num_tasks is None else job.seed
 
 
 def _on_or_off(cache: bool) -> str:

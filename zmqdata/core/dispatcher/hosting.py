@@ -22,7 +22,7 @@ from zmqdata.core.dispatcher.placement import Placement, WorkerFacts
 from zmqdata.core.dispatcher.state.outbox import Outbox, derived
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.dispatcher.tasklists import TaskLists
-from zmqdata.core.job_rules import is_copied, outlives_host
+from zmqdata.core.job_rules import is_copied, is_seeded, outlives_host
 from zmqdata.core.ranges import RangeSet
 from zmqdata.errors import DataLossError, UnavailableError
 from zmqdata.failures.codec import told_by
@@ -197,7 +197,7 @@ class Hosting:
     def _create(self, iteration: Iteration, shard: int | None = None) -> Task:
         number = self.out.state.next_task
         seed = self.out.derive_seed(iteration.seed, len(iteration.tasks))
-        if iteration.job.num_tasks is not None:
+        if is_seeded(iteration.job):
             seed = derived(iteration.seed, len(iteration.tasks))
         self.out.commit(u.CreateTaskUpdate(number, iteration.iteration, seed, shard))
         return self.out.state.tasks[number]

@@ -19,6 +19,7 @@ from zmqdata import updates as u
 from zmqdata.core.dispatcher.checkpoints import Past, is_settled, joined, useful
 from zmqdata.core.dispatcher.state.outbox import derived
 from zmqdata.core.dispatcher.state.tasks import Iteration
+from zmqdata.core.job_rules import is_seeded
 from zmqdata.core.ledger import MOST_REPETITIONS, Ledger, SplitCursor, cursor_of
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import rounds_before
@@ -53,10 +54,10 @@ class Beginning:
         return (self.dataset.sources or ()) if self.job.processing_mode == "DYNAMIC" else ()
 
     def seed_of(self, past: Past, index: int) -> int:
-        """Return the seed of an unknown task; in a promised order, the seed that it has
-        had.
+        """Return the seed of an unknown task; if seeds follow from the client's, the
+        seed that it has had.
         """
-        return (derived if past.job.num_tasks is not None else self.derive_seed)(past.seed, index)
+        return (derived if is_seeded(past.job) else self.derive_seed)(past.seed, index)
 
 
 def incarnation_of(checkpoints: Sequence[m.Checkpoint], new: Beginning) -> list[u.AnyUpdate]:
@@ -73,8 +74,7 @@ def incarnation_of(checkpoints: Sequence[m.Checkpoint], new: Beginning) -> list[
         DataLossError: some elements cannot be made again from what is known.
     """
     past = joined(checkpoints, new.sources)
-    # The seed of a promised order continues too, whatever seed this run of the program
-    # has.
+    # The client's seed continues too, whatever seed this run of the program has.
     return list(
         _updates(past, replace(new, job=msgspec.structs.replace(new.job, seed=past.job.seed)))
     )

@@ -24,7 +24,7 @@ from zmqdata.core.dispatcher.placement import Placement
 from zmqdata.core.dispatcher.state.outbox import Outbox, derived
 from zmqdata.core.dispatcher.state.runs import Binding, Incarnation, RunMember, told
 from zmqdata.core.dispatcher.state.tasks import Iteration
-from zmqdata.core.job_rules import ON_EXISTING, is_static
+from zmqdata.core.job_rules import ON_EXISTING, is_seeded, is_static
 from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
 
 BINDINGS_KEPT = 10_000
@@ -141,8 +141,10 @@ class Runs:
         number = state.next_iteration
         seed = self.out.derive_seed(number)
         num_shards = self.placement.num_shards if is_static(ask.job) else 0
+        if is_seeded(ask.job):
+            seed = derived(ask.job.seed, place.repetition)
         if ask.job.num_tasks is not None:
-            seed, num_shards = derived(ask.job.seed, place.repetition), ask.job.num_tasks
+            num_shards = ask.job.num_tasks
         is_over = place.repetition in incarnation.finished
         self.out.commit(
             u.CreateIterationUpdate(
