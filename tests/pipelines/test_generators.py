@@ -35,6 +35,11 @@ class Augment:
         return GLOBAL.random()
 
 
+class Derived(Augment):
+    def __init__(self) -> None:
+        self.inner = {}
+
+
 class Slotted:
     __slots__ = ("rng",)
 
@@ -92,6 +97,8 @@ HOLDERS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "keyword": (with_keyword, {"rng"}),
     "partial": (functools.partial(with_default, rng=random.Random(1)), {"partial['rng']", "rng"}),
     "object": (Augment(), {"Augment.inner['rngs'][0]", "Augment.shared", "GLOBAL"}),
+    "object of a derived class": (Derived(), {"Derived.shared", "GLOBAL"}),
+    "mapping that cannot be changed": (lambda x: FIXED["rng"].random(), {"FIXED['rng']"}),
     "method": (Slotted().add, {"add.rng"}),
     "method of a generator": (GLOBAL.normal, {"normal"}),
     "function of random": (lambda x: gauss(0, 1), {"gauss"}),
@@ -99,6 +106,7 @@ HOLDERS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "none": (lambda x: np.random.random() + random.random() + len(str(GLOBALS)), set()),
 }
 GLOBALS = list(range(5))
+FIXED = types.MappingProxyType({"rng": np.random.default_rng(4)})
 
 
 @pytest.mark.parametrize("name", HOLDERS)

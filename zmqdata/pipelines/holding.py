@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import types
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Iterator, Mapping
@@ -131,6 +132,9 @@ def held(holder: Any) -> Iterator[tuple[Step, Any]]:
             yield Step("part", name), _partial_part(holder, name)
     elif is_a(holder, (staticmethod, classmethod)):
         yield Step("part", ""), peek(holder, "__func__")
+    elif is_a(holder, types.MappingProxyType):
+        # Its own methods would run those of the mapping, which may be a user's.
+        yield from ((Step("part", ""), one) for one in gc.get_referents(holder))
     elif is_a(holder, property):
         yield from ((Step("part", ""), one) for one in (holder.fget, holder.fset, holder.fdel))
     else:
@@ -139,7 +143,9 @@ def held(holder: Any) -> Iterator[tuple[Step, Any]]:
         values = [] if base is None else [*base.__iter__(holder)]
         yield from ((Step(way, place), value) for place, value in enumerate(values))
     yield from ((Step("attribute", name), value) for name, value in attributes(holder))
-    if not is_a(holder, type):
+    if is_a(holder, type):
+        yield from ((Step("part", ""), base) for base in lineage(holder)[1:])
+    else:
         yield Step("part", ""), type(holder)
 
 
