@@ -11,6 +11,7 @@ import hashlib
 import multiprocessing
 import os
 import platform
+import secrets
 import sys
 
 RUN_ID = "ZMQDATA_RUN_ID"
@@ -28,12 +29,20 @@ their count. The count alone says nothing: it is set in the shell of ``salloc``,
 ``mpirun`` comes before Slurm, which may number the daemons that it starts.
 """
 
+_PROGRAM = secrets.token_hex(8)
+"""Random name of this program, which its forked children share."""
+
 
 def program_key() -> str:
     """Return the key of the program that this process belongs to, as far as it is known
     from the beginning: that of its run, of its launcher, or of its family.
     """
     return given_key() or launched_key() or family_key()
+
+
+def name_of_process() -> str:
+    """Return a name of this process that no other process has, on any machine."""
+    return f"{_PROGRAM}:{os.getpid()}"
 
 
 def given_key() -> str:

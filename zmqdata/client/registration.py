@@ -58,6 +58,7 @@ from zmqdata.nodes import (
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
 from zmqdata.pipelines.generators import generators_of, iterators_of
 from zmqdata.pipelines.unsendable import qualified_name
+from zmqdata.runkeys import name_of_process
 from zmqdata.transport.addresses import is_this_machine
 
 log = logging.getLogger(__name__)
@@ -440,6 +441,7 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         parts=_parts_of(packed),
         fixed_seed=fixed,
         orders=orders,
+        process=name_of_process() if orders else "",
     )
 
 

@@ -94,6 +94,10 @@ class DatasetDescription(Discreet, frozen=True):
     """
     orders: tuple[int, ...] = ()
     """Numbers of the orders that the program draws once, among all of its orders."""
+    process: str = ""
+    """Name of the process that built the pipeline, which no other process has; empty if
+    the pipeline draws nothing once.
+    """
 
 
 class SaveParameters(Discreet, frozen=True):

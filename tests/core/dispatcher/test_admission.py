@@ -60,9 +60,15 @@ def objection(
             "whole", structs.replace(DESCRIPTION, sources=None, unsplittable="no splits")
         )
     )
-    for name, fixed_seed, orders in (("drawn", 1, (0,)), ("redrawn", 2, (0,)), ("next", 1, (1,))):
-        drawn = structs.replace(DESCRIPTION, fixed_seed=fixed_seed, orders=orders)
-        state.apply(u.RegisterDatasetUpdate(name, drawn))
+    for name, process, *drawn in (
+        ("drawn", "p", 1, (0,)),
+        ("same", "q", 1, (0,)),
+        ("redrawn", "q", 2, (0,)),
+        ("next", "q", 1, (1,)),
+        ("own", "p", 1, (1,)),
+    ):
+        described = dict(zip(("fixed_seed", "orders"), drawn, strict=True), process=process)
+        state.apply(u.RegisterDatasetUpdate(name, structs.replace(DESCRIPTION, **described)))
     state.apply(u.BeginIncarnationUpdate(1, structs.replace(JOB, dataset_id=existing)))
     state.apply(u.CreateIterationUpdate(2000, 1, 0, 7))
     state.apply(u.BindRunUpdate("job", "", 1))
@@ -113,10 +119,17 @@ def test_programs_with_other_orders_share_no_job(other: str) -> None:
     """A program is refused at a job whose shuffle has no seed, and drew another order
     in the program that began the job. The error says how to agree on one.
     """
-    assert objection(existing="drawn", dataset_id="drawn") is None
+    assert objection(existing="drawn", dataset_id="same") is None
     error, said = objection(existing="drawn", dataset_id=other)
     assert error is InvalidArgumentError
     assert "order of a shuffle that has no `seed=`" in said
+
+
+def test_a_process_may_build_the_dataset_of_its_job_twice() -> None:
+    """A client joins a job of its own process with another order, which it does not
+    read.
+    """
+    assert objection(existing="drawn", dataset_id="own") is None
 
 
 @pytest.mark.parametrize("dataset", ["valued", "elsewhere", "bare"])

@@ -184,14 +184,15 @@ class Admission:
 
     def _kept_orders(self, existing: str, asked: str) -> tuple[str, str]:
         """Return what two programs have drawn once for the orders of their datasets.
-        What a client reads elsewhere must be a part of the same order.
+        What a client reads elsewhere must be a part of the same order. A process that
+        builds a pipeline twice draws two orders, as in tf.data, and may read the job of
+        one with the other.
         """
-        drawn = []
-        for dataset_id in (existing, asked):
-            dataset = self.state.datasets[dataset_id]
-            text = f"{dataset.fixed_seed:016x} {list(dataset.orders)}" if dataset.orders else ""
-            drawn.append(text)
-        return drawn[0], drawn[1]
+        known, other = (self.state.datasets[dataset_id] for dataset_id in (existing, asked))
+        if known.process and known.process == other.process:
+            return "", ""
+        texts = [f"{one.fixed_seed:016x} {list(one.orders)}" for one in (known, other)]
+        return texts[0], texts[1]
 
     def _dataset_labels(self, existing: str, asked: str) -> tuple[str, str]:
         # Two clients that run the same script register the same pipeline as different
