@@ -32,6 +32,7 @@ from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
 from zmqdata.pipelines.identity import Fingerprint
 from zmqdata.pipelines.importing import install
 from zmqdata.pipelines.numpynames import other_numpy
+from zmqdata.pipelines.ownmodules import file_of, outdated, own_sources
 from zmqdata.pipelines.shipping import carried_sources, names_of, pack_sources
 from zmqdata.pipelines.unsendable import describe_holder, describe_trail, qualified_name
 
@@ -65,6 +66,10 @@ class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
     modules: tuple[str, ...] = ()
     """Top-level modules that the pipeline refers to by name, without the standard
     library and zmqdata.
+    """
+    sources: dict[str, str] = {}
+    """SHA-256 of the loaded source of the user's own modules that it refers to and
+    that are not shipped, by name.
     """
     buffers: tuple[str, ...] = ()
     """Digests of the large buffers outside the payload, in the payload's order."""
@@ -168,7 +173,8 @@ def pack_pipeline(
         version=zmqdata_version(),
         fingerprint=identity,
         numpy=np.__version__,
-        modules=tuple(sorted(pickler.modules)),
+        modules=tuple(sorted({name.partition(".")[0] for name in pickler.modules})),
+        sources=own_sources(pickler.modules, pickler.shipped),
         buffers=tuple(hashlib.sha256(buffer).hexdigest() for buffer in pickler.apart),
         shipped=tuple(archives),
         files=tuple(sorted({portable(part.path) for part in pickler.files})),
@@ -228,13 +234,18 @@ def open_pipeline(
     missing = [name for name in packed.modules if name not in shipped and not _can_import(name)]
     if missing:
         raise FailedPreconditionError(_missing_text(", ".join(map(repr, missing)), packed))
+    old = outdated(packed.sources)
+    if old:
+        raise FailedPreconditionError(_outdated_text(old))
     from zmqdata.pipelines.ownclasses import open_pickle
 
     # A pipeline may write to its arrays, so each array gets its own memory, even if two
     # have the same content.
     buffers = [_writable(_part(digest, take)) for digest in packed.buffers]
     try:
-        return open_pickle(packed.payload, buffers, shipment, packed.digest)[-1]
+        opened = open_pickle(packed.payload, buffers, shipment, packed.digest)[-1]
+        outdated(packed.sources)  # notes the source of the modules that were just imported
+        return opened
     except FailedPreconditionError:
         raise
     except ModuleNotFoundError as error:
@@ -343,6 +354,16 @@ def _missing_text(names: str, packed: PackedPipeline) -> str:
     return (
         f"the pipeline needs {noun} {names} which {_here()} cannot import ({_there(packed)}). "
         f"{MISSING_MODULE}"
+    )
+
+
+def _outdated_text(names: list[str]) -> str:
+    files = ", ".join(f"{name!r} ({file_of(name)})" for name in names)
+    return (
+        f"the file of a module has changed since {_here()} imported it: {files}. The client has "
+        "loaded its new source, and the worker would run the old one. Restart the workers, for "
+        "example with a new LocalCluster, or ship the module, which always sends the present "
+        f"source: distribute(..., ship={sorted({name.partition('.')[0] for name in names})})"
     )
 
 

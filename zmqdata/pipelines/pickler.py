@@ -123,8 +123,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
 
     Attributes:
         files: the ranges of files that are written as paths.
-        modules: top-level names of the modules that the pickle refers to and a worker
-            may lack.
+        modules: names of the modules that the pickle refers to and a worker may lack.
         apart: copies of large buffers, which the unpickler needs in this order.
         classes: classes shipped by value, by their number in the pickle.
     """
@@ -197,9 +196,8 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
 
     def note_module(self, name: str) -> None:
         """Record a module that the worker must be able to import."""
-        top = name.partition(".")[0]
-        if top not in _ALWAYS_THERE:
-            self.modules.add(top)
+        if name.partition(".")[0] not in _ALWAYS_THERE:
+            self.modules.add(name)
 
     def note_class(self, kind: type) -> None:
         """Record the number of a class that was saved by value."""
