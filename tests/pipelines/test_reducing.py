@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import enum
 import functools
+import gc
 import typing
 import weakref
 from typing import Any
 
+import numpy as np
 import pytest
 
+from zmqdata.pipelines import open_pipeline, pack_pipeline
 from zmqdata.pipelines.reducing import reduced, set_stored_state
 
 
@@ -63,11 +66,47 @@ def test_a_cached_property_gets_a_lock_of_its_own() -> None:
     assert vars(made).get("lock") is not vars(found).get("lock", 0)
 
 
-def test_weak_values_arrive() -> None:
-    """A dictionary of weak references arrives with the objects that still exist."""
-    kept = again
-    found = weakref.WeakValueDictionary({"kept": kept})
-    assert dict(again(found)) == {"kept": kept}
+class Target:
+    """An object that the script holds outside of its pipeline."""
+
+    def __init__(self) -> None:
+        self.back = weakref.ref(self)
+
+
+def test_what_is_held_weakly_stays_in_the_worker() -> None:
+    """A weak reference, and what weak containers contain, arrives alive, although the
+    pipeline alone holds it there.
+    """
+    target = Target()
+    held = [
+        weakref.ref(target),
+        weakref.WeakSet([target]),
+        weakref.WeakValueDictionary({"key": target}),
+        weakref.WeakKeyDictionary({target: 7}),
+    ]
+    reference, members, values, keys = open_pipeline(pack_pipeline(held))
+    gc.collect()
+    assert isinstance(reference, weakref.ref)
+    assert reference().back() is reference()
+    assert [*members] == [*values.values()] == [*keys] == [reference()]
+    assert keys[reference()] == 7
+    assert open_pipeline(pack_pipeline(reference))().back() is not None
+
+
+def test_a_reference_to_nothing_stays_one() -> None:
+    """A reference whose object is gone arrives as such."""
+    reference = weakref.ref(Target())
+    arrived = open_pipeline(pack_pipeline(reference))
+    assert arrived() is None
+
+
+def test_a_ufunc_of_a_function_is_refused_with_the_remedy() -> None:
+    """numpy keeps the function of ``np.frompyfunc`` to itself; its own ufuncs are found
+    by name.
+    """
+    assert open_pipeline(pack_pipeline(np.add)) is np.add
+    with pytest.raises(TypeError, match=r"np.frompyfunc was called with.*np.vectorize"):
+        pack_pipeline(np.frompyfunc(abs, 1, 1))
 
 
 T = typing.TypeVar("T")

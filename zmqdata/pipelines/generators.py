@@ -79,13 +79,14 @@ def is_generator(kind: type) -> bool:
 
 
 def is_iterator(kind: type) -> bool:
-    """Return True for the classes of iterators, except those of this package.
+    """Return True for the classes of iterators, except those of this package, and
+    weak proxies, which have the methods of every class.
 
     >>> is_iterator(type(iter([]))), is_iterator(list)
     (True, False)
     """
-    is_own = module_of(kind).partition(".")[0] == "zmqdata"
-    return not is_own and any("__next__" in body(base) for base in lineage(kind))
+    is_other = module_of(kind).partition(".")[0] in ("zmqdata", "weakref")
+    return not is_other and any("__next__" in body(base) for base in lineage(kind))
 
 
 def generators_of(node: Any, in_modules: bool = True) -> list[Held]:

@@ -253,8 +253,57 @@ def new_random_state(kind: Any, bits: Any, state: Any) -> object:
     return made
 
 
+def _ufunc(function: np.ufunc) -> Any:
+    if function.__name__.endswith(" (vectorized)"):
+        raise pickle.PicklingError(
+            "numpy does not tell the function that np.frompyfunc was called with. Hold that "
+            "function, or np.vectorize(function)"
+        )
+    return NotImplemented
+
+
+class KeptReference(weakref.ref[Any]):
+    """Weak reference in a worker, which keeps its object. In the client, something
+    outside of the pipeline may hold it.
+    """
+
+    __slots__ = ("kept",)
+    kept: Any
+
+
+def _reference(reference: weakref.ref[Any]) -> Any:
+    target = reference()
+    if target is None or type(reference) not in (weakref.ref, KeptReference):
+        return NotImplemented
+    return new_reference, (target,)
+
+
+def new_reference(target: Any) -> object:
+    """Create a reference that keeps its object. Called while unpickling."""
+    made = KeptReference(target)
+    made.kept = target
+    return made
+
+
 def _weak_values(thing: weakref.WeakValueDictionary[Any, Any]) -> Reduced:
-    return type(thing), (dict(thing),)
+    return new_weak_container, (type(thing), dict(thing))
+
+
+def _weak_keys(thing: weakref.WeakKeyDictionary[Any, Any]) -> Reduced:
+    return new_weak_container, (type(thing), [*thing.items()])
+
+
+def _weak_set(thing: weakref.WeakSet[Any]) -> Reduced:
+    return new_weak_container, (type(thing), [*thing])
+
+
+def new_weak_container(kind: Any, content: Any) -> object:
+    """Create a weak container that keeps what it contains, as ``KeptReference`` does.
+    Called while unpickling.
+    """
+    made = kind(content)
+    vars(made)["kept"] = content
+    return made
 
 
 def _type_variable(variable: Any) -> Any:
@@ -298,6 +347,10 @@ _REDUCERS: dict[type, Callable[[Any], Any]] = {
     np.finfo: lambda limits: (np.finfo, (limits.dtype,)),
     np.iinfo: lambda limits: (np.iinfo, (limits.dtype,)),
     functools.cached_property: _cached_property,
+    np.ufunc: _ufunc,
+    weakref.ref: _reference,
+    weakref.WeakKeyDictionary: _weak_keys,
+    weakref.WeakSet: _weak_set,
     weakref.WeakValueDictionary: _weak_values,
     typing.TypeVar: _type_variable,
     typing.ParamSpec: _type_variable,
