@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from zmqdata.blocks.arrays import make_array
-from zmqdata.blocks.names import attribute, is_closed, named, set_state
+from zmqdata.blocks.names import attribute, is_closed, named, new_value, set_state
 from zmqdata.errors import ProtocolError
 
 HERE = __name__
@@ -207,6 +207,13 @@ def test_states_of_classes_and_of_numpy_are_refused(instance: object, state: obj
     with pytest.raises(ProtocolError, match="sets the state of"):
         set_state(instance, state)
     assert not hasattr(Kept, "a")
+
+
+@pytest.mark.parametrize("kind", [Kept, list, enum.Enum, 5, np.float64])
+def test_only_numbers_and_texts_are_made_by_their_base(kind: object) -> None:
+    """A pickle cannot pass the ``__new__`` of other classes by."""
+    with pytest.raises((ProtocolError, TypeError)):
+        new_value(kind, 1.5)
 
 
 def test_closed_packages() -> None:

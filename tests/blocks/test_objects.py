@@ -155,6 +155,74 @@ def test_objects_come_back(value: Any) -> None:
     assert first == second == value
 
 
+class Doubled(float):
+    """A number of a user that changes the value it is made of."""
+
+    def __new__(cls, half: float, unit: str = "m") -> Doubled:
+        made = super().__new__(cls, 2 * half)
+        made.unit = unit
+        return made
+
+    unit: str
+
+
+class Loud(str):
+    def __new__(cls, text: str) -> Loud:
+        return super().__new__(cls, f"{text}!")
+
+
+class Following(int):
+    def __new__(cls, before: int) -> Following:
+        return super().__new__(cls, before + 1)
+
+
+class Turned(complex):
+    def __new__(cls, number: complex) -> Turned:
+        return super().__new__(cls, number * 1j)
+
+
+class Tenfold(decimal.Decimal):
+    def __new__(cls, part: Any) -> Tenfold:
+        return super().__new__(cls, decimal.Decimal(part) * 10)
+
+
+class Inverse(fractions.Fraction):
+    def __new__(cls, whole: Any) -> Inverse:
+        return super().__new__(cls, 1 / fractions.Fraction(whole))
+
+
+class Said(int):
+    """A number that says itself how it is made."""
+
+    def __new__(cls, before: int) -> Said:
+        return super().__new__(cls, before + 1)
+
+    def __getnewargs__(self) -> tuple[int]:
+        return (self - 1,)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Doubled(1.5, "km"),
+        Loud("a"),
+        Following(2**70),
+        Turned(2),
+        Tenfold("1.5"),
+        Inverse(4),
+        Said(3),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_class_does_not_change_its_value_again(value: Any) -> None:
+    """A number or text whose class changes what it is made of arrives with its value
+    and its attributes.
+    """
+    (found,) = packed_again(value)
+    assert type(found) is type(value)
+    assert (found, vars(found)) == (value, vars(value))
+
+
 ARRAYS: list[Any] = [
     np.array([None, "a", {1}], object),
     np.array([[1, 2**80]], object),

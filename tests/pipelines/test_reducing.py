@@ -7,6 +7,7 @@ import functools
 import gc
 import typing
 import weakref
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,19 @@ def test_a_cached_property_gets_a_lock_of_its_own() -> None:
     assert (made.func, made.attrname, made.__doc__) == (found.func, "held", "Docs.")
     assert vars(made).keys() == vars(found).keys()
     assert vars(made).get("lock") is not vars(found).get("lock", 0)
+
+
+class Tenfold(Decimal):
+    def __new__(cls, part: Any) -> Tenfold:
+        return super().__new__(cls, Decimal(part) * 10)
+
+
+def test_a_number_is_not_changed_again() -> None:
+    """A ``Decimal`` whose class changes what it is made of arrives with its value."""
+    value = Tenfold("1.5")
+    found = open_pipeline(pack_pipeline([value, Decimal("2.5")]))
+    assert [(type(one), one) for one in found] == [(Tenfold, value), (Decimal, Decimal("2.5"))]
+    assert found[0] == 15
 
 
 class Target:

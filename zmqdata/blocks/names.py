@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata.blocks.arrays import MAKERS
+from zmqdata.elements.subclasses import immutable_base
 from zmqdata.errors import MissingClassError, ProtocolError
 from zmqdata.lookup import look_up
 
@@ -166,9 +167,25 @@ def set_state(instance: Any, state: Any) -> None:
         setattr(instance, name, value)
 
 
+def new_value(kind: Any, *arguments: Any) -> object:
+    """Create a number, a text or a frozen set of a user's class with the ``__new__`` of
+    its base.
+
+    Raises:
+        ProtocolError: it is another class.
+    """
+    base = immutable_base(kind) if isinstance(kind, type) else None
+    if base is None:
+        raise ProtocolError(f"an object is made of {kind!r:.80} as if it were a number or text")
+    return base.__new__(kind, *arguments)
+
+
 _OURS: dict[str, object] = {
     "builtins.Ellipsis": Ellipsis,
     "builtins.NotImplemented": NotImplemented,
     "builtins.getattr": attribute,
-    **{f"{ours.__module__}.{ours.__qualname__}": ours for ours in (named, set_state, *MAKERS)},
+    **{
+        f"{ours.__module__}.{ours.__qualname__}": ours
+        for ours in (named, set_state, new_value, *MAKERS)
+    },
 }

@@ -23,7 +23,8 @@ import numpy as np
 
 from zmqdata.blocks.arrays import reduce_numpy
 from zmqdata.blocks.compression import ALIGNMENT, Bytes, decode_buffer
-from zmqdata.blocks.names import attribute, is_closed, named, set_state
+from zmqdata.blocks.names import attribute, is_closed, named, new_value, set_state
+from zmqdata.elements.subclasses import made_by_base
 from zmqdata.errors import ProtocolError
 from zmqdata.failures.exceptions import text_of
 from zmqdata.failures.names import plain_name
@@ -113,7 +114,7 @@ class _Pickler(pickle.Pickler):
 
 def _reduced(value: Any) -> Any:
     """Return the reduction of an object, with `set_state` where unpicklers would accept
-    any state.
+    any state, and `new_value` where a class would change its value again.
     """
     reduced = reduce_numpy(value)
     if reduced is None:
@@ -122,6 +123,10 @@ def _reduced(value: Any) -> Any:
     # Early releases of Python 3.11 reduce flags to operator.or_.
     if isinstance(value, enum.Flag) and reduced[0] is operator.or_:
         return type(value), (value.value,)
+    if not isinstance(reduced, str):
+        arguments = made_by_base(value, *reduced[:2])
+        if arguments is not None:
+            reduced = (new_value, (type(value), *arguments), *reduced[2:])
     if isinstance(reduced, str) or len(reduced) < 3 or reduced[2] is None or len(reduced) > 5:
         return reduced
     return (*reduced, *[None] * (5 - len(reduced)), set_state)

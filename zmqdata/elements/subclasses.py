@@ -10,7 +10,10 @@ its text, which may be another text.
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterable
+from decimal import Decimal
+from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
@@ -38,6 +41,49 @@ def python_type(kind: type) -> type:
             if issubclass(kind, base):
                 return base
     return kind
+
+
+_IMMUTABLE = (*_PYTHON_TYPES, frozenset, Decimal, Fraction)
+
+
+def immutable_base(kind: type) -> Any:
+    """Return the class of Python's numbers, texts and frozen sets that a class derives
+    from, or None.
+
+    >>> immutable_base(type("Level", (float,), {})), immutable_base(list)
+    (<class 'float'>, None)
+    """
+    return next((base for base in _IMMUTABLE if issubclass(kind, base)), None)
+
+
+def made_by_base(value: Any, maker: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return the arguments with which the ``__new__`` of its base makes a value of a
+    class with a ``__new__`` of its own, which may change the value again. Return None
+    if the class says itself how pickle makes its values, or has no such ``__new__``.
+
+    Args:
+        value: the value.
+        maker: function by which pickle would make it.
+        arguments: its arguments.
+
+    >>> class Twice(float):
+    ...     def __new__(cls, half):
+    ...         return super().__new__(cls, 2 * half)
+    >>> made_by_base(Twice(1.5), *Twice(1.5).__reduce_ex__(5)[:2])
+    (3.0,)
+    """
+    kind, base = type(value), immutable_base(type(value))
+    if base is None or kind.__new__ is base.__new__:
+        return None
+    if any(getattr(kind, name) is not getattr(base, name) for name in _OF_PICKLE):
+        return None
+    if maker is copyreg.__newobj__:  # type: ignore[attr-defined]  # not public
+        is_own = getattr(kind, "__getnewargs__", None) is not getattr(base, "__getnewargs__", None)
+        return None if is_own or not hasattr(base, "__getnewargs__") else base.__getnewargs__(value)
+    return arguments if maker is kind else None
+
+
+_OF_PICKLE = ("__reduce__", "__reduce_ex__")
 
 
 def holds_named_text(values: Iterable[Any]) -> bool:

@@ -18,10 +18,13 @@ import types
 import typing
 import weakref
 from collections.abc import Callable, Container
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from zmqdata.elements.subclasses import immutable_base, made_by_base
 from zmqdata.peeking import has, is_a, peek
 from zmqdata.pipelines.classes import HEAP_TYPE
 from zmqdata.pipelines.findable import SCRIPT_MODULES, is_importable
@@ -253,6 +256,18 @@ def new_random_state(kind: Any, bits: Any, state: Any) -> object:
     return made
 
 
+def _number(number: Any) -> Any:
+    """Leave out a ``__new__`` of the script, which ``Decimal`` and ``Fraction`` call
+    again.
+    """
+    reduced = number.__reduce_ex__(5)
+    arguments = made_by_base(number, *reduced[:2])
+    if arguments is None:
+        return NotImplemented
+    kind = type(number)
+    return (bare_instance, (kind, immutable_base(kind), *arguments), *reduced[2:])
+
+
 def _ufunc(function: np.ufunc) -> Any:
     if function.__name__.endswith(" (vectorized)"):
         raise pickle.PicklingError(
@@ -347,6 +362,8 @@ _REDUCERS: dict[type, Callable[[Any], Any]] = {
     np.finfo: lambda limits: (np.finfo, (limits.dtype,)),
     np.iinfo: lambda limits: (np.iinfo, (limits.dtype,)),
     functools.cached_property: _cached_property,
+    Decimal: _number,
+    Fraction: _number,
     np.ufunc: _ufunc,
     weakref.ref: _reference,
     weakref.WeakKeyDictionary: _weak_keys,
