@@ -233,6 +233,8 @@ class Dataset(
 
         Raises:
             WrongTypeError: the function returned a state of another nesting or dtype.
+            Exception: the function raised it. It is not wrapped, as it runs in the
+                calling thread like the body of a loop.
 
         >>> int(Dataset.range(5).reduce(0, lambda total, x: total + x))
         10
