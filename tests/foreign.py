@@ -1,12 +1,29 @@
-"""A dispatcher of another protocol version, independent of the package."""
+"""Peers that are independent of the package: a dispatcher of another protocol version,
+and a context for their sockets.
+"""
 
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import zmq
 
 FIRST_FRAME = b"ZD3"
+
+
+class ForeignContext(zmq.Context[zmq.Socket[bytes]]):
+    """A context that keeps its sockets until it is destroyed, so that a test leaves
+    none to the garbage collector.
+    """
+
+    kept: tuple[zmq.Socket[bytes], ...] = ()
+
+    def socket(self, *options: Any, **more: Any) -> Any:
+        """Make a socket."""
+        made = super().socket(*options, **more)
+        self.kept += (made,)
+        return made
 
 
 class ForeignDispatcher:

@@ -121,7 +121,12 @@ def test_what_cannot_travel_as_an_element_is_named(make_service: Callable[..., S
     assert "test_failures.py:" in caught.value.node
 
 
-@pytest.mark.parametrize("make", [threading.Lock, lambda: (n for n in range(3)), socket.socket])
+def closed_socket() -> socket.socket:
+    with socket.socket() as made:
+        return made
+
+
+@pytest.mark.parametrize("make", [threading.Lock, lambda: (n for n in range(3)), closed_socket])
 def test_what_cannot_be_sent_is_refused_at_the_call(make: Callable[[], Any]) -> None:
     """apply() raises a TypeError for a pipeline that holds a lock, a generator or a
     socket, and names the path to it.

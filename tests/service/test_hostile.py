@@ -15,6 +15,7 @@ import pytest
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
+from tests.foreign import ForeignContext
 from tests.service.conftest import Service, wait_until
 from zmqdata import Dataset, messages, wire
 from zmqdata.blocks import BlockBuilder
@@ -41,7 +42,7 @@ GARBAGE = [
 @pytest.fixture
 def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
     """The context of a stranger's sockets."""
-    context = zmq.Context()
+    context = ForeignContext()
     context.linger = 0
     yield context
     context.destroy(linger=0)

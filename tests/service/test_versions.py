@@ -13,7 +13,7 @@ import pytest
 import zmq
 
 from benchmarks.attackers import with_key
-from tests.foreign import FIRST_FRAME, ForeignDispatcher
+from tests.foreign import FIRST_FRAME, ForeignContext, ForeignDispatcher
 from tests.service.conftest import Service, wait_until
 from zmqdata import Dataset, WorkerConfig, WorkerServer, distribute, use_key_file, wire
 from zmqdata import messages as m
@@ -39,7 +39,7 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
     """The context of the sockets of a peer that has the other version and belongs to
     the same cluster.
     """
-    context = zmq.Context()
+    context = ForeignContext()
     yield context
     context.destroy(linger=0)
 

@@ -150,6 +150,12 @@ class InlineChunks(ChunkThread):
     def _do(self, act: Callable[[], None]) -> None:
         act()
 
+    def die(self) -> None:
+        """Close open chunks and leave their files, as the end of a process does."""
+        for chunk in self._open.values():
+            chunk.file.close()
+        self._open.clear()
+
 
 class PlainWorker(SimulatedNode):
     """A worker that runs real pipelines.
@@ -227,6 +233,7 @@ class PlainWorker(SimulatedNode):
                 for key, runner in self.runners.items():
                     runner.stop()
                     self.turns[key].finish()
+                self._chunks.die()
 
     # --- commands
 
