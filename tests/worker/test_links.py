@@ -7,11 +7,12 @@ import zmq
 
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.worker import events as e
+from zmqdata.transport.access import Visitor
 from zmqdata.transport.addresses import host_token
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 from zmqdata.transport.sockets import NEAR_SEND_BYTES
-from zmqdata.worker.links import LinkSockets
+from zmqdata.worker.links import LinkSockets, domain_of
 
 
 @pytest.mark.parametrize("near", [True, False])
@@ -31,3 +32,32 @@ def test_little_waits_in_the_kernel_for_a_client_that_shows_this_host(near: bool
         loop.discard()
     assert [type(one) for one in told] == [e.LinkBound]
     assert kept == (NEAR_SEND_BYTES if near else -1)
+
+
+def test_a_client_that_comes_too_late_is_no_stranger() -> None:
+    """The secret of a link opens it once. Shown after the link was closed, perhaps to
+    another link that has its port, it is that of a late client; any other secret is
+    that of a stranger.
+    """
+    config, told = WorkerConfig("127.0.0.1:1", insecure=True), list[e.LinkBound]()
+    loop = Loop("test", lambda: None)
+    with zmq.Context() as context:
+        links = LinkSockets(
+            context, loop, config, lambda port: f"127.0.0.1:{port}", told.append, Rejects(), None
+        )
+        for name in ("one", "two"):
+            links.bind(e.BindLink(name, "elsewhere", ("tcp",)))
+        one, two = (bound.secret.encode() for bound in told)
+
+        def visit(name: str, secret: bytes) -> Visitor:
+            return links.visitor(domain_of(name), b"PLAIN", [b"me", secret])
+
+        assert visit("one", two) is Visitor.STRANGER
+        assert visit("one", one) is Visitor.CLIENT
+        assert visit("one", one) is Visitor.STRANGER
+        links.unbind(e.UnbindLink("one"))
+        assert [visit("one", one), visit("two", one)] == [Visitor.LATE, Visitor.LATE]
+        assert visit("one", b"guess") is Visitor.STRANGER
+        assert visit("two", two) is Visitor.CLIENT
+        links.close()
+        loop.discard()

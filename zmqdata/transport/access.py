@@ -13,6 +13,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Sequence
+from enum import Enum
 
 import zmq
 from zmq.utils import z85
@@ -30,8 +31,20 @@ ANYBODY = Known(ALL, "", "anybody")
 """The peer that a server without a key sees behind every connection."""
 _ACCEPTED, _REFUSED = b"200", b"400"
 
-LinkCheck = Callable[[str, bytes, list[bytes]], bool]
-"""Return True if a peer is the client of a link. Arguments: the link's domain, the
+
+class Visitor(Enum):
+    """A peer that connects to the socket of a link."""
+
+    CLIENT = 1
+    """The client of the link."""
+    LATE = 2
+    """The client of a link that was closed while it connected."""
+    STRANGER = 3
+    """Any other peer."""
+
+
+LinkCheck = Callable[[str, bytes, list[bytes]], Visitor]
+"""Tells who a peer is that connects to a link. Arguments: the link's domain, the
 mechanism, the credentials.
 """
 
@@ -134,7 +147,7 @@ class Access:
         loop: polls the ZAP socket.
         keyring: the keys to admit.
         rejects: counts refused peers.
-        is_client: decides about links; None if the server has no links.
+        visitor: tells who connects to links; None if the server has no links.
     """
 
     def __init__(
@@ -143,11 +156,11 @@ class Access:
         loop: Loop,
         keyring: Keyring,
         rejects: Rejects,
-        is_client: LinkCheck | None = None,
+        visitor: LinkCheck | None = None,
     ) -> None:
         self.keyring = keyring
         self._rejects = rejects
-        self._is_client = is_client
+        self._visitor = visitor
         self._socket = sockets.access_check(context)
         loop.read(self._socket, self._answer)
 
@@ -158,29 +171,30 @@ class Access:
             return False
         version, request, domain, address, _, mechanism, *credentials = frames
         name = domain.decode(errors="replace")
-        user = self._user(name, mechanism, credentials)
+        user, is_late = self._user(name, mechanism, credentials), False
+        if name != sockets.CONTROL and self._visitor is not None:
+            visitor = self._visitor(name, mechanism, credentials)
+            user = name if visitor is Visitor.CLIENT else None
+            is_late = visitor is Visitor.LATE
         status = (
             [_REFUSED, b"this key is not admitted", b""]
             if user is None
             else [_ACCEPTED, b"OK", user.encode()]
         )
-        if user is None:
+        if is_late:
+            log.debug("a client connects to a link that was closed meanwhile")
+        elif user is None:
             where = "a control socket" if name == sockets.CONTROL else "a data socket"
             self._rejects.count(address.decode(errors="replace"), where, "its key is not admitted")
         self._socket.send_multipart([version, request, *status, b""])
         return True
 
     def _user(self, domain: str, mechanism: bytes, credentials: list[bytes]) -> str | None:
-        """Return the user name under which a peer is admitted; None if it is
-        refused.
+        """Return the user name under which a peer is admitted to a control socket; None
+        if it is refused.
         """
-        if domain != sockets.CONTROL:
-            return (
-                domain
-                if self._is_client is not None and self._is_client(domain, mechanism, credentials)
-                else None
-            )
-        if mechanism != b"CURVE" or len(credentials) != 1 or len(credentials[0]) != 32:
+        is_key = mechanism == b"CURVE" and len(credentials) == 1 and len(credentials[0]) == 32
+        if domain != sockets.CONTROL or not is_key:
             return None
         public = z85.encode(credentials[0]).decode()
         return None if self.keyring.holder(public) is None else public

@@ -28,6 +28,7 @@ from zmqdata.core.worker import events as e
 from zmqdata.descriptors import check_room
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.transport import sockets
+from zmqdata.transport.access import Visitor
 from zmqdata.transport.addresses import announced_address, announced_host, bind_endpoint, host_token
 from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.keys import Key
@@ -44,10 +45,31 @@ MOST_QUEUED_BYTES = 1 << 30
 requested. A client that follows the protocol never has so much in flight.
 """
 
+CLOSED_KEPT = 100
+"""Number of closed links whose late clients are recognized: the newest."""
 OF_LINK = 10
 """File descriptors that must be left for a new link, which takes about 8. libzmq
 (4.3.5) aborts the process if none is left when the client connects.
 """
+
+
+@dataclass(frozen=True)
+class LinkSecret:
+    """The secret by which a worker knows the client of a link."""
+
+    secret: str = field(repr=False)
+    """Secret that the client shows, or whose possession it proves if ``public`` is
+    set.
+    """
+    public: bytes = b""
+    """Public key of the client for this link; empty without encryption."""
+
+    def is_shown(self, mechanism: bytes, credentials: list[bytes]) -> bool:
+        """Return True if a peer shows this secret."""
+        if self.public:
+            return mechanism == b"CURVE" and credentials == [self.public]
+        is_plain = mechanism == b"PLAIN" and len(credentials) == 2
+        return is_plain and hmac.compare_digest(credentials[1], self.secret.encode())
 
 
 @dataclass
@@ -60,12 +82,8 @@ class PushSocket:
     """The socket."""
     endpoint: str
     """Endpoint to which it is bound."""
-    secret: str = field(repr=False)
-    """Secret that the client shows, or whose possession it proves if ``public`` is
-    set.
-    """
-    public: bytes = b""
-    """Public key of the client for this link; empty without encryption."""
+    secret: LinkSecret
+    """The secret of its client."""
     memory: SharedMemory | None = None
     """Shared memory for the client; None if there is none."""
     shared: bool = False
@@ -118,6 +136,7 @@ class LinkSockets:
         self._report = report
         self._links: dict[str, PushSocket] = {}
         self._domains: dict[str, PushSocket] = {}
+        self._closed: deque[LinkSecret] = deque(maxlen=CLOSED_KEPT)
         self._handovers: dict[str, Handover] = {}
         self._far: dict[str, int] = {}
         self._hosts: dict[str, str] = {}
@@ -162,11 +181,11 @@ class LinkSockets:
             reason = (error.strerror or str(error)).rstrip(".")
             self._report(e.LinkBound(command.link, "", "", reason))
             return
-        link = PushSocket(socket, endpoint, secrets.token_urlsafe(24))
-        link.decompresses = command.decompresses
+        secret = LinkSecret(secrets.token_urlsafe(24))
         if self._key is not None and endpoint.startswith("tcp://"):
-            public, secret = zmq.curve_keypair()
-            link.secret, link.public = secret.decode(), z85.decode(public)
+            public, private = zmq.curve_keypair()
+            secret = LinkSecret(private.decode(), z85.decode(public))
+        link = PushSocket(socket, endpoint, secret, decompresses=command.decompresses)
         if "shm" in usable:
             link.memory = self._make_memory()
         self._links[command.link] = self._domains[domain_of(command.link)] = link
@@ -177,7 +196,7 @@ class LinkSockets:
             if not near:
                 self._far[command.link], self._hosts[command.link] = port, command.host
         told = None if link.memory is None else link.memory.told
-        self._report(e.LinkBound(command.link, address, link.secret, memory=told))
+        self._report(e.LinkBound(command.link, address, secret.secret, memory=told))
 
     def _make_memory(self) -> SharedMemory | None:
         if not self._memory_bytes:
@@ -273,6 +292,7 @@ class LinkSockets:
         self._hosts.pop(command.link, None)
         if link is None:
             return
+        self._closed.append(link.secret)
         self._loop.forget(link.socket)
         link.socket.close()
         if link.memory is not None:
@@ -318,19 +338,17 @@ class LinkSockets:
             link.queued_bytes -= link.queue.popleft()[1]
         self._loop.write(link.socket, None)
 
-    def is_client(self, domain: str, mechanism: bytes, credentials: list[bytes]) -> bool:
-        """Return True if the peer is the client of a link, that is, it has the secret
-        that was sent to that client. A second connection is refused.
+    def visitor(self, domain: str, mechanism: bytes, credentials: list[bytes]) -> Visitor:
+        """Return who a peer is that connects to a link. Its client has the secret that
+        was sent to it. A second connection is that of a stranger.
         """
         link = self._domains.get(domain)
-        if link is None or link.taken:
-            return False
-        if link.public:
-            link.taken = mechanism == b"CURVE" and credentials == [link.public]
-        else:
-            is_plain = mechanism == b"PLAIN" and len(credentials) == 2
-            link.taken = is_plain and hmac.compare_digest(credentials[1], link.secret.encode())
-        return link.taken
+        if link is not None and not link.taken and link.secret.is_shown(mechanism, credentials):
+            link.taken = True
+            return Visitor.CLIENT
+        # Another link may have the port of the closed one already.
+        is_late = any(secret.is_shown(mechanism, credentials) for secret in self._closed)
+        return Visitor.LATE if is_late else Visitor.STRANGER
 
     def close(self) -> None:
         """Close all sockets. The loop has ended."""

@@ -109,7 +109,7 @@ class WorkerShell:
             key,
         )
         self.access = Access(
-            self.context, self.loop, Keyring(key), self.rejects, self.links.is_client
+            self.context, self.loop, Keyring(key), self.rejects, self.links.visitor
         )
         self.control = ControlSockets(
             self.context,
