@@ -30,6 +30,7 @@ from zmqdata.client.registration import (
     Registration,
     agreed_spec,
     check_declared,
+    check_parts,
     describe_dataset,
     registration_of,
     spec_without_running,
@@ -454,6 +455,8 @@ def distribute(
                 "`distribute` must be applied to a Dataset, as in "
                 f"dataset.apply(distribute(...)). Got {dataset!r}"
             )
+        if options.policy is ShardingPolicy.DYNAMIC:
+            check_parts(dataset.node)
         registration = registration_of(
             dataset.node, options.service, options.compression, options.dispatcher_timeout, ship
         )

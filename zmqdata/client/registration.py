@@ -52,6 +52,7 @@ from zmqdata.nodes import (
     every_node,
     kept_orders,
     known_spec,
+    miscounted,
     options_of,
     split_sources,
 )
@@ -407,6 +408,27 @@ def _copied(node: Node) -> Iterator[str]:
                 "own seed has no effect. Use random_map(function, seed=...), which passes a "
                 "generator to the function and draws the same with and without the service"
             )
+
+
+def check_parts(node: Node) -> None:
+    """Refuse a ``take`` or ``skip`` that is to select from an order that stays, and
+    would count what each task gets of it.
+
+    Raises:
+        InvalidArgumentError: there is one.
+    """
+    found = miscounted(node)
+    if found is not None:
+        limit, order = found
+        raise InvalidArgumentError(
+            f"{limit.label} selects from the order of {order.label}, which stays the same in all "
+            "iterations. With ShardingPolicy.DYNAMIC each task would order and count the splits "
+            "that it happens to get, whatever the `seed=`, so `take` and `skip` of the same order "
+            "would overlap, as training and test data. Put `take` and `skip` behind a shuffle "
+            "directly above a range, from_tensor_slices, from_source or from_list whose buffer "
+            "holds all of it, with at most `map`, `random_map` and `prefetch` between them (names "
+            "of files can be a list); or use ShardingPolicy.OFF"
+        )
 
 
 def _parts_of(packed: PackedPipeline) -> tuple[m.Part, ...]:

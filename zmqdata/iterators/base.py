@@ -31,7 +31,7 @@ from zmqdata.errors import (
 from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators.deciding import Deciding, is_loss, loss
 from zmqdata.iterators.ownthreads import OwnThreads, Place
-from zmqdata.iterators.permutation import Permutation
+from zmqdata.iterators.permutation import Order
 from zmqdata.iterators.quarantine import Quarantine
 from zmqdata.iterators.watching import Watch
 from zmqdata.nodes import Node, Options, lineage, source_nodes
@@ -366,10 +366,16 @@ class Context:
     """Seed that replaces ``seed`` where all tasks of an iteration must draw the same
     numbers, because they read parts of the same whole; None: the task reads alone.
     """
-    order: Callable[[int], Permutation] | None = None
+    order: Callable[[int], Order] | None = None
     """Returns the permutation in which the source below yields its elements, for a
     repetition; None: in order.
     """
+    first: int = 0
+    """First place in this order that belongs to the part that ``take`` and ``skip``
+    have left, see ``nodes.parts``.
+    """
+    in_part: bool = False
+    """True if the source below yields such a part."""
     task: int = 0
     """Number of the task in its iteration; 0 for a local iterator."""
     copy: int = 0

@@ -1,9 +1,11 @@
-"""A permutation in constant memory."""
+"""Orders of the elements of a source: a permutation in constant memory, and a part of
+an order.
+"""
 
 from __future__ import annotations
 
 from math import isqrt
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,6 +13,38 @@ _TOGETHER = 1024
 """Number of places that are permuted together."""
 _ROUNDS = 8
 """Rounds of the network."""
+
+
+class Order(Protocol):
+    """An order of numbers."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the order."""
+
+    def __getitem__(self, place: int) -> int: ...
+
+    def many(self, places: range) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Return the numbers at several places."""
+
+
+class LaterPart:
+    """The places of an order from one of them on.
+
+    >>> LaterPart(Permutation(9, seed=1), 2)[3] == Permutation(9, seed=1)[5]
+    True
+    """
+
+    def __init__(self, order: Order, first: int) -> None:
+        self.seed, self._order, self._first = order.seed, order, first
+
+    def __getitem__(self, place: int) -> int:
+        return self._order[self._first + place]
+
+    def many(self, places: range) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Return the numbers at several places."""
+        first = self._first
+        return self._order.many(range(places.start + first, places.stop + first, places.step))
 
 
 class Permutation:

@@ -27,6 +27,7 @@ from zmqdata.iterators.naming import CarriedNames, carrying
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.sequences import shared_seed
 from zmqdata.iterators.trail import Trail
+from zmqdata.nodes import is_lasting, is_whole
 
 _DRAWS = 1024  # draws planned together at most
 _FIRST_DRAWS = 8  # draws planned at first: the input may end soon
@@ -35,8 +36,8 @@ _FEW = 200  # numbers below which Python is faster than numpy
 _MARK_EVERY = 32  # least number of pulls between two noted states of the input
 _PART = 4096  # numbers inspected together, to bound the memory for it
 _LARGEST = 2**32 - 1
-_SOURCES = (nodes.Range, nodes.TensorSlices, nodes.FromSource)
-"""Sources with random access, whose elements are their splits."""
+_MOST_DRAWN = 1 << 24
+"""Most elements of which all draws of an order are made before the first is read."""
 
 _Numbers = np.ndarray[Any, np.dtype[np.uint32]]
 _Places = np.ndarray[Any, np.dtype[np.uint64]]
@@ -56,14 +57,10 @@ def _shuffled(node: nodes.Shuffle, context: Context) -> ElementIterator:
 
 def _is_global(node: nodes.Shuffle, context: Context) -> bool:
     """Return True if a shuffle permutes a whole source that several tasks share."""
-    source, size = node.input, node.buffer_size
-    if context.providers is None:
-        return False
     # The dispatcher, which lists the files, hands out their names as the shuffle draws
     # them, whatever the size of its buffer.
-    is_listing = isinstance(source, nodes.ListFiles)
-    return is_listing or (
-        isinstance(source, _SOURCES) and (size is None or size >= source.cardinality)
+    return context.providers is not None and (
+        isinstance(node.input, nodes.ListFiles) or is_whole(node)
     )
 
 
@@ -74,6 +71,10 @@ def _permuting(node: nodes.Shuffle, context: Context) -> Context:
     if isinstance(node.input, nodes.ListFiles):
         return context.into(node)
     count = node.input.cardinality
+    if is_lasting(node) and count <= _MOST_DRAWN:
+        # Parts of the order may be read in this process, or by another policy.
+        drawn = DrawnOrder(count, node.buffer_size, order_seed(node, context))
+        return replace(context.into(node), order=lambda repetition: drawn)
 
     def order_of(repetition: int) -> Permutation:
         turn = context.repeated(repetition)
@@ -152,6 +153,9 @@ class ShuffleIterator(ElementIterator):
         self._begin(self._context.repeated(repetition))
         return self._trail.rewind(repetition)
 
+    def _seed(self) -> int:
+        return order_seed(self._node, self._context)
+
     # --- planning
 
     def _make_plan(self) -> int:
@@ -165,7 +169,7 @@ class ShuffleIterator(ElementIterator):
             self._plan = [0]  # any number draws it
             return 0
         if not self._is_seeded:
-            self._random.restart(order_seed(self._node, self._context))
+            self._random.restart(self._seed())
             self._is_seeded = True
         plan = (
             self._rest_of_places
@@ -328,17 +332,52 @@ def drawn_number(node: nodes.Shuffle, place: int) -> int:
     """
     count = node.input.cardinality
     known = min(count, 1 << place.bit_length())
-    assert node.seed is not None
-    return int(_drawn(count, node.buffer_size, node.seed, known)[place])
+    return int(_drawn(count, node.buffer_size, order_seed(node, Context()), known)[place])
 
 
-@lru_cache(maxsize=8)
-def _drawn(count: int, size: int | None, seed: int, known: int) -> _Drawn:
+class DrawnOrder:
+    """The order in which a shuffle by a buffer yields the elements of a whole source.
+
+    Args:
+        count: number of elements.
+        size: size of the buffer; None holds all.
+        seed: seed of the order.
+
+    >>> numbers = nodes.Range(start=0, stop=5)
+    >>> node = nodes.Shuffle(inputs=(numbers,), buffer_size=5, seed=1)
+    >>> order = DrawnOrder(5, 5, order_seed(node, Context()))
+    >>> order.many(range(5)).tolist() == list(make_iterator(node, Context()))
+    True
+    """
+
+    def __init__(self, count: int, size: int | None, seed: int) -> None:
+        self.seed = seed
+        self._numbers = _drawn(count, size, seed, count)
+
+    def __getitem__(self, place: int) -> int:
+        return int(self._numbers[place])
+
+    def many(self, places: range) -> _Drawn:
+        """Return the numbers at several places."""
+        return self._numbers[places.start : places.stop : places.step].astype(np.int64)
+
+
+class _SeededShuffle(ShuffleIterator):
+    """Draws the order of a seed."""
+
+    def __init__(self, node: nodes.Shuffle, seed: int) -> None:
+        self._given = seed
+        super().__init__(node, Context(), make_iterator(node.input, Context()))
+
+    def _seed(self) -> int:
+        return self._given
+
+
+@lru_cache(maxsize=4)
+def _drawn(count: int, size: int | None, seed: int, known: int) -> _Numbers:
     numbers = nodes.Range(start=0, stop=count)
-    shuffle = nodes.Shuffle(
-        inputs=(numbers,), buffer_size=size, seed=seed, reshuffle_each_iteration=False
-    )
-    return np.fromiter(make_iterator(shuffle, Context()), np.int64, known)
+    shuffle = nodes.Shuffle(inputs=(numbers,), buffer_size=size)
+    return np.fromiter(_SeededShuffle(shuffle, seed), np.uint32, known)
 
 
 def _ages(numbers: _Numbers, pulled: int) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -37,7 +37,7 @@ from zmqdata.iterators.base import (
 )
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.element_maker import ElementMaker
-from zmqdata.iterators.permutation import Permutation
+from zmqdata.iterators.permutation import LaterPart, Order
 from zmqdata.iterators.results import check_new
 from zmqdata.peeking import shown
 
@@ -75,7 +75,7 @@ class IndexedIterator(ElementIterator):
     _first = _next = 0
     _stride = 1
     _names: tuple[str, ...] = ()
-    _order: Permutation | None = None
+    _order: Order | None = None
     _named_in: int | None = None  # group of names; None: not computed yet
 
     def __init__(self, context: Context, count: int) -> None:
@@ -84,6 +84,7 @@ class IndexedIterator(ElementIterator):
         self._repetition = self._expected = context.repetition
         self._named_from = context
         self._order_of = context.order
+        self._first_place = context.first
 
     def _advance(self) -> None:
         """Go to the next range of indices, or raise StopIteration. Only a provider has
@@ -100,7 +101,8 @@ class IndexedIterator(ElementIterator):
         ):
             # Of the split's repetition, not the context's: under zip and repeat, tasks
             # may count their own differently.
-            self._order = self._order_of(split.repetition)
+            order = self._order_of(split.repetition)
+            self._order = order if not self._first_place else LaterPart(order, self._first_place)
         self._ledger, self._names, self._repetition = ledger, split.names, split.repetition
         self._named_in = None
         self._first = self._next = split.start

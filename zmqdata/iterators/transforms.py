@@ -5,6 +5,7 @@ Map and filter are registered in ``traced``, which has their variants for worker
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,23 @@ class CountingIterator(UnaryIterator):
 
 
 @make_iterator.register(nodes.Take)
+@make_iterator.register(nodes.Skip)
+def _limited(node: nodes.Take | nodes.Skip, context: Context) -> ElementIterator:
+    """Return an iterator of the first or the other elements: of the splits that the
+    task gets or, in an order that stays, of the whole, whose splits are then places in
+    the part.
+    """
+    inside = context.into(node)
+    if context.in_part:
+        return make_iterator(node.input, inside)
+    part = None if context.providers is None else nodes.part_of(node)
+    if part is not None:
+        return make_iterator(node.input, replace(inside, first=part.first, in_part=True))
+    return (
+        TakeIterator(node, context) if isinstance(node, nodes.Take) else SkipIterator(node, context)
+    )
+
+
 class TakeIterator(CountingIterator):
     """Yields the first elements and counts them down; a negative count never ends
     it.
@@ -139,7 +157,6 @@ class TakeIterator(CountingIterator):
         return self._input.rewind(repetition)
 
 
-@make_iterator.register(nodes.Skip)
 class SkipIterator(CountingIterator):
     """Skips the first elements and counts them down; with a negative count it is empty,
     and reads nothing.

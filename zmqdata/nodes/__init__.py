@@ -22,7 +22,6 @@ from zmqdata.nodes.base import (
     known_spec,
     lineage,
     source_nodes,
-    split_sources,
 )
 from zmqdata.nodes.batches import (
     BucketBySequenceLength,
@@ -53,6 +52,14 @@ from zmqdata.nodes.options import (
     Options,
     WithOptions,
     options_of,
+)
+from zmqdata.nodes.parts import (
+    PartOfOrder,
+    is_lasting,
+    is_whole,
+    miscounted,
+    part_of,
+    split_sources,
 )
 from zmqdata.nodes.records import Csv, CsvColumn, Files, FixedLengthRecords, Sql, TFRecords
 from zmqdata.nodes.selections import (
@@ -164,6 +171,11 @@ __all__ = [
     "Zip",
     "all_nodes",
     "every_node",
+    "is_lasting",
+    "is_whole",
+    "miscounted",
+    "part_of",
+    "PartOfOrder",
     "kept_orders",
     "known_spec",
     "lineage",

@@ -180,31 +180,6 @@ class Node:
         return None
 
 
-def split_sources(node: Node, fixed_seed: int = 0) -> list[SplitSource]:
-    """Return the sources that need a split provider, left to right.
-
-    Nested datasets (made by the functions of flat_map and interleave) and the indices
-    of enumerate need no provider.
-
-    Raises:
-        UnimplementedError: a source cannot be split.
-
-    >>> from zmqdata.nodes import Range, Zip
-    >>> ranges = Range(start=0, stop=3), Range(start=0, stop=5)
-    >>> split_sources(Zip(inputs=ranges, template=(0, 1)))
-    [IndexSplits(count=3), IndexSplits(count=5)]
-    """
-    found, pending = [], [(node, node)]
-    while pending:
-        current, reader = pending.pop()
-        if current.is_source or not current.inputs:
-            source = current.split_source
-            found.append(source if reader is current else reader.ordered_splits(source, fixed_seed))
-        else:
-            pending.extend((one, current) for one in reversed(current.inputs))
-    return found
-
-
 def every_node(node: Node) -> list[Node]:
     """Return a node and all nodes that it runs, through inputs and ``apart``, each
     once.

@@ -15,7 +15,7 @@ import pytest
 from tests.service.simulated.parts import moved_tasks
 from zmqdata import Dataset, ExternalStatePolicy, Options, ShardingPolicy, set_random_seed
 from zmqdata.dataset import seeds
-from zmqdata.errors import FailedPreconditionError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.testing import SimulatedService
 
 MODES = ["distributed_epoch", "parallel_epochs"]
@@ -74,22 +74,71 @@ ONCE: dict[str, Callable[[Path], Dataset]] = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ONCE)
 def test_parts_of_an_order_stay_apart(
-    make_service: Callable[..., SimulatedService], tmp_path: Path, name: str, mode: str
+    make_service: Callable[..., SimulatedService], tmp_path: Path, name: str
 ) -> None:
-    """An order that is drawn once, without a seed, is the same in all jobs and
+    """An order that is drawn once, without a seed, is the same in all jobs, copies and
     repetitions: training data never contains test data.
     """
-    service = make_service(workers=1 if mode == "distributed_epoch" else 2)
+    service = make_service(workers=2)
     whole = ONCE[name](tmp_path)
-    train, test = service.read(whole.take(13).batch(3).unbatch(), mode), whole.skip(13)
-    first, held = {*map(int, train)}, {*map(int, service.read(test, mode))}
-    assert first == {*map(int, train)}
-    assert (len(first), len(first & held)) == (13, 0)
-    if mode == "parallel_epochs":
-        assert held == {*map(int, test)}
+    train, test = whole.take(13).batch(3).unbatch(), whole.skip(13)
+    for _ in range(2):
+        first = service.read(train, MODES[1])
+        assert sorted(map(int, first)) == sorted(map(int, first)) == sorted(ints(train) * 2)
+        assert {*map(int, service.read(test, MODES[1]))} == {*ints(test)}
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("kind", ["shuffle", "from_source", "mapped"])
+def test_tasks_share_a_part_of_an_order(
+    make_service: Callable[..., SimulatedService], kind: str, seed: int | None
+) -> None:
+    """Tasks that share an order that stays read each element of a part once, however
+    many they are, and its elements are those of a local reading.
+    """
+    given: dict[str, Any] = {"seed": seed, "reshuffle_each_iteration": False}
+    whole = {
+        "shuffle": lambda: Dataset.range(50).shuffle(50, **given),
+        "from_source": lambda: Dataset.from_source(range(50), shuffle=True, **given),
+        "mapped": lambda: (
+            Dataset.from_tensor_slices(np.arange(50))
+            .shuffle(100, **given)
+            .random_map(lambda x, rng: x, seed=1)
+            .prefetch(1)
+        ),
+    }[kind]()
+    service = make_service(workers=3)
+    parts = [
+        whole.take(30).repeat(2),
+        whole.skip(30).batch(4).unbatch(),
+        whole.take(45).map(int).skip(10),
+        whole.skip(60),
+        whole.take(-1),
+    ]
+    for part in parts:
+        assert sorted(map(int, service.read(part))) == sorted(ints(part))
+
+
+def test_tasks_must_not_count_parts_of_an_order(
+    make_service: Callable[..., SimulatedService], tmp_path: Path
+) -> None:
+    """A limit behind an order that stays is refused where each task would count what it
+    gets: its other part would overlap.
+    """
+    service = make_service(workers=1)
+    for name in ("buffer", "list_files"):
+        limited = ONCE[name](tmp_path).batch(2).take(3)
+        with pytest.raises(InvalidArgumentError, match=r"take\(3\).* whatever the `seed=`"):
+            service.read(limited)
+        assert len(texts(service.read(limited, MODES[1]))) == 3
+    again = Dataset.range(50).shuffle(9).batch(2).take(3)
+    assert len(texts(service.read(again))) == 3
+
+
+def ints(dataset: Dataset) -> list[int]:
+    return [int(x) for x in dataset]
 
 
 def test_a_restored_job_keeps_the_order_of_its_state(

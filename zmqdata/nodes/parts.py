@@ -1,0 +1,126 @@
+"""Parts of a source in an order that stays: what ``take`` and ``skip`` leave of it.
+
+Where tasks share the source, its splits are the places of this part in the order. Each
+task would otherwise count the splits that it happens to get, and ``take`` and ``skip``
+of the same order would overlap.
+
+Decision 0034.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from zmqdata.nodes.base import Node, every_node
+from zmqdata.nodes.mapping import GuardedMap, RandomMap
+from zmqdata.nodes.options import WithOptions
+from zmqdata.nodes.sequences import FromSource
+from zmqdata.nodes.sources import Range, TensorSlices
+from zmqdata.nodes.transforms import Map, Prefetch, Shuffle, Skip, Take
+from zmqdata.splits import IndexSplits, SplitSource
+
+
+class PartOfOrder(NamedTuple):
+    """A part of an order."""
+
+    first: int
+    """First place of the part."""
+    stop: int
+    """The place after its last place."""
+
+
+def part_of(node: Node) -> PartOfOrder | None:
+    """Return the part of an order that stays to which ``take`` and ``skip`` limit a
+    pipeline; None if its last operation is neither, or they limit something else.
+
+    >>> numbers = Range(start=0, stop=9)
+    >>> once = Shuffle(inputs=(numbers,), buffer_size=9, reshuffle_each_iteration=False)
+    >>> part_of(Skip(inputs=(Take(inputs=(once,), count=7),), count=2))
+    PartOfOrder(first=2, stop=7)
+    """
+    limits: list[Take | Skip] = []
+    current = node
+    while isinstance(current, (Take, Skip)) or (limits and _keeps_number(current)):
+        if isinstance(current, (Take, Skip)):
+            limits.append(current)
+        current = current.inputs[0]
+    if not limits or not is_lasting(current):
+        return None
+    first, stop = 0, current.cardinality
+    for one in reversed(limits):
+        count = stop - first if one.count < 0 else min(one.count, stop - first)
+        if isinstance(one, Take):
+            stop = first + count
+        else:
+            first += count
+    return PartOfOrder(first, stop)
+
+
+def is_whole(node: Shuffle) -> bool:
+    """Return True if the buffer of a shuffle holds all of a source with random access,
+    whose elements are its splits.
+    """
+    source, size = node.input, node.buffer_size
+    return isinstance(source, (Range, TensorSlices, FromSource)) and (
+        size is None or size >= source.cardinality
+    )
+
+
+def is_lasting(node: Node) -> bool:
+    """Return True if a node reads a whole source in an order that stays."""
+    if isinstance(node, Shuffle):
+        reorders = isinstance(node.input, FromSource) and node.input.shuffle
+        return not node.reshuffle_each_iteration and is_whole(node) and not reorders
+    return isinstance(node, FromSource) and node.shuffle and not node.reshuffle_each_iteration
+
+
+def split_sources(node: Node, fixed_seed: int = 0) -> list[SplitSource]:
+    """Return the sources that need a split provider, left to right.
+
+    Nested datasets (made by the functions of flat_map and interleave) and the indices
+    of enumerate need no provider.
+
+    Raises:
+        UnimplementedError: a source cannot be split.
+
+    >>> from zmqdata.nodes import Range, Zip
+    >>> ranges = Range(start=0, stop=3), Range(start=0, stop=5)
+    >>> split_sources(Zip(inputs=ranges, template=(0, 1)))
+    [IndexSplits(count=3), IndexSplits(count=5)]
+    """
+    found: list[SplitSource] = []
+    pending = [(node, node)]
+    while pending:
+        current, reader = pending.pop()
+        part = part_of(current)
+        if part is not None:
+            found.append(IndexSplits(part.stop - part.first))
+        elif current.is_source or not current.inputs:
+            source = current.split_source
+            found.append(source if reader is current else reader.ordered_splits(source, fixed_seed))
+        else:
+            pending.extend((one, current) for one in reversed(current.inputs))
+    return found
+
+
+def miscounted(node: Node) -> tuple[Node, Node] | None:
+    """Return a ``take`` or ``skip`` of a pipeline, and the order that stays below it,
+    if the first counts what each task gets where tasks share the source; else None.
+    """
+    limits: list[Node] = []
+    for one in every_node(node):
+        if isinstance(one, (Take, Skip)) and part_of(one) is None:
+            limits.append(one)
+    for one in limits:
+        for below in every_node(one):
+            kept = isinstance(below, Shuffle) and not below.reshuffle_each_iteration
+            if kept or is_lasting(below):
+                return one, below
+    return None
+
+
+def _keeps_number(node: Node) -> bool:
+    """Return True if a node makes an element of each element of its input."""
+    if isinstance(node, GuardedMap):
+        return node.on_error != "skip"
+    return isinstance(node, (Map, RandomMap, Prefetch, WithOptions))
