@@ -441,8 +441,9 @@ def _parts_of(packed: PackedPipeline) -> tuple[m.Part, ...]:
 def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.DatasetDescription:
     fixed, orders = drawn_once(node, fixed_seed())
     try:
+        check_parts(node)  # also for saves, and for readers who know the id only
         sources, reason = tuple(split_sources(node, fixed)), ""
-    except (UnimplementedError, FailedPreconditionError) as error:
+    except (UnimplementedError, FailedPreconditionError, InvalidArgumentError) as error:
         sources, reason = None, str(error)
     _check_sendable(node)
     spec = spec_without_running(node)

@@ -15,7 +15,7 @@ import pytest
 from tests.service.simulated.parts import moved_tasks
 from zmqdata import Dataset, ExternalStatePolicy, Options, ShardingPolicy, set_random_seed
 from zmqdata.dataset import seeds
-from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from zmqdata.testing import SimulatedService
 
 MODES = ["distributed_epoch", "parallel_epochs"]
@@ -127,11 +127,13 @@ def test_tasks_must_not_count_parts_of_an_order(
     """A limit behind an order that stays is refused where each task would count what it
     gets: its other part would overlap.
     """
-    service = make_service(workers=1)
+    service = make_service(workers=1, journalled=True)
     for name in ("buffer", "list_files"):
         limited = ONCE[name](tmp_path).batch(2).take(3)
         with pytest.raises(InvalidArgumentError, match=r"take\(3\).* whatever the `seed=`"):
             service.read(limited)
+        with pytest.raises(UnimplementedError, match="whatever the `seed=`"):
+            service.save(limited, str(tmp_path / "save"))
         assert len(texts(service.read(limited, MODES[1]))) == 3
     again = Dataset.range(50).shuffle(9).batch(2).take(3)
     assert len(texts(service.read(again))) == 3
