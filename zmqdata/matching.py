@@ -8,52 +8,168 @@ to standard output.
 
 from __future__ import annotations
 
-import glob
 import json
 import os
+import re
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
+
+# The members of a set begin with a closing bracket if one follows the opening one.
+_SET = re.compile(
+    r"(?:(?P<negated>[!^])|(?![!^]))(?P<members>(?:\\.|[^\\])(?:\\.|[^\]\\])*)\]", re.DOTALL
+)
+_RANGE = re.compile(r"(\\?.)(?:-(\\?.))?", re.DOTALL)
 
 
 def matching_files(patterns: Iterable[str]) -> list[str]:
-    """Return the files with these names or matching these glob patterns, without
-    duplicates, sorted.
+    """Return the files that match these absolute patterns, without duplicates, sorted.
+
+    ``*`` and ``?`` match within a name, ``[ab]`` and ``[a-c]`` a character, ``[^a]`` or
+    ``[!a]`` any other, and ``**`` folders of any depth. A backslash takes the special
+    meaning from the next character. Hidden files match as others do. A name with
+    brackets or backslashes that exists stands for itself.
 
     Raises:
-        OSError: no file descriptor is left.
+        OSError: a folder cannot be read. One that is absent, or not allowed to be read,
+            has no files.
 
     >>> matching_files(["/nowhere/*.txt"])
     []
     """
     found: set[str] = set()
     for pattern in patterns:
-        if os.path.isfile(pattern):
-            found.add(pattern)
-        else:
-            paths = glob.iglob(_without_repeats(pattern), recursive=True)
-            found.update(path for path in paths if not os.path.isdir(path))
-            # glob passes over folders that it cannot open.
-            os.close(os.open(os.sep, os.O_RDONLY))
+        found.update(_files("/", _parts(pattern)))
     return sorted(found)
 
 
-def _without_repeats(pattern: str) -> str:
-    """Return a pattern without each ``**`` that follows another, and that matches
-    nothing more.
+def _parts(pattern: str) -> list[str]:
+    """Return the parts of a pattern, without each ``**`` that follows another, and that
+    matches nothing more.
 
-    For each of them, glob walks all folders once more below each folder.
+    For each of them, all folders would be walked once more below each folder.
 
-    >>> _without_repeats("/data/**/**/*.txt")
-    '/data/**/*.txt'
+    >>> _parts("/data/**/**/*.txt")
+    ['data', '**', '*.txt']
     """
-    parts = pattern.split("/")
-    return "/".join(
+    parts = pattern.lstrip("/").split("/")
+    return [
         part
         for part, before in zip(parts, ["", *parts], strict=False)
         if not part == before == "**"
-    )
+    ]
+
+
+def _files(top: str, pattern: list[str]) -> Iterator[str]:
+    pending = [(top, pattern)]
+    while pending:
+        folder, (part, *rest) = pending.pop()
+        if part == "**":
+            pending.append((folder, rest or ["*"]))
+            pending += ((path, [part, *rest]) for path in _folders_below(folder))
+        elif (name := _plain(folder, part)) is not None:
+            path = os.path.join(folder, name)
+            if rest:
+                pending.append((path, rest))
+            elif os.path.lexists(path) and not os.path.isdir(path):
+                yield path
+        else:
+            matches = re.compile(_expression(part), re.DOTALL).fullmatch
+            for entry in _entries(folder):
+                if not matches(entry.name) or _is_folder(entry) != bool(rest):
+                    continue
+                if rest:
+                    pending.append((entry.path, rest))
+                else:
+                    yield entry.path
+
+
+def _plain(folder: str, part: str) -> str | None:
+    """Return the only name that a part of a pattern matches, or None if it may match
+    several.
+    """
+    if "*" in part or "?" in part:
+        return None
+    names_itself = not ("[" in part or "\\" in part) or os.path.lexists(os.path.join(folder, part))
+    return part if names_itself else None
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, or to what must not be seen
+        return False
+
+
+def _folders_below(folder: str) -> Iterator[str]:
+    """Yield the folders in a folder, without links to a folder that holds the link."""
+    for entry in _entries(folder):
+        if _is_folder(entry) and not (entry.is_symlink() and _holds_itself(entry.path)):
+            yield entry.path
+
+
+def _holds_itself(link: str) -> bool:
+    above = link
+    while above != "/":
+        above = os.path.dirname(above)
+        if os.path.samefile(above, link):
+            return True
+    return False
+
+
+def _expression(part: str) -> str:
+    r"""Return the regular expression of a part of a pattern.
+
+    >>> _expression("a?[^b-d].txt"), _expression(r"\*[")
+    ('a.[^b-d]\\.txt', '\\*\\[')
+    """
+    pieces, position = [""], 0
+    while position < len(part):
+        character, position = part[position], position + 1
+        if character == "*":
+            pieces.append("")
+            continue
+        if character == "[" and (found := _SET.match(part, position)):
+            position = found.end()
+            pieces[-1] += _one_of(found["members"], bool(found["negated"]))
+        elif character == "?":
+            pieces[-1] += "."
+        else:
+            if character == "\\" and position < len(part):
+                character, position = part[position], position + 1
+            pieces[-1] += re.escape(character)
+    first, *others = pieces
+    if not others:
+        return first
+    # Between two stars, the first place that fits is as good as any. Without the
+    # groups, the time would grow exponentially with the number of stars.
+    between = "".join(f"(?=(?P<at{n}>.*?{one}))(?P=at{n})" for n, one in enumerate(others[:-1]))
+    return f"{first}{between}.*{others[-1]}"
+
+
+def _one_of(members: str, negated: bool) -> str:
+    r"""Return the regular expression of a set of characters.
+
+    >>> _one_of("a-c-", False), _one_of("c-a", False), _one_of("c-a", True)
+    ('[a-c\\-]', '(?!)', '.')
+    """
+    ranges = [
+        re.escape(low[-1]) + (f"-{re.escape(high[-1])}" if high else "")
+        for low, high in _RANGE.findall(members)
+        if not high or low[-1] <= high[-1]
+    ]
+    if not ranges:
+        return "." if negated else "(?!)"
+    return f"[{'^' if negated else ''}{''.join(ranges)}]"
 
 
 def _end_with(parent: int, *of_signal: object) -> None:

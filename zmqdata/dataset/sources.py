@@ -192,8 +192,10 @@ class Sources(DatasetMethods[D]):
         str.
 
         Args:
-            file_pattern: a name or glob pattern (``**`` for any depth of folders), or
-                several. Relative patterns are resolved now, from the current folder.
+            file_pattern: a name or glob pattern, or several. ``[^a]`` is any character
+                but ``a``, ``**`` any depth of folders, and a backslash escapes. Hidden
+                files match, too. Relative patterns are resolved now, from the current
+                folder.
             shuffle: True if each repetition has a different order; None means True.
                 Without shuffling, names are sorted.
             seed: fixes the orders.
