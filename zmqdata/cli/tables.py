@@ -142,6 +142,11 @@ def _rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
+def _job(row: Row) -> str:
+    begun_anew = f" (incarnation {row['incarnation']})" if row["incarnation"] > 1 else ""
+    return f"{row['job']}{begun_anew}"
+
+
 def _splits(row: Row) -> str:
     counts = ["?" if one["count"] is None else f"{one['count']:,}" for one in row["splits"]]
     return ", ".join(
@@ -174,9 +179,8 @@ WORKERS: Columns = {
     "state": _worker_state,
 }
 JOBS: Columns = {
-    "job": lambda row: str(row["job"]),
+    "job": _job,
     "mode": lambda row: str(row["processing_mode"]),
-    "incarnation": lambda row: str(row["incarnation"]),
     "repetition": lambda row: str(row["repetition"]),
     "clients": lambda row: f"{row['clients']:,}",
     "delivered": lambda row: f"{row['delivered']:,}",
@@ -194,10 +198,9 @@ READERS: Columns = {
 TASKS: Columns = {
     "task": lambda row: str(row["task"]),
     "worker": lambda row: str(row["address"]),
-    "attempt": lambda row: str(row["attempt"]),
+    "attempt": lambda row: str(row["attempt"]) if row["attempt"] > 1 else "",
     "produced": lambda row: f"{row['produced']:,}",
     "delivered": lambda row: f"{row['delivered']:,}",
-    "compressed": lambda row: str(row.get("compressed", "")),
     "state": _task_state,
 }
 HOSTED: Columns = {
@@ -207,7 +210,7 @@ HOSTED: Columns = {
     "mode": lambda row: str(row["processing_mode"]),
     "clients": lambda row: f"{len(row['clients']):,}",
     "produced": lambda row: f"{row['produced']:,}",
-    "compressed": lambda row: str(row.get("compressed", "")),
+    "codec": lambda row: str(row.get("compressed", "")),
     "left out": lambda row: f"{row.get('left_out', 0):,}",
     "state": lambda row: (
         "ended" if row["total"] is not None else "running" if row["started"] else "waiting"
@@ -226,7 +229,6 @@ ADDRESSES = {"address", "worker"}
 NUMERIC = {
     "tasks",
     "elements/s",
-    "incarnation",
     "repetition",
     "clients",
     "delivered",
