@@ -1,5 +1,5 @@
-"""Sanitizing texts from peers for display: control characters in them could control a
-terminal.
+"""Texts for people: those of peers without control characters, which could control a
+terminal, and sizes with the unit that suits them.
 """
 
 from __future__ import annotations
@@ -13,3 +13,17 @@ def printable(text: str) -> str:
     'job one?2026-01-01 ERROR all is lost'
     """
     return "".join(one if one.isprintable() else "?" for one in text)
+
+
+def shown_size(count: float) -> str:
+    """Return a number of bytes with three significant digits, and its unit.
+
+    >>> shown_size(512), shown_size(12_600_000), shown_size(1 << 30)
+    ('512 bytes', '12.6 MB', '1.07 GB')
+    """
+    if count < 1000:
+        return f"{count:.0f} bytes"
+    for unit, size in (("kB", 1e3), ("MB", 1e6), ("GB", 1e9)):
+        if count < 999.5 * size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count / 1e9:,.0f} GB"

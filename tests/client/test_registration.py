@@ -33,6 +33,7 @@ from zmqdata.core.worker import events as worker_events
 from zmqdata.core.worker.pipelines import MOST_PIECE_PATIENCE, Pipelines
 from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.errors import DataLossError, WrongTypeError
+from zmqdata.printable import shown_size
 
 PIECE = 10
 SMALL, LARGE = b"small part", bytes(range(95))
@@ -130,8 +131,8 @@ def test_a_long_upload_shows_its_progress(caplog: pytest.LogCaptureFixture) -> N
         assert shown.answer(m.PieceStored("request", digest, 95)) == (ASK,)
     assert upload.done == 95
     assert [record.args for record in caplog.records] == [
-        (50 / 1e6, upload.total / 1e6),
-        (95 / 1e6, upload.total / 1e6),
+        ("50 bytes", shown_size(upload.total)),
+        ("95 bytes", shown_size(upload.total)),
     ]
 
 

@@ -19,6 +19,7 @@ from zmqdata.core.limits import MOST_CHECKPOINT_BYTES
 from zmqdata.errors import FailedPreconditionError, UnavailableError
 from zmqdata.iterators import Bookmark
 from zmqdata.messages import JobParameters
+from zmqdata.printable import shown_size
 from zmqdata.transport.loop import Loop
 
 ANSWER = 30.0
@@ -49,9 +50,9 @@ class ServiceBookmark(Bookmark):
             # Now, not when the state is loaded: the training that saved it could then
             # not continue.
             raise FailedPreconditionError(
-                f"The state of the distributed dataset has {len(encoded) / 1e6:.1f} "
-                "MB and could not be loaded again: a dispatcher accepts "
-                f"{MOST_CHECKPOINT_BYTES / 1e6:.1f} MB. The state contains that of "
+                f"The state of the distributed dataset has {shown_size(len(encoded))} "
+                "and could not be loaded again: a dispatcher accepts "
+                f"{shown_size(MOST_CHECKPOINT_BYTES)}. The state contains that of "
                 "each task, with 4 bytes for each element in the buffer of a "
                 "shuffle. Use a smaller `buffer_size`, or fewer tasks: fewer "
                 "workers, or `num_tasks` with `deterministic=True`."

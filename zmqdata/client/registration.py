@@ -59,6 +59,7 @@ from zmqdata.nodes import (
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
 from zmqdata.pipelines.generators import generators_of, iterators_of
 from zmqdata.pipelines.unsendable import qualified_name
+from zmqdata.printable import shown_size
 from zmqdata.runkeys import name_of_process
 from zmqdata.transport.addresses import is_this_machine
 
@@ -611,8 +612,8 @@ class Progress:
         if now >= self._say_at and self._upload.done:
             self._say_at = now + SAY_EVERY
             log.warning(
-                "sending the arrays of a pipeline to the dispatcher: %.0f of at most %.0f MB",
-                self._upload.done / 1e6,
-                self._upload.total / 1e6,
+                "sending the arrays of a pipeline to the dispatcher: %s of at most %s",
+                shown_size(self._upload.done),
+                shown_size(self._upload.total),
             )
         return answers

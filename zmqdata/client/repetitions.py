@@ -17,6 +17,7 @@ from zmqdata import messages as m
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.core.limits import MOST_CHECKPOINT_BYTES
 from zmqdata.errors import DataLossError, InvalidArgumentError
+from zmqdata.printable import shown_size
 
 
 class Repetitions:
@@ -98,7 +99,7 @@ def _decoded(state: Any) -> tuple[bytes, m.Checkpoint]:
         ) from None
     if len(content) > MOST_CHECKPOINT_BYTES:
         raise InvalidArgumentError(
-            f"The state of the distributed dataset has {len(content) / 1e6:.1f} MB, and "
-            f"a dispatcher accepts at most {MOST_CHECKPOINT_BYTES / 1e6:.1f} MB."
+            f"The state of the distributed dataset has {shown_size(len(content))}, and "
+            f"a dispatcher accepts at most {shown_size(MOST_CHECKPOINT_BYTES)}."
         )
     return content, m.decode_checkpoint(content)

@@ -22,6 +22,7 @@ import msgspec
 from zmqdata.failures.names import PREFIX
 from zmqdata.filenames import portable
 from zmqdata.paths import local_path
+from zmqdata.printable import shown_size
 
 SOURCES = "__zmqdata_sources__"
 """Attribute of a shipment's package that holds the shipment's archives by digest."""
@@ -224,8 +225,8 @@ def _contents(name: str, files: dict[str, Path]) -> Iterator[tuple[str, bytes]]:
         left -= size
         if size > MOST_FILE_BYTES or left < 0:
             raise ValueError(
-                f"`ship`: {name!r} is too large at {path} ({size / 1e6:.0f} MB): at "
-                f"most {MOST_FILE_BYTES >> 20} MiB per file and {MOST_BYTES >> 20} "
-                "MiB in all. Put data files where workers can read them"
+                f"`ship`: {name!r} is too large at {path} ({shown_size(size)}): at "
+                f"most {shown_size(MOST_FILE_BYTES)} per file and {shown_size(MOST_BYTES)} "
+                "in all. Put data files where workers can read them"
             )
         yield portable(inside), path.read_bytes()

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 import zmq
 
 from zmqdata.config.endpoints import split_address
+from zmqdata.printable import shown_size
 from zmqdata.transport import sockets
 from zmqdata.transport.connections import LOOK_EVERY, Connections
 from zmqdata.transport.handshakes import Arrivals
@@ -231,7 +232,7 @@ class Entrance:
         if nbytes >= MOST_UNHEARD_BYTES:
             self._begin_anew(
                 now,
-                f"{nbytes / 1e6:.0f} MB have come on connections from which no message could be "
+                f"{shown_size(nbytes)} have come on connections from which no message could be "
                 "read",
             )
         elif unheard >= MOST_UNHEARD and now - self._made_anew >= self._pause:

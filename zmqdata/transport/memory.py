@@ -33,6 +33,7 @@ from zmqdata.blocks.gathered import is_joined, pieces_of
 from zmqdata.config.worker import MOST_SHARED_MEMORY
 from zmqdata.errors import ProtocolError
 from zmqdata.messages import Memory, Slot
+from zmqdata.printable import shown_size
 from zmqdata.transport.loans import Bytes, lend
 from zmqdata.transport.slots import MOST_SLOTS, PAGE, Slots
 
@@ -161,9 +162,9 @@ class SharedMemory:
             os.posix_fallocate(self._descriptor, HEAD_BYTES + self._backed, stop - self._backed)
         except OSError as error:
             log.warning(
-                "shared memory for a client of this host ends at %.1f MB (%s); blocks that do not "
+                "shared memory for a client of this host ends at %s (%s); blocks that do not "
                 "fit travel through a socket, which is slower",
-                self._backed / 1e6,
+                shown_size(self._backed),
                 error.strerror,
             )
             self._slots.free(number)

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from zmqdata.core.worker import events as e
+from zmqdata.printable import shown_size
 from zmqdata.transport.folders import user_folder
 from zmqdata.transport.parts import PartFolder, digest_of, private_map
 
@@ -82,7 +83,7 @@ class PartCache:
                 size - folder.partial().get(digest, 0), self._limit, frozenset(self._held)
             ):
                 text = (
-                    f"the cache of {self._limit / 1e6:.0f} MB in {folder.folder} has no room for "
+                    f"the cache of {shown_size(self._limit)} in {folder.folder} has no room for "
                     "it; give the worker a larger cache with --pipeline-cache-bytes"
                 )
                 self._report(e.PartClaimed(digest, 0, False, text))

@@ -25,6 +25,7 @@ from zmqdata.core.rounds import rounds_before
 from zmqdata.decisions import Decisions
 from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
 from zmqdata.messages.parts import MOST_NUMBER
+from zmqdata.printable import shown_size
 from zmqdata.splits import (
     FIRST_CHUNK,
     ChunkSplits,
@@ -74,8 +75,8 @@ def read_checkpoint(ask: m.OpenIteration, dataset: m.DatasetDescription) -> m.Ch
     """
     if len(ask.resume) > MOST_CHECKPOINT_BYTES:
         raise InvalidArgumentError(
-            f"The state to resume from has {len(ask.resume) / 1e6:.1f} MB, more than "
-            f"{MOST_CHECKPOINT_BYTES / 1e6:.1f} MB. States of shuffles over many "
+            f"The state to resume from has {shown_size(len(ask.resume))}, more than "
+            f"{shown_size(MOST_CHECKPOINT_BYTES)}. States of shuffles over many "
             "large elements are large: use a smaller buffer_size."
         )
     checkpoint = m.decode_checkpoint(ask.resume)

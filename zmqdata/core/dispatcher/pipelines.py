@@ -16,6 +16,7 @@ from zmqdata.core.dispatcher.events import DropPipeline, KeepPiece, Peer, PieceK
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.limits import MOST_UPLOADS, too_many
 from zmqdata.errors import InvalidArgumentError, ResourceExhaustedError
+from zmqdata.printable import shown_size
 
 UNUSED_FOR = 3600.0
 """Seconds for which a part is kept that no dataset has. A program that is changed and
@@ -155,7 +156,7 @@ class Parts:
     def _give_up(self, digest: str, upload: IncomingPart, error: str) -> None:
         text = (
             "The dispatcher cannot store a part of the pipeline "
-            f"({upload.size / 1e6:.1f} MB): {error}. Free disk space there, or start "
+            f"({shown_size(upload.size)}): {error}. Free disk space there, or start "
             "the dispatcher with another --work-dir"
         )
         self.out.note("error", text)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from zmqdata import messages as m
 from zmqdata.core.worker import events as e
+from zmqdata.printable import shown_size
 
 REPEAT = 1.0
 """Seconds after which an unanswered request is resent."""
@@ -257,7 +258,7 @@ class Pipelines:
         self.fetches.pop(fetch.part.digest, None)
         self._release_others()
         text = (
-            f"this worker cannot keep a part of the pipeline ({fetch.part.size / 1e6:.1f} MB): "
+            f"this worker cannot keep a part of the pipeline ({shown_size(fetch.part.size)}): "
             f"{error}"
         )
         for digest, stocked in self.stock.items():
