@@ -25,8 +25,8 @@ class Sequences(DatasetMethods[D]):
         """Yield random integers from 0 to 2**32, exclusive, as np.int64, without end.
 
         Args:
-            seed: fixes the numbers; None: drawn for this program, by
-                ``set_random_seed``, or for the service's task.
+            seed: fixes the numbers; None: drawn for this run or by
+                ``set_random_seed``, and for each iteration if they differ.
             rerandomize_each_iteration: True if each iteration and repetition has
                 different numbers; None means False.
 

@@ -344,7 +344,11 @@ class Transformations(DatasetMethods[D]):
             seed: fixes the orders; None: drawn for each iterator, by
                 ``set_random_seed``, or for the service's job.
             reshuffle_each_iteration: True if each iteration and repetition has a
-                different order; None means True.
+                different order; None means True. False without a seed: this object's
+                order is drawn once for the run, so ``take`` and ``skip`` of it are
+                disjoint in all pipelines and jobs. Another run draws another order,
+                unless it loads a state of this one; give a seed to keep data apart for
+                longer.
 
         >>> from zmqdata.dataset import Dataset
         >>> sorted(int(x) for x in Dataset.range(5).shuffle(3, seed=1))
