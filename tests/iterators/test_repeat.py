@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from tests.iterators.checks import LedgerProvider, check_restore, plain, provided, run
 from zmqdata import nodes
+from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.nodes import Node, Range, Repeat
 from zmqdata.splits import Split
@@ -142,6 +144,43 @@ def test_a_repetition_without_splits_does_not_end_it() -> None:
     context = provided([[(0, 2)], [], [], [(3, 4)]])
     assert check_restore(repeated(count(9), 4), context) == ints([0, 1, 3])
     assert check_restore(repeated(count(9)), context, limit=3) == ints([0, 1, 3])
+
+
+def owning(*sources: Any) -> Callable[[], Context]:
+    """Return what makes the context of a task of a promised order."""
+    return lambda: replace(provided(*sources)(), owns_splits=True)
+
+
+def test_a_pass_without_own_splits_ends_it() -> None:
+    """A task whose splits no other task may take ends an endless repeat after a pass
+    without splits and elements, but goes on after a pass whose splits gave nothing.
+    """
+    assert check_restore(repeated(count(9)), owning([[], [(3, 4)]])) == []
+    odd = nodes.Filter(inputs=(count(9),), predicate=lambda x: x % 2 == 1)
+    passes = [[(0, 2)], [(2, 3)], [(4, 5), (6, 7)], [(3, 4)], [], [(5, 6)]]
+    assert check_restore(repeated(odd), owning(passes)) == ints([1, 3])
+    assert check_restore(repeated(odd, 6), owning(passes)) == ints([1, 3, 5])
+
+
+def test_many_passes_without_elements_end_it(caplog: pytest.LogCaptureFixture) -> None:
+    """A task that owns its splits ends after 64 passes in a row without elements, and
+    warns; a state counts them.
+    """
+    picked = nodes.Filter(inputs=(count(9),), predicate=lambda x: x == 1)
+    for empty, found in ((63, [1, 1]), (64, [1])):
+        passes = [[(1, 2)], *[[(0, 1)]] * empty, [(1, 2)], []]
+        caplog.clear()
+        assert check_restore(repeated(picked), owning(passes)) == ints(found)
+        assert any("The task ends" in record.message for record in caplog.records) == (empty == 64)
+
+
+def test_an_input_beside_others_must_not_end() -> None:
+    """A task that owns no split of an endless input beside others is an error."""
+    for kind in (nodes.Zip, nodes.Concatenate):
+        more: dict[str, Any] = {"template": (0, 1)} if kind is nodes.Zip else {}
+        node = kind(inputs=(repeated(count(9)), count(9)), **more)
+        with pytest.raises(InvalidArgumentError, match="no elements in one of the tasks"):
+            next(make_iterator(node, owning([[], []], [[(0, 9)]])()))
 
 
 def test_a_source_known_to_be_empty_ends_it() -> None:

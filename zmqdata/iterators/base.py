@@ -354,6 +354,12 @@ class Context:
     """Split providers of the sources, left to right; None: each source reads all of its
     input.
     """
+    owns_splits: bool = False
+    """True if the splits of each repetition are dealt to the tasks by their number, so
+    that no other task may take those of this one.
+    """
+    beside_others: bool = False
+    """True if a later operation also reads other inputs."""
     iteration: int = 0
     """Number of the iterator of a dataset, or of the repetition of a job. A node with a
     fixed seed mixes it in to reshuffle in each iteration.
@@ -501,8 +507,9 @@ class Context:
         """Return the context of an input of a node: it receives the providers of its
         own sources.
         """
-        providers = self.providers
+        providers, beside_others = self.providers, self.beside_others
         if providers is not None and len(node.inputs) > 1:
+            beside_others = True
             first = sum(len(source_nodes(before)) for before in node.inputs[:index])
             last = (
                 len(providers)
@@ -510,7 +517,9 @@ class Context:
                 else first + len(source_nodes(node.inputs[index]))
             )
             providers = providers[first:last]
-        return self._changed(providers=providers, path=(*self.path, index))
+        return self._changed(
+            providers=providers, beside_others=beside_others, path=(*self.path, index)
+        )
 
     def nested(self, number: int, name: Name | None = None, maker: Node | None = None) -> Context:
         """Return the context of the dataset that a function made of element ``number``:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from zmqdata import nodes
+from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Context, ElementIterator, Name, Namer, make_iterator
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.naming import grouped
@@ -19,7 +20,7 @@ _log = logging.getLogger("zmqdata")
 
 _SAY_AFTER = 64
 """Passes without elements after which an endless repeat says so, and again each time
-that their number has doubled.
+that their number has doubled. A task that alone owns its splits ends then.
 """
 _ENDLESS = 1 << 16
 """Repetitions reserved for each repetition of an outer, endless repeat: beyond it two
@@ -35,6 +36,7 @@ class ResetCounter:
     trace before the next split.
 
     Attributes:
+        given: number of ranges of splits that it has provided.
         origins: for each cache that began with this provider, by its path: the identity
             of the context of its first run, and the state of its input then. Later
             repetitions need both, and the providers have advanced by then.
@@ -43,11 +45,13 @@ class ResetCounter:
     def __init__(self, provider: SplitProvider) -> None:
         self._provider = provider
         self._resets = 0
+        self.given = 0
         self.origins: dict[tuple[int, ...], Any] = {}
 
     def next_split(self) -> Split | None:
         split = self._provider.next_split()
         self._resets = 0
+        self.given += split is not None
         return split
 
     def reset(self) -> None:
@@ -75,6 +79,16 @@ def _refills(node: nodes.Node) -> bool:
     return node.refills or any(map(_refills, node.inputs))
 
 
+def _lacks_splits(node: nodes.Node) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{node.label} has no elements in one of the tasks of a promised order, beside other "
+        "inputs, which the task would read without it. Its input probably has fewer splits (files, "
+        "rows) than the order has tasks, or filters leave out all of them. Give distribute() a "
+        "`num_tasks` of at most the number of splits of each input, or leave out "
+        "`deterministic=True`."
+    )
+
+
 @make_iterator.register(nodes.Repeat)
 class RepeatIterator(ElementIterator):
     """Runs its input again and again, each time for another repetition.
@@ -84,6 +98,11 @@ class RepeatIterator(ElementIterator):
     on if other tasks may have taken the splits of that pass, or other clients its
     elements. A finite repeat makes all of its passes, unless its input is known to be
     empty.
+
+    If no other task may take the splits of this task, the repeat ends after a pass
+    without splits and elements: no later pass has any. It also ends after
+    ``_SAY_AFTER`` passes in a row whose splits gave no elements, because a reader in a
+    promised order waits for its turn.
     """
 
     def __init__(self, node: nodes.Repeat, context: Context) -> None:
@@ -96,11 +115,13 @@ class RepeatIterator(ElementIterator):
         self._done = 0
         self._found = False
         self._fruitless = 0  # passes in a row without elements
+        self._had_splits = False  # in this pass, before the state that was restored
         # Of the last element of earlier passes, if anyone asked for names then.
         self._last_name: Name | None = None
         self._input = self._make_input()
         may_fill = node.count >= 0 or context.providers is not None or _refills(node.input)
         self._goes_on_empty = may_fill and node.input.cardinality != 0
+        self._owns_splits = context.owns_splits and node.count < 0 and not _refills(node.input)
 
     def _first_repetition(self, outer: int) -> int:
         """Number of the first pass within repetition ``outer`` of a repeat above."""
@@ -114,6 +135,10 @@ class RepeatIterator(ElementIterator):
     def _begin_pass(self) -> None:
         self._naming: Namer | None = None
         self._pass = self._done
+        self._given_before = self._given()
+
+    def _given(self) -> int:
+        return sum(provider.given for provider in self._providers)
 
     def __next__(self) -> Any:
         while self._done != self._node.count:
@@ -131,7 +156,7 @@ class RepeatIterator(ElementIterator):
 
     def _begin_again(self) -> None:
         self._done += 1
-        if not self._found and not self._goes_on_empty:
+        if not self._found and not self._may_go_on():
             self._done = self._node.count  # the input will never yield an element
         if self._done == self._node.count:
             self._input.close()
@@ -139,10 +164,34 @@ class RepeatIterator(ElementIterator):
         if self._naming is not None:
             self._last_name = self._name()
         self._note_pass()
-        self._found = False
+        self._found = self._had_splits = False
         for provider in self._providers:
             provider.reset()
         self._rewind_input()
+
+    def _may_go_on(self) -> bool:
+        """Return True if a later pass may have elements, although this one had none.
+
+        Raises:
+            InvalidArgumentError: the end of this input would end or change what the
+                task makes of other inputs.
+        """
+        if not self._goes_on_empty or not self._owns_splits:
+            return self._goes_on_empty
+        had_splits = self._had_splits or self._given() > self._given_before
+        if had_splits and self._fruitless + 1 < _SAY_AFTER:
+            return True
+        if self._context.beside_others:
+            raise _lacks_splits(self._node)
+        if had_splits:
+            _log.warning(
+                "%s: %d passes in a row had no elements in a task of a promised order. The task "
+                "ends, because the reader waits for its turn. Its splits are not read again. If "
+                "filters leave out its elements by chance, give distribute() a smaller num_tasks",
+                self._node.label,
+                self._fruitless + 1,
+            )
+        return False
 
     def _note_pass(self) -> None:
         """Log a warning if an endless repeat finds no elements."""
@@ -166,22 +215,25 @@ class RepeatIterator(ElementIterator):
     def rewind(self, repetition: int) -> bool:
         self._outer = self._first_repetition(repetition)
         self._done, self._found, self._last_name = 0, False, None
+        self._fruitless, self._had_splits = 0, False
         self._rewind_input()
         return True
 
     def state(self) -> Any:
         if self._done == self._node.count:
-            return [self._done, self._found, None, None]
+            return [self._done, self._found, 0, False, None, None]
         # An input that has ended or not begun does not report its providers, which are
         # in this repetition all the same.
         providers = [
             [one.state(), [[list(path), origin] for path, origin in one.origins.items()]]
             for one in self._providers
         ]
-        return [self._done, self._found, self._input.state(), providers]
+        had_splits = self._had_splits or self._given() > self._given_before
+        inner = self._input.state()
+        return [self._done, self._found, self._fruitless, had_splits, inner, providers]
 
     def restore(self, state: Any) -> None:
-        self._done, self._found, inner, states = state
+        self._done, self._found, self._fruitless, self._had_splits, inner, states = state
         if self._done != self._node.count:
             for provider, (_, origins) in zip(self._providers, states, strict=True):
                 provider.origins.update((tuple(path), origin) for path, origin in origins)

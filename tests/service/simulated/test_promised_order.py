@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,74 @@ def test_files_are_dealt_in_turn_in_every_repetition(tmp_path: Path) -> None:
             hashes.append([str(x) for x in ordered(cluster, lines, num_tasks=3)])
     assert hashes[0] == hashes[1]
     assert len(hashes[0]) == 3 * sum(number % 3 + 1 for number in range(7))
+
+
+def few_files(folder: Path) -> Dataset:
+    """Return the lines of four files, read for ever."""
+    for number in range(4):
+        (folder / f"{number}.txt").write_text(f"{number}0\n{number}1\n")
+    names = Dataset.list_files(str(folder / "*.txt"), shuffle=False)
+    return names.interleave(zmqdata.TextLineDataset, cycle_length=1).repeat().map(int)
+
+
+FEW: dict[str, tuple[Callable[[Path], Dataset], list[int]]] = {
+    "rows": (lambda _: Dataset.range(3).repeat(), [0, 1, 2] * 20),
+    "a row": (lambda _: Dataset.range(1).repeat(), [0] * 60),
+    "files": (few_files, [0, 10, 20, 30, 1, 11, 21, 31] * 7 + [0, 10, 20, 30]),
+    "prefetched": (lambda _: Dataset.range(3).prefetch(2).repeat().prefetch(2), [0, 1, 2] * 20),
+    "cached": (lambda _: Dataset.range(3).cache().repeat(), [0, 1, 2] * 20),
+    "filtered": (lambda _: Dataset.range(4).filter(lambda x: x < 3).repeat(), [0, 1, 2] * 20),
+    "taken": (lambda _: Dataset.range(3).repeat().take(5), [0, 1, 2] * 5),
+    "finite": (lambda _: Dataset.range(3).repeat(5), [0, 1, 2] * 5),
+    "nothing": (lambda _: Dataset.range(2).filter(lambda x: x < 0).repeat(), []),
+}
+
+
+@pytest.mark.parametrize("kind", FEW)
+def test_tasks_without_elements_end_an_endless_repeat(
+    make_service: Callable[..., SimulatedService], tmp_path: Path, kind: str
+) -> None:
+    """An endless repeat of fewer splits than tasks has the elements of each pass in
+    turn, on any number of workers, and a state continues where it was taken.
+    """
+    make, expected = FEW[kind]
+    dataset = make(tmp_path)
+    for workers in (1, 3):
+        service = make_service(workers=workers)
+        options: dict[str, Any] = {
+            "job_name": f"{kind} on {workers}",
+            "max_outstanding_requests": 2,
+        }
+        iterator = iter(ordered(service, dataset, **options))
+        found = [int(x) for x in islice(iterator, 10)]
+        again = iter(ordered(service, dataset, **options))
+        again.load_state_dict(iterator.state_dict())  # type: ignore[attr-defined]
+        assert found + [int(x) for x in islice(again, 50)] == expected
+
+
+def test_tasks_that_end_do_not_keep_the_names_of_files(
+    make_service: Callable[..., SimulatedService], tmp_path: Path
+) -> None:
+    """The dispatcher forgets the files of past passes although tasks without files
+    have ended.
+    """
+    service = make_service()
+    iterator = iter(ordered(service, few_files(tmp_path), max_outstanding_requests=2))
+    assert len([*islice(iterator, 400)]) == 400
+    (iteration,) = service.dispatcher.core.state.iterations.values()
+    assert min(iteration.cursors[0].names) > 25
+
+
+def test_a_task_does_not_choose_without_an_input(service: SimulatedService) -> None:
+    """A task that would choose among inputs without one of them, which has fewer splits
+    than the order has tasks, is an error that names the remedy.
+    """
+    inputs = [Dataset.range(40).repeat(), Dataset.range(3).repeat()]
+    chosen = Dataset.sample_from_datasets(inputs, [0.5, 0.5], seed=1)
+    with pytest.raises(InvalidArgumentError, match="`num_tasks` of at most the number of splits"):
+        list(islice(ordered(service, chosen), 200))
+    found = [int(x) for x in islice(ordered(service, chosen, num_tasks=3), 3_000)]
+    assert 0.45 < sum(x < 3 for x in found) / 3_000 - 0.5 * 3 / 40 < 0.55
 
 
 def test_the_seed_of_the_program_decides_what_is_random() -> None:

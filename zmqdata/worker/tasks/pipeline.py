@@ -46,6 +46,7 @@ def context_of(
         task=definition.stream,
         copy=definition.stream if definition.processing_mode == "OFF" else 0,
         providers=providers,
+        owns_splits=providers is not None and definition.num_shards > 0,
         options=options,
         quarantine=quarantine,
         watch=watch,

@@ -262,9 +262,11 @@ class DispatcherState:
         cursor.advance(update.split)
         if cursor.repetition != repetition and cursor.names:
             places = [
-                iteration.cursor(one, update.source).repetition for one in iteration.tasks.values()
+                iteration.cursor(one, update.source).repetition
+                for one in iteration.tasks.values()
+                if one.total is None and not one.removed
             ]
-            cursor.forget_names(min(places))
+            cursor.forget_names(min(places, default=cursor.repetition))
 
     def _cut_ledger(self, update: u.CutLedgerUpdate) -> None:
         task = self.tasks[update.task]
