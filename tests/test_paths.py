@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from zmqdata import (
@@ -117,13 +118,15 @@ OPERATIONS: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("take", OPERATIONS)
-@pytest.mark.parametrize("url", [URL, Path(URL)], ids=str)
+@pytest.mark.parametrize("url", [URL, Path(URL), os.fsencode(URL), np.array(URL)], ids=repr)
 def test_no_file_gets_the_name_of_a_url(
     take: Callable[[Any], Any], url: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An operation on local files refuses a URL at the call, and creates nothing."""
+    """An operation on local files refuses a URL at the call, and creates nothing. Where
+    bytes are no name, they are refused as such.
+    """
     monkeypatch.chdir(tmp_path)
-    with pytest.raises((UnimplementedError, InvalidArgumentError), match="s3:/"):
+    with pytest.raises((UnimplementedError, InvalidArgumentError, TypeError), match="s3:/"):
         take(url)
     assert os.listdir(tmp_path) == []
 
@@ -140,10 +143,12 @@ def test_a_tilde_is_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert list(map(int, Dataset.range(3).cache(b"~/cached"))) == [0, 1, 2]
     assert list(map(int, Dataset.range(3).snapshot("~/snapshot"))) == [0, 1, 2]
     iter(Dataset.range(3)).save("~/state")
+    with TFRecordWriter(b"~/records") as writer:
+        writer.write(b"record")
     assert len(list(Dataset.list_files("~/cached/*.json"))) == 1
     assert DispatcherConfig(work_dir="~/jobs").work_dir == str(home / "jobs")
     assert commands.main(["keygen", "--key-file=~/key"]) == 0
-    assert sorted(os.listdir(home)) == ["cached", "key", "saved", "snapshot", "state"]
+    assert sorted(os.listdir(home)) == ["cached", "key", "records", "saved", "snapshot", "state"]
     assert os.listdir(here) == []
 
 

@@ -9,9 +9,16 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+import numpy as np
+
 from zmqdata.errors import InvalidArgumentError, UnimplementedError
+from zmqdata.peeking import shown
+
+FileName: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
+"""Name of a file or folder. The operating system takes bytes as well as text."""
 
 _URL = re.compile("([^/]*)://")
 _SCHEMES = re.compile("[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*")
@@ -25,6 +32,7 @@ _NO_SLASH = re.compile(f"(?:{_KNOWN}):(?![/:])", re.IGNORECASE)
 _URL_WITHIN = re.compile(f"/(?:(?:{_KNOWN}):/|[A-Za-z][A-Za-z0-9+.-]+://)")
 _HOME = re.compile("~[^/]*(?=/)|~$")
 _ONE_SLASH = re.compile(f"{_SCHEMES.pattern}::?/(?!/)")
+_LONGEST = 100
 
 
 def is_url(path: str) -> bool:
@@ -36,18 +44,47 @@ def is_url(path: str) -> bool:
     return _URL.match(path) is not None
 
 
-def whole_path(path: str) -> str:
+def file_path(value: Any) -> str:
+    """Return the name of a file as text.
+
+    Bytes are decoded as the operating system's names are, so that every name can be
+    opened, whatever its encoding.
+
+    Raises:
+        TypeError: the value is no name.
+        ValueError: the name is empty, or contains a NUL.
+
+    >>> file_path(b"a.txt"), file_path(np.array("a.txt"))
+    ('a.txt', 'a.txt')
+    """
+    is_scalar = isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0
+    try:
+        found = os.fsdecode(value.item() if is_scalar else value)
+    except TypeError:
+        text = shown(value).split("\n")[0]
+        text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+        raise TypeError(
+            f"a file name must be a str or path, got {text} of type {type(value).__name__}"
+        ) from None
+    if not found or "\0" in found:
+        raise ValueError(f"a file name must not be empty, nor contain a NUL, got {found!r}")
+    return str(found)
+
+
+def whole_path(name: FileName) -> str:
     """Return a path that does not depend on the current folder: an absolute path on
     this machine, or a URL of another file system.
 
     Raises:
         InvalidArgumentError: the path is no URL that a file can have.
+        TypeError, ValueError: as ``file_path``.
 
     >>> whole_path("s3://bucket/x/"), whole_path("/a/../b"), whole_path("file:///a%20b")
     ('s3://bucket/x', '/b', '/a b')
     >>> whole_path("~/x") == os.path.join(os.path.expanduser("~"), "x")
     True
     """
+    path = file_path(name)
     if found := _FILE_URL.match(path):
         return os.path.abspath(unquote(path[found.end() :]))
     if _ANY_FILE_URL.match(path):
@@ -102,7 +139,7 @@ def _local(path: str) -> str:
     return whole
 
 
-def local_path(name: str, path: str, remedy: str) -> str:
+def local_path(name: str, path: FileName, remedy: str) -> str:
     """Return the absolute path of a file on this machine.
 
     Args:
@@ -113,6 +150,7 @@ def local_path(name: str, path: str, remedy: str) -> str:
     Raises:
         UnimplementedError: the path is a URL of another file system.
         InvalidArgumentError: the path is no URL that a file can have.
+        TypeError, ValueError: as ``file_path``.
 
     >>> local_path("`work_dir`", "file:///data", "Give a folder")
     '/data'
@@ -120,12 +158,12 @@ def local_path(name: str, path: str, remedy: str) -> str:
     found = whole_path(path)
     if is_url(found):
         raise UnimplementedError(
-            f"{name} takes a path on this machine, and {path!r} is a URL. {remedy}"
+            f"{name} takes a path on this machine, and {file_path(path)!r} is a URL. {remedy}"
         )
     return found
 
 
-def local_name(name: str, path: str, remedy: str) -> str:
+def local_name(name: str, path: FileName, remedy: str) -> str:
     """Return the name of a file on this machine for the operating system. A relative
     path stays one.
 
@@ -133,10 +171,11 @@ def local_name(name: str, path: str, remedy: str) -> str:
         name, path, remedy: as for ``local_path``.
 
     Raises:
-        UnimplementedError, InvalidArgumentError: as ``local_path``.
+        UnimplementedError, InvalidArgumentError, TypeError, ValueError: as
+            ``local_path``.
 
     >>> [local_name("`work_dir`", path, "") for path in ("jobs", "file:///jobs")]
     ['jobs', '/jobs']
     """
-    found = local_path(name, path, remedy)
-    return path if os.path.abspath(path) == found else found
+    given, found = file_path(path), local_path(name, path, remedy)
+    return given if os.path.abspath(given) == found else found

@@ -104,7 +104,7 @@ def test_the_settings_decide_how_many_streams_a_worker_writes(
     first.save(Dataset.range(10).map(gate.pass_through))
     second.save(Dataset.range(10))
     assert len(service.dispatcher.snapshot_streams(first.path)) == 1
-    assert service.dispatcher.snapshot_streams(second.path) == []
+    assert service.dispatcher.snapshot_streams(Path(second.path)) == []
     gate.open()
     assert sorted(map(int, second.saved())) == list(range(10))
     assert sorted(map(int, first.saved())) == list(range(10))

@@ -18,12 +18,11 @@ from zmqdata.client.registration import registration_of
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.config.settings import check_text
 from zmqdata.dataset import Dataset
-from zmqdata.dataset.arguments import FileName
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators import loading
 from zmqdata.nodes import Node
-from zmqdata.paths import whole_path
+from zmqdata.paths import FileName, whole_path
 from zmqdata.pipelines import ShippedSource
 from zmqdata.transport.closed import why_closed
 

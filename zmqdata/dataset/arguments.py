@@ -26,7 +26,7 @@ from zmqdata.elements.subclasses import plain_array
 from zmqdata.elements.tensors import as_stackable, sort_of
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node
-from zmqdata.paths import local_path
+from zmqdata.paths import FileName, local_path
 from zmqdata.peeking import peek, shown
 from zmqdata.storage.records import COMPRESSION_TYPES
 
@@ -250,29 +250,8 @@ def error_policy(on_error: Any, retries: Any, max_errors: Any) -> dict[str, Any]
     return {"on_error": on_error, "retries": again, "max_errors": most}
 
 
-FileName: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
-"""Name of a file or folder. The operating system takes bytes as well as text."""
-
 FileNames: TypeAlias = "FileName | Iterable[FileName]"
 """A name, or several."""
-
-
-def file_path(value: Any) -> str:
-    """Return the name of a file as text.
-
-    Bytes are decoded as the operating system's names are, so that every name can be
-    opened, whatever its encoding.
-
-    >>> file_path(b"a.txt"), file_path(np.array("a.txt"))
-    ('a.txt', 'a.txt')
-    """
-    try:
-        found = os.fsdecode(value.item() if _is_scalar(value) else value)
-    except TypeError:
-        refuse("a file name", value, "a str or path")
-    if not found or "\0" in found:
-        raise ValueError(f"a file name must not be empty, nor contain a NUL, got {found!r}")
-    return str(found)
 
 
 def _is_scalar(value: Any) -> bool:
@@ -285,7 +264,7 @@ def absolute_path(value: Any) -> str:
     """
     return local_path(
         "This operation",
-        file_path(value),
+        value,
         "Mount the file system, or read the file with fsspec (`pip install 'zmqdata[fsspec]'`) in "
         "a generator of from_generator(). save() and load() take URLs",
     )

@@ -13,7 +13,6 @@ import numpy as np
 from zmqdata import nodes
 from zmqdata.dataset import arguments
 from zmqdata.dataset.arguments import (
-    FileName,
     FileNames,
     absolute_path,
     at_least,
@@ -27,6 +26,7 @@ from zmqdata.dataset.arguments import (
 )
 from zmqdata.dataset.surface import Dataset, opened_files
 from zmqdata.errors import InvalidArgumentError
+from zmqdata.paths import FileName
 
 _KINDS = "iufUS"
 

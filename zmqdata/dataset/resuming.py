@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from zmqdata.dataset.arguments import FileName, file_path
 from zmqdata.dataset.depth import too_deep, within_stack
 from zmqdata.dataset.drawing import difference, parameter_lines, shipped_in
 from zmqdata.dataset.seeds import resumed_orders
@@ -49,7 +48,7 @@ from zmqdata.iterators import (
 from zmqdata.iterators.base import Steps, steps_of
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.nodes import Node, kept_orders
-from zmqdata.paths import local_path
+from zmqdata.paths import FileName, local_path
 from zmqdata.pipelines import Fingerprint
 
 VERSION = 1
@@ -471,7 +470,7 @@ def _as_numpy(leaf: Any) -> Any:
 def _state_path(path: FileName) -> str:
     return local_path(
         "The file of a state",
-        file_path(path),
+        path,
         "Write state_dict() there, and read it for load_state_dict(), with fsspec "
         "(`pip install 'zmqdata[fsspec]'`)",
     )

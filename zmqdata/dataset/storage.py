@@ -12,10 +12,8 @@ from typing import Any
 from zmqdata import nodes
 from zmqdata.blocks import validate_compression
 from zmqdata.dataset.arguments import (
-    FileName,
     absolute_path,
     call_site,
-    file_path,
     optional_function,
     refuse,
 )
@@ -25,7 +23,7 @@ from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundErr
 from zmqdata.iterators import known_spec
 from zmqdata.iterators.loading import SaveWait, raised
 from zmqdata.iterators.stored import save_elements
-from zmqdata.paths import is_url, whole_path
+from zmqdata.paths import FileName, is_url, whole_path
 from zmqdata.pipelines import fingerprint
 from zmqdata.storage.manifests import (
     already_saved,
@@ -155,7 +153,7 @@ class Storage(DatasetMethods[D]):
         another file format.
         """
         shards_by = optional_function("shard_func", shard_func)
-        codec, folder = validate_compression(compression), whole_path(file_path(path))
+        codec, folder = validate_compression(compression), whole_path(path)
         if self._node.cardinality == INFINITE_CARDINALITY:
             raise InvalidArgumentError(
                 "Saving an infinite dataset is not allowed: limit it with take(n)"
@@ -224,7 +222,7 @@ class Storage(DatasetMethods[D]):
         reads_by = optional_function("reader_func", reader_func)
         if not isinstance(wait, bool):
             raise TypeError(f"`wait` must be True or False, got {wait!r}")
-        folder = whole_path(file_path(path))
+        folder = whole_path(path)
         wanted = None if compression is None else (compression, validate_compression(compression))
         node = _saved(folder, wait)
         spec, stored = node.elements_spec, _compression_of(folder, node)

@@ -46,7 +46,7 @@ from zmqdata.errors import (
     UnavailableError,
     VersionMismatchError,
 )
-from zmqdata.paths import whole_path
+from zmqdata.paths import FileName, whole_path
 from zmqdata.printable import printable
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
@@ -531,22 +531,21 @@ class DispatchServer(Server[DispatcherShell]):
         shell = self._own_shell()
         return 0 if shell is None else shell.core.workers.num_present
 
-    def snapshot_streams(self, path: str) -> list[SnapshotStream]:
+    def snapshot_streams(self, path: FileName) -> list[SnapshotStream]:
         """Return the streams of the distributed save to a path; none while no worker
         has begun.
 
         Raises:
             NotFoundError: the dispatcher knows no save there: none was started, or it
                 has been collected.
-            TypeError: ``path`` is no text.
+            TypeError: ``path`` is no name of a folder.
         """
-        check_type("path", path, str)
         shell = self._own_shell()
-        job = job_of(whole_path(path))
-        incarnation = None if shell is None else shell.core.state.newest_of(job)
+        folder = whole_path(path)
+        incarnation = None if shell is None else shell.core.state.newest_of(job_of(folder))
         if incarnation is None:
             raise NotFoundError(
-                f"This dispatcher does not know of a distributed save to {path!r}: "
+                f"This dispatcher does not know of a distributed save to {folder!r}: "
                 "none was started there, or it ended and has been collected. Check "
                 "the path; zmqdata save-status shows the content of a folder"
             )

@@ -119,7 +119,7 @@ def names_of(archives: Iterable[bytes]) -> frozenset[str]:
 def _archive(wanted: Any) -> SourceArchive:
     if isinstance(wanted, os.PathLike) or (isinstance(wanted, str) and _is_path(wanted)):
         remedy = "Copy the code here, or install it on the workers"
-        place = Path(local_path("`ship`", os.fspath(wanted), remedy))
+        place = Path(local_path("`ship`", wanted, remedy))
         return _packed(place.stem if place.suffix == ".py" else place.name, [place])
     if not isinstance(wanted, (types.ModuleType, str)):
         raise TypeError(f"`ship` must hold modules, names of modules or paths, got {wanted!r}")

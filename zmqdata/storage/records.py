@@ -7,7 +7,6 @@ length (4), the content, and the masked CRC-32C of the content (4).
 
 from __future__ import annotations
 
-import os
 import struct
 import zlib
 from types import TracebackType
@@ -15,7 +14,7 @@ from typing import Any, BinaryIO
 
 from zmqdata.descriptors import shortage_explained
 from zmqdata.errors import DataLossError
-from zmqdata.paths import local_path
+from zmqdata.paths import FileName, local_path
 from zmqdata.storage.checksums import Bytes, masked_crc32c
 
 _HEAD = struct.Struct("<QI")
@@ -74,6 +73,7 @@ class TFRecordWriter:
 
     Raises:
         ValueError: the compression is unknown.
+        UnimplementedError: the name is a URL of another file system.
 
     >>> import tempfile, os, zmqdata
     >>> path = os.path.join(tempfile.mkdtemp(), "numbers.tfrecord")
@@ -86,17 +86,15 @@ class TFRecordWriter:
     Equivalent of ``tf.io.TFRecordWriter``.
     """
 
-    def __init__(self, path: str | os.PathLike[str], options: str | None = None) -> None:
+    def __init__(self, path: FileName, options: str | None = None) -> None:
         if (options or "") not in COMPRESSION_TYPES:
             raise ValueError(f'options must be "", "GZIP" or "ZLIB", got {options!r}')
         self._packer: Any = None
         if options:
             self._packer = zlib.compressobj(wbits=zlib.MAX_WBITS | (16 if options == "GZIP" else 0))
-        name = os.fspath(path)
-        if isinstance(name, str):
-            remedy = "Write the file locally and copy it, or mount the file system"
-            name = local_path("TFRecordWriter", name, remedy)
-        with shortage_explained(f"the file {name!s}"):
+        remedy = "Write the file locally and copy it, or mount the file system"
+        name = local_path("TFRecordWriter", path, remedy)
+        with shortage_explained(f"the file {name}"):
             self._file = open(name, "wb")  # noqa: SIM115 - closed by close()
 
     def write(self, record: Bytes) -> None:
