@@ -25,6 +25,7 @@ from zmqdata.client.options import (
     check_dataset_id,
     checked_options,
 )
+from zmqdata.client.pairing import check_pairs
 from zmqdata.client.quarantine import listing
 from zmqdata.client.registration import (
     Registration,
@@ -404,7 +405,8 @@ def distribute(
     Raises:
         ValueError: an argument has an invalid type or value. The returned function
             raises it for a module that cannot be shipped.
-        InvalidArgumentError: arguments contradict each other.
+        InvalidArgumentError: arguments contradict each other. The returned function
+            raises it for a ``zip`` that would lose pairs in a promised order.
         FailedPreconditionError: (from iterators) the input of a coordinated read is
             finite and ``finite`` is None, another client reads as this consumer, or
             elements contain Python objects although ``allow_objects`` is False.
@@ -457,6 +459,7 @@ def distribute(
             )
         if options.policy is ShardingPolicy.DYNAMIC:
             check_parts(dataset.node)
+        check_pairs(dataset.node, options.policy, options.num_tasks, level=4)
         registration = registration_of(
             dataset.node, options.service, options.compression, options.dispatcher_timeout, ship
         )

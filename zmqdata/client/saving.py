@@ -13,7 +13,8 @@ from zmqdata import messages as m
 from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import ask_dispatcher, check_timeout
 from zmqdata.client.distribute import DISPATCHER_TIMEOUT
-from zmqdata.client.options import check_failures
+from zmqdata.client.options import ShardingPolicy, check_failures
+from zmqdata.client.pairing import check_pairs
 from zmqdata.client.registration import registration_of
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.config.settings import check_text
@@ -98,6 +99,7 @@ def distributed_save(
             "Saving an infinite dataset is not allowed: limit it with `take(n)`."
         )
     folder = whole_path(folder)
+    check_pairs(node, ShardingPolicy.DYNAMIC)
     registration = registration_of(node, endpoint, codec, dispatcher_timeout, ship)
     dataset_id = registration.resolve()
     save_id = secrets.token_hex(16)

@@ -1,0 +1,157 @@
+"""Tests of ``zmqdata.client.pairing``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zmqdata import Dataset, ShardingPolicy, TextLineDataset, distribute
+from zmqdata.client.pairing import check_pairs
+from zmqdata.errors import InvalidArgumentError
+from zmqdata.testing import SimulatedService
+
+
+def images() -> Dataset:
+    return Dataset.range(40)
+
+
+def labels() -> Dataset:
+    return Dataset.from_tensor_slices(np.arange(40))
+
+
+def counted() -> Iterator[int]:
+    yield from range(40)
+
+
+def generated() -> Dataset:
+    return Dataset.from_generator(counted, output_types=np.int64)
+
+
+def of_both(change: Callable[[Dataset], Dataset]) -> Dataset:
+    return Dataset.zip(change(images()), change(labels()))
+
+
+KEPT: dict[str, Callable[[], Dataset]] = {
+    "rows": lambda: Dataset.zip({"image": images(), "label": labels()}).map(tuple_of),
+    "list": lambda: Dataset.zip(images(), Dataset.from_list(list(range(40)))),
+    "one to one": lambda: Dataset.zip(
+        images().map(lambda x: x, num_parallel_calls=2).prefetch(3),
+        labels().map(lambda x: x, on_error="retry", retries=1).cache(),
+    ),
+    "lengths": lambda: Dataset.zip(images(), labels(), Dataset.range(30)).map(lambda a, b, c: (a, b)),
+    "shuffles": lambda: of_both(lambda one: one.shuffle(9, seed=3)),
+    "batches": lambda: of_both(lambda one: one.batch(3)).unbatch(),
+    "repeats": lambda: of_both(lambda one: one.repeat(2)),
+    "taken": lambda: of_both(lambda one: one.skip(1).take(1)),
+    "nested": lambda: Dataset.zip(Dataset.zip(images(), labels()), labels()).map(
+        lambda pair, label: (pair[0], label)
+    ),
+    "repeated": lambda: Dataset.zip(images(), Dataset.range(50)).repeat(2),
+    "generators": lambda: Dataset.zip(
+        generated().filter(lambda x: x > 3), generated().filter(lambda x: x > 3)
+    ),
+}  # fmt: skip
+
+LOST: dict[str, Callable[[Path], Dataset]] = {
+    "a filter": lambda _: Dataset.zip(images().filter(lambda x: x > 3), labels()),
+    "skipped errors": lambda _: Dataset.zip(images().map(int, on_error="skip"), labels()),
+    "batches": lambda _: Dataset.zip(images().batch(2), labels().batch(4)),
+    "a batch": lambda _: Dataset.zip(images().batch(2), labels()),
+    "lengths of repeats": lambda _: Dataset.zip(images(), Dataset.range(3).repeat()),
+    "lengths of repeated": lambda _: Dataset.zip(images().repeat(), Dataset.range(3).repeat()),
+    "lines": lambda folder: Dataset.zip(TextLineDataset([folder / "a", folder / "b"]), labels()),
+    "files": lambda folder: Dataset.zip(
+        *[Dataset.list_files(str(folder / "*")).flat_map(TextLineDataset)] * 2
+    ),
+    "a generator": lambda _: Dataset.zip(generated(), labels()),
+    "a constant": lambda _: Dataset.zip(images(), Dataset.from_tensors(1).repeat()),
+    "joined": lambda _: Dataset.zip(images().concatenate(labels()), images()),
+    "unbatched": lambda _: Dataset.zip(images().batch(3).unbatch(), images()),
+    "below": lambda _: Dataset.zip(images(), labels().filter(lambda x: x > 3)).map(
+        lambda a, b: a
+    ).batch(2).repeat(),
+}  # fmt: skip
+
+
+def tuple_of(pair: Any) -> Any:
+    return pair["image"], pair["label"]
+
+
+def pairs_of(dataset: Dataset) -> list[tuple[int, int]]:
+    return [(int(a), int(b)) for a, b in dataset]
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_a_promised_order_keeps_pairs(kind: str) -> None:
+    """Zips that a promised order takes have pairs of equal positions on any number of
+    workers, and as many as a local reading where no operation counts for itself.
+    """
+    local = pairs_of(KEPT[kind]())
+    found = []
+    for workers in (1, 3):
+        with SimulatedService(workers) as service:
+            check_pairs(KEPT[kind]().node, ShardingPolicy.DYNAMIC, 5)
+            read = service.read(KEPT[kind](), "distributed_epoch", deterministic=True, num_tasks=5)
+            found.append(pairs_of(read))
+    assert found[0] == found[1]
+    assert all(a == b for a, b in found[0])
+    assert kind == "taken" or sorted(found[0]) == sorted(local)
+
+
+@pytest.mark.parametrize("kind", LOST)
+def test_a_promised_order_refuses_to_lose_pairs(kind: str, tmp_path: Path) -> None:
+    """A zip whose pairs a promised order would lose is an error that names the zip and
+    the remedy, when `distribute` is applied.
+    """
+    for name in "ab":
+        (tmp_path / name).write_text("0\n1\n")
+    ask = distribute("distributed_epoch", "tcp://127.0.0.1:1", deterministic=True)
+    with pytest.raises(InvalidArgumentError, match=r"zip\(.*from_tensor_slices\(\(image_files"):
+        LOST[kind](tmp_path).apply(ask)
+
+
+def test_dynamic_sharding_warns_of_pairs() -> None:
+    """Without a promise, a zip of inputs that are split is a warning at the user's
+    line, which names the modes that keep pairs.
+    """
+    with pytest.warns(UserWarning, match="Pairs hold under ShardingPolicy.DATA") as caught:
+        of_both(lambda one: one).apply(distribute("distributed_epoch", "tcp://127.0.0.1:1"))
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        images(),
+        Dataset.zip(images(), Dataset.counter()),
+        Dataset.zip(images(), Dataset.random(seed=1)),
+        Dataset.zip(images(), Dataset.from_tensors(7).repeat()),
+        images().flat_map(lambda x: Dataset.zip(Dataset.range(2), Dataset.range(2))),
+    ],
+)
+def test_zips_without_pairs_are_silent(dataset: Dataset) -> None:
+    """Counters, draws and constants beside an input, and zips that functions make,
+    cause no warning.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_pairs(dataset.node, ShardingPolicy.DYNAMIC)
+
+
+@pytest.mark.parametrize("policy", ["OFF", "DATA", "HINT"])
+def test_other_policies_keep_pairs(policy: str) -> None:
+    """Pairs hold where each worker zips all of its input, without a warning."""
+    dataset = Dataset.zip(images().filter(lambda x: x > 3), labels().filter(lambda x: x > 3))
+    if policy == "HINT":
+        dataset = dataset.shard(-1, -1)
+    with warnings.catch_warnings(), SimulatedService(2) as service:
+        warnings.simplefilter("error")
+        check_pairs(dataset.node, ShardingPolicy[policy])
+        options = {} if policy == "OFF" else {"deterministic": True, "num_tasks": 3}
+        found = pairs_of(service.read(dataset, ShardingPolicy[policy], **options))
+    assert sorted(found) == sorted([(x, x) for x in range(4, 40)] * (2 if policy == "OFF" else 1))
