@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +205,35 @@ def test_a_cache_in_memory_caches_up_to_an_element() -> None:
     with pytest.raises(IndexError, match="the numbers 0 to 4"):
         numbers.cache().at(5)
     assert int(numbers.repeat().cache().at(7)) == 5
+
+
+def test_a_cache_is_filled_by_one_run_of_its_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call continues where the last call stopped, so that a generator runs once. A
+    forked child shares no files with it, and runs it again.
+    """
+    begun: list[int] = []
+
+    def generate() -> Iterator[int]:
+        begun.append(0)
+        yield from range(100)
+
+    cached = Dataset.from_generator(generate, output_signature=TensorSpec((), np.int64)).cache()
+    assert [int(cached.at(place)) for place in (0, 1, 5, 3, 4, 6)] == [0, 1, 5, 3, 4, 6]
+    assert len(begun) == 1
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    assert [int(cached.at(place)) for place in (7, 9, 99)] == [7, 9, 99]
+    assert len(begun) == 2
+
+
+def test_threads_fill_a_cache_together() -> None:
+    """Threads that ask a cache for its elements all receive the right ones."""
+    cached = TEN.repeat(20).filter(lambda x: True).cache()
+
+    def reader(_: int) -> list[int]:
+        return [int(cached.at(place)) for place in range(200)]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(reader, range(4))) == [list(range(10)) * 20] * 4
 
 
 def test_a_cache_gives_the_element_of_iteration() -> None:

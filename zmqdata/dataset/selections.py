@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,18 +22,16 @@ from zmqdata.dataset.arguments import (
     refuse,
 )
 from zmqdata.dataset.depth import within_stack
+from zmqdata.dataset.indexing import element_of
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import check_call, check_comparable, check_element_call
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import INFINITE_CARDINALITY, NoneTensorSpec, TensorSpec
-from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators import (
-    element_at,
     infer_spec,
     known_spec,
-    uncounted,
-    with_filled_caches,
 )
 from zmqdata.nodes import SHARD_HINT, Options
 
@@ -340,39 +337,7 @@ class Selections(DatasetMethods[D]):
         """
         number = integer("index", index)
         with within_stack(self._node):
-            try:
-                return _element_of(self._node, number)
-            except (UnimplementedError, FailedPreconditionError):
-                if not isinstance(self._node, nodes.Cache) or self._node.filename:
-                    raise
-            iterator = iter(self)
-            try:
-                for element in islice(iterator, number, None):
-                    return element
-            finally:
-                iterator.close()
-            return _element_of(self._node, number)  # past the end of a full cache
-
-
-def _element_of(last: nodes.Node, number: int) -> Any:
-    """Return an element of a pipeline without running the elements before it."""
-    node = with_filled_caches(last)
-    count = node.cardinality
-    if count == INFINITE_CARDINALITY and number >= 0:
-        raise uncounted(node)
-    if number < 0 or 0 <= count <= number:
-        limit = (
-            f"0 to {count - 1}"
-            if count > 0
-            else "none, the dataset is empty"
-            if count == 0
-            else "0 upwards"
-        )
-        raise IndexError(
-            f"Index out of range: at() got {number} for {node.label}, whose elements have "
-            f"the numbers {limit}"
-        )
-    return element_at(node, number)
+            return element_of(self, self._node, number)
 
 
 @dataclass(frozen=True)
