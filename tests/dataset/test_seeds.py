@@ -153,7 +153,7 @@ def test_alike_shuffles_draw_for_themselves() -> None:
     assert (ints(one), ints(other), ints(other.skip(10))) == (first, second, second[10:])
 
 
-@pytest.mark.parametrize("kind", ["shuffle", "from_source", "random"])
+@pytest.mark.parametrize("kind", ["shuffle", "from_source"])
 def test_a_state_brings_its_orders_to_another_program(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,7 +165,6 @@ def test_a_state_brings_its_orders_to_another_program(
         "from_source": lambda: Dataset.from_source(
             range(50), shuffle=True, reshuffle_each_iteration=False
         ),
-        "random": lambda: Dataset.random().take(50),
     }
     made[kind]()
     then = made[kind]()

@@ -28,6 +28,19 @@ def test_random_is_endless() -> None:
     assert "random()" in Dataset.random().node.label
 
 
+def test_random_numbers_without_a_seed_differ() -> None:
+    """Without a seed, two datasets and two iterators have different numbers, and two
+    repetitions have the same.
+    """
+    one, other = Dataset.random(), Dataset.random()
+    passes = [list(islice(numbers, 5)) for numbers in (one, one, other)]
+    assert len(set(map(tuple, passes))) == 3
+    repeated = list(one.take(3).repeat(2))
+    assert repeated[:3] == repeated[3:]
+    first, second = zip(*Dataset.zip(one, one).take(3), strict=True)
+    assert first != second
+
+
 def test_lists_know_their_spec() -> None:
     """The spec of a list admits all of its elements, and each element is a split."""
     dataset = Dataset.from_list([{"x": [1, 2]}, {"x": [3]}])

@@ -66,7 +66,7 @@ def test_random_numbers_follow_from_the_seed() -> None:
     [
         (1, False, set()),
         (1, True, {"turn"}),
-        (None, False, {"fixed"}),
+        (None, False, {"seed"}),
         (None, True, {"seed", "turn"}),
     ],
 )

@@ -42,8 +42,9 @@ _WHOLE = "read by a single task"
 _REMEDY = (
     "Pairs hold under ShardingPolicy.DATA, in a promised order too, under HINT with "
     "shard(SHARD_HINT, SHARD_HINT) behind the zip, and under OFF. To keep DYNAMIC, let one "
-    "source yield both parts of a pair: Dataset.from_tensor_slices((images, labels)) for arrays; for files "
-    "from_tensor_slices((image_files, label_files)), with a flat_map that opens and zips both files"
+    "source yield both parts of a pair: Dataset.from_tensor_slices((images, labels)) for arrays; "
+    "for files from_tensor_slices((image_files, label_files)), with a flat_map that opens and "
+    "zips both files"
 )
 
 

@@ -25,10 +25,10 @@ class Sequences(DatasetMethods[D]):
         """Yield random integers from 0 to 2**32, exclusive, as np.int64, without end.
 
         Args:
-            seed: fixes the numbers; None: drawn for this run or by
-                ``set_random_seed``, and for each iteration if they differ.
-            rerandomize_each_iteration: True if each iteration and repetition has
-                different numbers; None means False.
+            seed: fixes the numbers; None: drawn for each iterator, by
+                ``set_random_seed``, or for the service's job.
+            rerandomize_each_iteration: True if each repetition, and with a seed each
+                iterator, too, has different numbers; None means False.
 
         >>> from zmqdata.dataset import Dataset
         >>> numbers = Dataset.random(seed=4).take(3)
@@ -40,11 +40,11 @@ class Sequences(DatasetMethods[D]):
         """
         anew = rerandomize_each_iteration
         anew = False if anew is None else flag("rerandomize_each_iteration", anew)
-        made = nodes.Random(
-            seed=optional_seed(seed), rerandomize_each_iteration=anew, site=call_site()
+        return cls._wrap(
+            nodes.Random(
+                seed=optional_seed(seed), rerandomize_each_iteration=anew, site=call_site()
+            )
         )
-        number_order(made)
-        return cls._wrap(made)
 
     @classmethod
     def from_list(cls, elements: list[Any]) -> D:

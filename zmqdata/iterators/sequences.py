@@ -46,7 +46,7 @@ class RandomIterator(IndexedIterator):
         node, context = self._node, self._context.repeated(repetition)
         varies = node.rerandomize_each_iteration
         seed = shared_seed(node, node.seed, varies, context)
-        is_copy = context.copy and (node.seed is not None or not varies)
+        is_copy = context.copy and node.seed is not None
         return subgroup(seed, context.copy) if is_copy else seed
 
     def rewind(self, repetition: int) -> bool:
@@ -75,14 +75,14 @@ def shared_seed(node: nodes.Node, seed: int | None, varies: bool, context: Conte
     Args:
         node: the source, or the shuffle that permutes it.
         seed: seed of the user, which has precedence; None: the seed of the context and
-            the node's place.
+            the node's place. What the node draws once follows from the program's.
         varies: True if each repetition draws anew.
         context: context of the node.
     """
     turn = (context.turn,) if varies else ()
     if seed is not None:
         return mixed_seed(seed, *turn)
-    if not varies:
+    if node.kept_order is not None:
         return mixed_seed(context.fixed_seed, *context.kept_place(node))
     base = context.seed if context.shared_seed is None else context.shared_seed
     return mixed_seed(base, *context.path, *turn)

@@ -33,19 +33,8 @@ class Random(Node):
     """Seed of the user; None: that of the context."""
     rerandomize_each_iteration: bool = False
     """True to draw anew in each repetition."""
-    ordinal: Ordinal = field(default_factory=Ordinal, compare=False, repr=False)
-    """Number of its draws among those of the program, if they are made once."""
     operation: ClassVar[str] = "random"
     restoring: ClassVar[str] = AT_ITS_PLACE
-
-    @property
-    def kept_order(self) -> Ordinal | None:
-        is_kept = self.seed is None and not self.rerandomize_each_iteration
-        return self.ordinal if is_kept else None
-
-    @property
-    def draws_once(self) -> bool:
-        return self.kept_order is not None
 
     @property
     def argument(self) -> str:

@@ -247,6 +247,16 @@ def test_random_numbers_are_drawn_once(make_service: Callable[..., SimulatedServ
     assert set(found) <= set(texts(stream))
 
 
+def test_jobs_have_random_numbers_of_their_own(
+    make_service: Callable[..., SimulatedService],
+) -> None:
+    """Without a seed, random() has other numbers in each job."""
+    service = make_service(workers=2)
+    numbers = Dataset.random().take(20)
+    first, second = (set(texts(service.read(numbers))) for _ in range(2))
+    assert not first & second
+
+
 @pytest.mark.parametrize("name", ["shuffle", "from_source"])
 def test_a_new_host_draws_the_same(
     make_service: Callable[..., SimulatedService], name: str
