@@ -16,6 +16,7 @@ from zmqdata import Dataset, LocalCluster, TensorSpec, distribute
 from zmqdata.elements.extensions import is_extension
 from zmqdata.elements.lists import array_of
 from zmqdata.elements.specs import spec_of
+from zmqdata.pipelines import open_pipeline, pack_pipeline
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
@@ -106,6 +107,21 @@ def tensors() -> dict[str, Any]:
         "scalar": torch.tensor(1),
         "list": [torch.ones(2, dtype=torch.bfloat16)] * 2,
     }
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("name", ["uint16", "uint32", "uint64", "float8_e4m3fn", "complex32"])
+def test_tensors_of_newer_dtypes_travel_with_functions(name: str) -> None:
+    """A function that holds a tensor of a dtype that torch cannot pickle is opened with
+    the same tensor, whatever its layout.
+    """
+    import torch
+
+    held = torch.arange(6).reshape(2, 3).to(getattr(torch, name)).T
+    got = open_pipeline(pack_pipeline(lambda: held))()
+    assert got.dtype == held.dtype
+    assert got.tolist() == held.tolist()
 
 
 @pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")

@@ -28,7 +28,7 @@ from zmqdata.elements.subclasses import immutable_base, made_by_base
 from zmqdata.peeking import has, is_a, peek
 from zmqdata.pipelines.classes import HEAP_TYPE
 from zmqdata.pipelines.findable import SCRIPT_MODULES, is_importable
-from zmqdata.pipelines.holding import body, lineage
+from zmqdata.pipelines.holding import body, lineage, module_of
 
 Reduced = tuple[Callable[..., object], tuple[Any, ...]]
 
@@ -47,6 +47,8 @@ def reduced(thing: Any) -> Any:
         reducer = _REDUCERS.get(kind)
         if reducer is not None:
             return reducer(thing)
+    if module_of(type(thing)) == "torch" and type(thing).__name__ == "Tensor":
+        return _tensor(thing)
     if issubclass(type(thing), type) or not _answers_itself(type(thing)):
         return NotImplemented
     return _instance(thing)
@@ -298,6 +300,24 @@ def new_reference(target: Any) -> object:
     made = KeptReference(target)
     made.kept = target
     return made
+
+
+def _tensor(tensor: Any) -> Any:
+    """Take a torch tensor of a newer dtype apart as integers of the same size. Torch
+    writes such a tensor in a way that it cannot read.
+    """
+    kind, size = str(tensor.dtype).removeprefix("torch."), tensor.element_size()
+    is_newer = kind in ("uint16", "uint32", "uint64", "complex32") or kind.startswith("float8")
+    torch = sys.modules["torch"]
+    if not is_newer or tensor.layout != torch.strided:
+        return NotImplemented
+    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
+    return new_tensor, (tensor.detach().view(integers), tensor.dtype, tensor.requires_grad)
+
+
+def new_tensor(integers: Any, dtype: object, requires_grad: bool) -> object:
+    """Create a torch tensor of a newer dtype. Called while unpickling."""
+    return integers.view(dtype).requires_grad_(requires_grad)
 
 
 def _weak_values(thing: weakref.WeakValueDictionary[Any, Any]) -> Reduced:
