@@ -23,8 +23,8 @@ D = Dataset
 def task(node: Node, seed: int = 1) -> Context:
     """Return the context of a task, in which generators are seeded."""
     found = {id(one): [held.generator for held in generators_of(one)] for one in every_node(node)}
-    captured = Captured(seed, {key: held for key, held in found.items() if held})
-    captured.begin()
+    captured = Captured(seed)
+    captured.begin({key: held for key, held in found.items() if held})
     return Context(seed=7, captured=captured.seeder, deciding=Deciding(0, (), lambda seconds: None))
 
 

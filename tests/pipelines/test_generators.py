@@ -7,7 +7,7 @@ import itertools
 import random
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import gauss
 from typing import Any
 
@@ -79,6 +79,27 @@ def with_keyword(x: Any, *, rng: Any = GLOBAL) -> Any:
     return rng.random()
 
 
+class Meta(type):
+    rng = np.random.default_rng(6)
+
+
+class Kind(metaclass=Meta):
+    @classmethod
+    def draw(cls, x: Any) -> Any:
+        return type(cls).rng.random()
+
+
+@functools.lru_cache
+def cached() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+def draws() -> Iterator[float]:
+    rng = np.random.default_rng(8)
+    while True:
+        yield rng.random()
+
+
 def script() -> types.FunctionType:
     """Return a function of a script, whose globals a pickle holds."""
     space: dict[str, Any] = {"rng": np.random.default_rng(3), "__name__": "__main__"}
@@ -99,6 +120,8 @@ HOLDERS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "object": (Augment(), {"Augment.inner['rngs'][0]", "Augment.shared", "GLOBAL"}),
     "object of a derived class": (Derived(), {"Derived.shared", "GLOBAL"}),
     "mapping that cannot be changed": (lambda x: FIXED["rng"].random(), {"FIXED['rng']"}),
+    "array of objects": (lambda x: OBJECTS[0, 1].random(), {"OBJECTS[0][1]"}),
+    "metaclass": (Kind.draw, {"draw.rng"}),
     "method": (Slotted().add, {"add.rng"}),
     "method of a generator": (GLOBAL.normal, {"normal"}),
     "function of random": (lambda x: gauss(0, 1), {"gauss"}),
@@ -106,6 +129,7 @@ HOLDERS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "none": (lambda x: np.random.random() + random.random() + len(str(GLOBALS)), set()),
 }
 GLOBALS = list(range(5))
+OBJECTS = np.array([[None, np.random.default_rng(5)]], dtype=object)
 FIXED = types.MappingProxyType({"rng": np.random.default_rng(4)})
 
 
@@ -119,6 +143,18 @@ def test_generators_are_found_where_functions_hold_them(name: str) -> None:
     assert {held.path for held in generators_of(node)} == paths
     opened = open_pipeline(pack_pipeline(node))
     assert {held.path for held in generators_of(opened)} == paths
+
+
+def test_what_calls_have_left_is_searched() -> None:
+    """Generators among the results of a cached function, and in the variables of a
+    generator function that runs, are found.
+    """
+    running = draws()
+    next(running)
+    cached()
+    for function, path in ((lambda x: cached(), "cached"), (lambda x: running, "running")):
+        node = Dataset.range(3).map(function).node
+        assert [held.path for held in generators_of(node)] == [path]
 
 
 class Numbered:

@@ -149,7 +149,9 @@ def test_what_cannot_travel_is_named_with_its_operation_path_and_remedy() -> Non
         "_thread.lock, which cannot "
         "leave this process. Create it inside the function, or in a function under "
         "functools.lru_cache that the "
-        "pipeline calls, so that each worker makes its own."
+        "pipeline calls, so that each worker makes its own. If it holds a random "
+        "generator, use random_map, or seed the generator from the element: workers would "
+        "draw the same."
     )
 
 

@@ -27,18 +27,31 @@ class Captured:
 
     Args:
         seed: seed of the task.
-        generators: the generators of each node that holds any, by the node's identity.
     """
 
-    def __init__(self, seed: int, generators: Mapping[int, Sequence[Any]]) -> None:
+    def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._held = [one for held in generators.values() for one in held]
-        self._generators = {key: [*map(seeding, held)] for key, held in generators.items()}
+        self._generators: dict[int, list[Callable[[int], None]]] = {}
 
-    def begin(self) -> None:
-        """Seed all generators for an attempt of the task."""
-        for number, generator in enumerate(self._held):
-            seed = subgroup(self._seed, number)
+    def begin(self, generators: Mapping[int, Sequence[Any]]) -> None:
+        """Seed generators for an attempt of the task, and later for each element.
+
+        Args:
+            generators: the generators of each node that counts its elements for them,
+                by the node's identity.
+        """
+        self._generators = {key: [*map(seeding, held)] for key, held in generators.items()}
+        self.seed([one for held in generators.values() for one in held], self._seed)
+
+    def seed_from(self, generators: Sequence[Any], number: int) -> None:
+        """Seed generators once, for the elements from a number on."""
+        self.seed(generators, mixed_seed(self._seed, number))
+
+    @staticmethod
+    def seed(generators: Sequence[Any], base: int) -> None:
+        """Seed each of some generators differently."""
+        for number, generator in enumerate(generators):
+            seed = subgroup(base, number)
             seeding(generator)(seed)
             # Only ``spawn`` draws from it: not worth the time for each element.
             sequence = getattr(_bits_of(generator), "seed_seq", None)
@@ -47,14 +60,14 @@ class Captured:
 
     def seeder(self, node: Node, context: Context) -> Callable[[int], None] | None:
         """Return a function that seeds the generators of a node for the element with a
-        number; None if the node holds none.
+        number; None if the node has none to count its elements for.
 
         Args:
             node: the node.
             context: its context.
         """
         generators = self._generators.get(id(node))
-        if not generators:
+        if generators is None:
             return None
         digest = hashlib.blake2b(context.place.encode(), digest_size=8).digest()
         base = mixed_seed(self._seed, int.from_bytes(digest, "big"))

@@ -30,6 +30,7 @@ from zmqdata.pipelines.holding import (
     class_names,
     count,
     held,
+    holds_objects,
     is_container,
     lineage,
     module_of,
@@ -119,6 +120,11 @@ def iterators_of(node: Any) -> list[Held]:
     return _held_by_node(node, _Search(is_iterator, in_modules=True))
 
 
+def _is_atom(value: Any) -> bool:
+    """Return True for values that hold no objects."""
+    return is_a(value, _ATOMS) and not holds_objects(value)
+
+
 def _held_by_node(node: Any, search: _Search) -> list[Held]:
     for one in dataclasses.fields(node):
         value = getattr(node, one.name)
@@ -142,7 +148,7 @@ class _Search:
         self._seen: dict[int, Any] = {}  # kept alive, so that no identity is used again
 
     def add(self, path: str, value: Any) -> None:
-        if not is_a(value, _ATOMS) and id(value) not in self._seen:
+        if not _is_atom(value) and id(value) not in self._seen:
             self._seen[id(value)] = value
             self._waiting.append((path, value))
 
@@ -165,7 +171,7 @@ class _Search:
             return
         is_open = not is_a(holder, types.FunctionType) or self._has_globals(holder)
         for step, value in held(holder):
-            if is_a(value, _ATOMS):
+            if _is_atom(value):
                 continue
             if step.way != "global" or is_open:
                 yield _path(path, holder, step), value

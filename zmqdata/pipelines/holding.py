@@ -9,10 +9,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import itertools
 import types
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
 
 from zmqdata.peeking import is_a, peek
 from zmqdata.pipelines.functions import used_globals
@@ -26,6 +29,24 @@ _LINEAGE_OF_CLASS = cast(Any, type.__dict__["__mro__"])
 _NAME_OF_CLASS = cast(Any, type.__dict__["__qualname__"])
 _SEQUENCES = (list, tuple, deque)
 _SETS = (set, frozenset)
+_ITERATORS: tuple[Any, ...] = (
+    types.GeneratorType,
+    type(iter([])),
+    type(iter(())),
+    type(iter({}.values())),
+    enumerate,
+    filter,
+    map,
+    reversed,
+    zip,
+    itertools.chain,
+    itertools.count,
+    itertools.cycle,
+    itertools.repeat,
+    itertools.starmap,
+)
+_REFERRING = (types.MappingProxyType, functools._lru_cache_wrapper, *_ITERATORS)
+"""Objects of Python whose own methods would run code of a user, or tell nothing."""
 _CONTAINERS = (
     *_SEQUENCES,
     *_SETS,
@@ -98,9 +119,20 @@ def is_hashable(kind: type) -> bool:
 
 
 def count(holder: object) -> int:
-    """Return the number of elements of a container of Python, 0 for other objects."""
+    """Return the number of elements of a container of Python, of results that are
+    cached, or of objects in an array; 0 for other objects.
+    """
+    if is_a(holder, functools._lru_cache_wrapper):
+        return functools._lru_cache_wrapper.cache_info(holder).currsize
+    if holds_objects(holder):
+        return cast(int, np.ndarray.size.__get__(holder))
     base = next((kind for kind in (dict, *_SEQUENCES, *_SETS) if is_a(holder, kind)), None)
     return 0 if base is None else base.__len__(cast(Any, holder))
+
+
+def holds_objects(holder: object) -> bool:
+    """Return True for an array of objects."""
+    return is_a(holder, np.ndarray) and np.ndarray.dtype.__get__(holder).hasobject
 
 
 def is_container(holder: Any) -> bool:
@@ -132,9 +164,14 @@ def held(holder: Any) -> Iterator[tuple[Step, Any]]:
             yield Step("part", name), _partial_part(holder, name)
     elif is_a(holder, (staticmethod, classmethod)):
         yield Step("part", ""), peek(holder, "__func__")
-    elif is_a(holder, types.MappingProxyType):
-        # Its own methods would run those of the mapping, which may be a user's.
+    elif is_a(holder, _REFERRING):
         yield from ((Step("part", ""), one) for one in gc.get_referents(holder))
+    elif holds_objects(holder):
+        values = np.ndarray.tolist(cast(Any, holder))
+        is_scalar = np.ndarray.ndim.__get__(holder) == 0
+        yield from (
+            (Step("item", at), one) for at, one in enumerate([values] if is_scalar else values)
+        )
     elif is_a(holder, property):
         yield from ((Step("part", ""), one) for one in (holder.fget, holder.fset, holder.fdel))
     else:
@@ -145,8 +182,7 @@ def held(holder: Any) -> Iterator[tuple[Step, Any]]:
     yield from ((Step("attribute", name), value) for name, value in attributes(holder))
     if is_a(holder, type):
         yield from ((Step("part", ""), base) for base in lineage(holder)[1:])
-    else:
-        yield Step("part", ""), type(holder)
+    yield Step("part", ""), type(holder)
 
 
 def attributes(holder: Any) -> Iterator[tuple[str, Any]]:

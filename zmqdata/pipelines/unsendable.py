@@ -23,7 +23,9 @@ from zmqdata.pipelines.reducing import calls_new
 
 _INSIDE = (
     "Create it inside the function, or in a function under functools.lru_cache that "
-    "the pipeline calls, so that each worker makes its own"
+    "the pipeline calls, so that each worker makes its own. If it holds a random "
+    "generator, use random_map, or seed the generator from the element: workers would "
+    "draw the same"
 )
 _FILE = "Open it inside the function: every worker then opens its own (the path must exist there)"
 _ITERATOR = (

@@ -4,6 +4,7 @@ the job, and the same after a failure.
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -375,6 +376,36 @@ def holding(count: int) -> Dataset:
     )
 
 
+def making(count: int) -> Dataset:
+    """Return a dataset whose functions make generators, and keep them."""
+
+    class Noise:
+        rng: Any = None
+
+        def __call__(self, x: Any) -> tuple[int, float]:
+            self.rng = self.rng or np.random.default_rng(42)
+            return int(x), float(self.rng.random())
+
+    @functools.lru_cache
+    def coin() -> random.Random:
+        return random.Random(42)
+
+    return Dataset.range(count).filter(lambda x: coin().random() < 0.5).map(Noise())
+
+
+def test_what_functions_make_is_seeded_for_each_task_and_pass(
+    make_service: Callable[..., SimulatedService],
+) -> None:
+    """No draw of a generator that a function makes when it is called comes again, in
+    the pass or in the next one.
+    """
+    dataset = make_service(workers=3).read(making(200))
+    passes = [list(dataset), list(dataset)]
+    draws = [value for one in passes for _, value in one]
+    assert len(set(draws)) == len(draws) > 120
+    assert {x for x, _ in passes[0]} != {x for x, _ in passes[1]}
+
+
 def test_a_captured_generator_is_seeded_for_each_task_and_pass(
     make_service: Callable[..., SimulatedService],
 ) -> None:
@@ -414,16 +445,17 @@ def test_a_policy_decides_what_becomes_of_a_captured_generator(
 
 
 @pytest.mark.filterwarnings("ignore:.*Use random_map")
+@pytest.mark.parametrize("drawing", [holding, making])
 def test_a_promised_order_repeats_what_captured_generators_draw(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., SimulatedService], drawing: Callable[[int], Dataset]
 ) -> None:
     """A run in a promised order is repeated in every draw, on other workers and after
-    one was lost.
+    one was lost, whether a function holds its generator or makes it.
     """
     options: dict[str, Any] = {"deterministic": True, "data_transfer_protocol": "tcp"}
-    expected = list(make_service(workers=3).read(holding(2_000), **options))
+    expected = list(make_service(workers=3).read(drawing(2_000), **options))
     service = make_service(workers=1)
-    it = iter(service.read(holding(2_000), **options))
+    it = iter(service.read(drawing(2_000), **options))
     found = [next(it) for _ in range(50)]
     service.add_worker()
     service.workers[0].stop()

@@ -3,35 +3,10 @@
 from __future__ import annotations
 
 import random
-import types
 
 import numpy as np
-import pytest
 
-from zmqdata.dataset import Dataset
 from zmqdata.worker.tasks import pipeline
-
-
-def module_function() -> types.FunctionType:
-    """Return a function that uses a generator of this module."""
-    return lambda x: RNG.random()
-
-
-RNG = np.random.default_rng(1)
-
-
-def test_generators_of_modules_belong_to_a_users_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker seeds the generators of modules in its own process, and not in that of a
-    user.
-    """
-    node = Dataset.range(3).map(module_function()).node
-    before = RNG.bit_generator.state
-    pipeline.captured_by(node, 1).begin()
-    assert before == RNG.bit_generator.state
-    monkeypatch.setattr(pipeline, "_is_own_process", False)
-    pipeline.own_process()
-    pipeline.captured_by(node, 1).begin()
-    assert before != RNG.bit_generator.state
 
 
 def test_global_generators_are_seeded_by_the_system() -> None:

@@ -86,7 +86,7 @@ class Run:
             finally:
                 states.clock = hours_later
 
-        states.clock, states.take = hours_later, take_at_once  # type: ignore[method-assign]  # replaces the clock
+        states.clock, states.take = hours_later, take_at_once  # type: ignore[method-assign,assignment]  # replaces the clock
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [one for one in self.posted if isinstance(one, kind)]

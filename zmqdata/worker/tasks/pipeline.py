@@ -15,9 +15,8 @@ from zmqdata.iterators import Context
 from zmqdata.iterators.captured import Captured
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.messages import TaskDefinition
-from zmqdata.nodes import Node, Options, every_node
+from zmqdata.nodes import Node, Options
 from zmqdata.pipelines import FindPart, PackedPipeline, open_pipeline
-from zmqdata.pipelines.generators import generators_of
 from zmqdata.splits import SplitProvider
 from zmqdata.transport.folders import own_folder
 from zmqdata.worker.tasks.quarantine import TaskQuarantine
@@ -55,15 +54,6 @@ def context_of(
     )
 
 
-def captured_by(node: Node, seed: int) -> Captured:
-    """Return the random generators that the nodes of a task hold."""
-    found = {
-        id(one): [held.generator for held in generators_of(one, in_modules=_is_own_process)]
-        for one in every_node(node)
-    }
-    return Captured(seed, {key: generators for key, generators in found.items() if generators})
-
-
 def seed_globals() -> None:
     """Seed the generators behind the functions of ``random``, ``numpy.random`` and
     ``torch`` from the operating system, because a module may have given them the same
@@ -77,6 +67,11 @@ def seed_globals() -> None:
 
 
 _is_own_process = False
+
+
+def may_seed_modules() -> bool:
+    """Return True if the generators of modules are the worker's."""
+    return _is_own_process
 
 
 def own_process() -> None:

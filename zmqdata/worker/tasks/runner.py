@@ -31,7 +31,6 @@ from zmqdata.errors import (
 from zmqdata.failures.codec import encode_failure
 from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators import Context, ElementIterator, Stackable, make_iterator
-from zmqdata.iterators.captured import Captured
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.iterators.sharding import shard_statically
 from zmqdata.messages import TaskState
@@ -40,12 +39,13 @@ from zmqdata.pipelines import FindPart
 from zmqdata.splits import Split, SplitProvider
 from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.tasks.events import Teller
+from zmqdata.worker.tasks.generators import BeginAgain, TaskGenerators
 from zmqdata.worker.tasks.ledger import LedgerProvider, Stopped
 from zmqdata.worker.tasks.output import BLOCK_BYTES, Output
-from zmqdata.worker.tasks.pipeline import captured_by, context_of, opened
+from zmqdata.worker.tasks.pipeline import context_of, opened
 from zmqdata.worker.tasks.quarantine import TaskQuarantine
 from zmqdata.worker.tasks.relay import Relays, Stint
-from zmqdata.worker.tasks.states import StateTaker, restore
+from zmqdata.worker.tasks.states import StateTaker, counting_of, restore
 from zmqdata.worker.tasks.stride import BYTES, Stride
 from zmqdata.worker.tasks.watch import TaskWatch, WatchedProvider
 
@@ -118,7 +118,6 @@ class TaskRunner:
         self._pipeline, self._reason = command.pipeline, command.reason
         self._find_part = find_part
         self._label = ""
-        self._captured = Captured(definition.seed, {})
         self._worker, self._post = worker, post
         # Files are kept for long: their size matters, not the time of compression.
         clocks = (
@@ -139,6 +138,7 @@ class TaskRunner:
         self._ahead = deque(definition.states)  # states that the pipeline has not passed
         self._allowed = 0
         self._most: int | None = None
+        self._begun_from: TaskState | None = None  # state that the pipeline has begun from
         self._stopped = self._awaited = False
         self._emitted = 0  # bytes handed over before this turn
         self._changed = threading.Condition()
@@ -268,9 +268,13 @@ class TaskRunner:
     def _live(self) -> Iterator[None]:
         """Run the whole task, yielding at the end of each turn."""
         try:
-            node, context = self._open()
-            while not (yield from self._produce(node, context)):
-                pass
+            node, context, generators = self._open()
+            is_over = False
+            while not is_over:
+                try:
+                    is_over = yield from self._produce(node, context, generators)
+                except BeginAgain:
+                    self.deciding.forget()
         except (Stopped, GeneratorExit):
             pass
         except BaseException as error:
@@ -280,7 +284,7 @@ class TaskRunner:
             self.watch.end()
             self._ended.set()
 
-    def _open(self) -> tuple[Node, Context]:
+    def _open(self) -> tuple[Node, Context, TaskGenerators]:
         if self._reason:
             raise FailedPreconditionError(self._reason)
         encoded = self._pipeline or self._find_part(self.definition.digest) or b""
@@ -294,28 +298,42 @@ class TaskRunner:
         providers: tuple[SplitProvider, ...] | None = None
         if task.processing_mode == "DYNAMIC":
             providers = tuple(WatchedProvider(provider, self.watch) for provider in self.providers)
-        self._captured = captured = captured_by(node, task.seed)
-        return node, context_of(
-            task, providers, options_of(whole), self.quarantine, self.watch, self.deciding, captured
+        generators = TaskGenerators(node, task.seed)
+        context = context_of(
+            task,
+            providers,
+            options_of(whole),
+            self.quarantine,
+            self.watch,
+            self.deciding,
+            generators.captured,
         )
+        return node, context, generators
 
-    def _produce(self, node: Node, context: Context) -> Generator[None, None, bool]:
+    def _produce(
+        self, node: Node, context: Context, generators: TaskGenerators
+    ) -> Generator[None, None, bool]:
         """Produce elements until the end, or until the runner can continue from a later
         state. Return True at the end.
+
+        Raises:
+            BeginAgain: the pipeline must begin again.
         """
-        state = self._take_leap()
+        state = self._take_leap() or self._begun_from
         for provider in self.providers:
             provider.rewind()
         self._teller.seal()
         self.deciding.learns = bool(self._ahead)
-        self._captured.begin()
+        number, counting = (0, None) if state is None else (state.number, counting_of(state))
+        generators.begin(number, counting)
         iterator = make_iterator(node, context)
         try:
             if state is not None:
                 self.deciding.leap(state.decisions)
                 restore(iterator, state)
                 self._output.leap(state.number)
-            return (yield from self._run_through(iterator))
+            self._begun_from = state
+            return (yield from self._run_through(iterator, generators))
         finally:
             _close(iterator, self.key[0])
 
@@ -334,7 +352,9 @@ class TaskRunner:
             state = self._ahead.popleft()
         return state
 
-    def _run_through(self, iterator: ElementIterator) -> Generator[None, None, bool]:
+    def _run_through(
+        self, iterator: ElementIterator, generators: TaskGenerators
+    ) -> Generator[None, None, bool]:
         output, states, clock, stint = self._output, self._states, self._states.clock, self._stint
         while True:
             now = clock()
@@ -350,9 +370,14 @@ class TaskRunner:
             if self._ahead:
                 if self._may_leap():
                     return False
-            elif now >= states.due and output.is_between_rounds:
-                self._note(iterator)
-            if not self._make_some(iterator):
+            elif (
+                now >= states.due
+                and output.is_between_rounds
+                # What the first element makes decides which nodes count their elements.
+                and output.number < generators.due
+            ):
+                self._note(iterator, generators)
+            if not self._make_some(iterator, generators):
                 break
         if self.definition.cache:
             text = (
@@ -363,7 +388,7 @@ class TaskRunner:
         self._finish(self._output.end())
         return True
 
-    def _make_some(self, iterator: ElementIterator) -> bool:
+    def _make_some(self, iterator: ElementIterator, generators: TaskGenerators) -> bool:
         """Produce elements for about a millisecond, or fewer if a client waits. Return
         False at the end.
         """
@@ -371,9 +396,16 @@ class TaskRunner:
         cells, at, since = self.watch.cells, self.watch.at, clock()
         first = number = output.number
         size, fresh = output.nbytes, output.fresh
-        most = self._most_now(number, size)
+        most = self._most_now(number, size, generators.due)
         cells[at] = number
         try:
+            if number >= generators.due:
+                try:
+                    element = next(iterator)
+                finally:
+                    generators.look(number)
+                output.add(element)
+                return True
             if not output.takes_runs:
                 output.add(next(iterator))
                 return True
@@ -398,7 +430,7 @@ class TaskRunner:
             return True
         except StopIteration:
             return False
-        except Stopped:
+        except (Stopped, BeginAgain):
             raise
         except BaseException as error:  # the boundary to user code: the iteration continues
             if isinstance(error, DataLossError) and error.final:
@@ -411,21 +443,23 @@ class TaskRunner:
             seconds = clock() - since if output.settle() else math.inf
             stride.end(output.number - first, seconds, output.nbytes - size)
 
-    def _most_now(self, number: int, size: int) -> int:
+    def _most_now(self, number: int, size: int, due: int) -> int:
         """Return the number of elements to produce in one stride from ``number`` on,
-        when ``size`` bytes were produced. The limit in bytes does not interrupt a turn.
+        when ``size`` bytes were produced, up to element ``due``. The limit in bytes
+        does not interrupt a turn.
         """
-        ends = [number + self._stride.begin(self._allowed - size if self._relay is None else BYTES)]
+        stride = self._stride.begin(self._allowed - size if self._relay is None else BYTES)
+        ends = [number + stride, due]
         if self._relay is not None:
             ends.append(self._stint.stop)
         if self._most is not None:
             ends.append(self._most)
         return max(1, min(ends) - number)
 
-    def _note(self, iterator: ElementIterator) -> None:
+    def _note(self, iterator: ElementIterator, generators: TaskGenerators) -> None:
         """Take a state of the pipeline, so that another host can continue from it."""
         self._teller.seal()
-        state = self._states.take(iterator, self._output.number)
+        state = self._states.take(iterator, self._output.number, generators.counting)
         if state is not None:
             self._teller.tell(e.StateNoted(*self.key, state))
 

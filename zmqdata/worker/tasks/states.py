@@ -7,7 +7,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,6 +30,40 @@ are taken less often.
 """
 
 
+COUNTING = "zmqdata.counting"
+"""Tag of a state of a pipeline with generators: the indices of the nodes that count
+elements for them follow, and the state of the iterator.
+"""
+
+
+class _StateContent(NamedTuple):
+    """The content of a state."""
+
+    counting: list[int]
+    """Indices of the nodes that count elements for random generators."""
+    iterator: Any
+    """State of the iterator."""
+
+
+def _opened(state: TaskState) -> _StateContent:
+    try:
+        content = msgspec.msgpack.decode(state.content)
+    except msgspec.MsgspecError as error:
+        raise _unfit(state, error) from error
+    if isinstance(content, list) and len(content) == 3 and content[0] == COUNTING:
+        return _StateContent(content[1], content[2])
+    return _StateContent([], content)
+
+
+def counting_of(state: TaskState) -> list[int]:
+    """Return the indices of the nodes that count elements for random generators.
+
+    Raises:
+        DataLossError: the state is damaged.
+    """
+    return _opened(state).counting
+
+
 def restore(iterator: ElementIterator, state: TaskState) -> None:
     """Restore a fresh iterator from a state, which may have been stored in a user's
     file for a long time.
@@ -37,15 +72,19 @@ def restore(iterator: ElementIterator, state: TaskState) -> None:
         DataLossError: the state is damaged.
     """
     try:
-        iterator.restore(msgspec.msgpack.decode(state.content))
+        iterator.restore(_opened(state).iterator)
     except PipelineError:  # of a function that is called again; the state fits
         raise
-    except (*UNFIT, msgspec.MsgspecError) as error:
-        raise DataLossError(
-            f"The state from which this task was to continue at element {state.number} does not "
-            f"fit its pipeline ({type(error).__name__}: {error}). It is damaged. Resume from an "
-            "older state."
-        ) from error
+    except UNFIT as error:
+        raise _unfit(state, error) from error
+
+
+def _unfit(state: TaskState, error: Exception) -> DataLossError:
+    return DataLossError(
+        f"The state from which this task was to continue at element {state.number} does not "
+        f"fit its pipeline ({type(error).__name__}: {error}). It is damaged. Resume from an "
+        "older state."
+    )
 
 
 class StateTaker:
@@ -70,16 +109,24 @@ class StateTaker:
         """
         self.due += seconds
 
-    def take(self, iterator: ElementIterator, number: int) -> TaskState | None:
-        """Return the state of an iterator that produces element ``number`` next. Return
-        None if the iterator has no state, or the state is too large.
+    def take(
+        self, iterator: ElementIterator, number: int, counting: Sequence[int] = ()
+    ) -> TaskState | None:
+        """Return the state of an iterator. Return None if the iterator has no state, or
+        the state is too large.
+
+        Args:
+            iterator: the iterator.
+            number: number of the element that it produces next.
+            counting: indices of the nodes that count elements for random generators.
         """
         begun = self.clock()
         try:
             state = iterator.state()
             # A bookmark of a service is of use to its client alone.
             is_stateless = holds_no_state(state) or holds_bookmark(state)
-            content = b"" if is_stateless else msgspec.msgpack.encode(state)
+            whole = [COUNTING, counting, state] if counting else state
+            content = b"" if is_stateless else msgspec.msgpack.encode(whole)
         except Exception:  # a user-defined operation failed; the task continues without states
             log.warning(
                 "this pipeline cannot return its state, so another worker would start it "
