@@ -57,6 +57,8 @@ class AddWorkerUpdate(Update, frozen=True):
     """Tags by which jobs select it."""
     python: str = ""
     """Version of its Python."""
+    files: str = ""
+    """Token of the files that it sees."""
 
 
 class RemoveWorkerUpdate(Update, frozen=True):

@@ -167,13 +167,21 @@ def test_this_system_tells_its_mounts(tmp_path: Path) -> None:
     assert not is_shared(str(tmp_path / "train.bin"))
 
 
-def test_a_worker_elsewhere_is_found() -> None:
-    """The first worker whose address is not of this machine is far."""
-    near = ["tcp://127.0.0.1:5050", "ipc:///tmp/worker"]
+def worker(address: str, files: str = "") -> dict[str, str]:
+    return {"address": address, "files": files}
+
+
+def test_a_worker_elsewhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first worker that may see other files is far: by its token, or, if a token is
+    unknown, by its address.
+    """
+    monkeypatch.setattr(registration, "files_token", lambda: "mine")
+    near = [worker("tcp://192.0.2.6:1", "mine"), worker("ipc:///tmp/worker")]
     assert far_worker(near) is None
-    assert (
-        far_worker([*near, "tcp://192.0.2.7:5050", "tcp://192.0.2.8:1"]) == "tcp://192.0.2.7:5050"
-    )
+    for far in (worker("tcp://127.0.0.1:5050", "container"), worker("tcp://192.0.2.7:5050")):
+        assert far_worker([*near, far, worker("tcp://192.0.2.8:1")]) == far["address"]
+    monkeypatch.setattr(registration, "files_token", lambda: "")
+    assert far_worker([worker("tcp://127.0.0.1:5050", "container")]) is None
 
 
 def test_a_part_that_never_arrives_whole_is_an_error() -> None:

@@ -13,7 +13,7 @@ from zmqdata import messages as m
 from zmqdata.client.shell import ReaderShell
 from zmqdata.core.client import events as client_events
 from zmqdata.core.client.decider import ClientCore, ClientProfile
-from zmqdata.core.client.events import NoteLeftOut
+from zmqdata.core.client.events import NoteLeftOut, SupplyMaps
 from zmqdata.core.dispatcher import events as dispatcher_events
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.events import Commit, DropPipeline, SendPiece
@@ -30,6 +30,7 @@ from zmqdata.core.events import (
 from zmqdata.core.worker import events as worker_events
 from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
 from zmqdata.core.worker.events import (
+    CheckFiles,
     ClaimPart,
     CloseChunk,
     ReleaseParts,
@@ -94,7 +95,7 @@ a whole and for ever; the gate keeps the facts.
 """
 REAL_ONLY = {Finish, KeepPiece, ShareMemory}
 """Commands of a worker that do not occur without shared memory, parts and refusals."""
-OF_PIPELINES = {ClaimPart, CloseChunk, LogLine, ReleaseParts, WriteBlock}
+OF_PIPELINES = {CheckFiles, ClaimPart, CloseChunk, LogLine, ReleaseParts, WriteBlock}
 """Commands of a worker that have no effect on simulated tasks."""
 
 
@@ -119,7 +120,7 @@ def test_simulated_worlds_know_every_command() -> None:
     worker, client = world.add_worker(), world.add_client()
     for table, union, absent in (
         (worker._carriers, worker_events.WorkerCommand, SENT | REAL_ONLY | OF_PIPELINES),
-        (client._carriers, client_events.ClientCommand, SENT | {LogLine, NoteLeftOut}),
+        (client._carriers, client_events.ClientCommand, SENT | {LogLine, NoteLeftOut, SupplyMaps}),
     ):
         assert set(table) ^ absent == set(get_args(union))
 

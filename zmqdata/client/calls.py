@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -117,6 +118,7 @@ def call(
     timeout: float,
     reply: Callable[[m.Message], Sequence[m.Message]] = _say_nothing,
     role: str = "dispatcher",
+    stopped: threading.Event | None = None,
 ) -> AnswerT:
     """Send an ask until it is answered.
 
@@ -128,9 +130,10 @@ def call(
         timeout: seconds of silence after which to give up.
         reply: returns the messages to send after an answer of another class.
         role: kind of server that is asked.
+        stopped: ends the wait within half a second once it is set.
 
     Raises:
-        UnavailableError: no dispatcher has answered in time.
+        UnavailableError: no dispatcher has answered in time, or ``stopped`` is set.
         PermissionDeniedError: the dispatcher does not accept this client's key.
         VersionMismatchError: the dispatcher speaks another version of the protocol.
         DataServiceError: the dispatcher refuses. The class is the one that it names.
@@ -138,7 +141,9 @@ def call(
     with shortage_explained(f"a connection to {endpoint}"):
         socket, handshakes = sockets.control_dealer(client_context(), endpoint, shown_key(), role)
     try:
-        return _converse(socket, handshakes, endpoint, ask, answer, request, timeout, reply)
+        return _converse(
+            socket, handshakes, endpoint, ask, answer, request, timeout, reply, stopped
+        )
     finally:
         handshakes.close()
         socket.close(linger=0)
@@ -153,6 +158,7 @@ def _converse(
     request: str,
     timeout: float,
     reply: Callable[[m.Message], Sequence[m.Message]],
+    stopped: threading.Event | None,
 ) -> AnswerT:
     began = time.monotonic()
     patience = FIRST_PATIENCE
@@ -167,6 +173,8 @@ def _converse(
         closed = why_closed(endpoint)
         if closed:
             raise UnavailableError(closed)
+        if stopped is not None and stopped.is_set():
+            raise UnavailableError("The request was stopped.")
         if now - began >= timeout:
             raise UnavailableError(
                 f"No dispatcher has answered at {endpoint} for {timeout:g} s (dispatcher_timeout). "

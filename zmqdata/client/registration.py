@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import optree
@@ -58,10 +58,11 @@ from zmqdata.nodes import (
 )
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
 from zmqdata.pipelines.generators import generators_of, iterators_of
+from zmqdata.pipelines.memorymaps import FilePart
 from zmqdata.pipelines.unsendable import qualified_name
 from zmqdata.printable import shown_size
 from zmqdata.runkeys import name_of_process
-from zmqdata.transport.addresses import is_this_machine
+from zmqdata.transport.addresses import files_token, is_this_machine
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,10 @@ class Registration:
     """The pipeline, or None if only its id is known."""
     sources: dict[str, bytes] = field(default_factory=dict)
     """Source code shipped with the pipeline, by the SHA-256 of its bytes."""
+    files: tuple[FilePart, ...] = ()
+    """Ranges of files that the pipeline maps. They are sent to workers that lack
+    them.
+    """
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def resolve(self, fixed_seed: int | None = None) -> str:
@@ -118,7 +123,7 @@ class Registration:
                 self._repack(self.node)
                 self.dataset_id = None
             if self.dataset_id is None:
-                self.dataset_id = self.register(None)
+                self.dataset_id = self.register(None, stays=True)
                 # The packed pipeline may have hundreds of megabytes, and is seldom
                 # needed again.
                 self.packed = None
@@ -173,8 +178,12 @@ class Registration:
     def _repack(self, node: Node, by_path: bool = True) -> None:
         with shipping():
             self.packed = pack_pipeline(node, sources=self.sources, by_path=by_path)
+        self.files = self.packed.files
         self.description = msgspec.structs.replace(
-            self.description, digest=self.packed.digest, parts=_parts_of(self.packed)
+            self.description,
+            digest=self.packed.digest,
+            parts=_parts_of(self.packed),
+            maps=_maps_of(self.packed),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -204,16 +213,18 @@ class Registration:
             return
         self.description = msgspec.structs.replace(self.description, element_spec=spec)
 
-    def register(self, dataset_id: str | None, keep: bool = False) -> str:
+    def register(self, dataset_id: str | None, keep: bool = False, stays: bool = False) -> str:
         """Register the dataset and return its id.
 
         Args:
             dataset_id: the id to register it under. None: the dispatcher chooses an id.
             keep: True to keep it even while no job uses it.
+            stays: True if this process reads the dataset, and so can send files that
+                workers lack.
         """
 
         assert self.packed is not None
-        if self.node is not None and not self._files_are_seen(self.packed.files):
+        if self.node is not None and not stays and not self._files_are_seen(self.files):
             self._repack(self.node, by_path=False)
         encoded, contents = self.packed.encoded, self.packed.contents
         if len(encoded) > m.MOST_WHOLE_BYTES:
@@ -225,33 +236,45 @@ class Registration:
             self.service, ask, m.DatasetRegistered, request, self.timeout, shown.answer
         ).dataset_id
 
-    def _files_are_seen(self, files: Sequence[str]) -> bool:
-        """Return False, and say so, if a worker probably does not see the files that
-        the pipeline maps.
+    def _files_are_seen(self, files: Sequence[FilePart]) -> bool:
+        """Return False, and say so, if a worker may not see the files that the pipeline
+        maps.
         """
-        unshared = [path for path in map(native, files) if not is_shared(path)]
+        unshared = [one for one in files if not is_shared(native(one.path))]
         if not unshared:
             return True
-        workers = status(self.service, self.timeout)["workers"]
-        far = far_worker([one["address"] for one in workers])
+        far = far_worker(status(self.service, self.timeout)["workers"])
         if far is not None:
             log.warning(
-                "the pipeline maps %s, which is not on a file system that machines share, but "
-                "the worker at %s is on another machine. The content is sent instead of the "
-                "path. Put the file on a shared file system to send its path only.",
-                ", ".join(map(legible, unshared)),
+                "the pipeline maps %s (%.0f MB), which is not on a file system that machines "
+                "share, but the worker at %s is on another machine or in a container. The content "
+                "is sent instead of the path. Put the file on a shared file system to send its "
+                "path only.",
+                ", ".join(legible(one.path) for one in unshared),
+                sum(one.nbytes for one in unshared) / 1e6,
                 far,
             )
         return far is None
 
 
-def far_worker(addresses: Sequence[str]) -> str | None:
-    """Return the first of these addresses that is not of this machine, or None.
+def far_worker(workers: Sequence[Mapping[str, str]]) -> str | None:
+    """Return the address of the first of these workers that may see other files than
+    this process, or None.
 
-    >>> far_worker(["tcp://127.0.0.1:5050", "ipc:///tmp/worker"]) is None
+    Args:
+        workers: the workers in the status of a dispatcher.
+
+    >>> far_worker([{"address": "tcp://10.0.0.7:5050", "files": files_token()}]) is None
     True
     """
-    return next((one for one in addresses if not is_this_machine(one)), None)
+    return next((one["address"] for one in workers if not _sees_the_same(one)), None)
+
+
+def _sees_the_same(worker: Mapping[str, str]) -> bool:
+    here = files_token()
+    if here and worker["files"]:
+        return worker["files"] == here
+    return is_this_machine(worker["address"])
 
 
 _SHARED = re.compile(
@@ -367,7 +390,9 @@ def registration_of(
         packed = pack_pipeline(node, sources=sources)
     _check_copies(node)
     description = _describe(node, packed, compression)
-    return Registration(service, timeout, description, packed, node=node, sources=sources)
+    return Registration(
+        service, timeout, description, packed, node=node, sources=sources, files=packed.files
+    )
 
 
 def _check_copies(node: Node) -> None:
@@ -466,6 +491,13 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         fixed_seed=fixed,
         orders=orders,
         process=name_of_process() if orders else "",
+        maps=_maps_of(packed),
+    )
+
+
+def _maps_of(packed: PackedPipeline) -> tuple[m.MappedRange, ...]:
+    return tuple(
+        m.MappedRange(one.name, one.path, one.start, one.nbytes, one.digest) for one in packed.files
     )
 
 
@@ -512,16 +544,26 @@ MOST_BROKEN = 3
 """Number of damaged arrivals of a part after which the upload fails."""
 
 
+class Content(Protocol):
+    """The bytes of a part."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: slice, /) -> bytes: ...
+
+
 class Upload:
     """Sends the parts that the dispatcher requests.
 
     Args:
-        ask: the message that registers the dataset. It is sent again when a part has
-            arrived.
+        ask: the message that registers the dataset, or tells the content of a mapped
+            range. It is sent again when a part has arrived.
         contents: bytes of the parts by digest.
     """
 
-    def __init__(self, ask: m.RegisterDataset, contents: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, ask: m.RegisterDataset | m.SupplyMap, contents: Mapping[str, Content]
+    ) -> None:
         self._ask = ask
         self._contents = contents
         self._digest = ""
@@ -584,7 +626,7 @@ class Upload:
             self._sent += len(piece)
         return list(pieces)
 
-    def _content(self) -> bytes:
+    def _content(self) -> Content:
         if self._digest not in self._contents:
             raise DataLossError(
                 "The dispatcher requests a part that does not belong to this "

@@ -101,7 +101,7 @@ def distributed_save(
     folder = whole_path(folder)
     check_pairs(node, ShardingPolicy.DYNAMIC)
     registration = registration_of(node, endpoint, codec, dispatcher_timeout, ship)
-    dataset_id = registration.resolve()
+    dataset_id = registration.register(None)
     save_id = secrets.token_hex(16)
 
     def ask(request: str) -> m.StartSave:

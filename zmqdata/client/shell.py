@@ -12,7 +12,7 @@ import itertools
 import logging
 import queue
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import zmq
@@ -26,6 +26,7 @@ from zmqdata.client.connections import Descriptors, Memories, Servers
 from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, DeliveryQueue, End, Strides
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere
+from zmqdata.client.supplying import MapSupplier
 from zmqdata.config.endpoints import endpoint_host
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore, ClientProfile
@@ -44,6 +45,7 @@ from zmqdata.messages import (
     encode_checkpoint,
     shown_name,
 )
+from zmqdata.pipelines.memorymaps import FilePart
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import is_loopback, is_refused
 from zmqdata.transport.clocks import boottime
@@ -67,9 +69,15 @@ class ReaderShell:
     Args:
         profile: what to read, and in which role.
         list_left_out: takes the elements that workers skip.
+        files: ranges of files that the pipeline maps, for workers that lack them.
     """
 
-    def __init__(self, profile: ClientProfile, list_left_out: ListLeftOut = list_nowhere) -> None:
+    def __init__(
+        self,
+        profile: ClientProfile,
+        list_left_out: ListLeftOut = list_nowhere,
+        files: Sequence[FilePart] = (),
+    ) -> None:
         self.core = ClientCore(profile)
         self._lacks_codec = profile.job.compression is not None and not profile.decompresses
         self._list_left_out = list_left_out
@@ -80,6 +88,7 @@ class ReaderShell:
         self.bookmarks = Bookmarks()
         self._behind = 0  # the place after the last block taken
         self.rejects = Rejects()
+        self._supplier = self._make_supplier(profile, files)
         self._pool = Pool()
         self._taken: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
         self._begun: dict[int, tuple[object, Iterator[Any]]] = {}
@@ -98,6 +107,7 @@ class ReaderShell:
             ),
         )
         table.on(e.NoteLeftOut, lambda command: self._list_left_out(command.element))
+        table.on(e.SupplyMaps, lambda command: self._supplier.supply(command))
         table.on(e.ConnectLink, self._connect)
         table.on(e.DisconnectLink, self._disconnect)
         table.on(e.Deliver, self._deliver)
@@ -107,6 +117,9 @@ class ReaderShell:
         table.on(e.Finish, self._finish)
         table.on(e.Closed, lambda command: self.loop.stop())
         return table
+
+    def _make_supplier(self, profile: ClientProfile, files: Sequence[FilePart]) -> MapSupplier:
+        return MapSupplier(profile.service, profile.dispatcher_timeout, files)
 
     def _open(self, profile: ClientProfile) -> None:
         """Make the thread and its sockets."""
@@ -519,4 +532,5 @@ class ReaderShell:
         for name in [*self._links, *self._handovers]:
             self._disconnect(e.DisconnectLink(name))
         self.servers.close()
+        self._supplier.close()
         lifetime.abandoned.pop(self.loop, None)

@@ -329,7 +329,12 @@ class DispatcherShell:
             else f"the dispatcher has lost the pipeline of dataset {command.dataset_id}"
         )
         answer = m.PipelineSent(
-            command.dataset_id, command.digest, pipeline or b"", reason, command.parts
+            command.dataset_id,
+            command.digest,
+            pipeline or b"",
+            reason,
+            command.parts,
+            command.maps,
         )
         self._send(e.Send(command.peer, answer))
 

@@ -56,6 +56,7 @@ def _worker(core: DispatcherCore, name: str, now: float) -> dict[str, Any]:
         "address": facts.address,
         "tags": list(facts.tags),
         "python": facts.python,
+        "files": facts.files,
         "tasks": len(facts.tasks),
         "elements_per_second": float(f"{facts.pace.rate(now):.3g}"),
         "silent_seconds": round(now - member.heard, 1),

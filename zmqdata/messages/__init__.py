@@ -40,6 +40,7 @@ from zmqdata.messages.clients import (
     HoldingsReported,
     IterationClosed,
     IterationOpened,
+    MapSupplied,
     MayEnd,
     OpenAwaited,
     OpenIteration,
@@ -54,6 +55,7 @@ from zmqdata.messages.clients import (
     StartSave,
     StatusReported,
     StorePiece,
+    SupplyMap,
     TasksChanged,
 )
 from zmqdata.messages.deaths import OPENING, Crumb, Death, Place
@@ -85,6 +87,7 @@ from zmqdata.messages.parts import (
     JobParameters,
     Lease,
     LeftOutElement,
+    MappedRange,
     Message,
     Part,
     Plan,
@@ -130,6 +133,7 @@ from zmqdata.messages.workers import (
 FromClient = (
     RegisterDataset
     | StorePiece
+    | SupplyMap
     | DescribeDataset
     | OpenIteration
     | ClientHeartbeat
@@ -158,6 +162,7 @@ ToClient = (
     DatasetRegistered
     | RequestPart
     | PieceStored
+    | MapSupplied
     | DatasetDescribed
     | RequestRefused
     | IterationOpened
@@ -256,6 +261,8 @@ __all__ = [
     "MOST_PIECE_BYTES",
     "MOST_WHOLE_BYTES",
     "Memory",
+    "MapSupplied",
+    "MappedRange",
     "MayEnd",
     "Message",
     "OPENING",
@@ -301,6 +308,7 @@ __all__ = [
     "StatusReported",
     "StorePiece",
     "StreamGrant",
+    "SupplyMap",
     "TakeBackElements",
     "TakeBackSplits",
     "TaskDefinition",

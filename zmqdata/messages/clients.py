@@ -14,6 +14,7 @@ from zmqdata.messages.parts import (
     Lease,
     Message,
     Number,
+    Part,
     Ranges,
     Reader,
     TaskList,
@@ -62,6 +63,24 @@ class StorePiece(Message, frozen=True):
     """Offset of these bytes within the part."""
     content: bytes
     """The bytes."""
+
+
+class SupplyMap(Message, frozen=True):
+    """Sent by a client, answering ``wanted`` of ``ClientHeartbeatAnswered``, and again
+    when the content has arrived. The dispatcher answers ``RequestPart`` while it lacks
+    the content, and ``MapSupplied`` when it needs nothing more.
+    """
+
+    request: str
+    """Id of the request."""
+    client: str
+    """Id of the client."""
+    name: str
+    """Name of the mapped range."""
+    content: Part | None = None
+    """The part with the bytes of the range; None if the client cannot send it."""
+    reason: str = ""
+    """Reason why the client cannot send it."""
 
 
 class DescribeDataset(Message, frozen=True):
@@ -296,6 +315,15 @@ class PieceStored(Message, frozen=True):
     """
 
 
+class MapSupplied(Message, frozen=True):
+    """Sent by the dispatcher, answering ``SupplyMap``. The client sends nothing more of
+    this range.
+    """
+
+    request: str
+    """Id of the request."""
+
+
 class DatasetDescribed(Message, frozen=True):
     """Sent by the dispatcher, answering ``DescribeDataset``. The client builds its
     dataset from it.
@@ -411,6 +439,10 @@ class ClientHeartbeatAnswered(Message, frozen=True):
     lease: Lease | None = None
     """A lease that counts from the sending of that heartbeat; None: the client may hand
     out what it holds at any time.
+    """
+    wanted: tuple[str, ...] = ()
+    """Names of mapped ranges whose content this client is to send by ``SupplyMap``,
+    because workers lack the files.
     """
 
 

@@ -59,6 +59,25 @@ class Part(Discreet, frozen=True):
     """Number of its bytes."""
 
 
+class MappedRange(Discreet, frozen=True):
+    """A range of a file that a pipeline maps. It travels as its path, and its content
+    only if a worker lacks the file.
+    """
+
+    name: str
+    """SHA-256 of the other fields but ``content``, in 64 hexadecimal characters."""
+    path: str
+    """Absolute path of the file."""
+    start: Number
+    """Number of the first byte of the range."""
+    size: Number
+    """Number of its bytes."""
+    samples: str
+    """SHA-256 of samples of the range, by which a worker recognizes the file."""
+    content: Part | None = None
+    """The part with the bytes of the range; None if it travels as its path."""
+
+
 class DatasetDescription(Discreet, frozen=True):
     """The properties of a pipeline that the dispatcher and clients need without opening
     it.
@@ -98,6 +117,8 @@ class DatasetDescription(Discreet, frozen=True):
     """Name of the process that built the pipeline, which no other process has; empty if
     the pipeline draws nothing once.
     """
+    maps: tuple[MappedRange, ...] = ()
+    """Ranges of files that the pipeline maps."""
 
 
 class SaveParameters(Discreet, frozen=True):

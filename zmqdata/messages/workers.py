@@ -7,6 +7,7 @@ from msgspec import field
 from zmqdata.decisions import Decision
 from zmqdata.messages.deaths import Death
 from zmqdata.messages.parts import (
+    MappedRange,
     Message,
     Number,
     Part,
@@ -41,6 +42,10 @@ class RegisterWorker(Message, frozen=True):
     """Tasks that it has hosted since before."""
     deaths: tuple[Death, ...] = ()
     """Deaths of the processes that it replaces, as far as they are not reported yet."""
+    files: str = ""
+    """Token of its kernel, mounts and root folder; empty if unknown. Processes with
+    equal tokens see the same files.
+    """
 
 
 class WorkerHeartbeat(Message, frozen=True):
@@ -173,14 +178,17 @@ class ElementsDecided(Message, frozen=True):
 
 
 class RequestPipeline(Message, frozen=True):
-    """Sent by a worker that hosts a task of a dataset it has not seen. The dispatcher
-    answers ``PipelineSent``.
+    """Sent by a worker that hosts a task of a dataset it has not seen, and again if it
+    lacks files that the pipeline maps. The dispatcher answers ``PipelineSent``, in the
+    second case once a client has sent their content.
     """
 
     worker: str
     """Id of the worker."""
     dataset_id: str
     """Id of the dataset."""
+    lacks: tuple[str, ...] = ()
+    """Names of the mapped ranges whose files the worker does not see."""
 
 
 class ChunkWritten(Message, frozen=True):
@@ -396,6 +404,8 @@ class PipelineSent(Message, frozen=True):
     """Reason why the pipeline is not available."""
     parts: tuple[Part, ...] = ()
     """Parts of the pipeline."""
+    maps: tuple[MappedRange, ...] = ()
+    """Ranges of files that it maps, with the content of those that the worker lacks."""
 
 
 class PieceSent(Message, frozen=True):

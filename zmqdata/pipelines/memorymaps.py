@@ -2,27 +2,31 @@
 
 A pipeline carries the path and a digest of samples of the file. The client checks that
 the file still holds what the array shows, and a worker that its file of that path is
-the same. An array that differs from its file, as one mapped copy-on-write may, is an
-ordinary array.
+the same. A worker without such a file gets the content from the client. An array that
+differs from its file, as one mapped copy-on-write may, is an ordinary array.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import platform
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.filenames import legible
+from zmqdata.filenames import legible, native, portable
 from zmqdata.peeking import is_a
 
 LARGE = 1 << 20
 """Size in bytes from which buffers are kept outside the stream, and maps travel by
 their path.
 """
+READ_AT_A_TIME = 4 << 20
+"""Size in bytes of the pieces in which a range is read."""
 _SAMPLES = 32
 _SAMPLE_BYTES = 4096
 
@@ -31,13 +35,54 @@ class FilePart(NamedTuple):
     """A range of a file that an array shows."""
 
     path: str
-    """Absolute path of the file."""
+    """Absolute path of the file, in the portable form."""
     start: int
     """Number of the first byte of the range."""
     nbytes: int
     """Length of the range in bytes."""
     digest: str
     """SHA-256 of samples of the range."""
+
+    @property
+    def name(self) -> str:
+        """Name of the range in messages: the SHA-256 of all fields. The content of a
+        range is too large for a digest of its own, unless a worker lacks it.
+        """
+        return hashlib.sha256(repr(tuple(self)).encode()).hexdigest()
+
+    def fault(self) -> str:
+        """Return the error of a pipeline that maps the file here; "" if it is the
+        same.
+        """
+        found = digest_of_file(native(self.path), self.start, self.nbytes)
+        if found == self.digest:
+            return ""
+        differs = "does not exist here or is shorter" if found is None else "has other content here"
+        return (
+            f"the pipeline maps bytes {self.start} to {self.start + self.nbytes} of the file "
+            f"{legible(self.path)}, which {differs} ({platform.node()}). A memory map travels as "
+            "the path of its file. Put the file where all workers find it under this path, or send "
+            "its content: pass np.array(the memory map), which the client copies into memory"
+        )
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Return these bytes of the range.
+
+        Raises:
+            OSError: the file cannot be read.
+            EOFError: the file is shorter.
+        """
+        with open(native(self.path), "rb", buffering=0) as file:
+            file.seek(self.start + begin)
+            content = file.read(end - begin) or b""
+        if len(content) != end - begin:
+            raise EOFError(f"{legible(self.path)} is shorter than it was")
+        return content
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield all bytes of the range in order. Raises as ``read``."""
+        for begin in range(0, self.nbytes, READ_AT_A_TIME):
+            yield self.read(begin, min(self.nbytes, begin + READ_AT_A_TIME))
 
 
 def file_part(array: np.ndarray[Any, Any]) -> FilePart | None:
@@ -63,18 +108,44 @@ def file_part(array: np.ndarray[Any, Any]) -> FilePart | None:
     digest = _digest([bytes(shown[begin:end]) for begin, end in _places(high - low)])
     if digest_of_file(path, start, high - low) != digest:
         return None
-    return FilePart(path, start, high - low, digest)
+    return FilePart(portable(path), start, high - low, digest)
+
+
+class MapReference:
+    """Replaces a range of a file in a pickle, which takes it from the buffers.
+
+    Args:
+        part: the range.
+    """
+
+    def __init__(self, part: FilePart) -> None:
+        self.part = part
+
+
+class OpenRange(NamedTuple):
+    """The buffer of a range of a file, for the unpickler."""
+
+    part: FilePart
+    """The range."""
+    content: memoryview | bytearray | None
+    """The content from the client; None if it is in the file here."""
 
 
 def reduced_map(array: np.ndarray[Any, Any], part: FilePart) -> tuple[Any, ...]:
     """Return the function and arguments that make an array over a range of a file."""
     offset = _address(array) - _bounds(array)[0]
     layout = (array.shape, array.dtype, array.strides, offset)
-    return open_map, (tuple(part), layout, array.flags.writeable, is_a(array, np.memmap))
+    return open_map, (MapReference(part), layout, array.flags.writeable, is_a(array, np.memmap))
+
+
+def save_reference(pickler: Any, reference: MapReference) -> None:
+    """Write a place that a buffer takes. Called by the pickler."""
+    pickler.apart.append(reference.part)
+    pickler.write(pickle.NEXT_BUFFER)
 
 
 def open_map(
-    part: tuple[str, int, int, str],
+    opened: OpenRange,
     layout: tuple[tuple[int, ...], Any, tuple[int, ...], int],
     writable: bool,
     is_memmap: bool,
@@ -86,24 +157,27 @@ def open_map(
         FailedPreconditionError: there is no such file here, or it differs from that of
             the client.
     """
-    path, start, nbytes, digest = part
-    found = digest_of_file(path, start, nbytes)
-    if found != digest:
-        fault = "does not exist here or is shorter" if found is None else "has other content here"
-        raise FailedPreconditionError(
-            f"the pipeline maps bytes {start} to {start + nbytes} of the file {legible(path)}, "
-            f"which {fault} ({platform.node()}). A memory map travels as the path of its file. Put "
-            "the file where all workers find it under this path, or send its content: pass "
-            "np.array(the memory map), which the client copies into memory"
-        )
     shape, dtype, strides, offset = layout
-    file: Any = np.memmap(path, np.uint8, "c" if writable else "r", start, (nbytes,))
+    memory: Any = opened.content
+    if memory is None:
+        memory = _map_file(opened.part, writable)
     made: Any = np.ndarray.__new__(
-        np.memmap if is_memmap else np.ndarray, shape, dtype, file, offset, strides
+        np.memmap if is_memmap else np.ndarray, shape, dtype, memory, offset, strides
     )
     if is_memmap:
-        vars(made).update(vars(file))
+        # Without a file, it is an ordinary array for whoever sends it on.
+        none = {"filename": None, "offset": 0, "mode": "c", "_mmap": None}
+        vars(made).update(vars(memory) if opened.content is None else none)
+    made.flags.writeable = writable
     return made  # type: ignore[no-any-return]  # of either class
+
+
+def _map_file(part: FilePart, writable: bool) -> np.memmap[Any, Any]:
+    if fault := part.fault():
+        raise FailedPreconditionError(fault)
+    path, mode = native(part.path), "c" if writable else "r"
+    mapped: Any = np.memmap(path, np.uint8, mode, part.start, (part.nbytes,))  # type: ignore[call-overload]  # mode is one
+    return mapped  # type: ignore[no-any-return]  # it is one
 
 
 def digest_of_file(path: str, start: int, nbytes: int) -> str | None:

@@ -25,12 +25,12 @@ import numpy as np
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.codec import MISSING_MODULE
 from zmqdata.failures.names import plain_name
-from zmqdata.filenames import portable
 from zmqdata.peeking import is_a
 from zmqdata.pipelines.findable import is_importable
 from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
 from zmqdata.pipelines.identity import Fingerprint
 from zmqdata.pipelines.importing import install
+from zmqdata.pipelines.memorymaps import FilePart, OpenRange
 from zmqdata.pipelines.numpynames import other_numpy
 from zmqdata.pipelines.ownmodules import file_of, outdated, own_sources
 from zmqdata.pipelines.shipping import carried_sources, names_of, pack_sources
@@ -72,11 +72,13 @@ class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
     that are not shipped, by name.
     """
     buffers: tuple[str, ...] = ()
-    """Digests of the large buffers outside the payload, in the payload's order."""
+    """Digests of the large buffers outside the payload, and names of the ranges of
+    files, in the payload's order.
+    """
     shipped: tuple[str, ...] = ()
     """Digests of the shipped source archives."""
-    files: tuple[str, ...] = ()
-    """Paths of the files that it maps, which workers must see, in the portable form."""
+    files: tuple[FilePart, ...] = ()
+    """Ranges of files that it maps, which workers see or get from the client."""
     contents: dict[str, bytes] = {}
     """Bytes of buffers and archives by digest. They are not part of the packed
     pipeline: a receiver that has them already need not receive them again.
@@ -175,15 +177,20 @@ def pack_pipeline(
         numpy=np.__version__,
         modules=tuple(sorted({name.partition(".")[0] for name in pickler.modules})),
         sources=own_sources(pickler.modules, pickler.shipped),
-        buffers=tuple(hashlib.sha256(buffer).hexdigest() for buffer in pickler.apart),
+        buffers=tuple(map(_name_of, pickler.apart)),
         shipped=tuple(archives),
-        files=tuple(sorted({portable(part.path) for part in pickler.files})),
+        files=tuple(dict.fromkeys(one for one in pickler.apart if isinstance(one, FilePart))),
         contents=archives,
     )
     for digest, buffer in zip(packed.buffers, pickler.apart, strict=True):
-        packed.contents[digest] = buffer
+        if not isinstance(buffer, FilePart):
+            packed.contents[digest] = buffer
     remember(packed.digest, pickler.classes)
     return packed
+
+
+def _name_of(buffer: bytes | FilePart) -> str:
+    return buffer.name if isinstance(buffer, FilePart) else hashlib.sha256(buffer).hexdigest()
 
 
 def _identity(node: Any, sources: dict[str, bytes]) -> str:
@@ -208,10 +215,10 @@ def open_pipeline(
 
     Args:
         packed: the result of ``pack_pipeline``.
-        find: function that returns the content of a part by its digest, or None if it
-            is unavailable. Arrays are views of that content. It must therefore not
-            change, and arrays are writable only if it is. The default looks in
-            ``packed.contents``.
+        find: function that returns the content of a part by its digest, or of a range
+            of a file by its name, or None if it is unavailable. Arrays are views of
+            that content. It must therefore not change, and arrays are writable only if
+            it is. The default looks in ``packed.contents``.
         folder: folder for shipped code until this process ends; None means a temporary
             folder.
 
@@ -241,7 +248,11 @@ def open_pipeline(
 
     # A pipeline may write to its arrays, so each array gets its own memory, even if two
     # have the same content.
-    buffers = [_writable(_part(digest, take)) for digest in packed.buffers]
+    files = {one.name: one for one in packed.files}
+    buffers = [
+        _range(files[name], take) if name in files else _writable(_part(name, take))
+        for name in packed.buffers
+    ]
     try:
         opened = open_pickle(packed.payload, buffers, shipment, packed.digest)[-1]
         outdated(packed.sources)  # notes the source of the modules that were just imported
@@ -269,6 +280,11 @@ def _part(digest: str, find: FindPart) -> bytes | memoryview:
             "which sends the part again"
         )
     return content
+
+
+def _range(part: FilePart, find: FindPart) -> OpenRange:
+    content = find(part.name)
+    return OpenRange(part, None if content is None else _writable(content))
 
 
 def _writable(content: bytes | memoryview) -> bytearray | memoryview:

@@ -37,7 +37,7 @@ import numpy as np
 from dill import _dill
 
 from zmqdata.peeking import is_a, peek
-from zmqdata.pipelines import functions
+from zmqdata.pipelines import functions, memorymaps
 from zmqdata.pipelines.classes import (
     attributes,
     creation,
@@ -78,7 +78,6 @@ from zmqdata.pipelines.functions import (
 )
 from zmqdata.pipelines.holding import is_hashable
 from zmqdata.pipelines.importing import Shipment
-from zmqdata.pipelines.memorymaps import LARGE, FilePart, file_part, reduced_map
 from zmqdata.pipelines.numpynames import module_here
 from zmqdata.pipelines.reducing import calls_new, reduced, set_stored_state, without_new
 from zmqdata.pipelines.unsendable import check_making, describe_trail, remedy_for, unhashable_text
@@ -122,9 +121,9 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         shipped: top-level modules that are shipped with the pickle.
 
     Attributes:
-        files: the ranges of files that are written as paths.
         modules: names of the modules that the pickle refers to and a worker may lack.
-        apart: copies of large buffers, which the unpickler needs in this order.
+        apart: copies of large buffers, and ranges of files that are mapped, which the
+            unpickler needs in this order.
         classes: classes shipped by value, by their number in the pickle.
     """
 
@@ -134,11 +133,10 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         self, file: io.BytesIO, by_path: bool = True, shipped: Container[str] = ()
     ) -> None:
         super().__init__(file, protocol=5, recurse=True, byref=False)
-        self.files: list[FilePart] = []
         self.shipped = shipped
         self._by_path = by_path
         self.modules: set[str] = set()
-        self.apart: list[bytes] = []
+        self.apart: list[bytes | memorymaps.FilePart] = []
         self.classes: dict[int, type] = {}
         self._trail: list[object] = []
         self._globals: dict[int, dict[str, object]] = {}
@@ -183,10 +181,9 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         """Return how to make an object whose class says it wrongly or not at all."""
         # A subclass has more than its values, such as a mask.
         if self._by_path and (type(obj) is np.ndarray or type(obj) is np.memmap):
-            part = file_part(obj)
+            part = memorymaps.file_part(obj)
             if part is not None:
-                self.files.append(part)
-                return reduced_map(obj, part)
+                return memorymaps.reduced_map(obj, part)
         return reduced(obj)
 
     def trail_of_array(self) -> list[object]:
@@ -566,7 +563,8 @@ def _save_buffer(pickler: PipelinePickler, buffer: pickle.PickleBuffer) -> None:
                 memory.nbytes / 1e6,
                 path,
             )
-        if memory.nbytes >= LARGE and len(pickler.apart) < MOST_APART:
+        apart = sum(type(one) is bytes for one in pickler.apart)
+        if memory.nbytes >= memorymaps.LARGE and apart < MOST_APART:
             pickler.apart.append(bytes(memory))
             pickler.write(pickle.NEXT_BUFFER + (pickle.READONLY_BUFFER if memory.readonly else b""))
             return
@@ -597,5 +595,6 @@ PipelinePickler.dispatch = _Dispatch(
         list: _save_container(pickle._Pickler.save_list),  # type: ignore[attr-defined]  # not public
         tuple: _save_container(pickle._Pickler.save_tuple),  # type: ignore[attr-defined]  # not public
         pickle.PickleBuffer: _save_buffer,
+        memorymaps.MapReference: memorymaps.save_reference,
     }
 )

@@ -23,6 +23,7 @@ from zmqdata.client.iterator import ServiceIterator
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere, listing
 from zmqdata.client.registration import Registration, Upload
 from zmqdata.client.shell import LACKING, ReaderShell
+from zmqdata.client.supplying import MapSupplier
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.errors import (
@@ -32,6 +33,7 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.iterators import Context, ElementIterator, make_iterator
+from zmqdata.pipelines.memorymaps import FilePart
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.network import SimulatedNetwork
 from zmqdata.threads import Background
@@ -168,6 +170,28 @@ class ClockedQueue(DeliveryQueue):
         self._is_woken = True
 
 
+class ClockSupplier(MapSupplier):
+    """Sends the content of mapped files in simulated time, without a thread.
+
+    Args:
+        service: the world of the client.
+        profile: the client.
+        files: ranges of files that it can read.
+    """
+
+    def __init__(
+        self, service: ReadWorld, profile: ClientProfile, files: Sequence[FilePart]
+    ) -> None:
+        super().__init__(profile.service, profile.dispatcher_timeout, files)
+        self._world = service
+
+    def _start(self) -> None:
+        self._world.clock.after(0.0, self._run)
+
+    def _ask(self, ask: m.SupplyMap, reply: Callable[[m.Message], Sequence[m.Message]]) -> None:
+        self._world.ask(ask, m.MapSupplied, reply)
+
+
 class SimulatedShell(ReaderShell):
     """The shell of an iterator, without sockets and threads.
 
@@ -175,6 +199,7 @@ class SimulatedShell(ReaderShell):
         service: the world in which it reads.
         profile: the client and the job that it reads.
         list_left_out: takes the elements that workers skip.
+        files: ranges of files that the pipeline maps.
     """
 
     def __init__(
@@ -182,12 +207,16 @@ class SimulatedShell(ReaderShell):
         service: ReadWorld,
         profile: ClientProfile,
         list_left_out: ListLeftOut = list_nowhere,
+        files: Sequence[FilePart] = (),
     ) -> None:
         self._service = service
         self.name = f"client-{next(_names)}"
         self._is_answered = False
-        super().__init__(profile, list_left_out)
+        super().__init__(profile, list_left_out, files)
         self.queue = ClockedQueue(service, lambda: self.core.lease.holds(self._now()))
+
+    def _make_supplier(self, profile: ClientProfile, files: Sequence[FilePart]) -> MapSupplier:
+        return ClockSupplier(self._service, profile, files)
 
     def _open(self, profile: ClientProfile) -> None:
         self.loop = loop = ClockLoop(self._service, self._tick, self._release)
@@ -255,6 +284,7 @@ class SimulatedShell(ReaderShell):
         self._arrived(e.Arrived(name, decoded, content))
 
     def _release(self) -> None:
+        self._supplier.close()
         self._service.network.leave(self.name)
 
 
@@ -266,7 +296,7 @@ class SimulatedIterator(ServiceIterator):
         super().__init__(*read)
 
     def _open_shell(self, profile: ClientProfile) -> ReaderShell:
-        return SimulatedShell(self._service, profile, self._list_left_out)
+        return SimulatedShell(self._service, profile, self._list_left_out, self._files)
 
     def audit(self) -> dict[str, Any]:
         """Return the record of this repetition's splits and elements."""
@@ -283,7 +313,7 @@ class SimulatedRegistration(Registration):
     world: ReadWorld | None = None
     """the simulated service."""
 
-    def register(self, dataset_id: str | None, keep: bool = False) -> str:
+    def register(self, dataset_id: str | None, keep: bool = False, stays: bool = False) -> str:
         """Register the dataset under this id, or under an id that the dispatcher
         chooses.
         """
@@ -336,4 +366,5 @@ def _read(node: SimulatedDataset, context: Context) -> ElementIterator:
         node.repetitions.resumed,
         context.restoring,
         listing(context),
+        node.registration.files,
     )

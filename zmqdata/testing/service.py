@@ -60,6 +60,7 @@ from zmqdata.testing.turns import TURN_SECONDS, GivenTurns, TaskTurns
 from zmqdata.transport.addresses import announced_address
 from zmqdata.updates import AssignSplitsUpdate, CutLedgerUpdate
 from zmqdata.worker.chunks import ChunkThread
+from zmqdata.worker.partcache import checked
 from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.tasks.runner import TaskRunner
 
@@ -121,7 +122,9 @@ class PlainDispatcher(SimulatedDispatcher):
     def _send_pipeline(self, command: dispatcher_events.SendPipeline) -> None:
         parts = {part.digest for part in command.parts}
         content = b"" if command.digest in parts else self.world.packs[command.digest]
-        sent = m.PipelineSent(command.dataset_id, command.digest, content, "", command.parts)
+        sent = m.PipelineSent(
+            command.dataset_id, command.digest, content, "", command.parts, command.maps
+        )
         self.world.network.send(self.name, command.peer, sent)
 
 
@@ -165,6 +168,9 @@ class PlainWorker(SimulatedNode):
         profile: name, address and settings of the worker.
         pace: simulated seconds that an element takes; a change applies from the next
             turn of a task.
+
+    Attributes:
+        lacks_files: True if the worker sees none of the files that pipelines map.
     """
 
     core: WorkerCore
@@ -176,6 +182,7 @@ class PlainWorker(SimulatedNode):
         self.runners: dict[tuple[int, int], TaskRunner] = {}
         self.turns: dict[tuple[int, int], TaskTurns] = {}
         self.pace = pace
+        self.lacks_files = False
         self._chunks = InlineChunks(self.soon)
         self._carriers = Carriers()
         on = self._carriers.on
@@ -191,6 +198,7 @@ class PlainWorker(SimulatedNode):
         on(e.BindLink, self._bind)
         on(e.UnbindLink, lambda x: world.network.unbind(x.link))
         on(e.Push, lambda x: world.network.push(x.link, x))
+        on(e.CheckFiles, self._check_files)
         on(e.ClaimPart, lambda x: self.soon(e.PartClaimed(x.digest, x.size, True)))
         on(e.ReleaseParts, lambda x: None)
         on(e.WriteBlock, self._chunks.write)
@@ -280,6 +288,13 @@ class PlainWorker(SimulatedNode):
     def _give_back(self, key: tuple[int, int], source: int) -> None:
         entries, stop, changed = self.runners[key].providers[source].give_back()
         self.feed(e.LedgerCut(*key, source, entries, stop, changed))
+
+    def _check_files(self, command: e.CheckFiles) -> None:
+        found = checked(command)
+        if self.lacks_files:
+            faults = {one.name: f"{one.path} is not on this worker" for one in command.maps}
+            found = e.FilesChecked(command.digest, faults)
+        self.soon(found)
 
     def _bind(self, command: e.BindLink) -> None:
         self.world.network.bind(command.link, self.name)
@@ -490,6 +505,7 @@ class SimulatedService:
             made.dataset_id,
             made.node,
             made.sources,
+            made.files,
             world=self,
         )
 

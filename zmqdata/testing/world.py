@@ -121,7 +121,7 @@ class SimulatedWorker(SimulatedNode):
         # Sometimes long after its tasks have found other hosts.
         pause = self.random.choice([0.1, 0.5, 3.0])
         self.world.clock.after(
-            pause, lambda: self.world.add_worker(size, (*self.core.untold, death))
+            pause, lambda: self.world.add_worker(size, (*self.core.profile.deaths, death))
         )
 
     def _stop(self, command: worker_events.StopTask) -> None:

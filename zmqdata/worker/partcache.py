@@ -15,9 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from zmqdata.core.worker import events as e
+from zmqdata.pipelines.memorymaps import FilePart
 from zmqdata.printable import shown_size
 from zmqdata.transport.folders import user_folder
 from zmqdata.transport.parts import PartFolder, digest_of, private_map
+
+
+def checked(command: e.CheckFiles) -> e.FilesChecked:
+    """Return which of the files that a pipeline maps differ here."""
+    parts = {one.name: FilePart(one.path, one.start, one.size, one.samples) for one in command.maps}
+    faults = {name: part.fault() for name, part in parts.items()}
+    return e.FilesChecked(command.digest, {name: text for name, text in faults.items() if text})
 
 
 class PartCache:
@@ -60,6 +68,10 @@ class PartCache:
         """Release all parts. The files stay for the next worker."""
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._release(frozenset())
+
+    def check_files(self, command: e.CheckFiles) -> None:
+        """Look at the files that a pipeline maps, and report ``FilesChecked``."""
+        self._thread.submit(lambda: self._report(checked(command)))
 
     # --- from runners
 

@@ -28,7 +28,12 @@ from zmqdata.failures.codec import encode_failure
 from zmqdata.pipelines.packing import zmqdata_version
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
-from zmqdata.transport.addresses import announced_address, is_loopback, somebody_listens
+from zmqdata.transport.addresses import (
+    announced_address,
+    files_token,
+    is_loopback,
+    somebody_listens,
+)
 from zmqdata.transport.folders import user_folder
 from zmqdata.transport.keychoice import key_for
 from zmqdata.transport.lifecycle import Server, waitable
@@ -159,6 +164,7 @@ class WorkerShell:
         )
         table.on(e.StartTask, self._start_task)
         table.on(e.StopTask, self._stop_task)
+        table.on(e.CheckFiles, self.parts.check_files)
         table.on(e.ClaimPart, self.parts.claim)
         table.on(e.KeepPiece, self.parts.keep)
         table.on(e.ReleaseParts, self.parts.release)
@@ -367,6 +373,7 @@ def _profile(
         snapshot_chunk_bytes=config.snapshot_max_chunk_size_bytes,
         deaths=deaths,
         max_tasks=max_tasks,
+        files=files_token(),
     )
 
 

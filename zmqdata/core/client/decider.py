@@ -164,11 +164,9 @@ class ClientCore:
     def _begin(self, client: str) -> None:
         """Start to read under a new name, without any element."""
         profile, self.client = self.profile, client
-        self.opened = False
-        self.task_list = m.TaskList(-1, (), False)
-        self.reading = (Stepping if self.is_numbered else Reading)(
-            profile.max_outstanding, self._do
-        )
+        self.opened, self.task_list = False, m.TaskList(-1, (), False)
+        kind = Stepping if self.is_numbered else Reading
+        self.reading = kind(profile.max_outstanding, self._do)
         who = LinkProfile(
             client,
             profile.host,
@@ -365,6 +363,8 @@ class ClientCore:
             return
         self.reading.acknowledge(message.report)
         self.lease.answered(message.beat, message.lease, now)
+        if message.wanted:
+            self._do(e.SupplyMaps(self.client, message.wanted))
         if message.task_list is not None:
             self._take_list(message.task_list, now)
 

@@ -202,6 +202,18 @@ class DropQueued:
 
 
 @dataclass(frozen=True, slots=True)
+class SupplyMaps:
+    """Command: send the content of ranges of files that workers lack by
+    ``SupplyMap``. It is repeated until the dispatcher has what it wants.
+    """
+
+    client: str = field(repr=False)
+    """Id of the client."""
+    names: tuple[str, ...]
+    """Names of the ranges."""
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """Command: end the shell, because the goodbye was acknowledged or its deadline has
     passed.
@@ -233,6 +245,7 @@ ClientCommand = (
     | LogLine
     | NoteLeftOut
     | Send
+    | SupplyMaps
     | Weave
 )
 """All commands that the client's decider returns."""

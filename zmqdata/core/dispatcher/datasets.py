@@ -13,7 +13,7 @@ import msgspec
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.events import DropPipeline, Peer, StorePipeline
-from zmqdata.core.dispatcher.pipelines import UNUSED_FOR, Parts
+from zmqdata.core.dispatcher.pipelines import UNUSED_FOR, Maps, Parts
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.limits import MOST_DATASETS, MOST_REGISTERED_BYTES, too_long, too_many
 from zmqdata.elements.specs import decode_spec
@@ -44,6 +44,7 @@ class Datasets:
         self.gc_timeout = gc_timeout
         self.used_at: dict[str, float] = {}
         self.parts = Parts(out)
+        self.maps = Maps(out, self.parts)
         self._sizes: dict[str, int] = {}
 
     def register(self, peer: Peer, ask: m.RegisterDataset, now: float) -> None:
@@ -99,6 +100,7 @@ class Datasets:
             self.out.commit(u.RegisterDatasetUpdate(found, ask.description, kept))
         elif kept and found not in self.out.state.kept:
             self.out.commit(u.RegisterDatasetUpdate(found, known[found], kept))
+        self.maps.registered_again(ask.description)
         self.used_at[found] = now
         self.out.send(peer, m.DatasetRegistered(ask.request, found))
 
@@ -140,7 +142,7 @@ class Datasets:
         """
         if self.gc_timeout < 0:
             return
-        self.parts.collect_unused(now, max(self.gc_timeout, UNUSED_FOR))
+        self.parts.collect_unused(now, max(self.gc_timeout, UNUSED_FOR), self.maps.used)
         state = self.out.state
         read = {one.job.dataset_id for one in state.living}
         # A client may be slow between registering a dataset and opening its job,

@@ -142,6 +142,7 @@ class DispatcherCore:
             policy.collects_dynamic,
             times.client_timeout,
         )
+        self.jobs.wanted_of = self.datasets.maps.wanted_of
         self.saves = Saves(self.out, self.hosting, durable)
         self.keeping = StateKeeping(self.out)
         self.deaths = Deaths(self.out, self.hosting)
@@ -159,6 +160,7 @@ class DispatcherCore:
         on = self.messages.on
         on(m.RegisterDataset, self.datasets.register)
         on(m.StorePiece, self.datasets.parts.store_piece)
+        on(m.SupplyMap, self.datasets.maps.supply)
         on(m.DescribeDataset, self.datasets.describe)
         on(m.OpenIteration, self.jobs.open)
         on(m.ClientHeartbeat, self.jobs.heartbeat)
@@ -172,7 +174,7 @@ class DispatcherCore:
         on(m.SplitsReturned, self.splits.taking_back.take)
         on(m.StateTaken, self.keeping.take)
         on(m.ElementsDecided, self.keeping.decide)
-        on(m.RequestPipeline, self._request_pipeline)
+        on(m.RequestPipeline, self.datasets.maps.request)
         on(m.RequestPiece, self.datasets.parts.request_piece)
         on(m.StartSave, self.saves.start)
         on(m.ChunkWritten, self.saves.chunk_written)
@@ -271,6 +273,7 @@ class DispatcherCore:
             self._lose_worker(member.name)
         self.jobs.expire(now, self.times.client_timeout)
         self.saves.tick(now)
+        self.datasets.maps.tick(now)
         self.splits.tick(now)
         if now - self._collected >= self.times.gc_interval:
             self._collected = now
@@ -313,6 +316,7 @@ class DispatcherCore:
             "name of a worker": ask.worker,
             "address of one": ask.address,
             "list of its tags": "".join(ask.tags),
+            "token of its files": ask.files,
         }
         if objection or (objection := too_long(told)):
             self.out.refuse(peer, ask.worker[:MOST_CHARACTERS], ResourceExhaustedError, objection)
@@ -321,7 +325,8 @@ class DispatcherCore:
         self.out.send(peer, m.WorkerRegistered(ask.worker))
         if not known:
             self.out.note("info", f"worker {ask.address} joined")
-            self.hosting.add_worker(ask.worker, WorkerFacts(ask.address, ask.tags, ask.python))
+            facts = WorkerFacts(ask.address, ask.tags, ask.python, files=ask.files)
+            self.hosting.add_worker(ask.worker, facts)
         self.hosting.take_report(ask.worker, ask.tasks, now)
 
     @property
@@ -409,15 +414,3 @@ class DispatcherCore:
 
     def _holdings(self, peer: e.Peer, report: m.HoldingsReported, now: float) -> None:
         self.hosting.take_holdings(report)
-
-    def _request_pipeline(self, peer: e.Peer, ask: m.RequestPipeline, now: float) -> None:
-        description = self.state.datasets.get(ask.dataset_id)
-        if description is None:
-            self.out.send(
-                peer,
-                m.PipelineSent(ask.dataset_id, "", b"", f"Dataset id {ask.dataset_id} not found."),
-            )
-        else:
-            self.out.commands.append(
-                e.SendPipeline(peer, ask.dataset_id, description.digest, description.parts)
-            )

@@ -80,7 +80,9 @@ class Hosting:
     def add_worker(self, name: str, facts: WorkerFacts) -> None:
         """Add a worker, and give it an orphaned or a new task of each iteration."""
         self.placement.add(name, facts)
-        self.out.commit(u.AddWorkerUpdate(name, facts.address, facts.tags, facts.python))
+        self.out.commit(
+            u.AddWorkerUpdate(name, facts.address, facts.tags, facts.python, facts.files)
+        )
         for iteration in list(self.out.state.iterations.values()):
             self._employ(name, iteration)
 

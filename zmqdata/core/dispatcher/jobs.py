@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,6 +98,7 @@ class Jobs:
         self.runs = Runs(out, presence, hosting.placement)
         self.incarnations = Incarnations(out, presence)
         self.unused_since: dict[int, float] = {}
+        self.wanted_of: Callable[[str, str, float], tuple[str, ...]] = lambda *of: ()
 
     def resume(self, now: float, client_timeout: float) -> None:
         """Continue where a former dispatcher left off. Its clients have a time-out
@@ -319,9 +321,11 @@ class Jobs:
         self.hosting.lists.push(now)
         task_list = self.hosting.lists.news(iteration, beat.client, beat.task_version, now)
         lease = self.leases.grant(iteration, beat.client)
-        self.out.send(
-            peer, m.ClientHeartbeatAnswered(beat.client, beat.report, task_list, beat.beat, lease)
+        wanted = self.wanted_of(beat.client, iteration.job.dataset_id, now)
+        answered = m.ClientHeartbeatAnswered(
+            beat.client, beat.report, task_list, beat.beat, lease, wanted
         )
+        self.out.send(peer, answered)
 
     def _listen_to(self, iteration: Iteration, now: float) -> None:
         """Note that a client is heard. Time in which no client of its iteration was

@@ -105,6 +105,8 @@ class WorkerFacts:
     """Elements that it produces per second."""
     draining: bool = False
     """True if it will leave and gets no more tasks."""
+    files: str = ""
+    """Token of the files that it sees, as in ``RegisterWorker``."""
 
     def take(self, reports: tuple[m.TaskReport, ...], now: float) -> None:
         """Record the worker's reports, and how many elements it has produced."""
@@ -219,7 +221,8 @@ class Placement:
         host.
         """
         for name, worker in state.workers.items():
-            self.add(name, WorkerFacts(worker.address, worker.tags, worker.python))
+            facts = WorkerFacts(worker.address, worker.tags, worker.python, files=worker.files)
+            self.add(name, facts)
         for task in state.tasks.values():
             if task.worker and not task.settled:
                 self.take(task.worker, task, state.iterations[task.iteration])

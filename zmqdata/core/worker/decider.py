@@ -27,7 +27,7 @@ from zmqdata.core.worker.heartbeats import Heartbeats, given_up, is_silent
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.lineage import Agreement
 from zmqdata.core.worker.links import Link, SendLinks
-from zmqdata.core.worker.pipelines import REPEAT, Pipelines
+from zmqdata.core.worker.pipelines import REPEAT, Found, Pipelines
 from zmqdata.core.worker.saving import Writing
 from zmqdata.core.worker.splits import Feeding
 from zmqdata.core.worker.streams import Stream
@@ -68,9 +68,24 @@ class WorkerProfile:
     snapshot_chunk_bytes: int = 6 << 30
     """Maximum size of a chunk of a distributed save, in bytes."""
     deaths: tuple[m.Death, ...] = ()
-    """Deaths of the processes that this process has replaced."""
+    """Deaths of the processes that this process has replaced, until they are told."""
     max_tasks: int = 0
     """Number of tasks after which the worker leaves; 0 for no limit."""
+    files: str = ""
+    """Token of the files that it sees."""
+
+    def registration(self, tasks: tuple[m.TaskReport, ...]) -> m.RegisterWorker:
+        """Return the message that registers the worker with tasks from before."""
+        return m.RegisterWorker(
+            self.worker,
+            self.address,
+            self.tags,
+            self.python,
+            self.version,
+            tasks,
+            self.deaths,
+            self.files,
+        )
 
 
 class WorkerCore:
@@ -91,7 +106,6 @@ class WorkerCore:
         self.feeding = Feeding(profile.worker, self._task, self._do)
         self.pipelines = Pipelines(profile.worker, self._do)
         self.draining = Draining(self._do, profile.max_tasks)
-        self.untold = profile.deaths
         self._dropped: dict[int, int] = {}
         self._commands: list[e.WorkerCommand] = []
         self._now = 0.0
@@ -117,6 +131,7 @@ class WorkerCore:
         # A dispatcher that saw this worker without a connection waits for a message
         # from it, and only for a short time.
         on(e.Connected, lambda event, now: self._heartbeat(now) if self.registered else None)
+        on(e.FilesChecked, self._then_start(self.pipelines.files_checked))
         on(e.PartClaimed, self._then_start(self.pipelines.claimed))
         on(e.PieceKept, self._then_start(self.pipelines.kept))
         on(e.Busy, self._noticed)
@@ -226,10 +241,7 @@ class WorkerCore:
                 ),
             )
         else:
-            ask = m.RegisterWorker(
-                who.worker, who.address, who.tags, who.python, who.version, reports, self.untold
-            )
-            self._send(e.DISPATCHER, ask)
+            self._send(e.DISPATCHER, who.registration(reports))
 
     def _tell(self, now: float) -> None:
         """Report news of a task at once if heartbeats are not too frequent, otherwise
@@ -241,7 +253,7 @@ class WorkerCore:
     def _registered(self, now: float) -> None:
         if not self.registered:
             self.registered = True
-            self.untold = ()
+            self.profile.deaths = ()
             self._do(e.LogLine("info", f"registered as {self.profile.address}"))
 
     def _heartbeat_answered(
@@ -285,6 +297,7 @@ class WorkerCore:
             SplitFeed.of(base, entries)
             for base, entries in zip(bases, definition.ledger, strict=True)
         ]
+        self.pipelines.host(definition.digest, (x.definition.digest for x in self.tasks.values()))
         task = HostedTask(
             definition, feeds, dealing, progress=now, agreement=Agreement.of(definition)
         )
@@ -321,12 +334,12 @@ class WorkerCore:
         for task in these or self.tasks.values():
             found = None if task.started else self.pipelines.find(task.definition)
             if found is not None:
-                self._start(task, found.pipeline, found.reason)
+                self._start(task, found)
         self.pipelines.told()
 
-    def _start(self, task: HostedTask, pipeline: bytes, reason: str) -> None:
+    def _start(self, task: HostedTask, found: Found) -> None:
         task.started = True
-        self._do(e.StartTask(task.definition, pipeline, reason))
+        self._do(e.StartTask(task.definition, found.pipeline, found.reason, found.contents))
         self._allow(task)
         if task.hungry:
             self._do(e.FlushTask(*task.key))

@@ -5,6 +5,7 @@ Decision 0032; see ``docs/design.md``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -22,7 +23,15 @@ from zmqdata.core.events import Received as Received
 from zmqdata.core.events import Send as Send
 from zmqdata.core.events import Tick as Tick
 from zmqdata.decisions import Decision
-from zmqdata.messages import Crumb, LeftOutElement, Memory, OnLink, TaskDefinition, TaskState
+from zmqdata.messages import (
+    Crumb,
+    LeftOutElement,
+    MappedRange,
+    Memory,
+    OnLink,
+    TaskDefinition,
+    TaskState,
+)
 from zmqdata.splits import Split
 
 
@@ -66,6 +75,34 @@ class StartTask:
     """
     reason: str = ""
     """Reason why the worker has no pipeline; "" if it has one."""
+    contents: Mapping[str, str] = field(default_factory=dict)
+    """Digest of the part with the content, by name, of each mapped range whose file the
+    worker does not see.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFiles:
+    """Command: look whether the worker sees the files that a pipeline maps; answered by
+    ``FilesChecked``.
+    """
+
+    digest: str
+    """Digest of the packed pipeline."""
+    maps: tuple[MappedRange, ...]
+    """The mapped ranges."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesChecked:
+    """Event: the files that a pipeline maps were looked at."""
+
+    digest: str
+    """Digest of the packed pipeline."""
+    faults: Mapping[str, str]
+    """Error of a task that needs the file, by name of each range whose file the worker
+    does not see.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -523,6 +560,7 @@ WorkerEvent = (
     | Decided
     | DrainRequested
     | Exhausted
+    | FilesChecked
     | LedgerCut
     | LinkBound
     | LinkBroken
@@ -542,6 +580,7 @@ WorkerEvent = (
 WorkerCommand = (
     AllowProduction
     | BindLink
+    | CheckFiles
     | ClaimPart
     | CloseChunk
     | FeedSplits

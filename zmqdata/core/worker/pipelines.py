@@ -4,12 +4,12 @@ tasks.
 The shell keeps the bytes of parts in a cache, possibly shared with other processes.
 This module only tracks which parts are present and what to request next.
 
-Protocol 2.7 and 4.4.
+Protocol 2.7, 2.10 and 4.4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from zmqdata import messages as m
@@ -68,6 +68,23 @@ class Stocked:
     """The packed pipeline; empty if it is one of the parts."""
     parts: tuple[m.Part, ...] = ()
     """The parts."""
+    maps: tuple[m.MappedRange, ...] = ()
+    """Ranges of files that it maps."""
+    is_checked: bool = True
+    """False while the shell looks at these files."""
+    faults: dict[str, str] = field(default_factory=dict)
+    """Error of a task that needs the file, by name of each range whose content is
+    requested.
+    """
+    contents: dict[str, m.Part] = field(default_factory=dict)
+    """The part with the content, by name of each range whose file the worker does not
+    see.
+    """
+
+    @property
+    def needed(self) -> tuple[m.Part, ...]:
+        """All parts that a task needs."""
+        return (*self.parts, *self.contents.values())
 
 
 @dataclass
@@ -78,6 +95,8 @@ class Found:
     """The packed pipeline; empty if it is one of the parts."""
     reason: str = ""
     """Reason why the pipeline cannot be had; "" if it can."""
+    contents: Mapping[str, str] = field(default_factory=dict)
+    """As in ``StartTask``."""
 
 
 @dataclass
@@ -111,20 +130,25 @@ class Pipelines:
         if reason is not None:
             return Found(b"", reason)
         stocked = self.stock.get(definition.digest)
-        if stocked is None or any(part.digest not in self.whole for part in stocked.parts):
+        if stocked is None or not stocked.is_checked or stocked.faults:
             return None
-        return Found(stocked.pipeline)
+        if any(part.digest not in self.whole for part in stocked.needed):
+            return None
+        contents = {name: part.digest for name, part in stocked.contents.items()}
+        return Found(stocked.pipeline, "", contents)
 
     def want(self, definition: m.TaskDefinition, now: float) -> None:
-        """Request a missing pipeline, at growing intervals, because it may be in
-        transit already.
+        """Request a missing pipeline, or the content of files that it maps, at growing
+        intervals, because it may be in transit already.
         """
-        if definition.digest in self.stock:
+        stocked = self.stock.get(definition.digest)
+        if stocked is not None and not stocked.faults:
             return
         ask = self._asks.setdefault(definition.dataset_id, _Ask())
         if now - ask.since >= ask.patience:
             self._asks[definition.dataset_id] = _Ask(now, min(ask.patience * 2, MOST_PATIENCE))
-            self._send(m.RequestPipeline(self.worker, definition.dataset_id))
+            lacks = () if stocked is None else tuple(stocked.faults)
+            self._send(m.RequestPipeline(self.worker, definition.dataset_id, lacks))
 
     def sent(self, message: m.PipelineSent, used: Iterable[str], now: float) -> None:
         """Add a pipeline that has arrived, or record why it does not exist.
@@ -135,16 +159,55 @@ class Pipelines:
             now: the time.
         """
         self._asks.pop(message.dataset_id, None)
+        stocked = self.stock.get(message.digest)
         if message.reason:
-            self._reasons[message.dataset_id] = message.reason
-            return
-        if message.digest not in self.stock:
+            faults = " ".join(stocked.faults.values()) if stocked is not None else ""
+            self._reasons[message.dataset_id] = f"{faults}{message.reason}"
+        elif stocked is None:
             self._make_room(set(used))
-            self.stock[message.digest] = Stocked(message.pipeline, message.parts)
-            for part in message.parts:
-                if part.digest not in self.whole:
-                    self.fetches.setdefault(part.digest, Fetch(part))
-            self.tick(now)
+            made = Stocked(message.pipeline, message.parts, message.maps)
+            self.stock[message.digest] = made
+            self._fetch(message.parts, now)
+            self._check(message.digest, made)
+        else:
+            for one in message.maps:
+                if one.content is not None and stocked.faults.pop(one.name, ""):
+                    stocked.contents[one.name] = one.content
+                    self._fetch([one.content], now)
+
+    def _fetch(self, parts: Iterable[m.Part], now: float) -> None:
+        for part in parts:
+            if part.digest not in self.whole:
+                self.fetches.setdefault(part.digest, Fetch(part))
+        self.tick(now)
+
+    # --- files
+
+    def host(self, digest: str, used: Iterable[str]) -> None:
+        """Look again at the files that the pipeline of a new task maps, unless a task
+        uses it: they may have changed since.
+
+        Args:
+            digest: digest of the pipeline.
+            used: digests of the pipelines of the other tasks.
+        """
+        stocked = self.stock.get(digest)
+        if stocked is not None and stocked.maps and digest not in used:
+            self._check(digest, stocked)
+
+    def _check(self, digest: str, stocked: Stocked) -> None:
+        if stocked.maps:
+            stocked.is_checked = False
+            self._do(e.CheckFiles(digest, stocked.maps))
+
+    def files_checked(self, event: e.FilesChecked, now: float) -> None:
+        """Handle the result of looking at the files that a pipeline maps. The content
+        of files that are absent is requested when a task wants the pipeline.
+        """
+        stocked = self.stock.get(event.digest)
+        if stocked is not None:
+            stocked.is_checked = True
+            stocked.faults, stocked.contents = dict(event.faults), {}
 
     def told(self) -> None:
         """Forget the failures. The tasks concerned have started with them; for a later
@@ -157,7 +220,7 @@ class Pipelines:
     def _make_room(self, used: set[str]) -> None:
         for digest in [digest for digest in self.stock if digest not in used][: 1 - PIPELINES_KEPT]:
             del self.stock[digest]
-        needed = {part.digest for stocked in self.stock.values() for part in stocked.parts}
+        needed = {part.digest for stocked in self.stock.values() for part in stocked.needed}
         if self.whole - needed or self.fetches.keys() - needed:
             self.whole &= needed
             self.fetches = {
@@ -262,7 +325,7 @@ class Pipelines:
             f"{error}"
         )
         for digest, stocked in self.stock.items():
-            if fetch.part in stocked.parts:
+            if fetch.part in stocked.needed:
                 self._reasons[digest] = text
 
     def _send(self, message: m.Message) -> None:

@@ -84,7 +84,8 @@ class TaskRunner:
             none.
         post: receives events for the worker core, from any thread.
         worker: address of this worker, for error texts.
-        find_part: returns the content of a part of the pipeline by its digest.
+        find_part: returns the content of a part of the pipeline by its digest. The part
+            with the content of a mapped range is found by the name of the range, too.
         window: size in bytes of a cross-trainer cache, or of a chunk of a save.
         crumbs: shared memory in which the runner records what it is working on.
         relays: returns the relay in which it takes turns with other tasks.
@@ -116,7 +117,7 @@ class TaskRunner:
             self._provider(source, entries) for source, entries in enumerate(definition.ledger)
         ]
         self._pipeline, self._reason = command.pipeline, command.reason
-        self._find_part = find_part
+        self._find_part: FindPart = lambda name: find_part(command.contents.get(name, name))
         self._label = ""
         self._worker, self._post = worker, post
         # Files are kept for long: their size matters, not the time of compression.

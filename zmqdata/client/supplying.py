@@ -1,0 +1,173 @@
+"""The content of mapped files, which a client sends if a worker lacks the file.
+
+Reading and sending may take minutes, so a thread of its own does both. The thread of
+the iterator only starts it.
+
+Protocol 2.10.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from zmqdata import messages as m
+from zmqdata.client.calls import call, new_request
+from zmqdata.client.registration import SAY_EVERY, Progress, Upload
+from zmqdata.core.client.events import SupplyMaps
+from zmqdata.errors import DataServiceError, UnavailableError
+from zmqdata.filenames import legible
+from zmqdata.pipelines.memorymaps import FilePart
+from zmqdata.threads import Background
+
+log = logging.getLogger(__name__)
+
+MOST_WAIT = 1.0
+"""Seconds to wait for the thread at the end."""
+
+
+class MapSupplier:
+    """Sends ranges of files that workers lack, one after the other.
+
+    Args:
+        service: address of the dispatcher.
+        timeout: seconds to wait for the dispatcher.
+        files: the ranges that this process can read.
+    """
+
+    def __init__(self, service: str, timeout: float, files: Iterable[FilePart] = ()) -> None:
+        self._service = service
+        self._timeout = timeout
+        self._files = {one.name: one for one in files}
+        self._wanted: dict[str, SupplyMaps] = {}
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._is_busy = False
+        self._thread: Background | None = None
+
+    def supply(self, command: SupplyMaps) -> None:
+        """Send these ranges, unless they are being sent. Returns at once."""
+        with self._lock:
+            for name in command.names:
+                self._wanted.setdefault(name, command)
+            if not self._is_busy and self._wanted and not self._stopped.is_set():
+                self._is_busy = True
+                self._start()
+
+    def _start(self) -> None:
+        self._thread = Background(target=self._run, name="zmqdata-maps", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop sending."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(MOST_WAIT)
+
+    # --- in the thread
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._wanted or self._stopped.is_set():
+                    self._is_busy = False
+                    return
+                name, command = next(iter(self._wanted.items()))
+            try:
+                self._send(name, command.client)
+            except DataServiceError as error:
+                # The dispatcher asks another client, or this one again.
+                log.info("the content of a memory map was not sent: %s", error)
+            with self._lock:
+                del self._wanted[name]
+
+    def _send(self, name: str, client: str) -> None:
+        try:
+            content = content_of(self._files, name, self._stopped.is_set)
+        except (OSError, EOFError, ValueError) as error:
+            self._tell(m.SupplyMap(new_request(), client, name, None, str(error)))
+            return
+        if content is None:
+            return
+        ask = m.SupplyMap(new_request(), client, name, m.Part(content.digest, len(content)))
+        try:
+            self._tell(ask, content)
+        except UnavailableError:
+            raise
+        except (DataServiceError, OSError, EOFError) as error:
+            self._tell(m.SupplyMap(new_request(), client, name, None, str(error)))
+
+    def _tell(self, ask: m.SupplyMap, content: RangeContent | None = None) -> None:
+        contents = {} if content is None else {content.digest: content}
+        self._ask(ask, Progress(Upload(ask, contents)).answer)
+
+    def _ask(self, ask: m.SupplyMap, reply: Callable[[m.Message], Sequence[m.Message]]) -> None:
+        request, stopped = ask.request, self._stopped
+        call(self._service, ask, m.MapSupplied, request, self._timeout, reply, stopped=stopped)
+
+
+class RangeContent:
+    """The bytes of a range of a file, which are read when they are sent.
+
+    Args:
+        part: the range.
+        digest: SHA-256 of its bytes.
+    """
+
+    def __init__(self, part: FilePart, digest: str) -> None:
+        self.part = part
+        self.digest = digest
+
+    def __len__(self) -> int:
+        return self.part.nbytes
+
+    def __getitem__(self, place: slice) -> bytes:
+        begin, end, _ = place.indices(self.part.nbytes)
+        return self.part.read(begin, end)
+
+
+def content_of(
+    files: dict[str, FilePart], name: str, stopped: Callable[[], bool]
+) -> RangeContent | None:
+    """Read a range of a file for its digest, and return its content; None if stopped.
+
+    Raises:
+        ValueError: this process does not know the range, or the file has changed.
+        OSError: the file cannot be read.
+        EOFError: the file became shorter.
+    """
+    part = files.get(name)
+    if part is None:
+        raise ValueError(
+            "the client knows the dataset by its id only, not the files that its pipeline maps"
+        )
+    if part.fault():
+        raise ValueError(
+            f"the file {legible(part.path)} of the client was removed or has changed since the "
+            "dataset was defined"
+        )
+    log.warning(
+        "a worker lacks the file %s, which the pipeline maps. Its content (%.0f MB) is sent, "
+        "unless the dispatcher has it. Put the file where all workers find it under this path to "
+        "send its path only.",
+        legible(part.path),
+        part.nbytes / 1e6,
+    )
+    digest, say_at, done = hashlib.sha256(), time.monotonic() + SAY_EVERY, 0
+    for piece in part.pieces():
+        if stopped():
+            return None
+        digest.update(piece)
+        done += len(piece)
+        if time.monotonic() >= say_at:
+            say_at = time.monotonic() + SAY_EVERY
+            log.warning(
+                "reading %s before it is sent: %.0f of %.0f MB",
+                legible(part.path),
+                done / 1e6,
+                part.nbytes / 1e6,
+            )
+    return RangeContent(part, digest.hexdigest())
