@@ -221,3 +221,39 @@ def test_a_worker_that_is_killed_midway_is_made_up_for(
     thread.join(START)
     assert sorted(found) == expected(table)
     assert [path.stat().st_size for path in (tmp_path / "cache").iterdir()] == [SIZE]
+
+
+# --- mapped files
+
+
+@pytest.fixture
+def path(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a path under which only this process finds a file: its workers have
+    another current folder.
+    """
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    np.arange(4 * MEGABYTE, dtype=np.uint32).tofile("rows.bin")
+    return "/proc/self/cwd/rows.bin"
+
+
+def read_rows(cluster: LocalCluster, path: str) -> list[int]:
+    rows = np.memmap(path, np.uint32, "r")
+    dataset = Dataset.range(0, len(rows), 4096).map(lambda i: int(rows[i]))
+    read = dataset.apply(distribute("distributed_epoch", cluster.target))
+    return sorted(int(element) for element in read)
+
+
+def test_a_file_that_workers_lack_is_fetched(
+    cluster: LocalCluster, path: str, tmp_path: Path
+) -> None:
+    """The workers get the content once, and a change of the file reaches the next
+    dataset, even between the samples.
+    """
+    expected_rows = list(range(0, 4 * MEGABYTE, 4096))
+    assert read_rows(cluster, path) == expected_rows
+    assert [one.stat().st_size for one in (tmp_path / "cache").iterdir()] == [16 * MEGABYTE]
+    with open(path, "r+b") as file:
+        file.seek(4 * 12 * 4096)
+        file.write(bytes(4))
+    assert read_rows(cluster, path) == [0, *(row for row in expected_rows if row != 12 * 4096)]

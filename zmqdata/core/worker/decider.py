@@ -297,7 +297,7 @@ class WorkerCore:
             SplitFeed.of(base, entries)
             for base, entries in zip(bases, definition.ledger, strict=True)
         ]
-        self.pipelines.host(definition.digest, (x.definition.digest for x in self.tasks.values()))
+        self.pipelines.host(definition)
         task = HostedTask(
             definition, feeds, dealing, progress=now, agreement=Agreement.of(definition)
         )

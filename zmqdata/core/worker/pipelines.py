@@ -183,20 +183,16 @@ class Pipelines:
 
     # --- files
 
-    def host(self, digest: str, used: Iterable[str]) -> None:
-        """Look again at the files that the pipeline of a new task maps, unless a task
-        uses it: they may have changed since.
-
-        Args:
-            digest: digest of the pipeline.
-            used: digests of the pipelines of the other tasks.
+    def host(self, definition: m.TaskDefinition) -> None:
+        """Look again at the files that the pipeline of a new task maps: they may have
+        changed since an earlier task. That one goes on with what it has.
         """
-        stocked = self.stock.get(digest)
-        if stocked is not None and stocked.maps and digest not in used:
-            self._check(digest, stocked)
+        stocked = self.stock.get(definition.digest)
+        if stocked is not None:
+            self._check(definition.digest, stocked)
 
     def _check(self, digest: str, stocked: Stocked) -> None:
-        if stocked.maps:
+        if stocked.maps and stocked.is_checked:
             stocked.is_checked = False
             self._do(e.CheckFiles(digest, stocked.maps))
 
