@@ -32,11 +32,15 @@ def part(tmp_path: Path) -> FilePart:
     return found
 
 
+def mapped(part: FilePart) -> m.MappedRange:
+    return m.MappedRange(part.name, part.path, part.start, part.nbytes, part.digest)
+
+
 class Supplier(MapSupplier):
     """A supplier with a dispatcher that requests what it is told of."""
 
-    def __init__(self, *files: FilePart) -> None:
-        super().__init__("tcp://127.0.0.1:1", 10.0, files)
+    def __init__(self, *parts: FilePart) -> None:
+        super().__init__("tcp://127.0.0.1:1", 10.0, map(mapped, parts))
         self.asked: list[m.SupplyMap] = []
         self.refused = False
         self.got = b""
@@ -78,17 +82,17 @@ def test_a_range_is_told_by_its_digest_and_sent_in_pieces(part: FilePart) -> Non
 
 
 def test_what_cannot_be_sent_is_told_with_its_reason(part: FilePart) -> None:
-    """The dispatcher hears why a client cannot send: the file is gone or unknown here,
-    or the dispatcher has no room for it.
+    """The dispatcher hears why a client cannot send: the file is gone, the range is of
+    another pipeline, or the dispatcher has no room for it.
     """
     full = Supplier(part)
     full.refused = True
     assert [ask.reason for ask in full.supplied(part.name)] == ["", "the disk is full"]
     Path(part.path).unlink()
     [gone] = Supplier(part).supplied(part.name)
-    assert (gone.content, "was removed or has changed" in gone.reason) == (None, True)
+    assert (gone.content, "does not see the file" in gone.reason) == (None, True)
     [unknown] = Supplier().supplied(part.name)
-    assert (unknown.content, "by its id only" in unknown.reason) == (None, True)
+    assert (unknown.content, "another pipeline" in unknown.reason) == (None, True)
 
 
 def test_a_range_is_sent_once_at_a_time(
@@ -136,7 +140,7 @@ def test_closing_ends_the_thread(part: FilePart, monkeypatch: pytest.MonkeyPatch
 
 def test_closing_ends_a_wait_for_the_dispatcher(part: FilePart) -> None:
     """A supplier whose dispatcher does not answer ends within a second."""
-    supplier = MapSupplier("tcp://127.0.0.1:1", 60.0, [part])
+    supplier = MapSupplier("tcp://127.0.0.1:1", 60.0, [mapped(part)])
     ask = m.SupplyMap("request", "me", part.name)
     supplier.close()
     with pytest.raises(UnavailableError, match="was stopped"):

@@ -272,7 +272,7 @@ def _read(node: DataServiceDataset, context: Context) -> ElementIterator:
             context.restoring,
             listing(context),
             node.check_of_elements(),
-            node.registration.files,
+            node.registration.description.maps,
         )
 
     if node.placing is None or node.original is None:

@@ -26,7 +26,7 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.iterators import ElementIterator, Restoring
-from zmqdata.pipelines.memorymaps import FilePart
+from zmqdata.messages import MappedRange
 from zmqdata.transport.forks import check_process
 
 Resumed = Callable[[ClientProfile, Any], ClientProfile]
@@ -51,7 +51,7 @@ class ServiceIterator(ElementIterator):
             on first use.
         list_left_out: takes the elements that workers skip.
         check_first: raises an error if the first element is not one of this dataset.
-        files: ranges of files that the pipeline maps.
+        maps: ranges of files that the pipeline maps.
 
     Raises (from ``next``):
         PipelineError: a function of the pipeline failed at this element. The next call
@@ -73,10 +73,10 @@ class ServiceIterator(ElementIterator):
         restoring: Restoring | None = None,
         list_left_out: ListLeftOut = list_nowhere,
         check_first: CheckElement | None = None,
-        files: Sequence[FilePart] = (),
+        maps: Sequence[MappedRange] = (),
     ) -> None:
         self._profile = profile
-        self._files = files
+        self._maps = maps
         self._resumed = resumed
         self._restoring = restoring
         self._list_left_out = list_left_out
@@ -107,7 +107,7 @@ class ServiceIterator(ElementIterator):
 
     def _open_shell(self, profile: ClientProfile) -> ReaderShell:
         """Make the thread and the sockets of this iterator."""
-        return ReaderShell(profile, self._list_left_out, self._files)
+        return ReaderShell(profile, self._list_left_out, self._maps)
 
     def _begin_late(self) -> None:
         if self._finalizer is not None:

@@ -90,10 +90,6 @@ class Registration:
     """The pipeline, or None if only its id is known."""
     sources: dict[str, bytes] = field(default_factory=dict)
     """Source code shipped with the pipeline, by the SHA-256 of its bytes."""
-    files: tuple[FilePart, ...] = ()
-    """Ranges of files that the pipeline maps. They are sent to workers that lack
-    them.
-    """
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def resolve(self, fixed_seed: int | None = None) -> str:
@@ -178,7 +174,6 @@ class Registration:
     def _repack(self, node: Node, by_path: bool = True) -> None:
         with shipping():
             self.packed = pack_pipeline(node, sources=self.sources, by_path=by_path)
-        self.files = self.packed.files
         self.description = msgspec.structs.replace(
             self.description,
             digest=self.packed.digest,
@@ -224,7 +219,7 @@ class Registration:
         """
 
         assert self.packed is not None
-        if self.node is not None and not stays and not self._files_are_seen(self.files):
+        if self.node is not None and not stays and not self._files_are_seen(self.packed.files):
             self._repack(self.node, by_path=False)
         encoded, contents = self.packed.encoded, self.packed.contents
         if len(encoded) > m.MOST_WHOLE_BYTES:
@@ -390,9 +385,7 @@ def registration_of(
         packed = pack_pipeline(node, sources=sources)
     _check_copies(node)
     description = _describe(node, packed, compression)
-    return Registration(
-        service, timeout, description, packed, node=node, sources=sources, files=packed.files
-    )
+    return Registration(service, timeout, description, packed, node=node, sources=sources)
 
 
 def _check_copies(node: Node) -> None:

@@ -41,11 +41,11 @@ from zmqdata.errors import (
     VersionMismatchError,
 )
 from zmqdata.messages import (
+    MappedRange,
     TakeBackElements,
     encode_checkpoint,
     shown_name,
 )
-from zmqdata.pipelines.memorymaps import FilePart
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import is_loopback, is_refused
 from zmqdata.transport.clocks import boottime
@@ -69,14 +69,14 @@ class ReaderShell:
     Args:
         profile: what to read, and in which role.
         list_left_out: takes the elements that workers skip.
-        files: ranges of files that the pipeline maps, for workers that lack them.
+        maps: ranges of files that the pipeline maps.
     """
 
     def __init__(
         self,
         profile: ClientProfile,
         list_left_out: ListLeftOut = list_nowhere,
-        files: Sequence[FilePart] = (),
+        maps: Sequence[MappedRange] = (),
     ) -> None:
         self.core = ClientCore(profile)
         self._lacks_codec = profile.job.compression is not None and not profile.decompresses
@@ -88,7 +88,7 @@ class ReaderShell:
         self.bookmarks = Bookmarks()
         self._behind = 0  # the place after the last block taken
         self.rejects = Rejects()
-        self._supplier = self._make_supplier(profile, files)
+        self._supplier = self._make_supplier(profile, maps)
         self._pool = Pool()
         self._taken: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
         self._begun: dict[int, tuple[object, Iterator[Any]]] = {}
@@ -118,8 +118,8 @@ class ReaderShell:
         table.on(e.Closed, lambda command: self.loop.stop())
         return table
 
-    def _make_supplier(self, profile: ClientProfile, files: Sequence[FilePart]) -> MapSupplier:
-        return MapSupplier(profile.service, profile.dispatcher_timeout, files)
+    def _make_supplier(self, profile: ClientProfile, maps: Sequence[MappedRange]) -> MapSupplier:
+        return MapSupplier(profile.service, profile.dispatcher_timeout, maps)
 
     def _open(self, profile: ClientProfile) -> None:
         """Make the thread and its sockets."""

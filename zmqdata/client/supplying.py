@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import platform
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -35,13 +36,13 @@ class MapSupplier:
     Args:
         service: address of the dispatcher.
         timeout: seconds to wait for the dispatcher.
-        files: the ranges that this process can read.
+        maps: the ranges of files that the pipeline maps.
     """
 
-    def __init__(self, service: str, timeout: float, files: Iterable[FilePart] = ()) -> None:
+    def __init__(self, service: str, timeout: float, maps: Iterable[m.MappedRange] = ()) -> None:
         self._service = service
         self._timeout = timeout
-        self._files = {one.name: one for one in files}
+        self._maps = {one.name: one for one in maps}
         self._wanted: dict[str, SupplyMaps] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -86,7 +87,7 @@ class MapSupplier:
 
     def _send(self, name: str, client: str) -> None:
         try:
-            content = content_of(self._files, name, self._stopped.is_set)
+            content = content_of(self._maps.get(name), self._stopped.is_set)
         except (OSError, EOFError, ValueError) as error:
             self._tell(m.SupplyMap(new_request(), client, name, None, str(error)))
             return
@@ -129,25 +130,21 @@ class RangeContent:
         return self.part.read(begin, end)
 
 
-def content_of(
-    files: dict[str, FilePart], name: str, stopped: Callable[[], bool]
-) -> RangeContent | None:
+def content_of(one: m.MappedRange | None, stopped: Callable[[], bool]) -> RangeContent | None:
     """Read a range of a file for its digest, and return its content; None if stopped.
 
     Raises:
-        ValueError: this process does not know the range, or the file has changed.
+        ValueError: this process does not see the file, or the file has changed.
         OSError: the file cannot be read.
         EOFError: the file became shorter.
     """
-    part = files.get(name)
-    if part is None:
-        raise ValueError(
-            "the client knows the dataset by its id only, not the files that its pipeline maps"
-        )
+    if one is None:
+        raise ValueError("the client knows another pipeline under the id of the dataset")
+    part = FilePart(one.path, one.start, one.size, one.samples)
     if part.fault():
         raise ValueError(
-            f"the file {legible(part.path)} of the client was removed or has changed since the "
-            "dataset was defined"
+            f"the client ({platform.node()}) does not see the file {legible(part.path)} either, "
+            "or it has changed since the dataset was defined"
         )
     log.warning(
         "a worker lacks the file %s, which the pipeline maps. Its content (%.0f MB) is sent, "

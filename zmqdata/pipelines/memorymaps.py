@@ -57,7 +57,8 @@ class FilePart(NamedTuple):
         found = digest_of_file(native(self.path), self.start, self.nbytes)
         if found == self.digest:
             return ""
-        differs = "does not exist here or is shorter" if found is None else "has other content here"
+        absent = "does not exist here, is shorter or cannot be read"
+        differs = absent if found is None else "has other content here"
         return (
             f"the pipeline maps bytes {self.start} to {self.start + self.nbytes} of the file "
             f"{legible(self.path)}, which {differs} ({platform.node()}). A memory map travels as "

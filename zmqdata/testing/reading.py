@@ -33,7 +33,6 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.iterators import Context, ElementIterator, make_iterator
-from zmqdata.pipelines.memorymaps import FilePart
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.network import SimulatedNetwork
 from zmqdata.threads import Background
@@ -176,13 +175,13 @@ class ClockSupplier(MapSupplier):
     Args:
         service: the world of the client.
         profile: the client.
-        files: ranges of files that it can read.
+        maps: ranges of files that the pipeline maps.
     """
 
     def __init__(
-        self, service: ReadWorld, profile: ClientProfile, files: Sequence[FilePart]
+        self, service: ReadWorld, profile: ClientProfile, maps: Sequence[m.MappedRange]
     ) -> None:
-        super().__init__(profile.service, profile.dispatcher_timeout, files)
+        super().__init__(profile.service, profile.dispatcher_timeout, maps)
         self._world = service
 
     def _start(self) -> None:
@@ -199,7 +198,7 @@ class SimulatedShell(ReaderShell):
         service: the world in which it reads.
         profile: the client and the job that it reads.
         list_left_out: takes the elements that workers skip.
-        files: ranges of files that the pipeline maps.
+        maps: ranges of files that the pipeline maps.
     """
 
     def __init__(
@@ -207,16 +206,16 @@ class SimulatedShell(ReaderShell):
         service: ReadWorld,
         profile: ClientProfile,
         list_left_out: ListLeftOut = list_nowhere,
-        files: Sequence[FilePart] = (),
+        maps: Sequence[m.MappedRange] = (),
     ) -> None:
         self._service = service
         self.name = f"client-{next(_names)}"
         self._is_answered = False
-        super().__init__(profile, list_left_out, files)
+        super().__init__(profile, list_left_out, maps)
         self.queue = ClockedQueue(service, lambda: self.core.lease.holds(self._now()))
 
-    def _make_supplier(self, profile: ClientProfile, files: Sequence[FilePart]) -> MapSupplier:
-        return ClockSupplier(self._service, profile, files)
+    def _make_supplier(self, profile: ClientProfile, maps: Sequence[m.MappedRange]) -> MapSupplier:
+        return ClockSupplier(self._service, profile, maps)
 
     def _open(self, profile: ClientProfile) -> None:
         self.loop = loop = ClockLoop(self._service, self._tick, self._release)
@@ -296,7 +295,7 @@ class SimulatedIterator(ServiceIterator):
         super().__init__(*read)
 
     def _open_shell(self, profile: ClientProfile) -> ReaderShell:
-        return SimulatedShell(self._service, profile, self._list_left_out, self._files)
+        return SimulatedShell(self._service, profile, self._list_left_out, self._maps)
 
     def audit(self) -> dict[str, Any]:
         """Return the record of this repetition's splits and elements."""
@@ -366,5 +365,5 @@ def _read(node: SimulatedDataset, context: Context) -> ElementIterator:
         node.repetitions.resumed,
         context.restoring,
         listing(context),
-        node.registration.files,
+        node.registration.description.maps,
     )

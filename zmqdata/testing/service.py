@@ -505,7 +505,6 @@ class SimulatedService:
             made.dataset_id,
             made.node,
             made.sources,
-            made.files,
             world=self,
         )
 

@@ -347,6 +347,35 @@ def test_a_slow_client_is_given_up_by_the_size() -> None:
     assert "it has not sent the content in time" in told.reason
 
 
+def test_a_client_that_sends_one_range_is_not_late_with_others() -> None:
+    """A client sends ranges one after the other. While one of them arrives, it keeps
+    the others, and for each that follows its time begins anew.
+    """
+    desk = Desk("c")
+    desk.description = replace(desk.description, maps=(MAPPED, replace(MAPPED, name=TWO)))
+    desk.hear("k", m.RegisterDataset("r", "two", desk.description, b"pipeline"))
+    job = m.JobParameters("other", "two", "DYNAMIC", fingerprint="print")
+    desk.hear("d", m.OpenIteration("d", job, 0, affiliation=m.Affiliation("run")))
+
+    def live_and_ask(seconds: float) -> list[Any]:
+        told = []
+        for _ in range(round(seconds)):
+            desk.hear("w", m.RequestPipeline("w", "two", (RANGE, TWO)))
+            told += desk.live(1.0, "d")
+        return told
+
+    assert live_and_ask(2.0) == []
+    desk.supply("d")
+    for _ in range(3):
+        desk.hear("d", m.StorePiece("r-d", ONE, SIZE, 0, b"piece"))
+        assert live_and_ask(pipelines.PATIENCE - 1.0) == []
+    desk.store()
+    desk.supply("d")
+    assert live_and_ask(pipelines.PATIENCE - 1.0) == []
+    [told] = live_and_ask(5.0)
+    assert "it has not sent the content in time" in told.reason
+
+
 def test_a_file_that_no_worker_wants_any_more_is_forgotten() -> None:
     """A range is wanted for a minute after the last request of a worker."""
     desk = Desk("c")

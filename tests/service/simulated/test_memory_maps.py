@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,16 +156,32 @@ def test_a_dispatcher_that_restarts_gets_the_content(
 
 
 def test_a_file_that_changed_is_an_error(service: SimulatedService, path: str) -> None:
-    """The error names the file and the client's reason if the file changed since the
-    dataset was defined.
+    """The error names the file and the client's reason if the file changed or vanished
+    since the dataset was defined.
     """
     dataset = rows(service, path)
     np.zeros(LARGE, np.uint32).tofile(path)
-    with pytest.raises(FailedPreconditionError, match=r"rows\.bin.*removed or has changed"):
+    with pytest.raises(FailedPreconditionError, match=r"rows\.bin.*or it has changed since"):
         list(dataset)
     os.remove(path)
-    with pytest.raises(FailedPreconditionError, match=r"rows\.bin.*removed or has changed"):
+    with pytest.raises(FailedPreconditionError, match=r"rows\.bin.*or it has changed since"):
         list(dataset)
+
+
+def test_a_reader_by_id_sends_the_file_that_it_sees(
+    service: SimulatedService, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client that knows only the dataset's id sends the file if its machine has
+    it.
+    """
+    registered = rows(service, path)
+    assert next(iter(registered)) in WHOLE
+    node: Any = registered.node
+    by_id = replace(node.registration, node=None)
+    service.dispatcher.core.datasets.maps.registered_again(by_id.description)
+    with caplog.at_level(logging.WARNING, "zmqdata"):
+        assert sorted(Dataset(replace(node, registration=by_id, original=None))) == WHOLE
+    assert "a worker lacks the file" in caplog.text
 
 
 def test_a_save_whose_client_left_fails_with_the_remedy(

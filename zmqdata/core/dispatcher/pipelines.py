@@ -308,7 +308,7 @@ class Maps:
                 continue
             if not wanted.client:
                 wanted.client = client
-                wanted.deadline = now + PATIENCE + wanted.map.size / SLOWEST
+                self._extend(wanted, now)
             if wanted.client == client:
                 found.append(name)
         return tuple(found)
@@ -317,10 +317,16 @@ class Maps:
         description = self.out.state.datasets.get(dataset_id)
         return () if description is None else (one.name for one in description.maps)
 
+    def _extend(self, wanted: WantedRange, now: float) -> None:
+        wanted.deadline = now + PATIENCE + wanted.map.size / SLOWEST
+
     def supply(self, peer: Peer, ask: m.SupplyMap, now: float) -> None:
         """Take the digest of a range from a client, and request its bytes unless they
         are stored.
         """
+        for one in self.wanted.values():
+            if one.client == ask.client:  # it sends one range after the other
+                self._extend(one, now)
         known = self._find(ask.name)
         wanted = self.wanted.get(ask.name)
         if known is None or (wanted is None and ask.content is None):
@@ -360,17 +366,21 @@ class Maps:
         """Give up clients that are gone or too slow. Answer the workers if no client
         can send what they want.
         """
+        at_work = {
+            wanted.client
+            for wanted in self.wanted.values()
+            if now < wanted.deadline or self._is_arriving(wanted, now)
+        }
         for name, wanted in list(self.wanted.items()):
             if now - wanted.heard >= FORGOTTEN_AFTER:
                 del self.wanted[name]
                 continue
-            readers = self._readers(name)
-            if wanted.client and wanted.client not in readers:
+            if wanted.client not in self.out.state.client_iteration:
                 wanted.client = ""
-            elif wanted.client and now >= wanted.deadline and not self._is_arriving(wanted, now):
+            elif wanted.client not in at_work:
                 self._cannot(wanted, wanted.client, "it has not sent the content in time")
-            able = readers - wanted.unable.keys()
-            if not able and (wanted.unable or now - wanted.since >= ALONE_FOR):
+            is_alone = wanted.unable or now - wanted.since >= ALONE_FOR
+            if not wanted.client and is_alone and not self._readers(name) - wanted.unable.keys():
                 self._fail(name, wanted)
 
     def _readers(self, name: str) -> set[str]:
