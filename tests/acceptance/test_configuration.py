@@ -243,7 +243,7 @@ def test_status_shows_the_configuration(make_cluster: Callable[..., zmqdata.Loca
 
 @pytest.fixture
 def foreign() -> Iterator[str]:
-    """Yield the address of a dispatcher of protocol version 3, in a process without
+    """Yield the address of a dispatcher of protocol version 4, in a process without
     keys.
     """
     zmqdata.use_key_file(insecure=True)
@@ -269,7 +269,7 @@ def test_another_protocol_version_is_a_failed_precondition(
     """Another protocol version is an error at once that names both versions and the
     remedy.
     """
-    text = "Version mismatch.* protocol version 3 and this process version 2: .* install the same release"
+    text = "Version mismatch.* protocol version 4 and this process version 3: .* install the same release"
     with pytest.raises(zmqdata.errors.FailedPreconditionError, match=text):
         turn_to(foreign)
 
@@ -283,6 +283,6 @@ def test_a_worker_of_another_protocol_version_ends(foreign: str) -> None:
     answer = command("worker", "--dispatcher", foreign, "--insecure")
     assert answer.returncode == 2
     assert (
-        "zmqdata worker: Version mismatch, the peer speaks protocol version 3"
+        "zmqdata worker: Version mismatch, the peer speaks protocol version 4"
         in answer.stderr.splitlines()[-1]
     )

@@ -12,7 +12,7 @@ from zmqdata.messages.deaths import Crumb, Place
 from zmqdata.messages.discreet import Discreet
 from zmqdata.splits import Split, SplitSource
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Major version of the protocol. A peer of another version is refused; unknown fields
 of the same version are ignored.
 """
