@@ -113,8 +113,28 @@ def test_a_range_is_sent_once_at_a_time(
     with caplog.at_level(logging.WARNING, "zmqdata"):
         assert len(supplier.supplied(part.name)) == 1
     told = [record.getMessage() for record in caplog.records]
-    assert sum("a worker lacks the file" in text for text in told) == 1
+    assert sum("workers lack the file" in text for text in told) == 1
     assert any("before it is sent: 2 of 2 MB" in text for text in told)
+
+
+def test_many_files_are_announced_together(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One warning tells how many files are sent and their size. A file that cannot be
+    sent is not among them.
+    """
+    parts = []
+    for name in "abc":
+        NUMBERS.tofile(tmp_path / name)
+        part = file_part(np.memmap(tmp_path / name, np.uint16, "r"))
+        assert part is not None
+        parts.append(part)
+    (tmp_path / "c").unlink()
+    with caplog.at_level(logging.WARNING, "zmqdata"):
+        assert len(Supplier(*parts).supplied(*(part.name for part in parts))) == 3
+    [record] = caplog.records
+    assert f"workers lack 2 files ({tmp_path / 'a'}...)" in record.getMessage()
+    assert "The content (4 MB) is sent" in record.getMessage()
 
 
 def test_closing_ends_the_thread(part: FilePart, monkeypatch: pytest.MonkeyPatch) -> None:

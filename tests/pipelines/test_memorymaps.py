@@ -180,6 +180,7 @@ def test_a_worker_without_the_file_says_so(path: str) -> None:
     with pytest.raises(FailedPreconditionError, match=r"is shorter.*np\.array\(the memory map\)"):
         open_pipeline(packed)
     assert digest_of_file(path, 0, 100) is not None
+    assert digest_of_file(f"{path}\0", 0, 100) is None
 
 
 def test_a_large_array_is_announced(

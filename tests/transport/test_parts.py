@@ -35,9 +35,11 @@ def test_a_part_grows_piece_by_piece(folder: PartFolder) -> None:
     assert folder.append(DIGEST, 0, CONTENT[:4]) == 4
     assert folder.append(DIGEST, 6, CONTENT[6:]) == 4
     assert (folder.whole(), folder.partial(), folder.read(DIGEST, 0, 9)) == ([], {DIGEST: 4}, None)
+    assert folder.size_of_partial(DIGEST) == 4
     assert folder.append(DIGEST, 4, CONTENT[4:]) == 10
     assert folder.complete(DIGEST)
     assert (folder.whole(), folder.partial(), folder.size_of(DIGEST)) == ([DIGEST], {}, 10)
+    assert folder.size_of_partial(DIGEST) == 0
     assert folder.read(DIGEST, 8, 100) == b"89"
 
 

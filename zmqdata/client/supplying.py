@@ -13,7 +13,7 @@ import logging
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from zmqdata import messages as m
 from zmqdata.client.calls import call, new_request
@@ -48,6 +48,7 @@ class MapSupplier:
         self._stopped = threading.Event()
         self._is_busy = False
         self._thread: Background | None = None
+        self._announced: set[str] = set()
 
     def supply(self, command: SupplyMaps) -> None:
         """Send these ranges, unless they are being sent. Returns at once."""
@@ -77,13 +78,31 @@ class MapSupplier:
                     self._is_busy = False
                     return
                 name, command = next(iter(self._wanted.items()))
+                fresh = self._wanted.keys() - self._announced
+            self._announce(fresh)
             try:
                 self._send(name, command.client)
-            except DataServiceError as error:
-                # The dispatcher asks another client, or this one again.
-                log.info("the content of a memory map was not sent: %s", error)
+            except Exception as error:
+                # The dispatcher asks this client again until its time is over.
+                log.info("the content of a mapped file was not sent: %s", error)
             with self._lock:
                 del self._wanted[name]
+
+    def _announce(self, names: Collection[str]) -> None:
+        """Tell the user once which ranges are sent."""
+        self._announced.update(names)
+        parts = [part_of(self._maps[name]) for name in sorted(names) if name in self._maps]
+        parts = [part for part in parts if not part.fault()]
+        if parts:
+            paths = sorted({legible(part.path) for part in parts})
+            more = f"{len(paths)} files ({paths[0]}...)"
+            log.warning(
+                "workers lack %s, which the pipeline maps. The content (%.0f MB) is sent, unless "
+                "the dispatcher has it. Put files where all workers find them under the same path "
+                "to send their paths only.",
+                f"the file {paths[0]}" if len(paths) == 1 else more,
+                sum(part.nbytes for part in parts) / 1e6,
+            )
 
     def _send(self, name: str, client: str) -> None:
         try:
@@ -130,6 +149,11 @@ class RangeContent:
         return self.part.read(begin, end)
 
 
+def part_of(one: m.MappedRange) -> FilePart:
+    """Return the range that a message names."""
+    return FilePart(one.path, one.start, one.size, one.samples)
+
+
 def content_of(one: m.MappedRange | None, stopped: Callable[[], bool]) -> RangeContent | None:
     """Read a range of a file for its digest, and return its content; None if stopped.
 
@@ -140,19 +164,12 @@ def content_of(one: m.MappedRange | None, stopped: Callable[[], bool]) -> RangeC
     """
     if one is None:
         raise ValueError("the client knows another pipeline under the id of the dataset")
-    part = FilePart(one.path, one.start, one.size, one.samples)
+    part = part_of(one)
     if part.fault():
         raise ValueError(
             f"the client ({platform.node()}) does not see the file {legible(part.path)} either, "
             "or it has changed since the dataset was defined"
         )
-    log.warning(
-        "a worker lacks the file %s, which the pipeline maps. Its content (%.0f MB) is sent, "
-        "unless the dispatcher has it. Put the file where all workers find it under this path to "
-        "send its path only.",
-        legible(part.path),
-        part.nbytes / 1e6,
-    )
     digest, say_at, done = hashlib.sha256(), time.monotonic() + SAY_EVERY, 0
     for piece in part.pieces():
         if stopped():

@@ -195,7 +195,7 @@ def digest_of_file(path: str, start: int, nbytes: int) -> str | None:
                 samples.append(file.read(end - begin))
                 if len(samples[-1]) != end - begin:
                     return None
-    except OSError:
+    except (OSError, ValueError):  # no file has a name with a NUL
         return None
     return _digest(samples)
 

@@ -56,6 +56,13 @@ class PartFolder:
     def _partial_path(self, digest: str) -> Path:
         return self.path(digest).with_suffix(PARTIAL)
 
+    def size_of_partial(self, digest: str) -> int:
+        """Return the bytes received so far of a partial part; 0 if there is none."""
+        try:
+            return self._partial_path(digest).stat().st_size
+        except FileNotFoundError:
+            return 0
+
     def size_of(self, digest: str) -> int | None:
         """Return the size of a whole part in bytes; None if the part does not exist."""
         try:

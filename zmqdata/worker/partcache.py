@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from zmqdata.core.worker import events as e
+from zmqdata.descriptors import is_shortage, shortage
 from zmqdata.pipelines.memorymaps import FilePart
 from zmqdata.printable import shown_size
 from zmqdata.transport.folders import user_folder
@@ -92,7 +93,7 @@ class PartCache:
                 self._report(e.PartClaimed(digest, size, False))
                 return
             if not folder.make_space(
-                size - folder.partial().get(digest, 0), self._limit, frozenset(self._held)
+                size - folder.size_of_partial(digest), self._limit, frozenset(self._held)
             ):
                 text = (
                     f"the cache of {shown_size(self._limit)} in {folder.folder} has no room for "
@@ -179,6 +180,8 @@ class PartCache:
         return self._folder
 
     def _text(self, error: OSError) -> str:
+        if is_shortage(error):
+            return str(shortage("the file of a part"))
         place = self._place or (
             self._folder.folder if self._folder else "the system's temporary folder"
         )

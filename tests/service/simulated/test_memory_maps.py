@@ -81,8 +81,8 @@ def test_workers_that_lack_the_file_get_its_content(
         assert sorted(rows(service, path)) == WHOLE
     assert sent(service) == [4 * LARGE]
     [record] = caplog.records
-    assert f"a worker lacks the file {path}" in record.getMessage()
-    assert "content (4 MB) is sent" in record.getMessage()
+    assert f"workers lack the file {path}" in record.getMessage()
+    assert "The content (4 MB) is sent" in record.getMessage()
 
 
 def test_one_of_two_readers_sends_the_content(
@@ -95,7 +95,7 @@ def test_one_of_two_readers_sends_the_content(
         for reader in (one, two):
             found.extend(reader)
     assert sorted(found) == WHOLE
-    assert sum("lacks the file" in record.getMessage() for record in caplog.records) == 1
+    assert sum("lack the file" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_a_worker_that_joins_later_gets_the_content(path: str) -> None:
@@ -181,7 +181,7 @@ def test_a_reader_by_id_sends_the_file_that_it_sees(
     service.dispatcher.core.datasets.maps.registered_again(by_id.description)
     with caplog.at_level(logging.WARNING, "zmqdata"):
         assert sorted(Dataset(replace(node, registration=by_id, original=None))) == WHOLE
-    assert "a worker lacks the file" in caplog.text
+    assert "workers lack the file" in caplog.text
 
 
 def test_a_save_whose_client_left_fails_with_the_remedy(

@@ -271,7 +271,8 @@ class Maps:
             text = f"Dataset id {ask.dataset_id} not found."
             self.out.send(peer, m.PipelineSent(ask.dataset_id, "", b"", text))
             return
-        lacking = [one for one in description.maps if one.name in ask.lacks]
+        lacks = set(ask.lacks)
+        lacking = [one for one in description.maps if one.name in lacks]
         absent = [one for one in lacking if self._stored(one.name) is None]
         for one in absent:
             wanted = self.wanted.setdefault(one.name, WantedRange(one, now, now))
@@ -343,7 +344,8 @@ class Maps:
             self.out.send(peer, m.MapSupplied(ask.request))
             self.wanted.pop(ask.name, None)
             for worker, request in (wanted.waiting if wanted is not None else {}).items():
-                self.request(worker, request, now)
+                if not any(worker in other.waiting for other in self.wanted.values()):
+                    self.request(worker, request, now)
         else:
             if wanted is not None:
                 wanted.content = ask.content
