@@ -325,9 +325,6 @@ class Maps:
         """Take the digest of a range from a client, and request its bytes unless they
         are stored.
         """
-        for one in self.wanted.values():
-            if one.client == ask.client:  # it sends one range after the other
-                self._extend(one, now)
         known = self._find(ask.name)
         wanted = self.wanted.get(ask.name)
         if known is None or (wanted is None and ask.content is None):
@@ -335,6 +332,7 @@ class Maps:
         elif ask.content is None:
             assert wanted is not None
             self._cannot(wanted, ask.client, ask.reason)
+            self._turn_to_next(ask.client, now)
             self.out.send(peer, m.MapSupplied(ask.request))
         elif not m.is_digest(ask.content.digest) or ask.content.size != known.size:
             text = f"The content of a range of {known.size} bytes must be a part of that size"
@@ -343,6 +341,7 @@ class Maps:
             self._contents[ask.name] = ask.content
             self.out.send(peer, m.MapSupplied(ask.request))
             self.wanted.pop(ask.name, None)
+            self._turn_to_next(ask.client, now)
             for worker, request in (wanted.waiting if wanted is not None else {}).items():
                 if not any(worker in other.waiting for other in self.wanted.values()):
                     self.request(worker, request, now)
@@ -350,6 +349,14 @@ class Maps:
             if wanted is not None:
                 wanted.content = ask.content
             self.parts.ask_for(peer, ask.request, ask.content, now)
+
+    def _turn_to_next(self, client: str, now: float) -> None:
+        """Let the time for the other ranges of a client begin anew: it sends one range
+        after the other.
+        """
+        for one in self.wanted.values():
+            if one.client == client:
+                self._extend(one, now)
 
     def _find(self, name: str) -> m.MappedRange | None:
         if name in self.wanted:
