@@ -244,6 +244,7 @@ def read_rows(cluster: LocalCluster, path: str) -> list[int]:
     return sorted(int(element) for element in read)
 
 
+@pytest.mark.full
 def test_a_file_that_workers_lack_is_fetched(
     cluster: LocalCluster, path: str, tmp_path: Path
 ) -> None:

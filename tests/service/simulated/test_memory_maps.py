@@ -168,6 +168,22 @@ def test_a_file_that_changed_is_an_error(service: SimulatedService, path: str) -
         list(dataset)
 
 
+def test_a_change_between_the_samples_reaches_the_next_job(
+    service: SimulatedService, path: str
+) -> None:
+    """A dataset that is defined after the file was changed gets the new content, while
+    tasks of an earlier job continue with the old one.
+    """
+    first = iter(rows(service, path))
+    found = [next(first)]
+    with open(path, "r+b") as file:
+        file.seek(4 * STEP * 12)
+        file.write(bytes(4))
+    changed = sorted([0, *WHOLE[:12], *WHOLE[13:]])
+    assert sorted(rows(service, path)) == changed
+    assert sorted([*found, *first]) == WHOLE
+
+
 def test_a_reader_by_id_sends_the_file_that_it_sees(
     service: SimulatedService, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
