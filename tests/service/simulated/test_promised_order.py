@@ -194,6 +194,25 @@ def test_a_task_does_not_choose_without_an_input(service: SimulatedService) -> N
     assert 0.45 < sum(x < 3 for x in found) / 3_000 - 0.5 * 3 / 40 < 0.55
 
 
+def test_consumers_of_few_splits_need_few_tasks(service: SimulatedService) -> None:
+    """Consumers of an order with more tasks than splits get an error that names the
+    number of tasks, and read on with fewer tasks.
+    """
+
+    def read(tasks: int) -> Any:
+        options: dict[str, Any] = {"job_name": f"{tasks} tasks", "num_consumers": 2}
+        return [
+            iter(ordered(service, Dataset.range(3).repeat(), num_tasks=tasks, consumer_index=index,
+                         **options))
+            for index in range(2)
+        ]  # fmt: skip
+
+    with pytest.raises(FailedPreconditionError, match="`num_tasks` of at most the number"):
+        list(islice(zip(*read(4), strict=True), 4))
+    steps = [[int(x) for x in step] for step in islice(zip(*read(3), strict=True), 6)]
+    assert steps == [[0, 0], [1, 1], [2, 2]] * 2
+
+
 def test_the_seed_of_the_program_decides_what_is_random() -> None:
     """set_random_seed gives another order, and the same order each time."""
     found = []

@@ -310,12 +310,17 @@ class Output:
         if self.definition.num_consumers is None:
             return 0
         if rule is None:
+            few = (
+                " The task may own no split of the input: give distribute() a `num_tasks` of at "
+                "most the number of splits."
+            )
             text = (
                 f"Encountered end of sequence on a round-robin read iterator, after {self.number} "
                 f"rounds of {len(self._lanes)} elements. Coordinated reads expect a dataset "
                 "without an end: add repeat() before distribute(), or choose with finite='drop' "
                 "or finite='pad' what happens to an incomplete last round."
             )
+            text += few if self.definition.num_shards else ""
             self.fail_all(FailedPreconditionError(text))
         elif left and rule == "pad":
             self._round = []
