@@ -365,5 +365,6 @@ def _read(node: SimulatedDataset, context: Context) -> ElementIterator:
         node.repetitions.resumed,
         context.restoring,
         listing(context),
+        node.check_of_elements(),
         node.registration.description.maps,
     )
