@@ -116,12 +116,12 @@ class RepeatIterator(ElementIterator):
         self._found = False
         self._fruitless = 0  # passes in a row without elements
         self._had_splits = False  # in this pass, before the state that was restored
+        self._owns_splits = context.owns_splits and node.count < 0 and not _refills(node.input)
         # Of the last element of earlier passes, if anyone asked for names then.
         self._last_name: Name | None = None
         self._input = self._make_input()
         may_fill = node.count >= 0 or context.providers is not None or _refills(node.input)
         self._goes_on_empty = may_fill and node.input.cardinality != 0
-        self._owns_splits = context.owns_splits and node.count < 0 and not _refills(node.input)
 
     def _first_repetition(self, outer: int) -> int:
         """Number of the first pass within repetition ``outer`` of a repeat above."""
@@ -135,10 +135,14 @@ class RepeatIterator(ElementIterator):
     def _begin_pass(self) -> None:
         self._naming: Namer | None = None
         self._pass = self._done
-        self._given_before = self._given()
+        self._given_before = self._given() if self._owns_splits else 0
 
     def _given(self) -> int:
         return sum(provider.given for provider in self._providers)
+
+    def _has_had_splits(self) -> bool:
+        """Return True if this pass was given splits that no other task may take."""
+        return self._owns_splits and (self._had_splits or self._given() > self._given_before)
 
     def __next__(self) -> Any:
         while self._done != self._node.count:
@@ -178,7 +182,7 @@ class RepeatIterator(ElementIterator):
         """
         if not self._goes_on_empty or not self._owns_splits:
             return self._goes_on_empty
-        had_splits = self._had_splits or self._given() > self._given_before
+        had_splits = self._has_had_splits()
         if had_splits and self._fruitless + 1 < _SAY_AFTER:
             return True
         if self._context.beside_others:
@@ -228,8 +232,7 @@ class RepeatIterator(ElementIterator):
             [one.state(), [[list(path), origin] for path, origin in one.origins.items()]]
             for one in self._providers
         ]
-        had_splits = self._had_splits or self._given() > self._given_before
-        inner = self._input.state()
+        inner, had_splits = self._input.state(), self._has_had_splits()
         return [self._done, self._found, self._fruitless, had_splits, inner, providers]
 
     def restore(self, state: Any) -> None:
