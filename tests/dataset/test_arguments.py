@@ -4,7 +4,6 @@ with which errors.
 
 from __future__ import annotations
 
-import _thread
 import os
 import threading
 from collections.abc import Callable
@@ -268,18 +267,16 @@ def test_the_site_is_the_users_line() -> None:
 
 
 def test_without_a_users_line_there_is_no_site() -> None:
-    """The site is empty if only the package is on the stack, as in a thread of its
-    own.
+    """The site is empty if only the package, and what starts threads, are on the stack,
+    as in a thread of a worker.
     """
     found: list[str] = []
-    done = threading.Event()
-    inside = "def run():\n    found.append(call_site())\n    done.set()"
-    names: dict[str, Any] = {"found": found, "done": done, "call_site": call_site}
+    inside = "def run():\n    found.append(call_site())"
+    names: dict[str, Any] = {"found": found, "call_site": call_site}
     exec(compile(inside, zmqdata.dataset.arguments.__file__, "exec"), names)
-    _thread.start_new_thread(
-        names["run"], ()
-    )  # a Thread would have lines of threading on its stack
-    assert done.wait(30)
+    thread = threading.Thread(target=names["run"])
+    thread.start()
+    thread.join(30)
     assert found == [""]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.dataset.reading import ints
 from zmqdata.dataset import Dataset, TextLineDataset
-from zmqdata.elements.specs import TensorSpec
+from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec
 from zmqdata.errors import (
     InvalidArgumentError,
     NoFilesMatchedError,
@@ -79,6 +79,31 @@ def test_wrong_arguments_are_refused_at_the_call(
 def test_ranges_are_pythons(numbers: tuple[int, ...]) -> None:
     """A range takes the one, two or three numbers of Python's range."""
     assert ints(Dataset.range(*numbers)) == list(range(*numbers))
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        (2**63 - 3, 2**63 - 1),
+        (-(2**63) + 2, -(2**63), -1),
+        (-(2**63), 2**63 - 1, 2**63 - 1),
+        (2**63 - 1, -(2**63), -(2**63)),
+    ],
+)
+def test_ranges_reach_to_the_ends_of_64_bits(numbers: tuple[int, ...]) -> None:
+    """A range yields all integers of 64 bits, in any form of reading."""
+    dataset, expected = Dataset.range(*numbers), list(range(*numbers))
+    assert len(dataset) == len(expected)
+    assert ints(dataset) == [int(dataset.at(place)) for place in range(len(expected))] == expected
+    assert list(map(int, next(iter(dataset.batch(9))))) == expected
+
+
+def test_a_range_without_a_reachable_end_is_infinite() -> None:
+    """A range of more than 2**62 integers counts as infinite."""
+    assert Dataset.range(2**62).cardinality() == 2**62
+    for numbers in ((2**63 - 1,), (-(2**63), 2**63 - 1)):
+        assert Dataset.range(*numbers).cardinality() == INFINITE_CARDINALITY
+        assert ints(Dataset.range(*numbers).take(2)) == [*range(*numbers)[:2]]
 
 
 @pytest.mark.parametrize("kind", ["uint8", "float16", "complex64"])

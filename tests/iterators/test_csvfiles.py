@@ -84,6 +84,7 @@ def test_a_file_without_its_header_fails_alone(tmp_path: Path) -> None:
         (b"a,", "Field 1 is required but missing in record!"),
         (b"a,one", "Field 1 in record is not a valid int64: one"),
         (b"a,1_0", "Field 1 in record is not a valid int64"),
+        ("a,\u0663".encode(), "Field 1 in record is not a valid int64"),
         (b'a"b,1', "Unquoted fields cannot have quotes inside"),
         (b'"a"b",1', "Quote inside a string has to be escaped"),
         (b'"a",b",1', "Unquoted fields cannot have quotes inside"),
@@ -176,6 +177,7 @@ def test_fields_are_those_that_the_csv_module_wrote(fields: list[str]) -> None:
         ("uint8", "255", np.uint8(255)),
         ("float32", " 1.5 ", np.float32(1.5)),
         ("float64", "nan", np.float64("nan")),
+        ("float64", "-0x1.8p3", np.float64(-12)),
         ("S", "ä", "ä".encode()),
     ],
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import operator
 import os
 import sys
+import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -34,6 +35,8 @@ MOST = 2**63 - 1
 """Maximum number of elements; counts have 64 bits."""
 _LONGEST = 100
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_STARTERS = ("<frozen ", threading.__file__)
+"""Beginnings of the names of files that start programs and threads."""
 
 
 def call_site() -> str:
@@ -47,13 +50,11 @@ def call_site() -> str:
 @lru_cache(maxsize=1024)  # functions of flat_map make a dataset for each element
 def _users_file(path: str) -> str | None:
     """Return the name of a file of the user's code, as labels show it; None for a file
-    of this package.
+    of this package, and for one that started the thread or program.
     """
-    return (
-        None
-        if os.path.abspath(path).startswith(_PACKAGE)
-        else filenames.legible(os.path.basename(path))
-    )
+    if os.path.abspath(path).startswith(_PACKAGE) or path.startswith(_STARTERS):
+        return None
+    return filenames.legible(os.path.basename(path))
 
 
 def refuse(name: str, value: object, expected: str) -> NoReturn:

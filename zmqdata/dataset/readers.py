@@ -37,7 +37,9 @@ class TFRecordDataset(Dataset):
     A split is a file: with DYNAMIC sharding each file is read by a single worker.
 
     Args:
-        filenames: a name, several, or a dataset of names, read in this order.
+        filenames: a name, several, or a dataset of names, read in this order. Relative
+            names are resolved by this call: in a function on a worker, from the folder
+            in which the worker was started.
         compression_type: ``""`` or None, ``"GZIP"`` or ``"ZLIB"``.
         buffer_size: bytes read at a time; None or 0: chosen by zmqdata.
         num_parallel_reads: number of files read concurrently on threads, with a record
@@ -82,7 +84,9 @@ class FixedLengthRecordDataset(Dataset):
     A split is a file: with DYNAMIC sharding each file is read by a single worker.
 
     Args:
-        filenames: a name, several, or a dataset of names, read in this order.
+        filenames: a name, several, or a dataset of names, read in this order. Relative
+            names are resolved by this call: in a function on a worker, from the folder
+            in which the worker was started.
         record_bytes: bytes of a record.
         header_bytes: bytes to skip at the beginning of each file; None: 0.
         footer_bytes: bytes to skip at the end of each file; None: 0.

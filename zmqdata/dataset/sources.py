@@ -63,9 +63,9 @@ class Sources(DatasetMethods[D]):
                 "range() got step 0, expected a positive or negative step, because the range "
                 "would never end: step must be a non-zero integer"
             )
-        if max(map(abs, (start, stop, step))) > 2**62:
+        if not all(-(2**63) <= number < 2**63 for number in (start, stop, step)):
             raise ValueError(
-                f"range() got {args}, expected numbers of at most 2**62, because "
+                f"range() got {args}, expected numbers from -2**63 to 2**63 - 1, because "
                 "elements have 64 bits"
             )
         if output_type is not None and dtype is not None:
@@ -84,8 +84,9 @@ class Sources(DatasetMethods[D]):
         """Return a dataset of a single element.
 
         Args:
-            tensors: the element, any nesting of arrays, numbers and texts. It is not
-                copied here, so do not modify it.
+            tensors: the element, any nesting of arrays, numbers and texts. Arrays are
+                not copied here, so do not modify them; pass a copy of a buffer that is
+                filled again.
 
         >>> from zmqdata.dataset import Dataset
         >>> list(Dataset.from_tensors({"x": [1, 2]}))
@@ -101,8 +102,8 @@ class Sources(DatasetMethods[D]):
 
         Args:
             tensors: an array, list or ragged tensor, or a nesting of them, with the
-                same length (n > 0 or 0) in the first axis. They are not copied here, so
-                do not modify them.
+                same length (n > 0 or 0) in the first axis. Arrays are not copied here,
+                so do not modify them; pass a copy of a buffer that is filled again.
 
         Raises:
             ValueError: the lengths differ, or a leaf has no axis.

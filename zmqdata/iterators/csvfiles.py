@@ -8,6 +8,7 @@ import io
 import re
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, BinaryIO, TextIO
 
 import numpy as np
@@ -233,7 +234,8 @@ def _parser(dtype: np.dtype[Any], place: int) -> Convert:
 
     def parse(field: str) -> Any:
         try:
-            if "_" in field:
+            # Python reads the digits of all scripts, and digits with underscores.
+            if "_" in field or not field.isascii():
                 raise ValueError
             if limits is None:
                 return make(float(field))
@@ -242,6 +244,9 @@ def _parser(dtype: np.dtype[Any], place: int) -> Convert:
                 raise ValueError
             return make(number)
         except ValueError:
+            if limits is None and "x" in field.lower():
+                with suppress(ValueError, OverflowError):
+                    return make(float.fromhex(field))
             raise InvalidArgumentError(
                 f"Field {place} in record is not a valid {dtype}: {field}"
             ) from None

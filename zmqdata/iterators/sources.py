@@ -258,7 +258,7 @@ class RangeIterator(FixedIterator, Stackable):
     def __init__(self, node: nodes.Range, context: Context) -> None:
         self._ready: Iterator[Any] = iter(())
         self._behind = 0  # index behind the last integer in ``_ready``
-        super().__init__(context, node.cardinality)
+        super().__init__(context, node.count)
         self._start, self._step = node.start, node.step
         self._kind = np.dtype(node.dtype).type
         self._all: list[Any] = []  # all integers, if they are few and were made before

@@ -12,6 +12,7 @@ import numpy as np
 from zmqdata.descriptors import shortage_explained
 from zmqdata.elements.nesting import leaves_of, map_structure
 from zmqdata.elements.specs import (
+    INFINITE_CARDINALITY,
     DatasetSpec,
     TensorSpec,
     merge_specs,
@@ -49,12 +50,18 @@ class Range(Node):
         )
 
     @property
+    def count(self) -> int:
+        """Number of the integers."""
+        return max(0, -((self.start - self.stop) // self.step))
+
+    @property
     def cardinality(self) -> int:
-        return len(range(self.start, self.stop, self.step))
+        # Nobody reads the end of a larger range, and no message can carry its number.
+        return self.count if self.count <= 1 << 62 else INFINITE_CARDINALITY
 
     @property
     def split_source(self) -> SplitSource:
-        return IndexSplits(self.cardinality)
+        return IndexSplits(None if self.cardinality == INFINITE_CARDINALITY else self.count)
 
     def spec(self, infer: Infer) -> Any:
         return TensorSpec((), self.dtype)
