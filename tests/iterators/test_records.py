@@ -142,12 +142,18 @@ def test_excess_bytes_are_data_loss(tmp_path: Path, compression: str) -> None:
     assert outcomes[-1] == plain(b"cc")
 
 
-def test_a_file_shorter_than_its_header_is_data_loss(tmp_path: Path) -> None:
-    """A file shorter than header and footer is damaged."""
+@pytest.mark.parametrize("compression", PACKERS)
+def test_a_file_shorter_than_its_header_is_data_loss(tmp_path: Path, compression: str) -> None:
+    """A file shorter than header and footer is damaged, and the next file is read."""
     node = nodes.FixedLengthRecords(
-        filenames=written(tmp_path, [b"ab"]), record_bytes=1, header_bytes=3
+        filenames=written(tmp_path, [b"ab", b"", b"HHHa"], compression),
+        compression_type=compression,
+        record_bytes=1,
+        header_bytes=3,
     )
-    assert [outcome[1] for outcome in run(node)] == ["DataLossError"]
+    outcomes = check_restore(node)
+    assert [outcome[1] for outcome in outcomes[:2]] == ["DataLossError"] * 2
+    assert outcomes[2:] == [plain(b"a")]
 
 
 def test_a_file_that_shrinks_is_data_loss(tmp_path: Path) -> None:

@@ -84,15 +84,26 @@ class FixedLengthRecordsIterator(FilesIterator):
             rest = (self._end - node.header_bytes) % self._size
             if self._end < node.header_bytes or rest:
                 return self._refuse_length()
+        begin = offset or node.header_bytes
         try:
-            file.seek(offset or node.header_bytes)
+            reached = file.seek(begin)
         except (EOFError, zlib.error, OSError) as error:
             self._next += self._stride
             file.close()
             self._file = None
             raise failure(node, error) from error
-        self._offset = offset or node.header_bytes
+        if reached < begin:
+            return self._refuse_end(reached, begin)
+        self._offset = begin
         return file
+
+    def _refuse_end(self, reached: int, begin: int) -> BinaryIO:
+        node, name = self._node, self._node.filenames[self._next]
+        self._end_part()
+        raise DataLossError(
+            f"{node.label}: the unpacked file {name} has {reached} bytes, and its next record "
+            f"begins at byte {begin}. Check `header_bytes`, or was the file replaced?"
+        )
 
     def _refuse_length(self) -> BinaryIO:
         node, name = self._node, self._node.filenames[self._next]
