@@ -10,6 +10,7 @@ import contextlib
 import functools
 import gc
 import itertools
+import threading
 import types
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Iterator, Mapping
@@ -191,7 +192,8 @@ def attributes(holder: Any) -> Iterator[tuple[str, Any]]:
         yield from [*body(holder).items()]
         return
     with contextlib.suppress(Exception):  # it has slots only
-        stored = object.__getattribute__(holder, "__dict__")
+        kind = threading.local if is_a(holder, threading.local) else object
+        stored = kind.__getattribute__(holder, "__dict__")
         yield from [*stored.items()] if type(stored) is dict else ()
     for base in lineage(type(holder)):
         if "__slots__" not in body(base):

@@ -23,7 +23,7 @@ from zmqdata.worker.tasks.pipeline import may_seed_modules
 
 log = logging.getLogger(__name__)
 
-_GROWTH = 16
+_GROWTH = 4
 """Factor between the numbers of the elements after which functions are searched."""
 _MOST_PASSES = 4
 """Maximum number of times that a pipeline begins again."""
