@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from zmqdata.dataset import Dataset
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.lists import array_of
 from zmqdata.elements.ragged import RaggedTensor
@@ -106,6 +107,18 @@ def test_a_tensor_that_gives_no_array_is_an_error() -> None:
         as_element({"x": Unwilling()})
     with pytest.raises(TypeError, match=r"Unwilling.*Elements hold numpy arrays"):
         array_of([Unwilling()])
+
+
+def test_single_values_of_tables_are_errors() -> None:
+    """numpy would make integers of the bytes of a text: the error says what to call."""
+    scalar = type("Scalar", (), {"__module__": "pyarrow.lib", "__getitem__": lambda self, at: 1})()
+    for make in (as_element, Dataset.from_tensor_slices, Dataset.from_tensors, array_of_two):
+        with pytest.raises(TypeError, match=r"single value: call \.as_py\(\)"):
+            make(scalar)
+
+
+def array_of_two(value: Any) -> Any:
+    return array_of([value, value])
 
 
 def test_missing_integers_do_not_become_nan() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from zmqdata.elements.extensions import extension
 from zmqdata.peeking import has
 
-Sort: TypeAlias = Literal["torch", "array", "dlpack", "image", "frame", ""]
+Sort: TypeAlias = Literal["torch", "array", "dlpack", "image", "frame", "scalar", ""]
 
 _TABLES = ("DataFrame", "LazyFrame", "RecordBatch", "Table")
 _TABLE_PACKAGES = ("cudf", "dask", "modin", "pandas", "polars", "pyarrow")
@@ -31,6 +31,8 @@ def _sort_of(kind: type) -> Sort:
         package in _TABLE_PACKAGES and name in _TABLES for package, name in bases
     ):
         return "frame"
+    if ("pyarrow", "Scalar") in bases:
+        return "scalar"
     if ("torch", "Tensor") in bases:
         return "torch"
     if has(kind, "__array__"):
@@ -51,7 +53,7 @@ def is_tensor(kind: type) -> bool:
     """Return True if values of a type are arrays of another library. A function's
     result of such a type becomes a numpy array.
     """
-    return sort_of(kind) in ("torch", "array", "dlpack")
+    return sort_of(kind) in ("torch", "array", "dlpack", "scalar")
 
 
 def is_stackable(kind: type) -> bool:
@@ -78,6 +80,9 @@ def array_of_tensor(tensor: Any) -> Any:
     """
     sort = sort_of(type(tensor))
     try:
+        if sort == "scalar":
+            # numpy would make the bytes of a text into integers.
+            raise TypeError("it is a single value: call .as_py()")
         if sort == "torch":
             array = _array_of_torch(tensor)
         else:
