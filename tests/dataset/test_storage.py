@@ -303,6 +303,21 @@ def test_the_next_shard_takes_the_place_of_one_that_ended(tmp_path: Path) -> Non
     assert ints(Dataset.load(tmp_path)) == list(range(32))
 
 
+@pytest.mark.parametrize("kind", [StopIteration, GeneratorExit, ValueError])
+def test_a_shard_function_that_fails_fails_the_save(tmp_path: Path, kind: Any) -> None:
+    """A shard function that raises anything fails the save, or the element of a
+    snapshot.
+    """
+
+    def fail(x: Any) -> int:
+        raise kind("no")
+
+    with pytest.raises(PipelineError, match=rf"save\(fail\) failed: {kind.__name__}: no"):
+        Dataset.range(3).save(tmp_path / "save", shard_func=fail)
+    with pytest.raises(PipelineError, match=kind.__name__):
+        list(Dataset.range(3).snapshot(tmp_path / "snapshot", shard_func=fail))
+
+
 def len_of(dataset: Dataset) -> Dataset:
     return Dataset.from_tensors(np.int64(len(dataset)))
 

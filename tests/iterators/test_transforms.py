@@ -110,6 +110,32 @@ def test_a_failing_function_fails_one_element() -> None:
     assert len(check_restore(mapped(picky))) == 5
 
 
+@pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration, GeneratorExit])
+@pytest.mark.parametrize("threads", [None, 2])
+def test_what_stands_for_an_end_is_a_failure_in_functions(kind: Any, threads: int | None) -> None:
+    """A function that raises what ends a generator has failed for its element: a loop
+    neither ends quietly, nor meets what is no Exception.
+    """
+
+    def fail(*arguments: Any) -> Any:
+        raise kind("no")
+
+    base = Dataset.range(3)
+    made: list[Any] = [
+        base.map(fail, num_parallel_calls=threads), base.filter(fail), base.flat_map(fail),
+        base.interleave(fail, num_parallel_calls=threads), base.scan(0, fail),
+        base.take_while(fail), base.random_map(fail), base.map_batches(fail, 2),
+        base.group_by_window(fail, lambda key, window: window, 2),
+        base.group_by_window(lambda x: 0, fail, 2), Dataset.from_generator(fail),
+        base.rejection_resample(fail, [0.5, 0.5]),
+        base.bucket_by_sequence_length(fail, [2], [2, 2]),
+    ]  # fmt: skip
+    for dataset in made:
+        with pytest.raises(PipelineError, match=kind.__name__):
+            next(iter(dataset))
+    assert list(base.map(fail, num_parallel_calls=threads).ignore_errors()) == []
+
+
 def test_stop_iteration_in_a_function_ends_nothing() -> None:
     """A StopIteration that escapes from a user's function is a failure, not a quiet
     end.

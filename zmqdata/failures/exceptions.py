@@ -16,6 +16,11 @@ from zmqdata.failures.names import plain_name
 from zmqdata.lookup import look_up
 from zmqdata.printable import printable
 
+FAILURES = (Exception, GeneratorExit)
+"""Classes of exceptions that are the failure of a user's function. Others, such as
+``KeyboardInterrupt``, end the program.
+"""
+
 _PLAIN = (str, bytes, int, float, bool, type(None))
 
 MAX_ARGS = 16

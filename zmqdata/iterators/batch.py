@@ -26,6 +26,7 @@ from zmqdata.elements.subclasses import (
 from zmqdata.elements.tensors import as_stackable, is_stackable
 from zmqdata.elements.untyped import holds_untyped, is_untyped, retyped, retyped_alike
 from zmqdata.errors import InvalidArgumentError
+from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import Bookmark, Context, Stackable, failure, is_end, make_iterator
 from zmqdata.iterators.element_maker import MISSING, ElementMaker
 from zmqdata.iterators.transforms import UnaryIterator
@@ -76,7 +77,7 @@ class BatchIterator(UnaryIterator):
                 self._has_none = True
                 self._maker.check_none(batch)
             return batch
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
 
     def rewind(self, repetition: int) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.errors import InvalidArgumentError
+from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
@@ -131,7 +132,7 @@ class WeightedChoicesIterator(UnaryIterator):
                     "weight for each dataset"
                 )
             return bisect_right(_limits(flat), self._draws.at(count))
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
 
     def state(self) -> Any:
@@ -198,7 +199,7 @@ class ChooseIterator(ElementIterator):
                     f"from 0 to {len(self._inputs) - 1}: the operation has {len(self._inputs)} "
                     "datasets"
                 )
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
         return number
 
@@ -294,7 +295,7 @@ def classified(
                 f"class_func returned the class {number}, expected a class from 0 to "
                 f"{len(node.target) - 1}, as many as target_dist has"
             )
-    except Exception as error:
+    except FAILURES as error:
         raise failure(node, error) from error
     return value, number
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from zmqdata.decisions import Decision
 from zmqdata.errors import DataLossError, PipelineError
+from zmqdata.failures.exceptions import FAILURES
 
 DECIDED = "zmqdata.decided"
 """Tag in a state: the next item of the list is the number of the first decision that a
@@ -324,7 +325,7 @@ class Decider:
         for pause in (*PAUSES, None):
             try:
                 made = function(*arguments)
-            except Exception as error:
+            except FAILURES as error:
                 if not self.was_kept(number):
                     self.leave_out(number)
                     raise

@@ -11,6 +11,7 @@ import numpy as np
 from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.elements.conversion import as_element
+from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import Context, Namer, call, failure, make_iterator
 from zmqdata.iterators.carried import NotPlainError, RunningState, from_plain, to_plain
 from zmqdata.iterators.element_maker import ElementMaker
@@ -47,7 +48,7 @@ class ScanIterator(UnaryIterator):
             state, output = state_and_output(self._function(self._state, element), self._made)
             if type(state) is not self._states.settled:
                 self._states.check(state)
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
         self._state = state
         return output
@@ -116,7 +117,7 @@ class GroupByReducerIterator(UnaryIterator):
         state = self._states.pop(next(iter(self._states)))
         try:
             return self._made(call(self._reducer.finalize_func, state))
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
 
     def _fold(self) -> None:
@@ -137,7 +138,7 @@ class GroupByReducerIterator(UnaryIterator):
             state = as_element(self._reducer.reduce_func(before, element))
             self._kinds.check(state)
             self._states[key] = state
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
 
     def current_split(self) -> None:

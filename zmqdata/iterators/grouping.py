@@ -19,6 +19,7 @@ from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.elements.nesting import nesting_of
 from zmqdata.errors import InvalidArgumentError
+from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import Context, ElementIterator, call, failure, is_end, make_iterator
 from zmqdata.iterators.inputs import dataset_iterator, followed, marked_input
 from zmqdata.iterators.results import as_index, nested_node
@@ -88,7 +89,7 @@ class WindowIterator(ElementIterator):
                 raise element.error
         try:
             return self._datasets(chosen)
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
 
     def _fill(self, count: int) -> None:
@@ -208,7 +209,7 @@ class GroupByWindowIterator(ElementIterator):
         try:
             key = as_index(self._key_function(element), "key_func")
             group = self._groups.get(key) or _Group(self._size(key))
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
         group.numbers.append(number)
         group.elements.append(element)
@@ -242,7 +243,7 @@ class GroupByWindowIterator(ElementIterator):
                 numbers,
                 dataset_iterator(inner, self._context.nested(self._windows, maker=self._node)),
             )
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
 
     def state(self) -> Any:

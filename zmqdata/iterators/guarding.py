@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from zmqdata import nodes
 from zmqdata.errors import PipelineError
-from zmqdata.failures.exceptions import formatted, text_of
+from zmqdata.failures.exceptions import FAILURES, formatted, text_of
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
@@ -68,7 +68,7 @@ def guarded_call(
         for _ in range(attempts):
             try:
                 return made(call_user(number, element)), None
-            except Exception as error:
+            except FAILURES as error:
                 failed = error
             except BaseException as error:
                 # Such an error ends the pipeline, whatever ``on_error`` says.

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from zmqdata import nodes
+from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
@@ -92,7 +93,7 @@ def open_nested(
             ended.number, ended.name = number, name
             return ended
         return Opened(number, dataset_iterator(inner, within), inner, name)
-    except Exception as error:
+    except FAILURES as error:
         raise failure(node, error) from error
 
 

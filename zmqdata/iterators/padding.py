@@ -19,6 +19,7 @@ from zmqdata.elements.shapes import Shape
 from zmqdata.elements.tensors import as_stackable, is_stackable
 from zmqdata.elements.untyped import holds_untyped, is_untyped, retyped_alike
 from zmqdata.errors import InvalidArgumentError
+from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
 from zmqdata.iterators.batch import BatchIterator, check_arrays, mixed, stack, stack_leaves
 from zmqdata.iterators.element_maker import ElementMaker
@@ -213,7 +214,7 @@ class BucketIterator(ElementIterator):
                     f"element of length {length}. Add a boundary, or filter() it out"
                 )
             return bucket
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
 
     def _emptied(self, bucket: int) -> Any:
@@ -229,7 +230,7 @@ class BucketIterator(ElementIterator):
             if node.pad_to_bucket_boundary:
                 shapes = self._shapes_within(elements[0], node.boundaries[bucket] - 1)
             return pad_stack(elements, shapes, node.padding_values)
-        except Exception as error:
+        except FAILURES as error:
             raise failure(node, error) from error
 
     def _shapes_within(self, element: Any, length: int) -> Any:

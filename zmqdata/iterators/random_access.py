@@ -18,6 +18,7 @@ from zmqdata.blocks import copied
 from zmqdata.elements.nesting import map_arrays, map_structure
 from zmqdata.elements.specs import INFINITE_CARDINALITY, leading_length
 from zmqdata.errors import FailedPreconditionError, UnimplementedError
+from zmqdata.failures.exceptions import FAILURES
 from zmqdata.filenames import native
 from zmqdata.iterators.base import (
     Context,
@@ -214,7 +215,7 @@ def _(node: nodes.Map, index: int) -> Any:
     element = element_at(node.input, index)
     try:
         return ElementMaker(node, Context()).element(call(node.function, element))
-    except Exception as error:
+    except FAILURES as error:
         raise failure(node, error) from error
 
 
@@ -252,7 +253,7 @@ def _(node: nodes.RandomMap, index: int) -> Any:
     arguments = element if type(element) is tuple else (element,)
     try:
         return ElementMaker(node, Context()).element(node.function(*arguments, generator))
-    except Exception as error:
+    except FAILURES as error:
         raise failure(node, error) from error
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from zmqdata import nodes
+from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
@@ -58,7 +59,7 @@ class RandomMapIterator(CountingIterator):
                 try:
                     value = self._call_user(number, element)
                     return value if type(value) in self._finished else self._made(value)
-                except Exception as error:
+                except FAILURES as error:
                     raise failure(self._node, error) from error
             if number not in site.special or not site.leaves_out(
                 number, self._input.current_split()
@@ -76,7 +77,7 @@ class RandomMapIterator(CountingIterator):
     def _call(self, number: int, element: Any) -> Any:
         try:
             return self._made(self._call_user(number, element))
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
 
     def _drawn(self, number: int, element: Any) -> Any:

@@ -20,6 +20,7 @@ from zmqdata.errors import (
     InvalidArgumentError,
     PipelineError,
 )
+from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
@@ -196,7 +197,7 @@ class TakeWhileIterator(EndingIterator):
             kept = self._predicate(*element) if type(element) is tuple else self._predicate(element)
             if kept is not True and kept is not False:
                 kept = as_bool(kept)
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
         if kept:
             return element
@@ -227,7 +228,7 @@ class UniqueIterator(UnaryIterator):
         for element in self._input:
             try:
                 key = identity(element)
-            except Exception as error:
+            except FAILURES as error:
                 raise failure(self._node, error) from error
             if key not in seen:
                 seen.add(key)

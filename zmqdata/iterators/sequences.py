@@ -13,6 +13,7 @@ from zmqdata.blocks import copied
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import (
     Context,
     failure,
@@ -151,7 +152,7 @@ class SequenceIterator(IndexedIterator):
         try:
             place = index if self._order is None else self._order[index]
             return self._owned(self._sequence[place])
-        except Exception as error:
+        except FAILURES as error:
             # Includes IndexError and StopIteration: the length promised an element.
             raise failure(self._node, error) from error
 
@@ -170,7 +171,7 @@ class IterableIterator(GeneratorIterator):
         value = self._pull()
         try:
             return self._owned(value)
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
 
 

@@ -22,6 +22,7 @@ from zmqdata.elements.nesting import (
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.shapes import dtype_of_items
 from zmqdata.elements.tensors import sort_of
+from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import (
     END,
     Context,
@@ -441,7 +442,7 @@ class GeneratorIterator(PartsIterator):
                 if isinstance(element, (int, float, str, np.generic))
                 else map_structure(_own, element)
             )
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
 
     def _open(self) -> None:
@@ -463,7 +464,7 @@ class GeneratorIterator(PartsIterator):
             values = iter(made)
             check_new(made, values, self._node)
             self._values = values
-        except Exception as error:
+        except FAILURES as error:
             self._end_part()
             raise failure(self._node, error) from error
 
@@ -481,7 +482,7 @@ class GeneratorIterator(PartsIterator):
             except StopIteration:
                 self._end_part()
                 continue
-            except Exception as error:
+            except FAILURES as error:
                 self._end_part()
                 raise failure(self._node, error) from error
             self._count += 1

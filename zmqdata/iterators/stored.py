@@ -21,11 +21,14 @@ from zmqdata.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
+    PipelineError,
 )
+from zmqdata.failures.exceptions import FAILURES, text_of
 from zmqdata.iterators.base import Context, ElementIterator, call, failure, make_iterator
 from zmqdata.iterators.cache import identified, identity, played, tape_length
 from zmqdata.iterators.inputs import dataset_iterator, input_iterator
 from zmqdata.iterators.results import as_index, nested_node
+from zmqdata.nodes.base import function_name
 from zmqdata.paths import is_url
 from zmqdata.storage.chunks import CHUNK_BYTES, ChunkReader
 from zmqdata.storage.manifests import (
@@ -135,6 +138,17 @@ def shard_of(function: Callable[..., Any], element: Any) -> int:
             f"{type(found).__name__}. Return one integer, such as int(x) % 10"
         )
     return shard
+
+
+def _shard_of_saved(function: Callable[..., Any], element: Any) -> int:
+    try:
+        return shard_of(function, element)
+    except InvalidArgumentError:
+        raise
+    except FAILURES as error:
+        # A loop over a generator that saves would end at a StopIteration.
+        text = f"{type(error).__name__}: {text_of(error)}"
+        raise PipelineError(f"save({function_name(function)}) failed: {text}") from error
 
 
 def kept(folder: str, node: nodes.Cache | nodes.Snapshot) -> Manifest | None:
@@ -262,7 +276,7 @@ class FileCacheIterator(ElementIterator):
                 places = recorder.add(element)
             except OSError:
                 raise
-            except Exception as error:
+            except FAILURES as error:
                 recorder.close()  # a cache that lacks an element must never count as complete
                 self._recorder = None
                 raise failure(self._node, error) from error
@@ -410,7 +424,7 @@ class SnapshotIterator(FileCacheIterator):
         shards = nodes.SavedDatasets(whole=whole, wrap=self._wrap)
         try:
             inner = nested_node(call(self._reads_by, self._wrap(shards)), self._node)
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
         return dataset_iterator(inner, self._context.nested(0, maker=self._node))
 
@@ -431,6 +445,7 @@ def save_elements(
         TypeError: an element contains a value that cannot be stored, or elements differ
             in nesting or dtype.
         InvalidArgumentError: ``shard_function`` does not return an integer.
+        PipelineError: ``shard_function`` failed.
     """
     lock = contextlib.nullcontext() if is_url(folder) else lock_folder(folder)
     if lock is None:
@@ -450,7 +465,7 @@ def save_elements(
                 if shard_function is None:
                     add(copied(element))
                 else:
-                    add(copied(element), shard_of(shard_function, element))
+                    add(copied(element), _shard_of_saved(shard_function, element))
             chunks = writer.finish()
         except BaseException:
             writer.close()

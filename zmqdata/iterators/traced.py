@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from zmqdata import nodes
+from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.callsites import CallSite
 from zmqdata.iterators.element_maker import ElementMaker
@@ -53,7 +54,7 @@ class WatchedMapIterator(WatchedIterator):
         try:
             value = self._function(*element) if type(element) is tuple else self._function(element)
             return value if type(value) in self._finished else self._made(value)
-        except Exception as error:
+        except FAILURES as error:
             raise self._site.failure(self._node, error) from error
         finally:
             self._cells[self._at] = IDLE
@@ -77,7 +78,7 @@ class WatchedMapIterator(WatchedIterator):
             return self._made(
                 self._function(*element) if type(element) is tuple else self._function(element)
             )
-        except Exception as error:
+        except FAILURES as error:
             raise self._site.failure(self._node, error) from error
         finally:
             self._cells[self._at] = IDLE
@@ -110,7 +111,7 @@ class WatchedFilterIterator(WatchedIterator):
         try:
             kept = self._predicate(*element) if type(element) is tuple else self._predicate(element)
             return kept if kept is True or kept is False else as_bool(kept)
-        except Exception as error:
+        except FAILURES as error:
             raise self._site.failure(self._node, error) from error
         finally:
             self._cells[self._at] = IDLE

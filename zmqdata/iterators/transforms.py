@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
@@ -71,7 +72,7 @@ class MapIterator(UnaryIterator):
         try:
             value = function(*element) if type(element) is tuple else function(element)
             return value if type(value) in self._finished else self._made(value)
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
 
     def rewind(self, repetition: int) -> bool:
@@ -92,7 +93,7 @@ class FilterIterator(UnaryIterator):
                 kept = predicate(*element) if type(element) is tuple else predicate(element)
                 if kept is not True and kept is not False:
                     kept = as_bool(kept)
-            except Exception as error:
+            except FAILURES as error:
                 raise failure(self._node, error) from error
             if kept:
                 return element

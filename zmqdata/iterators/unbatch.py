@@ -18,6 +18,7 @@ from zmqdata.elements.shapes import without_width
 from zmqdata.elements.subclasses import is_masked, plain_array
 from zmqdata.elements.untyped import is_untyped, retyped_alike
 from zmqdata.errors import InvalidArgumentError
+from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
@@ -212,7 +213,7 @@ class RowsIterator(ElementIterator):
         self._batch, self._count, self._taken = None, 0, 0
         try:
             self._enter(number, batch, 0, self._trail.name())
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
 
     def _enter(self, number: int, batch: Any, taken: int, name: Name | None) -> None:
@@ -291,7 +292,7 @@ class RebatchIterator(RowsIterator):
             raise StopIteration
         try:
             return joined(parts)
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
 
     def _collect(self, missing: int) -> tuple[int, list[Any]]:
@@ -346,7 +347,7 @@ class _MappedBatches(BatchIterator):
                     "where the number may change"
                 )
             return result
-        except Exception as error:
+        except FAILURES as error:
             raise failure(self._node, error) from error
 
 
