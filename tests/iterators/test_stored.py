@@ -15,7 +15,7 @@ import pytest
 from tests.iterators.checks import check_restore, outcomes, plain, run
 from zmqdata import nodes
 from zmqdata.errors import AlreadyExistsError, DataLossError, FailedPreconditionError, PipelineError
-from zmqdata.iterators import Context, make_iterator
+from zmqdata.iterators import Context, make_iterator, stored
 from zmqdata.iterators.stored import kept_element, lock_folder, save_elements
 from zmqdata.storage import chunks
 from zmqdata.storage.manifests import read_manifest
@@ -180,6 +180,58 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     first.close()
     assert [int(x) for x in second] == list(range(9))
     assert next(second, "ended") == "ended"
+
+
+def overtaken(monkeypatch: pytest.MonkeyPatch, other: Callable[[], None]) -> None:
+    """Let another iterator run before the next lock on a folder is taken."""
+
+    def lock_later(folder: str) -> Any:
+        monkeypatch.setattr(stored, "lock_folder", lock_folder)
+        other()
+        return lock_folder(folder)
+
+    monkeypatch.setattr(stored, "lock_folder", lock_later)
+
+
+def test_files_that_another_reader_has_just_written_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that finds no files, and is overtaken by a writer before it locks the
+    folder, reads what was written. Its own run would remove the files.
+    """
+    node = cached(tmp_path, nodes.Shuffle(inputs=(nine(),), buffer_size=9))
+    written: list[int] = []
+
+    def write() -> None:
+        written.extend(int(x) for x in make_iterator(node, Context(seed=1)))
+
+    overtaken(monkeypatch, write)
+    assert [int(x) for x in make_iterator(node, Context(seed=2))] == written
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_files_that_go_before_a_writer_continues_them_are_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """A writer whose files another writer has removed by the time that it locks the
+    folder pulls its elements again.
+    """
+    node = cached(tmp_path)
+    writer = make_iterator(node, Context())
+    assert [int(next(writer)) for _ in range(5)] == list(range(5))
+    state = writer.state()
+    writer.close()
+
+    def write() -> None:
+        other = make_iterator(node, Context(seed=1))
+        assert int(next(other)) == 0
+        assert not ends or len(list(other)) == 8
+        other.close()
+
+    overtaken(monkeypatch, write)
+    restored = make_iterator(node, Context())
+    restored.restore(state)
+    assert [int(x) for x in restored] == list(range(5, 9))
 
 
 def test_a_second_snapshot_writer_passes_elements_on(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import fcntl
 import glob
-import itertools
 import os
+import secrets
 import shutil
-from collections.abc import MutableMapping, Sequence
+from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Any, TextIO
 from weakref import WeakKeyDictionary, finalize
@@ -22,7 +22,7 @@ from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.cache import MemoryCacheIterator, origins_of
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.stored import FileCacheIterator
-from zmqdata.storage.shards import ShardPlace
+from zmqdata.storage.manifests import Manifest
 
 PREFIX = "task-"
 _HELD = "held"
@@ -53,13 +53,11 @@ class TaskFolder:
         os.makedirs(self._parent, exist_ok=True)
         with open(os.path.join(self._parent, "tasks"), "a", encoding="utf-8") as turnstile:
             fcntl.flock(turnstile, fcntl.LOCK_EX)
-            taken = set(glob.glob(os.path.join(glob.escape(self._parent), PREFIX + "*")))
-            for other in taken:
+            for other in glob.glob(os.path.join(glob.escape(self._parent), PREFIX + "*")):
                 self._remove_unheld(other)
-            names = (
-                os.path.join(self._parent, f"{PREFIX}{number}") for number in itertools.count()
-            )
-            self.path = next(name for name in names if name not in taken)
+            # A task that ends removes its folder without the turnstile. Another folder
+            # of the same name would be removed with it.
+            self.path = os.path.join(self._parent, PREFIX + secrets.token_hex(8))
             os.mkdir(self.path)
             held = _open_lock(self.path)
             fcntl.flock(held, fcntl.LOCK_EX)
@@ -116,10 +114,10 @@ class SplitCacheIterator(FileCacheIterator):
     def _begin_input(self, state: Any) -> None:
         super()._begin_input(self._origin if state is None else state)
 
-    def _begin_recording(self, places: Sequence[ShardPlace]) -> None:
+    def _claimed(self) -> tuple[Manifest | None, TextIO | None]:
         self._place.claim()
         self._folder = self._place.path
-        super()._begin_recording(places)
+        return super()._claimed()
 
 
 @make_iterator.register(nodes.Cache)

@@ -217,11 +217,10 @@ class FileCacheIterator(ElementIterator):
         return element
 
     def _start(self) -> None:
-        manifest = self._complete()
+        manifest, lock = self._claimed()
         if manifest is None:
             self.close()  # closes the input of a start that failed
-            self._begin_input(None)
-            self._begin_recording(())
+            self._begin(None, (), lock)
         else:
             self._reader = self._reading(manifest)
         self._started = True
@@ -242,15 +241,40 @@ class FileCacheIterator(ElementIterator):
         if state is not None:
             self._input.restore(state)
 
-    def _begin_recording(self, places: Sequence[ShardPlace]) -> None:
+    def _begin(self, state: Any, places: Sequence[ShardPlace], lock: TextIO | None) -> None:
+        """Begin the input, and to record its elements if the lock is held."""
+        try:
+            self._begin_input(state)
+        except BaseException:
+            if lock is not None:
+                lock.close()
+            raise
         assert self._input is not None
-        lock = lock_folder(self._folder)
         if lock is not None:
             self._recorder = _Recorder(
                 self._folder, lock, self._run, self.compression, self._node.shard_function, places
             )
             self._mark, self._since = [list(places), self._input.state()], 0
-        elif not self.shares:
+
+    def _claimed(self) -> tuple[Manifest | None, TextIO | None]:
+        """Return the manifest of the folder if it is complete, or else the lock on it;
+        neither if another reader writes it.
+
+        The manifest is looked for again under the lock, because the last writer may
+        have written it until then. A second writer would remove its chunks.
+
+        Raises:
+            AlreadyExistsError: another reader writes a folder that is not shared.
+        """
+        manifest = self._complete()
+        if manifest is not None:
+            return manifest, None
+        lock = lock_folder(self._folder)
+        manifest = self._complete()
+        if lock is not None and manifest is not None:
+            lock.close()
+            lock = None
+        if lock is None and manifest is None and not self.shares:
             path = os.path.join(self._folder, LOCK)
             raise AlreadyExistsError(
                 f"{self._node.label}: There appears to be a concurrent caching iterator running: "
@@ -258,6 +282,7 @@ class FileCacheIterator(ElementIterator):
                 "reader its own file name; in the service, run one worker on each machine, or "
                 "let cache() keep the elements in memory"
             )
+        return manifest, lock
 
     def _record(self) -> Any:
         assert self._input is not None
@@ -309,6 +334,10 @@ class FileCacheIterator(ElementIterator):
         self._ids = ids
         if self._ended:
             return
+        lock = None
+        if manifest is None and kind != "pass":
+            manifest, lock = self._claimed()
+            self._ids = ids
         complete = manifest is not None and manifest.save_id == self._run
         if manifest is not None and complete and kind == "read":
             self._reader = self._reading(manifest)
@@ -319,33 +348,32 @@ class FileCacheIterator(ElementIterator):
         elif kind == "pass":
             self._begin_input(place)
         elif kind == "write":
-            self._go_on(place, manifest is None)
+            self._go_on(place, manifest is None, lock)
         else:
-            self._run_again(manifest is None)
+            self._run_again(lock)
 
-    def _go_on(self, place: Any, may_write: bool) -> None:
+    def _go_on(self, place: Any, may_go_on: bool, lock: TextIO | None) -> None:
         """Pull again from the mark on, and continue the file from its position at the
-        mark.
+        mark. Under the lock, no other writer removes the file.
         """
         places, inner, since = place
-        if not may_write or not all(map(self._is_there, places)):
-            self._run_again(may_write)
+        if not may_go_on or not all(map(self._is_there, places)):
+            self._run_again(lock)
             return
-        self._begin_input(inner)
-        self._begin_recording(places)
+        self._begin(inner, places, lock)
         for _ in range(since):
             self._repeat()
 
     def _is_there(self, place: ShardPlace) -> bool:
         shard, _, size = place
-        path = os.path.join(self._folder, chunk_name(self._run, shard))
-        return not size or (os.path.exists(path) and os.path.getsize(path) >= size)
+        try:
+            return os.path.getsize(os.path.join(self._folder, chunk_name(self._run, shard))) >= size
+        except FileNotFoundError:
+            return not size
 
-    def _run_again(self, may_write: bool) -> None:
+    def _run_again(self, lock: TextIO | None) -> None:
         """Pull everything again from the beginning."""
-        self._begin_input(None)
-        if may_write:
-            self._begin_recording(())
+        self._begin(None, (), lock)
         wanted, self._position = self._position, 0
         while self._position < wanted:
             self._position += self._repeat()
