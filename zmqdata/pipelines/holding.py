@@ -102,8 +102,15 @@ def class_names(kind: type) -> list[str]:
 
 
 def module_of(kind: type) -> str:
-    """Return the name of the module of a class, whatever its metaclass says."""
-    return str(body(kind).get("__module__", kind.__module__ if type(kind) is type else ""))
+    """Return the name of the module of a class, whatever its metaclass says.
+
+    >>> module_of(type), module_of(types.FunctionType), module_of(ChainMap)
+    ('builtins', 'builtins', 'collections')
+    """
+    found = body(kind).get("__module__")
+    if is_a(found, str):  # else it describes the attribute of instances
+        return found
+    return str(kind.__module__) if type(kind) is type else ""
 
 
 def is_hashable(kind: type) -> bool:
