@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from zmqdata.splits import FileSplits, turn_of
 
 NAMES = [f"{n:02}" for n in range(20)]
@@ -49,3 +51,11 @@ def test_names_are_drawn_as_a_shuffle_draws() -> None:
     drawn = few.ordered(names, 1, 0)
     assert all(int(name) < place + 5 for place, name in enumerate(drawn))
     assert drawn == few.ordered(names, 2, 1)
+
+
+def test_a_part_is_of_the_order() -> None:
+    """A part has the names at its places, and nothing behind the last name."""
+    whole = FileSplits(("*",), shuffle=True, seed=5, drawn_from=4)
+    names = whole.ordered(NAMES, 1, 0)
+    for first, stop in ((0, 7), (7, 30), (40, 50), (3, 3)):
+        assert replace(whole, first=first, stop=stop).ordered(NAMES, 1, 0) == names[first:stop]

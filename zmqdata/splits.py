@@ -73,8 +73,8 @@ class IndexSplits(Struct, frozen=True, tag="index"):
 
 
 class FileSplits(Struct, frozen=True, tag="files"):
-    """A source whose splits are the files that match patterns, listed again for each
-    repetition.
+    """A source whose splits are the files that match patterns, or a part of them,
+    listed again for each repetition.
     """
 
     patterns: tuple[str, ...]
@@ -89,10 +89,15 @@ class FileSplits(Struct, frozen=True, tag="files"):
     """The user's seed of that shuffle, or None."""
     redraws: bool = True
     """True if that shuffle has another order in each repetition."""
+    first: int = 0
+    """First place, in the order of a repetition, of the part that is read."""
+    stop: int = MOST_SPLITS
+    """The place after the last place of this part."""
 
     def ordered(self, names: Iterable[str], seed: int, turn: int) -> tuple[str, ...]:
-        """Return the names in the order of a turn: sorted by name or, with ``shuffle``,
-        permuted, and then drawn from the buffer of a shuffle that reads them.
+        """Return the part of the names in the order of a turn: sorted by name or, with
+        ``shuffle``, permuted, and then drawn from the buffer of a shuffle that reads
+        them.
 
         The permutation follows from the user's seed, or else from ``seed``, and from
         the ``turn`` as returned by ``turn_of``. Dispatchers and local iterators both
@@ -109,8 +114,8 @@ class FileSplits(Struct, frozen=True, tag="files"):
         if self.drawn_from:
             base = seed if self.draw_seed is None else self.draw_seed
             own = base * 1_000_003 + (turn if self.redraws else 0)
-            return tuple(_drawn(found, self.drawn_from, random.Random(f"draws {own}")))  # noqa: S311 - an order, not a secret
-        return tuple(found)
+            found = list(_drawn(found, self.drawn_from, random.Random(f"draws {own}")))  # noqa: S311 - an order, not a secret
+        return tuple(found[self.first : self.stop])
 
 
 class ChunkSplits(Struct, frozen=True, tag="chunks"):

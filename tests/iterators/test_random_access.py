@@ -71,6 +71,7 @@ ELEMENTS = Dataset(nodes.Elements(elements=(np.zeros(2), np.ones(2))))
         Dataset.from_source([np.zeros(2), np.ones(3)]),
         Dataset.from_source(list(range(20)), shuffle=True, seed=5, reshuffle_each_iteration=False),
         Dataset.list_files([__file__, np.__file__], shuffle=False),
+        Dataset.list_files(f"{Path(__file__).parent}/*.py", shuffle=False).shuffle(9, 3, False),
         TEN.assert_cardinality(10).cache(),
         TEN.shuffle(3, seed=1, reshuffle_each_iteration=False),
         TEN.shuffle(100, seed=1, reshuffle_each_iteration=False).batch(4).repeat(2),

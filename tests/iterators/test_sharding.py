@@ -255,6 +255,16 @@ def test_names_are_shuffled_after_they_are_shared_out(names: list[str]) -> None:
     assert not source.shuffle
 
 
+def test_parts_of_names_are_those_of_a_local_reading(names: list[str]) -> None:
+    """Shards of the files that take and skip leave of an order are, together, those of
+    a local reading.
+    """
+    listed = Dataset.list_files(names, shuffle=False)
+    whole = listed.shuffle(10, seed=4, reshuffle_each_iteration=False)
+    for part in (whole.take(4), whole.skip(4)):
+        assert_whole(part.flat_map(TextLineDataset), "FILE", 2)
+
+
 def test_shuffled_names_come_in_another_order(names: list[str]) -> None:
     """The shuffle remains, and shuffles only the files of this worker."""
     dataset = Dataset.list_files(names, seed=4).flat_map(TextLineDataset)

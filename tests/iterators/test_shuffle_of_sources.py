@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from zmqdata import nodes
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.shuffle import ShuffleIterator
+from zmqdata.splits import FileSplits
 
 COUNT = 300
 SOURCES: dict[str, Callable[[], nodes.Node]] = {
@@ -51,12 +53,39 @@ def test_tasks_read_parts_of_one_permutation(source: str, size: int | None) -> N
     assert parts[1] != everything[100:250]
 
 
-def test_names_of_files_come_as_the_dispatcher_orders_them() -> None:
-    """A task yields the names that it is assigned one by one, without a buffer."""
-    files = nodes.ListFiles(patterns=("/a/*",), shuffle=False)
-    iterator = make_iterator(shuffled(files, 2), provided([[(0, 3)]])())
-    assert not isinstance(iterator, ShuffleIterator)
-    assert isinstance(make_iterator(shuffled(files, 2), Context()), ShuffleIterator)
+@pytest.mark.parametrize("options", [{}, {"seed": 3}, {"reshuffle_each_iteration": False}])
+def test_names_of_files_come_as_the_dispatcher_orders_them(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """A shuffle of names has no buffer: a task yields those that it is assigned, and a
+    local reader those of the dispatcher's order.
+    """
+    paths = [str(tmp_path / f"{number:02}") for number in range(30)]
+    for path in paths:
+        Path(path).touch()
+    node = shuffled(nodes.ListFiles(patterns=(f"{tmp_path}/*",), shuffle=False), 9, **options)
+    assert not isinstance(make_iterator(node, provided([[(0, 3)]])()), ShuffleIterator)
+    (splits,) = nodes.split_sources(node, fixed_seed=7)
+    assert isinstance(splits, FileSplits)
+    orders = []
+    for repetition in range(3):
+        context = Context(fixed_seed=7, repetition=repetition)
+        orders.append(list(make_iterator(node, context)))
+        assert sorted(orders[-1]) == paths
+        if options:
+            assert orders[-1] == list(splits.ordered(paths, 1, context.turn))
+    stays = "reshuffle_each_iteration" in options
+    assert len({*map(tuple, orders)}) == (1 if stays else 3)
+    check_restore(node)
+
+
+def test_two_shuffles_of_names_draw_for_themselves(tmp_path: Path) -> None:
+    """Unseeded shuffles of the same names differ."""
+    for number in range(30):
+        (tmp_path / f"{number:02}").touch()
+    names = shuffled(nodes.ListFiles(patterns=(f"{tmp_path}/*",), shuffle=False))
+    pairs = list(make_iterator(nodes.Zip(inputs=(names, names), template=(0, 1)), Context()))
+    assert sum(one == other for one, other in pairs) < 15
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.nodes.samples import INT, STR, empty, endless, infer, parse, slices, ten, unknown
 from zmqdata import nodes
@@ -112,6 +113,22 @@ def test_specs_follow_from_the_input(node: Node, spec: Any) -> None:
     assert node.spec(infer) == spec
 
 
+def test_limits_select_the_names_of_files_below_them() -> None:
+    """The splits of listed files are those that take and skip leave of their order,
+    however many files the dispatcher will find.
+    """
+    files = nodes.ListFiles(patterns=("/a/*",), shuffle=False)
+    shuffle = nodes.Shuffle(inputs=(files,), buffer_size=9, seed=5, reshuffle_each_iteration=False)
+    for order in (files, shuffle):
+        (whole,) = split_sources(order)
+        part = nodes.Take(inputs=(nodes.Skip(inputs=(order,), count=2),), count=3)
+        assert split_sources(part) == [replace(whole, first=2, stop=5)]
+        above = nodes.Shuffle(inputs=(part,), buffer_size=9)
+        assert split_sources(above) == [replace(whole, first=2, stop=5)]
+        nothing = nodes.Skip(inputs=(order,), count=-1)
+        assert split_sources(nothing) == [replace(whole, first=MOST_SPLITS)]
+
+
 def test_a_shuffle_orders_the_names_of_files_below_it() -> None:
     """The splits of listed files come in the order of a shuffle directly above them,
     and of no other.
@@ -120,8 +137,7 @@ def test_a_shuffle_orders_the_names_of_files_below_it() -> None:
     shuffle = nodes.Shuffle(inputs=(files,), buffer_size=9, seed=5, reshuffle_each_iteration=False)
     drawn = FileSplits(("/a/*",), False, None, drawn_from=9, draw_seed=5, redraws=False)
     assert split_sources(shuffle) == [drawn]
-    assert split_sources(nodes.Take(inputs=(shuffle,), count=3)) == [drawn]
-    higher = nodes.Shuffle(inputs=(nodes.Take(inputs=(files,), count=3),), buffer_size=9)
+    higher = nodes.Shuffle(inputs=(nodes.Map(inputs=(files,), function=str),), buffer_size=9)
     assert split_sources(higher) == [FileSplits(("/a/*",), False, None)]
     whole = nodes.Shuffle(inputs=(files,), buffer_size=None)
     assert split_sources(whole)[0].drawn_from == MOST_SPLITS  # type: ignore[union-attr]

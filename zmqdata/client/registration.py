@@ -445,8 +445,9 @@ def check_parts(node: Node) -> None:
             "that it happens to get, whatever the `seed=`, so `take` and `skip` of the same order "
             "would overlap, as training and test data. Put `take` and `skip` behind a shuffle "
             "directly above a range, from_tensor_slices, from_source or from_list whose buffer "
-            "holds all of it, with at most `map`, `random_map` and `prefetch` between them (names "
-            "of files can be a list); or use ShardingPolicy.OFF"
+            "holds all of it, or directly above list_files(..., shuffle=False), so that the "
+            "names of files have an order that stays. At most `map`, `random_map` and "
+            "`prefetch` may stand between them. Or use ShardingPolicy.OFF"
         )
 
 

@@ -15,6 +15,7 @@ from zmqdata.errors import NoFilesMatchedError
 from zmqdata.filenames import native, portable
 from zmqdata.iterators.base import Context, Name, failure, make_iterator
 from zmqdata.iterators.sources import IndexedIterator, PartsIterator
+from zmqdata.splits import FileSplits
 
 _BUFFER = 1 << 16
 
@@ -23,11 +24,18 @@ _BUFFER = 1 << 16
 class ListFilesIterator(IndexedIterator):
     """Yields file names: those from its provider, or those that match now, in the order
     of this repetition.
+
+    Args:
+        node: lists the files.
+        context: context of the node.
+        splits: the splits of the files, as a shuffle draws them; None: their own order.
     """
 
-    def __init__(self, node: nodes.ListFiles, context: Context) -> None:
+    def __init__(
+        self, node: nodes.ListFiles, context: Context, splits: FileSplits | None = None
+    ) -> None:
         super().__init__(context, 0)
-        self._node, self._context = node, context
+        self._node, self._context, self._splits = node, context, splits
         self._listed = context.providers is not None
 
     def __next__(self) -> str:
@@ -41,7 +49,7 @@ class ListFilesIterator(IndexedIterator):
         return self._group(), hash_of(self._name_of(self._next - self._stride))
 
     def _list(self) -> None:
-        names = self._node.ordered(self._context.seed, self._context.turn)
+        names = self._node.ordered(self._context.seed, self._context.turn, self._splits)
         if not names:
             raise NoFilesMatchedError(f"{self._node.label}: no file matches any more")
         self._names, self._stop, self._listed = names, len(names), True

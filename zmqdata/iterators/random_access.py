@@ -36,7 +36,7 @@ from zmqdata.iterators.files import hash_of
 from zmqdata.iterators.guarding import guarded_call
 from zmqdata.iterators.loading import element_in_turn, opened
 from zmqdata.iterators.random_map import GuardedRandomNode, drawing_call, map_seed
-from zmqdata.iterators.shuffle import drawn_number
+from zmqdata.iterators.shuffle import drawn_names, drawn_number
 from zmqdata.iterators.stored import kept_count, kept_element
 
 
@@ -340,7 +340,10 @@ def _(node: nodes.Shuffle, index: int) -> Any:
             ", as each iteration has its own order: give it a seed and "
             "reshuffle_each_iteration=False",
         )
-    return element_at(node.input, drawn_number(node, index))
+    names = node.input
+    if isinstance(names, nodes.ListFiles) and not names.shuffle:
+        return native(names.ordered(0, 0, drawn_names(node, Context()))[index])
+    return element_at(names, drawn_number(node, index))
 
 
 @element_at.register

@@ -185,8 +185,10 @@ class _Part:
 
     def of_names(self, names: nodes.Node) -> nodes.Node:
         """Return a shard of file names. A shuffle of the names becomes a shuffle of the
-        shard.
+        shard, unless ``take`` or ``skip`` selects from its order.
         """
+        if any(isinstance(one, (nodes.Take, nodes.Skip)) for one in _tree(names)):
+            return self.of(names, of_files=True)
         shuffles: list[nodes.Shuffle] = []
 
         def unshuffled(node: nodes.Node) -> nodes.Node:

@@ -1,5 +1,6 @@
 """Iterators of shuffle: by a buffer or, where tasks read parts of a whole source, in a
-permutation that all tasks share.
+permutation that all tasks share. The names of files come as ``FileSplits`` orders them,
+in every process.
 
 A buffer that holds all of its input would take all splits for the task that fills it
 first, and the other workers would have nothing to do. A permutation needs no buffer:
@@ -17,17 +18,20 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, is_end, make_iterator, mixed_seed
 from zmqdata.iterators.draws import RawDraws
+from zmqdata.iterators.files import ListFilesIterator
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.naming import CarriedNames, carrying
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.sequences import shared_seed
 from zmqdata.iterators.trail import Trail
 from zmqdata.nodes import is_lasting, is_whole
+from zmqdata.splits import FileSplits
 
 _DRAWS = 1024  # draws planned together at most
 _FIRST_DRAWS = 8  # draws planned at first: the input may end soon
@@ -46,7 +50,10 @@ _Drawn = np.ndarray[Any, np.dtype[np.int64]]
 
 @make_iterator.register(nodes.Shuffle)
 def _shuffled(node: nodes.Shuffle, context: Context) -> ElementIterator:
-    if _is_global(node, context):
+    if isinstance(node.input, nodes.ListFiles):
+        # The dispatcher hands out the names in this order, too.
+        return ListFilesIterator(node.input, context.into(node), drawn_names(node, context))
+    if context.providers is not None and is_whole(node):
         return make_iterator(node.input, _permuting(node, context))
     source = input_iterator(node, context)
     if node.buffer_size == 1:
@@ -55,21 +62,22 @@ def _shuffled(node: nodes.Shuffle, context: Context) -> ElementIterator:
     return (ShuffleIterator if carried is source else NamedShuffleIterator)(node, context, carried)
 
 
-def _is_global(node: nodes.Shuffle, context: Context) -> bool:
-    """Return True if a shuffle permutes a whole source that several tasks share."""
-    # The dispatcher, which lists the files, hands out their names as the shuffle draws
-    # them, whatever the size of its buffer.
-    return context.providers is not None and (
-        isinstance(node.input, nodes.ListFiles) or is_whole(node)
-    )
+def drawn_names(node: nodes.Shuffle, context: Context) -> FileSplits:
+    """Return the splits of listed files in the order in which a shuffle directly above
+    draws their names.
+    """
+    assert isinstance(node.input, nodes.ListFiles)
+    source = node.input.split_source
+    drawn = node.drawn_names(source, context.fixed_seed, context.kept_place(node))
+    if drawn.draw_seed is None:
+        drawn = msgspec.structs.replace(drawn, draw_seed=mixed_seed(context.seed, *context.path))
+    return drawn
 
 
 def _permuting(node: nodes.Shuffle, context: Context) -> Context:
-    """Return the context in which the source below a global shuffle yields its elements
-    in the order of the shuffle.
+    """Return the context in which the source below a shuffle of a whole source yields
+    its elements in the order of the shuffle.
     """
-    if isinstance(node.input, nodes.ListFiles):
-        return context.into(node)
     count = node.input.cardinality
     if is_lasting(node) and count <= _MOST_DRAWN:
         # Parts of the order may be read in this process, or by another policy.

@@ -1,8 +1,10 @@
-"""Parts of a source in an order that stays: what ``take`` and ``skip`` leave of it.
+"""Parts of a source in an order that all tasks share: what ``take`` and ``skip`` leave
+of it.
 
 Where tasks share the source, its splits are the places of this part in the order. Each
 task would otherwise count the splits that it happens to get, and ``take`` and ``skip``
-of the same order would overlap.
+of the same order would overlap. Such orders are those that stay, and all orders of
+listed files, which the dispatcher puts in order.
 
 Decision 0034.
 """
@@ -11,13 +13,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from zmqdata.nodes.base import Node, every_node
 from zmqdata.nodes.mapping import GuardedMap, RandomMap
 from zmqdata.nodes.options import WithOptions
 from zmqdata.nodes.sequences import FromSource
-from zmqdata.nodes.sources import Range, TensorSlices
+from zmqdata.nodes.sources import ListFiles, Range, TensorSlices
 from zmqdata.nodes.transforms import Map, Prefetch, Shuffle, Skip, Take
-from zmqdata.splits import IndexSplits, SplitSource
+from zmqdata.splits import MOST_SPLITS, IndexSplits, SplitSource
 
 
 class PartOfOrder(NamedTuple):
@@ -27,16 +31,18 @@ class PartOfOrder(NamedTuple):
     """First place of the part."""
     stop: int
     """The place after its last place."""
+    order: Node
+    """The node that has this order."""
 
 
 def part_of(node: Node) -> PartOfOrder | None:
-    """Return the part of an order that stays to which ``take`` and ``skip`` limit a
+    """Return the part of a shared order to which ``take`` and ``skip`` limit a
     pipeline; None if its last operation is neither, or they limit something else.
 
     >>> numbers = Range(start=0, stop=9)
     >>> once = Shuffle(inputs=(numbers,), buffer_size=9, reshuffle_each_iteration=False)
-    >>> part_of(Skip(inputs=(Take(inputs=(once,), count=7),), count=2))
-    PartOfOrder(first=2, stop=7)
+    >>> part_of(Skip(inputs=(Take(inputs=(once,), count=7),), count=2))[:2]
+    (2, 7)
     """
     limits: list[Take | Skip] = []
     current = node
@@ -44,16 +50,18 @@ def part_of(node: Node) -> PartOfOrder | None:
         if isinstance(current, (Take, Skip)):
             limits.append(current)
         current = current.inputs[0]
-    if not limits or not is_lasting(current):
+    lists = _lists_files(current)
+    if not limits or not (lists or is_lasting(current)):
         return None
-    first, stop = 0, current.cardinality
+    # The dispatcher's files count, which only their listing tells.
+    first, stop = 0, MOST_SPLITS if lists else current.cardinality
     for one in reversed(limits):
         count = stop - first if one.count < 0 else min(one.count, stop - first)
         if isinstance(one, Take):
             stop = first + count
         else:
             first += count
-    return PartOfOrder(first, stop)
+    return PartOfOrder(first, stop, current)
 
 
 def is_whole(node: Shuffle) -> bool:
@@ -94,13 +102,33 @@ def split_sources(node: Node, fixed_seed: int = 0) -> list[SplitSource]:
         current, reader = pending.pop()
         part = part_of(current)
         if part is not None:
-            found.append(IndexSplits(part.stop - part.first))
+            found.append(_splits_of(part, fixed_seed))
         elif current.is_source or not current.inputs:
             source = current.split_source
             found.append(source if reader is current else reader.ordered_splits(source, fixed_seed))
         else:
             pending.extend((one, current) for one in reversed(current.inputs))
     return found
+
+
+def _splits_of(part: PartOfOrder, fixed_seed: int) -> SplitSource:
+    """Return the splits of a part of an order."""
+    if not _lists_files(part.order):
+        return IndexSplits(part.stop - part.first)
+    (whole,) = split_sources(part.order, fixed_seed)
+    return replace(whole, first=part.first, stop=part.stop)
+
+
+def _lists_files(node: Node) -> bool:
+    """Return True if a node yields the names of files in an order that the dispatcher
+    makes, and that is the same for all readings of a turn if it is to stay.
+    """
+    if not isinstance(node, Shuffle):
+        return isinstance(node, ListFiles)
+    names = node.input
+    return isinstance(names, ListFiles) and (
+        node.reshuffle_each_iteration or not names.shuffle or names.seed is not None
+    )
 
 
 def miscounted(node: Node) -> tuple[Node, Node] | None:

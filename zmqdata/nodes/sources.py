@@ -190,11 +190,17 @@ class ListFiles(Node):
     def split_source(self) -> FileSplits:
         return FileSplits(tuple(map(portable, self.patterns)), self.shuffle, self.seed)
 
-    def ordered(self, seed: int, turn: int) -> tuple[str, ...]:
+    def ordered(self, seed: int, turn: int, splits: FileSplits | None = None) -> tuple[str, ...]:
         """Return the portable names of the files that match now, in the order of a
         turn, see ``FileSplits.ordered``.
+
+        Args:
+            seed: seed of what has none of the user.
+            turn: the turn.
+            splits: the splits of these files, as a shuffle draws them; None: their own
+                order.
         """
-        return self.split_source.ordered(map(portable, self._names()), seed, turn)
+        return (splits or self.split_source).ordered(map(portable, self._names()), seed, turn)
 
     def _names(self) -> list[str]:
         with shortage_explained("list_files"):

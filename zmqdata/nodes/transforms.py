@@ -206,10 +206,21 @@ class Shuffle(Unary):
     def ordered_splits(self, source: SplitSource, fixed_seed: int) -> SplitSource:
         if not isinstance(source, FileSplits):
             return source
+        return self.drawn_names(source, fixed_seed, (lineage(self), self.ordinal.number))
+
+    def drawn_names(
+        self, source: FileSplits, fixed_seed: int, place: tuple[int, ...]
+    ) -> FileSplits:
+        """Return the splits of listed files in the order in which it draws their names.
+
+        Args:
+            source: the splits of the files.
+            fixed_seed: seed of the orders that are drawn once.
+            place: what tells its order from the others that are drawn once.
+        """
         drawn = self.seed
         if self.kept_order is not None:
-            own = f"{fixed_seed},{lineage(self)},{self.ordinal.number}"
-            drawn = zlib.crc32(own.encode())
+            drawn = zlib.crc32(",".join(map(str, (fixed_seed, *place))).encode())
         return replace(
             source,
             drawn_from=self.buffer_size or MOST_SPLITS,

@@ -26,8 +26,8 @@ def texts(dataset: Any) -> list[str]:
     return [str(element) for element in dataset]
 
 
-def files(folder: Path) -> str:
-    for number in range(20):
+def files(folder: Path, count: int = 20) -> str:
+    for number in range(count):
         (folder / f"{number:02}.txt").touch()
     return f"{folder}/*.txt"
 
@@ -67,7 +67,7 @@ ONCE: dict[str, Callable[[Path], Dataset]] = {
     "list_files": lambda folder: (
         Dataset.list_files(files(folder), shuffle=False)
         .shuffle(20, reshuffle_each_iteration=False)
-        .map(lambda name: int(name[-6:-4]))
+        .map(number_of)
     ),
     "flat_map": lambda folder: Dataset.range(5).flat_map(
         lambda x: Dataset.range(x * 10, x * 10 + 10).shuffle(10, reshuffle_each_iteration=False)
@@ -91,10 +91,15 @@ def test_parts_of_an_order_stay_apart(
         assert {*map(int, service.read(test, MODES[1]))} == {*ints(test)}
 
 
+def number_of(name: str) -> int:
+    """Return the number of one of ``files``."""
+    return int(name[-6:-4])
+
+
 @pytest.mark.parametrize("seed", [None, 3])
-@pytest.mark.parametrize("kind", ["shuffle", "from_source", "mapped"])
+@pytest.mark.parametrize("kind", ["shuffle", "from_source", "mapped", "list_files", "sorted files"])
 def test_tasks_share_a_part_of_an_order(
-    make_service: Callable[..., SimulatedService], kind: str, seed: int | None
+    make_service: Callable[..., SimulatedService], tmp_path: Path, kind: str, seed: int | None
 ) -> None:
     """Tasks that share an order that stays read each element of a part once, however
     many they are, and its elements are those of a local reading.
@@ -109,6 +114,14 @@ def test_tasks_share_a_part_of_an_order(
             .random_map(lambda x, rng: x, seed=1)
             .prefetch(1)
         ),
+        "list_files": lambda: (
+            Dataset.list_files(files(tmp_path, 50), shuffle=False)
+            .shuffle(9, **given)
+            .map(number_of)
+        ),
+        "sorted files": lambda: Dataset.list_files(files(tmp_path, 50), shuffle=False).map(
+            number_of
+        ),
     }[kind]()
     service = make_service(workers=3)
     parts = [
@@ -120,6 +133,58 @@ def test_tasks_share_a_part_of_an_order(
     ]
     for part in parts:
         assert sorted(map(int, service.read(part))) == sorted(ints(part))
+
+
+@pytest.mark.parametrize("kind", ["own", "shuffle", "both"])
+def test_tasks_share_a_part_of_each_order_of_files(
+    make_service: Callable[..., SimulatedService], tmp_path: Path, kind: str
+) -> None:
+    """In each reading, parts of names with the user's seed are those of the same local
+    reading, even if it orders them anew.
+    """
+    pattern = files(tmp_path, 50)
+    whole = {
+        "own": lambda: Dataset.list_files(pattern, seed=3),
+        "shuffle": lambda: Dataset.list_files(pattern, shuffle=False).shuffle(9, seed=3),
+        "both": lambda: Dataset.list_files(pattern, seed=3).shuffle(
+            50, seed=4, reshuffle_each_iteration=False
+        ),
+    }[kind]()
+    service = make_service(workers=3)
+    train, test = whole.take(40).repeat(2), whole.skip(40)
+    jobs, readings = (service.read(train), service.read(test)), []
+    for _ in range(2):
+        parts = [sorted(job) for job in jobs]
+        assert parts == [sorted(train), sorted(test)]
+        readings.append(parts)
+    assert readings[0] != readings[1]
+
+
+def test_unseeded_names_are_counted_once(
+    make_service: Callable[..., SimulatedService], tmp_path: Path
+) -> None:
+    """Tasks share the first names of an order that each reading draws anew."""
+    first = make_service(workers=3).read(Dataset.list_files(files(tmp_path)).take(13))
+    readings = [[*first], [*first]]
+    assert [len({*names}) for names in readings] == [len(names) for names in readings] == [13, 13]
+    assert {*readings[0]} != {*readings[1]}
+
+
+def test_parts_of_files_survive_a_restart(
+    make_service: Callable[..., SimulatedService], tmp_path: Path
+) -> None:
+    """A dispatcher that restarts continues the parts of an order of files, and draws
+    later parts from the same order.
+    """
+    whole = Dataset.list_files(files(tmp_path, 50), shuffle=False)
+    whole = whole.shuffle(50, reshuffle_each_iteration=False).map(number_of)
+    service = make_service(workers=3, journalled=True)
+    train, iterator = whole.take(40).repeat(3), iter(service.read(whole.take(40).repeat(3)))
+    found = [int(next(iterator)) for _ in range(10)]
+    service.restart_dispatcher(1.0)
+    found += map(int, iterator)
+    assert sorted(found) == sorted(ints(train))
+    assert sorted(map(int, service.read(whole.skip(40)))) == sorted(ints(whole.skip(40)))
 
 
 def test_tasks_must_not_count_parts_of_an_order(
@@ -138,30 +203,39 @@ def test_tasks_must_not_count_parts_of_an_order(
         assert len(texts(service.read(limited, MODES[1]))) == 3
     again = Dataset.range(50).shuffle(9).batch(2).take(3)
     assert len(texts(service.read(again))) == 3
+    varying = Dataset.list_files(files(tmp_path)).shuffle(20, reshuffle_each_iteration=False)
+    with pytest.raises(InvalidArgumentError, match="names of files have an order that stays"):
+        service.read(varying.take(3))
 
 
 def ints(dataset: Dataset) -> list[int]:
     return [int(x) for x in dataset]
 
 
+@pytest.mark.parametrize(("name", "count"), [("shuffle", 40), ("list_files", 15)])
 def test_a_restored_job_keeps_the_order_of_its_state(
-    make_service: Callable[..., SimulatedService], monkeypatch: pytest.MonkeyPatch
+    make_service: Callable[..., SimulatedService],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    name: str,
+    count: int,
 ) -> None:
     """Another program that loads the state of a job reads the rest of the same order,
     and draws its other parts from this order, too.
     """
     service = make_service(workers=1)
-    then = ONCE["shuffle"](Path())
-    iterator = iter(service.read(then.take(40)))
+    then = ONCE[name](tmp_path)
+    iterator = iter(service.read(then.take(count)))
     first = [int(next(iterator)) for _ in range(10)]
     state = iterator.state_dict()
-    rest, test = [*map(int, iterator)], [*map(int, service.read(then.skip(40)))]
+    rest, test = [*map(int, iterator)], [*map(int, service.read(then.skip(count)))]
+    assert {*first, *rest} == {*ints(then.take(count))}
     iterator.close()
     monkeypatch.setattr(seeds, "_seeds", seeds._Seeds())
     seeds._seeds.fixed = 3
-    ONCE["shuffle"](Path())
-    now = ONCE["shuffle"](Path())
-    train, held = service.read(now.take(40)), service.read(now.skip(40))
+    ONCE[name](tmp_path)
+    now = ONCE[name](tmp_path)
+    train, held = service.read(now.take(count)), service.read(now.skip(count))
     again = iter(train)
     again.load_state_dict(state)
     assert [*map(int, again)] == rest
