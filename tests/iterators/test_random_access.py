@@ -25,6 +25,7 @@ def drawn(x: Any, rng: np.random.Generator) -> float:
 
 
 TEN = Dataset.range(10)
+FILES = Dataset.list_files(f"{Path(__file__).parent}/*.py", shuffle=False)
 ROWS = Dataset.from_tensor_slices({"x": np.arange(6).reshape(3, 2), "y": np.array(["a", "b", "c"])})
 ELEMENTS = Dataset(nodes.Elements(elements=(np.zeros(2), np.ones(2))))
 
@@ -67,11 +68,15 @@ ELEMENTS = Dataset(nodes.Elements(elements=(np.zeros(2), np.ones(2))))
         ROWS.batch(2, drop_remainder=True).unbatch(),
         TEN.map(abs, num_parallel_calls=2, on_error="retry"),
         TEN.random_map(drawn, seed=3, rerandomize_each_iteration=False),
+        TEN.shuffle(4, 5, False).random_map(drawn, 3, rerandomize_each_iteration=False),
+        FILES.shuffle(9, 3, False).random_map(
+            lambda name, rng: (name, rng.normal()), 3, rerandomize_each_iteration=False
+        ),
         Dataset.from_list([(1, [2]), (3, [4, 5])]),
         Dataset.from_source([np.zeros(2), np.ones(3)]),
         Dataset.from_source(list(range(20)), shuffle=True, seed=5, reshuffle_each_iteration=False),
         Dataset.list_files([__file__, np.__file__], shuffle=False),
-        Dataset.list_files(f"{Path(__file__).parent}/*.py", shuffle=False).shuffle(9, 3, False),
+        FILES.shuffle(9, 3, False),
         TEN.assert_cardinality(10).cache(),
         TEN.shuffle(3, seed=1, reshuffle_each_iteration=False),
         TEN.shuffle(100, seed=1, reshuffle_each_iteration=False).batch(4).repeat(2),

@@ -444,6 +444,13 @@ def _(node: nodes.ListFiles, index: int) -> Name:
 
 
 @name_at.register
+def _(node: nodes.Shuffle, index: int) -> Name:
+    if isinstance(node.input, nodes.ListFiles):
+        return 0, hash_of(element_at(node, index))
+    return name_at(node.input, drawn_number(node, index))
+
+
+@name_at.register
 def _(node: nodes.Batch, index: int) -> Name:
     count, stop = node.input.cardinality, (index + 1) * node.batch_size
     return name_at(node.input, (stop if count < 0 else min(stop, count)) - 1)
