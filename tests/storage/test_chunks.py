@@ -159,6 +159,7 @@ def test_compressed_chunks_need_blosc(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "pip install blosc" in str(it.value)
     assert "Remove the folder" not in str(it.value)
     assert int(next(reader)[0]) == 1
+    reader.close()
 
 
 def test_chunks_written_without_blosc_are_read_with_it(
