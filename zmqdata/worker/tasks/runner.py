@@ -135,7 +135,7 @@ class TaskRunner:
             window=window,
             note=self.watch.note,
         )
-        self._states = StateTaker(len(self.providers))
+        self._states = StateTaker(len(self.providers), clock)
         self._ahead = deque(definition.states)  # states that the pipeline has not passed
         self._allowed = 0
         self._most: int | None = None
