@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from zmqdata import Dataset
+from zmqdata.errors import UnavailableError
 from zmqdata.testing import Faults, SimulatedService, StuckPipeline
 
 STORM = Faults(drop=0.05, repeat=0.1, reorder=0.1, break_link=0.001)
@@ -53,6 +54,39 @@ def test_a_run_is_repeated_by_its_seed(seed: int) -> None:
     found = stormy(seed)
     assert sorted(found) == list(range(400))
     assert stormy(seed) == found
+
+
+def shared(seed: int) -> list[int]:
+    """Return the elements that one of three readers gets, of which another one dies."""
+    options: dict[str, Any] = {"faults": STORM, "journalled": True, "client_timeout_ms": 5000}
+    with SimulatedService(2, seed=seed, pace=0.005, **options) as service:
+        dies, reads, _ = [iter(service.read(mixed(), job_name="shared")) for _ in range(3)]
+        service.at(0.7, dies.kill)
+        return numbers(reads)
+
+
+def test_readers_that_share_are_repeated_by_the_seed() -> None:
+    """The seed decides which of several readers gets an element, too."""
+    assert [shared(seed) for seed in range(3)] == [shared(seed) for seed in range(3)]
+
+
+def test_a_killed_reader_says_nothing_more() -> None:
+    """A killed reader sends no message, not even when its connections break, and its
+    elements reach the other reader of its job.
+    """
+    with SimulatedService(2, pace=0.005, client_timeout_ms=3000) as service:
+        dies, reads = [iter(service.read(mixed(), job_name="shared")) for _ in range(2)]
+        found = numbers(islice(reads, 50))
+        dies.kill()
+        senders: list[Any] = []
+        send = service.network.send
+        service.network.send = lambda *sent: (senders.append(sent[0]), send(*sent))[1]  # type: ignore[method-assign]
+        found += numbers(reads)
+        assert sorted(found) == list(range(400))
+        assert reads._shell.name in senders
+        assert dies._shell.name not in senders
+        with pytest.raises(UnavailableError, match="The test has killed this reader"):
+            next(dies)
 
 
 def test_seeds_differ() -> None:

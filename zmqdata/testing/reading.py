@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from zmqdata import messages as m
@@ -17,7 +17,7 @@ from zmqdata import wire
 from zmqdata.blocks import whole
 from zmqdata.client.bookmarks import check_has_places
 from zmqdata.client.decoding import decode_message
-from zmqdata.client.delivery import DeliveryQueue
+from zmqdata.client.delivery import DeliveryQueue, End
 from zmqdata.client.distribute import DataServiceDataset
 from zmqdata.client.iterator import ServiceIterator
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere, listing
@@ -69,6 +69,9 @@ class ReadWorld(Protocol):
 
     def new_request(self) -> str:
         """Return a name for a new request."""
+
+    def new_client(self) -> str:
+        """Return a name for a new client, which depends on the seed."""
 
     def ask(
         self,
@@ -201,6 +204,8 @@ class SimulatedShell(ReaderShell):
         maps: ranges of files that the pipeline maps.
     """
 
+    loop: ClockLoop
+
     def __init__(
         self,
         service: ReadWorld,
@@ -218,9 +223,9 @@ class SimulatedShell(ReaderShell):
         return ClockSupplier(self._service, profile, maps)
 
     def _open(self, profile: ClientProfile) -> None:
-        self.loop = loop = ClockLoop(self._service, self._tick, self._release)
+        self.loop = ClockLoop(self._service, self._tick, self._release)
         self._service.network.join(self.name, self._hear)
-        self._service.loops.append(loop)
+        self._service.loops.append(self.loop)
 
     def _now(self) -> float:
         return self._service.clock.now
@@ -244,7 +249,20 @@ class SimulatedShell(ReaderShell):
                     raise
             self._service.run_until(lambda: False, 0.02)
 
+    def die(self) -> None:
+        """End at once and lose everything, as at SIGKILL of the training process."""
+        self.loop.stop()
+        self.queue.drop()
+        text = "The test has killed this reader. Make another one with `iter(dataset)`."
+        self.queue.put(End(e.Finish(UnavailableError.__name__, text)))
+
     # --- called by the clock
+
+    def _handle(self, event: e.ClientEvent) -> None:
+        # The network may still call a reader that has ended, which a thread that has
+        # ended would not notice.
+        if self.loop.thread.is_running:
+            super()._handle(event)
 
     def _tick(self) -> None:
         self.strides.end()
@@ -290,12 +308,28 @@ class SimulatedShell(ReaderShell):
 class SimulatedIterator(ServiceIterator):
     """Reads one repetition of a job of a simulated service."""
 
+    _shell: SimulatedShell
+
     def __init__(self, service: ReadWorld, *read: Any) -> None:
         self._service = service
         super().__init__(*read)
 
-    def _open_shell(self, profile: ClientProfile) -> ReaderShell:
-        return SimulatedShell(self._service, profile, self._list_left_out, self._maps)
+    def _open_shell(self, profile: ClientProfile) -> SimulatedShell:
+        # The names of clients decide orders, so that the seed has to decide them.
+        named = replace(profile, client=self._service.new_client())
+        return SimulatedShell(self._service, named, self._list_left_out, self._maps)
+
+    def kill(self) -> None:
+        """End at once, as at SIGKILL of the training process: without a goodbye, and
+        without a report of the last elements.
+
+        Other readers of the job receive the elements that were not reported, after
+        ``client_timeout_ms``. Elements that a living reader has received stay its own,
+        even if no loop takes them: other readers end without them.
+        """
+        self._strides.end()
+        self._begin_late()
+        self._shell.die()
 
     def audit(self) -> dict[str, Any]:
         """Return the record of this repetition's splits and elements."""

@@ -1,5 +1,6 @@
 """A service that runs real pipelines in one process on one simulated clock, without
-sockets and without waits in real time. The seed decides every run.
+sockets and without waits in real time. The seed decides every run, together with
+``PYTHONHASHSEED`` if several workers or readers take part.
 
 The cores, the task runners, the encoding of elements and the iterators are the real
 ones. This module adds the shells of dispatcher and workers, and the world that connects
@@ -310,6 +311,10 @@ class SimulatedService:
     element takes its worker ``pace`` simulated seconds. All workers start at the same
     moment, so each gets a share of the elements.
 
+    ``kill`` of an iterator is the death of its training process. A reader that lives
+    keeps what it has received, even if no loop takes it, and other readers end without
+    those elements.
+
     Threads that a pipeline starts (prefetch, parallel map) work, but their work takes
     no simulated time. The service does not simulate workers in the training process
     (``target_workers="LOCAL"``), shared memory, pipelines that read from the service
@@ -355,6 +360,7 @@ class SimulatedService:
         self.target = TARGET
         self.config = DispatcherConfig(**options)
         self.random = random.Random(f"{seed}/service")
+        self._client_names = random.Random(f"{seed}/clients")
         self.clock = Clock()
         self.network = SimulatedNetwork(self.clock, self.random.getrandbits(32), faults)
         self.laws: Laws = ServiceLaws(seed, self.clock, SimulatedPipeline(0))
@@ -534,6 +540,10 @@ class SimulatedService:
     def new_request(self) -> str:
         """Return a name for a new request."""
         return f"request-{next(self._numbers)}"
+
+    def new_client(self) -> str:
+        """Return a name for a new client, which depends on the seed."""
+        return f"{self._client_names.getrandbits(128):032x}"
 
     def ask(
         self,

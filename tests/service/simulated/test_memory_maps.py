@@ -124,7 +124,7 @@ def test_another_client_sends_if_the_first_dies(
     def die(supplier: ClockSupplier, ask: m.SupplyMap, reply: Any) -> None:
         if not dead:
             dead.extend(one for one in readers if one._shell._supplier is supplier)
-            dead[0]._shell.loop.stop()
+            dead[0].kill()
             raise UnavailableError("the client is dead")
         ask_dispatcher(supplier, ask, reply)
 
