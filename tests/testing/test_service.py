@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from zmqdata import Dataset
+from zmqdata.core.worker.events import StateNoted
 from zmqdata.errors import UnavailableError
 from zmqdata.testing import Faults, SimulatedService, StuckPipeline
 
@@ -87,6 +88,18 @@ def test_a_killed_reader_says_nothing_more() -> None:
         assert dies._shell.name not in senders
         with pytest.raises(UnavailableError, match="The test has killed this reader"):
             next(dies)
+
+
+def test_states_are_taken_in_simulated_time() -> None:
+    """Tasks take their states by simulated time, in which the seed decides them, and
+    not by the time that the test takes.
+    """
+    with SimulatedService(1, pace=0.5) as service:
+        seen: list[Any] = []
+        feed = service.workers[0].feed
+        service.workers[0].feed = lambda event: (seen.append(event), feed(event))[1]  # type: ignore[method-assign]
+        numbers(service.read(mixed(100)))
+        assert any(isinstance(event, StateNoted) for event in seen)
 
 
 def test_seeds_differ() -> None:
