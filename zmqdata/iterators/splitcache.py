@@ -10,8 +10,8 @@ from __future__ import annotations
 import fcntl
 import glob
 import os
-import secrets
 import shutil
+import tempfile
 from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Any, TextIO
@@ -57,8 +57,7 @@ class TaskFolder:
                 self._remove_unheld(other)
             # A task that ends removes its folder without the turnstile. Another folder
             # of the same name would be removed with it.
-            self.path = os.path.join(self._parent, PREFIX + secrets.token_hex(8))
-            os.mkdir(self.path)
+            self.path = tempfile.mkdtemp(prefix=PREFIX, dir=self._parent)
             held = _open_lock(self.path)
             fcntl.flock(held, fcntl.LOCK_EX)
             self._held.append((self.path, held))

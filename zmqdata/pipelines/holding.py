@@ -6,11 +6,11 @@ classes and objects are asked through ``type`` and ``object``, whatever they def
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import functools
 import gc
 import itertools
-import threading
 import types
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Iterator, Mapping
@@ -199,7 +199,7 @@ def attributes(holder: Any) -> Iterator[tuple[str, Any]]:
         yield from [*body(holder).items()]
         return
     with contextlib.suppress(Exception):  # it has slots only
-        kind = threading.local if is_a(holder, threading.local) else object
+        kind = _thread._local if is_a(holder, _thread._local) else object
         stored = kind.__getattribute__(holder, "__dict__")
         yield from [*stored.items()] if type(stored) is dict else ()
     for base in lineage(type(holder)):
