@@ -11,9 +11,8 @@ from collections.abc import Hashable
 
 from zmqdata import nodes
 from zmqdata.client.options import ShardingPolicy
-from zmqdata.errors import InvalidArgumentError, UnimplementedError
-from zmqdata.nodes import Node, source_nodes
-from zmqdata.splits import IndexSplits
+from zmqdata.errors import InvalidArgumentError
+from zmqdata.nodes import Node, is_single, source_nodes
 
 _ROWS = (nodes.Range, nodes.TensorSlices, nodes.FromSource, nodes.FromList, nodes.ListFiles)
 """Sources with one split for each element."""
@@ -120,7 +119,7 @@ def _positions(node: Node) -> Hashable:
     """Return what tells which positions each task of a promised order has of a node's
     elements, in which order; None if it is unknown. Nodes with equal values agree.
     """
-    if all(_is_single(source) for source in source_nodes(node)):
+    if all(is_single(source) for source in source_nodes(node)):
         return _WHOLE
     if isinstance(node, nodes.Zip):
         return _agreed([_positions(one) for one in _placed(node) or node.inputs])
@@ -144,11 +143,3 @@ def _agreed(known: list[Hashable]) -> Hashable:
     if all(isinstance(one, tuple) and len(one) == 1 for one in known):
         return min(known)  # type: ignore[type-var]  # tuples of one number
     return known[0] if len(set(known)) == 1 else None
-
-
-def _is_single(source: Node) -> bool:
-    """Return True if a source has a single split."""
-    try:
-        return source.split_source == IndexSplits(1)
-    except UnimplementedError:
-        return False

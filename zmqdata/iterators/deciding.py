@@ -233,10 +233,6 @@ class Deciding:
         self._newest[new.place] = len(self._open)
         self._open.append(new)
 
-    def forget(self) -> None:
-        """Drop the decisions that were not reported: the pipeline decides anew."""
-        self._runs = []
-
     def seal(self) -> None:
         """Close all decisions so far: a state taken from now on needs none of them."""
         self._sealed += len(self._open)

@@ -56,6 +56,7 @@ from zmqdata.nodes.options import (
 from zmqdata.nodes.parts import (
     PartOfOrder,
     is_lasting,
+    is_single,
     is_whole,
     miscounted,
     part_of,
@@ -172,6 +173,7 @@ __all__ = [
     "all_nodes",
     "every_node",
     "is_lasting",
+    "is_single",
     "is_whole",
     "miscounted",
     "part_of",

@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from zmqdata.nodes.base import Node, every_node
+from zmqdata.errors import UnimplementedError
+from zmqdata.nodes.base import Node, every_node, source_nodes
 from zmqdata.nodes.mapping import GuardedMap, RandomMap
 from zmqdata.nodes.options import WithOptions
 from zmqdata.nodes.sequences import FromSource
 from zmqdata.nodes.sources import ListFiles, Range, TensorSlices
-from zmqdata.nodes.transforms import Map, Prefetch, Shuffle, Skip, Take
+from zmqdata.nodes.transforms import Map, Prefetch, Repeat, Shuffle, Skip, Take
 from zmqdata.splits import MOST_SPLITS, IndexSplits, SplitSource
 
 
@@ -135,15 +136,44 @@ def miscounted(node: Node) -> tuple[Node, Node] | None:
     """Return a ``take`` or ``skip`` of a pipeline, and the order that stays below it,
     if the first counts what each task gets where tasks share the source; else None.
     """
-    limits: list[Node] = []
     for one in every_node(node):
-        if isinstance(one, (Take, Skip)) and part_of(one) is None:
-            limits.append(one)
-    for one in limits:
-        for below in every_node(one):
-            kept = isinstance(below, Shuffle) and not below.reshuffle_each_iteration
-            if kept or is_lasting(below):
-                return one, below
+        if isinstance(one, (Take, Skip)) and selects(one) and part_of(one) is None:
+            order = _selected_order(one)
+            if order is not None:
+                return one, order
+    return None
+
+
+def selects(node: Take | Skip) -> bool:
+    """Return True if a ``take`` or ``skip`` leaves an element out of a long input."""
+    return node.count >= 0 if isinstance(node, Take) else node.count != 0
+
+
+def is_single(source: Node) -> bool:
+    """Return True if a source has a single split, which a single task reads."""
+    try:
+        return source.split_source == IndexSplits(1)
+    except UnimplementedError:
+        return False
+
+
+def _selected_order(limit: Take | Skip) -> Node | None:
+    """Return the order that stays of which an operation selects elements. What it
+    counts of a repeated input are steps, not parts of an order.
+    """
+    if all(map(is_single, source_nodes(limit))):
+        return None
+    pending: list[Node] = [limit]
+    seen: set[int] = set()
+    while pending:
+        below = pending.pop()
+        if id(below) in seen or (isinstance(below, Repeat) and below.count != 1):
+            continue
+        seen.add(id(below))
+        kept = isinstance(below, Shuffle) and not below.reshuffle_each_iteration
+        if kept or is_lasting(below):
+            return below
+        pending.extend(below.inputs)
     return None
 
 

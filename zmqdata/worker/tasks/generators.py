@@ -2,11 +2,10 @@
 they are called first.
 
 A function may make a generator on a worker and keep it, under ``functools.lru_cache``
-or in an attribute. Each task would make the same. The runner therefore looks after the
-first element, before any is delivered. If functions have made generators, the pipeline
-begins again, with these seeded for each element. A task that continues elsewhere does
-the same, and draws the same. Later, the runner looks at a few elements only. What a
-function makes then is seeded once.
+or in an attribute. Each task would make the same. The runner therefore searches the
+functions again after the first element, and after a few later ones. What it finds is
+seeded for the task from there on. The pipeline is never run again for it, because what
+it has read may be read once only.
 """
 
 from __future__ import annotations
@@ -25,17 +24,9 @@ log = logging.getLogger(__name__)
 
 _GROWTH = 4
 """Factor between the numbers of the elements after which functions are searched."""
-_MOST_PASSES = 4
-"""Maximum number of times that a pipeline begins again."""
 _MOST_TOLD = 100
 """Maximum number of generators that a process warns of."""
 _told: set[tuple[str, str]] = set()
-
-
-class BeginAgain(Exception):
-    """Raised when functions have made generators before the first element was
-    delivered.
-    """
 
 
 class TaskGenerators:
@@ -59,8 +50,6 @@ class TaskGenerators:
         self._known = {id(held.generator): held.generator for _, held in self._found}
         self._made: dict[tuple[int, str], Any] = {}
         self._counting: frozenset[int] = frozenset()
-        self._is_free = self._is_first = True
-        self._passes = 0
 
     @property
     def counting(self) -> list[int]:
@@ -77,7 +66,7 @@ class TaskGenerators:
             counting: the nodes that did so when the state was taken from which the pass
                 begins; None: it begins without a state.
         """
-        self.due, self._is_first, self._is_free = number, True, counting is None
+        self.due = number
         if counting is None:
             counting = {index for index, _ in self._found}
         self._counting = frozenset(counting)
@@ -94,37 +83,23 @@ class TaskGenerators:
         """Search the functions again, after the element with a number.
 
         Raises:
-            BeginAgain: they have made generators, and no element was delivered.
             FailedPreconditionError: they have made generators, and the options have
                 ``ExternalStatePolicy.FAIL``.
         """
         while self.due <= number:
-            self.due = max(1, self.due) * _GROWTH
-        is_first, self._is_first = self._is_first, False
-        found = self._search()
-        for index, held in found:
-            if self._made.get((index, held.path)) is held.generator:
+            self.due = self.due * _GROWTH or 1
+        new = []
+        for index, held in self._search():
+            before = self._made.get((index, held.path))
+            if before is held.generator:  # it is kept from call to call
                 self._tell(self._nodes[index], held)
-        # A generator that replaces one that was made before is made in each call: the
-        # function seeds it as it likes.
-        new = [
-            (index, held)
-            for index, held in found
-            if id(held.generator) not in self._known and (index, held.path) not in self._made
-        ]
-        if not new:
-            return
-        for index, held in new:
-            self._made[index, held.path] = held.generator
-            self._known[id(held.generator)] = held.generator
-        self._found = found
-        can_count = self._is_free or any(index in self._counting for index, _ in new)
-        if is_first and can_count and self._passes < _MOST_PASSES:
-            self._passes += 1
-            raise BeginAgain
-        self.captured.seed_from([held.generator for _, held in new], number + 1)
-        for index, held in new:
-            self._tell(self._nodes[index], held)
+            # A generator that replaces one that was made before is made in each call:
+            # the function seeds it as it likes.
+            if before is None and id(held.generator) not in self._known:
+                new.append(held.generator)
+                self._made[index, held.path] = held.generator
+                self._known[id(held.generator)] = held.generator
+        self.captured.seed_from(new, number + 1)
 
     def _search(self) -> list[tuple[int, Held]]:
         return [

@@ -39,7 +39,7 @@ from zmqdata.pipelines import FindPart
 from zmqdata.splits import Split, SplitProvider
 from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.tasks.events import Teller
-from zmqdata.worker.tasks.generators import BeginAgain, TaskGenerators
+from zmqdata.worker.tasks.generators import TaskGenerators
 from zmqdata.worker.tasks.ledger import LedgerProvider, Stopped
 from zmqdata.worker.tasks.output import BLOCK_BYTES, Output
 from zmqdata.worker.tasks.pipeline import context_of, opened
@@ -139,7 +139,6 @@ class TaskRunner:
         self._ahead = deque(definition.states)  # states that the pipeline has not passed
         self._allowed = 0
         self._most: int | None = None
-        self._begun_from: TaskState | None = None  # state that the pipeline has begun from
         self._stopped = self._awaited = False
         self._emitted = 0  # bytes handed over before this turn
         self._changed = threading.Condition()
@@ -272,10 +271,7 @@ class TaskRunner:
             node, context, generators = self._open()
             is_over = False
             while not is_over:
-                try:
-                    is_over = yield from self._produce(node, context, generators)
-                except BeginAgain:
-                    self.deciding.forget()
+                is_over = yield from self._produce(node, context, generators)
         except (Stopped, GeneratorExit):
             pass
         except BaseException as error:
@@ -316,11 +312,8 @@ class TaskRunner:
     ) -> Generator[None, None, bool]:
         """Produce elements until the end, or until the runner can continue from a later
         state. Return True at the end.
-
-        Raises:
-            BeginAgain: the pipeline must begin again.
         """
-        state = self._take_leap() or self._begun_from
+        state = self._take_leap()
         for provider in self.providers:
             provider.rewind()
         self._teller.seal()
@@ -333,7 +326,6 @@ class TaskRunner:
                 self.deciding.leap(state.decisions)
                 restore(iterator, state)
                 self._output.leap(state.number)
-            self._begun_from = state
             return (yield from self._run_through(iterator, generators))
         finally:
             _close(iterator, self.key[0])
@@ -371,12 +363,7 @@ class TaskRunner:
             if self._ahead:
                 if self._may_leap():
                     return False
-            elif (
-                now >= states.due
-                and output.is_between_rounds
-                # What the first element makes decides which nodes count their elements.
-                and output.number < generators.due
-            ):
+            elif now >= states.due and output.is_between_rounds:
                 self._note(iterator, generators)
             if not self._make_some(iterator, generators):
                 break
@@ -401,10 +388,8 @@ class TaskRunner:
         cells[at] = number
         try:
             if number >= generators.due:
-                try:
-                    element = next(iterator)
-                finally:
-                    generators.look(number)
+                element = next(iterator)
+                generators.look(number)
                 output.add(element)
                 return True
             if not output.takes_runs:
@@ -431,7 +416,7 @@ class TaskRunner:
             return True
         except StopIteration:
             return False
-        except (Stopped, BeginAgain):
+        except Stopped:
             raise
         except BaseException as error:  # the boundary to user code: the iteration continues
             if isinstance(error, DataLossError) and error.final:
