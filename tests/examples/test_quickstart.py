@@ -88,7 +88,8 @@ def test_it_survives_a_worker() -> None:
     assert ended.returncode == 0, ended.stderr
     assert "yes: 60 files" in ended.stdout
     assert re.search(r"splits finished +│ +60 ", ended.stdout)
-    assert re.search(r"tasks that changed their host +│ +[12] ", ended.stdout)
+    # None if the other worker was first to start, and had made everything.
+    assert re.search(r"tasks that changed their host +│ +[012] ", ended.stdout)
 
 
 def test_it_kills_only_workers_of_its_own(

@@ -97,8 +97,11 @@ class TrainingLoop:
         clients got them, according to its log.
         """
         ways = r"so do (\d+) elements that it had handed out|(\d+) elements handed out here could not be"
-        told = re.findall(ways, self.log.read_text())
-        return sum(int(number) for numbers in told for number in numbers if number)
+        text = self.log.read_text()
+        told = sum(int(number) for found in re.findall(ways, text) for number in found if number)
+        # At the end of the program it says again what it could not report.
+        at_end = re.findall(r"so the last (\d+) elements that it has read", text)
+        return max([told, *map(int, at_end)])
 
     def reported(self, audit: Mapping[str, Any]) -> int:
         """Return the number of elements that the loop was the first to report.
