@@ -166,7 +166,8 @@ class DatasetRun:
             process=process,
             copies=tuple(m.DatasetCopy(one.name, max(0.0, now - one.made)) for one in copies),
             reading_pass=part,
-            is_fresh=is_of_family(self.key) and not self.is_copy,
+            # A task of a worker that comes late reads what is left, and begins nothing.
+            is_fresh=is_of_family(self.key) and not self.is_copy and not self.is_shipped,
             on_existing=on_existing,
         )
 

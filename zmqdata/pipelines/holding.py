@@ -172,6 +172,11 @@ def held(holder: Any) -> Iterator[tuple[Step, Any]]:
             yield Step("part", name), _partial_part(holder, name)
     elif is_a(holder, (staticmethod, classmethod)):
         yield Step("part", ""), peek(holder, "__func__")
+    elif is_a(holder, types.GeneratorType):
+        # Before Python 3.11, it refers to its frame, and that to all of its module.
+        frame: Any = holder.gi_frame
+        variables = [] if frame is None else [*frame.f_locals.values(), holder.gi_yieldfrom]
+        yield from ((Step("part", ""), one) for one in variables)
     elif is_a(holder, _REFERRING):
         yield from ((Step("part", ""), one) for one in gc.get_referents(holder))
     elif holds_objects(holder):
