@@ -20,9 +20,9 @@ MOST_ELEMENTS = 1 << 20
 MOST_BYTES = 64 << 20
 LEAST_BYTES = 4 << 20
 TOTAL_BYTES = 512 << 20
-IN_TURN_ELEMENTS = 1 << 14
+IN_TURN_ELEMENTS = 256
 """Initial window, in elements, of a stream that is read in turn. No other client could
-be given its elements.
+be given its elements, so it is larger than that of other streams.
 """
 IN_TURN_BYTES = 256 << 20
 """Total window, in bytes, of all streams that are read in turn. It is below

@@ -68,6 +68,10 @@ class TaskTurns(Relay):
 
     # --- called by the runner
 
+    @property
+    def is_wanted(self) -> bool:
+        return True  # whatever waits for simulated time
+
     def add(self, runner: Runner) -> None:
         """Accept the runner, and start it."""
         assert isinstance(runner, TaskRunner)

@@ -12,7 +12,15 @@ import pytest
 from zmqdata.core.credit import FEW_BYTES
 from zmqdata.messages import TaskDefinition
 from zmqdata.worker.tasks.output import BLOCK_BYTES, FEW_ELEMENTS
-from zmqdata.worker.tasks.relay import MOST_ELEMENTS, WORK, Relay, Relays, Stint
+from zmqdata.worker.tasks.relay import (
+    LONGEST,
+    LONGEST_ALONE,
+    MOST_ELEMENTS,
+    WORK,
+    Relay,
+    Relays,
+    Stint,
+)
 
 PATIENCE = 10.0
 DEFINITION = TaskDefinition(
@@ -229,6 +237,35 @@ def test_a_stint_that_is_cut_short_because_somebody_waits_is_as_long_the_next_ti
     pace.stint.end(pace.number + 1, 8, pace.stint.until)
     pace.stint.begin(pace.number + 1, pace.now)
     assert pace.stint.stop < stop
+
+
+def test_a_stint_is_longer_while_nobody_waits_for_the_turn() -> None:
+    """A task that is alone keeps its turn: fewer, longer blocks relieve a machine on
+    which every turn takes long.
+    """
+    pace = Pace()
+    for _ in range(5):
+        pace.go(1e-4)
+    stint, begun = pace.stint, pace.now
+    stint.begin(16, begun)
+    assert stint.stop == 32
+    assert not stint.is_over(31, begun + 0.9 * LONGEST, is_wanted=True)
+    assert stint.is_over(17, begun + 1.1 * LONGEST, is_wanted=True)
+    assert not stint.is_over(31, begun + 0.9 * LONGEST_ALONE, is_wanted=False)
+    assert stint.is_over(17, begun + 1.1 * LONGEST_ALONE, is_wanted=False)
+    assert stint.is_over(32, begun, is_wanted=False)
+
+
+def test_a_relay_knows_whether_a_task_waits_for_the_turn() -> None:
+    """A task that may run is waiting; one that rests, or runs, is not."""
+    track = Track()
+    first = track.add("a", 0, stays=True)
+    assert track.turns(1) == ["a"]
+    assert not track.relay.is_wanted
+    second = track.add("b", 0)
+    assert track.relay.is_wanted
+    first.let_go.set()
+    second.let_go.set()
 
 
 def test_slow_elements_make_short_stints() -> None:

@@ -21,7 +21,11 @@ from zmqdata.messages import TaskDefinition
 from zmqdata.worker.tasks.output import BLOCK_BYTES, FEW_ELEMENTS
 
 LONGEST = 0.02
-"""Maximum duration of a turn in seconds; after that another task may run."""
+"""Seconds after which a turn ends if another task waits for it."""
+LONGEST_ALONE = 0.5
+"""Seconds after which a turn ends in any case. Each turn hands over a block for each
+consumer. With many consumers, short turns on a busy machine would make it busier.
+"""
 WORK = 0.01
 """Seconds of work that a turn should take at most. A longer turn may exceed ``LONGEST``
 when the machine is busy.
@@ -62,6 +66,13 @@ class Relay:
         # Gates of threads without a task; the last was busy most recently.
         self._idle: list[threading.Lock] = []
         self._surplus = 0
+
+    @property
+    def is_wanted(self) -> bool:
+        """True if a task waits for the turn. Does not need the lock: the task that has
+        the turn asks again soon.
+        """
+        return bool(self._ready)
 
     def add(self, runner: Runner) -> None:
         """Add a task and start a thread."""
@@ -191,7 +202,7 @@ class Stint:
 
     Attributes:
         stop: number of the element before which the turn ends.
-        until: time at which the turn ends in any case.
+        until: time at which the turn ends if another task waits for it.
         few_bytes: maximum size of a block of few elements; no block is larger.
     """
 
@@ -207,6 +218,17 @@ class Stint:
         self._first, self._since = number, self._work()
         self.stop = (number // self._length + 1) * self._length
         self.until = now + LONGEST
+
+    def is_over(self, number: int, now: float, is_wanted: bool) -> bool:
+        """Return True if the turn ends before element ``number``.
+
+        Args:
+            number: the next element.
+            now: present time.
+            is_wanted: True if another task waits for the turn.
+        """
+        until = self.until if is_wanted else self.until + LONGEST_ALONE - LONGEST
+        return number >= self.stop or now >= until
 
     def end(self, number: int, size: int, now: float) -> None:
         """End a turn before element ``number``, after producing ``size`` bytes."""

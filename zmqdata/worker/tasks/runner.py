@@ -354,8 +354,7 @@ class TaskRunner:
             if self._relay is None:
                 self._await_allowance()
             elif (
-                now >= stint.until
-                or output.number >= stint.stop
+                stint.is_over(output.number, now, self._relay.is_wanted)
                 or output.emitted > self._emitted
                 or self._stopped
             ):
