@@ -8,7 +8,7 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from zmqdata import messages as m
 from zmqdata.blocks import can_compress, validate_compression
@@ -52,6 +52,7 @@ from zmqdata.transport.addresses import host_token
 from zmqdata.transport.local import local_workers, token_of_process
 
 log = logging.getLogger(__name__)
+IteratorT = TypeVar("IteratorT", bound=ServiceIterator)
 
 DISPATCHER_TIMEOUT = 3600.0
 """Default number of seconds without an answer of the dispatcher before an error."""
@@ -195,6 +196,27 @@ class DataServiceDataset(Node):
         """The pipeline that workers run, or None if only its id is known."""
         return self.original
 
+    def iterator_with(self, make: Callable[..., IteratorT], context: Context) -> IteratorT:
+        """Return the iterator of the next repetition.
+
+        Args:
+            make: makes it from the arguments of ``ServiceIterator``.
+            context: context of the reading.
+
+        Raises:
+            FailedPreconditionError: elements are known to contain objects that this
+                process must not unpickle.
+        """
+        self.check_objects()
+        return make(
+            self.profile(context),
+            self.repetitions.resumed,
+            context.restoring,
+            listing(context),
+            self.check_of_elements(),
+            self.registration.description.maps,
+        )
+
     def profile(self, context: Context) -> ClientProfile:
         """Return the profile with which to read the next repetition.
 
@@ -265,15 +287,7 @@ def placing_of(options: ReadOptions, original: Node | None) -> Placing | None:
 @make_iterator.register(DataServiceDataset)
 def _read(node: DataServiceDataset, context: Context) -> ElementIterator:
     def serve() -> ServiceIterator:
-        node.check_objects()
-        return ServiceIterator(
-            node.profile(context),
-            node.repetitions.resumed,
-            context.restoring,
-            listing(context),
-            node.check_of_elements(),
-            node.registration.description.maps,
-        )
+        return node.iterator_with(ServiceIterator, context)
 
     if node.placing is None or node.original is None:
         return serve()

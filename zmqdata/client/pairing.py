@@ -12,24 +12,14 @@ from collections.abc import Hashable
 from zmqdata import nodes
 from zmqdata.client.options import ShardingPolicy
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.nodes import Node, is_single, source_nodes
+from zmqdata.nodes import Node, is_one_to_one, is_single, source_nodes
 
 _ROWS = (nodes.Range, nodes.TensorSlices, nodes.FromSource, nodes.FromList, nodes.ListFiles)
 """Sources with one split for each element."""
-_ONE_TO_ONE = (
-    nodes.Cache,
-    nodes.Enumerate,
-    nodes.GuardedMap,
-    nodes.Map,
-    nodes.ParallelMap,
-    nodes.ParallelRandomMap,
-    nodes.GuardedRandomMap,
-    nodes.Prefetch,
-    nodes.RandomMap,
-    nodes.Shuffle,
-    nodes.WithOptions,
-)
-"""Operations that yield an element for each element of their input."""
+_REARRANGED = (nodes.Cache, nodes.Enumerate, nodes.Shuffle)
+"""Operations that yield as many elements as their input, and do the same with inputs of
+the same positions.
+"""
 _BY_POSITION = (nodes.Batch, nodes.PaddedBatch, nodes.Repeat, nodes.Shard, nodes.Skip, nodes.Take)
 """Operations whose effect follows from the positions of elements alone."""
 _PLACELESS = (nodes.Counter, nodes.Random)
@@ -125,7 +115,7 @@ def _positions(node: Node) -> Hashable:
         return _agreed([_positions(one) for one in _placed(node) or node.inputs])
     if type(node) in _ROWS:
         return (node.cardinality,)
-    if type(node) in _ONE_TO_ONE and getattr(node, "on_error", "") != "skip":
+    if is_one_to_one(node) or type(node) in _REARRANGED:
         return _positions(node.inputs[0])
     if type(node) in _BY_POSITION:
         below = _positions(node.inputs[0])

@@ -56,6 +56,7 @@ from zmqdata.nodes.options import (
 from zmqdata.nodes.parts import (
     PartOfOrder,
     is_lasting,
+    is_one_to_one,
     is_single,
     is_whole,
     miscounted,
@@ -173,6 +174,7 @@ __all__ = [
     "all_nodes",
     "every_node",
     "is_lasting",
+    "is_one_to_one",
     "is_single",
     "is_whole",
     "miscounted",

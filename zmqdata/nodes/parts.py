@@ -47,7 +47,7 @@ def part_of(node: Node) -> PartOfOrder | None:
     """
     limits: list[Take | Skip] = []
     current = node
-    while isinstance(current, (Take, Skip)) or (limits and _keeps_number(current)):
+    while isinstance(current, (Take, Skip)) or (limits and is_one_to_one(current)):
         if isinstance(current, (Take, Skip)):
             limits.append(current)
         current = current.inputs[0]
@@ -177,8 +177,10 @@ def _selected_order(limit: Take | Skip) -> Node | None:
     return None
 
 
-def _keeps_number(node: Node) -> bool:
-    """Return True if a node makes an element of each element of its input."""
+def is_one_to_one(node: Node) -> bool:
+    """Return True if a node makes an element of each element of its input, in their
+    order and of nothing else.
+    """
     if isinstance(node, GuardedMap):
         return node.on_error != "skip"
     return isinstance(node, (Map, RandomMap, Prefetch, WithOptions))

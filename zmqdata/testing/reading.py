@@ -10,6 +10,7 @@ import itertools
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from zmqdata import messages as m
@@ -20,7 +21,7 @@ from zmqdata.client.decoding import decode_message
 from zmqdata.client.delivery import DeliveryQueue, End
 from zmqdata.client.distribute import DataServiceDataset
 from zmqdata.client.iterator import ServiceIterator
-from zmqdata.client.quarantine import ListLeftOut, list_nowhere, listing
+from zmqdata.client.quarantine import ListLeftOut, list_nowhere
 from zmqdata.client.registration import Registration, Upload
 from zmqdata.client.shell import LACKING, ReaderShell
 from zmqdata.client.supplying import MapSupplier
@@ -392,13 +393,4 @@ class SimulatedDataset(DataServiceDataset):
 
 @make_iterator.register(SimulatedDataset)
 def _read(node: SimulatedDataset, context: Context) -> ElementIterator:
-    node.check_objects()
-    return SimulatedIterator(
-        node.world,
-        node.profile(context),
-        node.repetitions.resumed,
-        context.restoring,
-        listing(context),
-        node.check_of_elements(),
-        node.registration.description.maps,
-    )
+    return node.iterator_with(partial(SimulatedIterator, node.world), context)

@@ -256,13 +256,9 @@ def files_token() -> str:
         >>> files_token() == files_token()
         True
     """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        places = [os.stat("/proc/self/ns/mnt"), os.stat("/")]
-    except OSError:
-        return ""
-    seen = [boot, *(f"{place.st_dev}:{place.st_ino}" for place in places)]
-    return hashlib.sha256("|".join(seen).encode()).hexdigest()[:32]
+    with contextlib.suppress(OSError):
+        return _token_of(_boot(), _identity("/proc/self/ns/mnt"), _identity("/"))
+    return ""
 
 
 def host_token() -> str:
@@ -275,13 +271,25 @@ def host_token() -> str:
         >>> host_token() == host_token()
         True
     """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        spaces = [os.stat(f"/proc/self/ns/{name}") for name in ("net", "mnt")]
+    with contextlib.suppress(OSError):
+        spaces = [_identity(f"/proc/self/ns/{name}") for name in ("net", "mnt")]
         # Another user cannot enter the folder of this user's sockets.
-        seen = [boot, str(os.getuid()), *(f"{space.st_dev}:{space.st_ino}" for space in spaces)]
-    except OSError:
-        seen = list(os.uname())
+        return _token_of(_boot(), str(os.getuid()), *spaces)
+    return _token_of(*os.uname())
+
+
+def _boot() -> str:
+    """Return what is different each time the kernel is started."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _identity(path: str) -> str:
+    """Return what tells a file or namespace from all others."""
+    seen = os.stat(path)
+    return f"{seen.st_dev}:{seen.st_ino}"
+
+
+def _token_of(*seen: str) -> str:
     return hashlib.sha256("|".join(seen).encode()).hexdigest()[:32]
 
 

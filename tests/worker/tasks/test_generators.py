@@ -260,14 +260,15 @@ def test_a_policy_decides_what_is_said_of_a_generator_that_is_made(
         assert (str(elements[1]).count("ExternalStatePolicy.FAIL") == 1) == fails
 
 
-def test_functions_are_searched_a_few_times() -> None:
+@pytest.mark.parametrize("first", [0, 1000])
+def test_functions_are_searched_a_few_times(first: int) -> None:
     """The functions of a million elements are searched after the first one, and ten
-    times later.
+    times later, wherever the task begins.
     """
     task = TaskGenerators(Dataset.range(3).map(abs).node, 1)
-    task.begin(0, None)
+    task.begin(first, None)
     looked = []
-    while task.due < 2**20:
-        looked.append(task.due)
+    while task.due < first + 2**20:
+        looked.append(task.due - first)
         task.look(task.due)
     assert looked == [0, *(4**power for power in range(10))]

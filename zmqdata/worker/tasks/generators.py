@@ -23,7 +23,9 @@ from zmqdata.worker.tasks.pipeline import may_seed_modules
 log = logging.getLogger(__name__)
 
 _GROWTH = 4
-"""Factor between the numbers of the elements after which functions are searched."""
+"""Factor between the numbers of the elements after which functions are searched,
+counted from the beginning of the pass.
+"""
 _MOST_TOLD = 100
 """Maximum number of generators that a process warns of."""
 _told: set[tuple[str, str]] = set()
@@ -43,7 +45,7 @@ class TaskGenerators:
 
     def __init__(self, node: Node, seed: int) -> None:
         self.captured = Captured(seed)
-        self.due = 0
+        self.due = self._first = 0
         self._nodes = every_node(node)
         self._policy = options_of(node).experimental_external_state_policy
         self._found = self._search()
@@ -66,7 +68,7 @@ class TaskGenerators:
             counting: the nodes that did so when the state was taken from which the pass
                 begins; None: it begins without a state.
         """
-        self.due = number
+        self.due = self._first = number
         if counting is None:
             counting = {index for index, _ in self._found}
         self._counting = frozenset(counting)
@@ -87,7 +89,7 @@ class TaskGenerators:
                 ``ExternalStatePolicy.FAIL``.
         """
         while self.due <= number:
-            self.due = self.due * _GROWTH or 1
+            self.due = self._first + ((self.due - self._first) * _GROWTH or 1)
         new = []
         for index, held in self._search():
             before = self._made.get((index, held.path))
