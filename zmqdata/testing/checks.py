@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from zmqdata import messages as m
 from zmqdata import updates as u
@@ -81,6 +81,9 @@ class Laws:
         clock: clock of the world.
         pipeline: what its tasks produce.
     """
+
+    turn_bytes: ClassVar[int] = 0
+    """Number of bytes by which a turn of a task may exceed its memory."""
 
     def __init__(self, seed: int, clock: Clock, pipeline: SimulatedPipeline) -> None:
         self.seed = seed
@@ -395,7 +398,8 @@ class Laws:
         if hosted is None:
             return
         # A round is produced as a whole: a block for each numbered consumer.
-        bound = core.profile.buffer_bytes + self.largest * (hosted.definition.num_consumers or 1)
+        round_bytes = self.largest * (hosted.definition.num_consumers or 1)
+        bound = core.profile.buffer_bytes + max(round_bytes, self.turn_bytes)
         dealing = hosted.dealing
         if not self.gone and dealing.ahead > bound:
             self.fail(f"{name} holds {dealing.ahead} bytes and may hold {bound}", task)

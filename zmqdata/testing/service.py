@@ -17,7 +17,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from zmqdata.client.distribute import distribute
 from zmqdata.client.registration import Registration, registration_of
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.worker import WorkerConfig
+from zmqdata.core.credit import FEW_BYTES
 from zmqdata.core.dispatcher import events as dispatcher_events
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.events import Carriers
@@ -82,6 +83,8 @@ AGAIN = 1.0
 
 class ServiceLaws(Laws):
     """The laws, without the check of each split for assignments of endless sources."""
+
+    turn_bytes: ClassVar[int] = FEW_BYTES
 
     def _check_assigned(self, update: AssignSplitsUpdate) -> None:
         if update.split.size <= MOST_COUNTED:

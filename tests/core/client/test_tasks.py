@@ -153,6 +153,21 @@ def test_a_limit_bounds_what_is_on_its_way() -> None:
     assert [grant.elements for grant in client.reading.grants("w")] == [3]
 
 
+def test_a_limit_is_shared_by_all_tasks() -> None:
+    """Each task has its share of ``max_outstanding``: a slow task does not hold all of
+    it, and the share of a task without a worker is kept for it.
+    """
+    client = Client(1, 2, max_outstanding=5)
+    assert [grant.elements for grant in client.reading.grants("w")] == [2, 2]
+    assert client.reading.spread()["w"][0].elements == 3
+    alone = Client(max_outstanding=5)
+    alone.places(m.TaskPlace(1, 1, "w", "w"), m.TaskPlace(2, 1, "", ""))
+    assert [grant.elements for grant in alone.reading.grants("w")] == [2]
+    assert alone.reading.spread()["w"][0].elements == 3
+    alone.places(m.TaskPlace(1, 1, "w", "w"), m.TaskPlace(2, 1, "w", "w"))
+    assert [grant.elements for grant in alone.reading.grants("w")] == [3, 2]
+
+
 def test_reports_are_repeated_until_they_are_acknowledged() -> None:
     """The client reports merged ranges per task until they are acknowledged, and then
     tells the worker that they are counted.

@@ -158,6 +158,44 @@ def test_short_repetitions_continue_elsewhere(
     assert [*found, *islice(again, 80)] == expected
 
 
+def test_a_state_has_the_repetitions_of_a_worker_that_stands_still(
+    make_service: Callable[..., SimulatedService],
+) -> None:
+    """The splits of a worker that stands still come after a resume, even if another
+    worker has made forty repetitions since.
+    """
+    drawn = Dataset.range(5).random_map(lambda x, rng: [x, rng.integers(1 << 62)], seed=7).repeat()
+
+    def read(service: SimulatedService) -> Any:
+        return iter(service.read(drawn, job_name="job", max_outstanding_requests=4))
+
+    first, second = make_service(), make_service()
+    iterator = read(first)
+    found = [*islice(iterator, 5)]
+    first.workers[0].pace = 1000.0
+    found += islice(iterator, 200)
+    again = read(second)
+    again.load_state_dict(iterator.state_dict())
+    expected = {int(name) for _, name in islice(drawn, 30 * 5)}
+    names = [int(name) for _, name in [*found, *islice(again, 4000)]]
+    assert len(set(names)) == len(names)
+    assert expected <= set(names)
+
+
+def test_a_worker_that_stands_still_does_not_hold_the_limit(
+    make_service: Callable[..., SimulatedService],
+) -> None:
+    """Each worker has its share of ``max_outstanding_requests``, so that the others go
+    on while one makes nothing.
+    """
+    for number in range(2):
+        service = make_service()
+        service.workers[number].pace = 1000.0
+        elements = iter(service.read(Dataset.range(5).repeat(), max_outstanding_requests=4))
+        assert len([*islice(elements, 100)]) == 100
+        assert service.clock.now < 100
+
+
 def test_short_repetitions_take_few_messages(
     make_service: Callable[..., SimulatedService], monkeypatch: pytest.MonkeyPatch
 ) -> None:

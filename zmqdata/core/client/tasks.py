@@ -450,6 +450,21 @@ class Reading:
         )
         return max(0, self._most - out)
 
+    @property
+    def _share(self) -> int:
+        """Number of elements in flight that the limit leaves to each task. A slow task
+        must not hold all of them, or the training loop would wait for it alone.
+        """
+        return max(1, (self._most or 0) // max(1, len(self.unended)))
+
+    def _growth(self, task: ReadTask) -> int | None:
+        """Return the number of elements by which the grant of a task may grow at once;
+        None for any number. ``spread`` grants what is left over.
+        """
+        if self._free is None:
+            return None
+        return min(self._free, max(0, self._share - task.window.outstanding))
+
     def spread(self) -> Grants:
         """Grant what the limit permits to the streams with the least in flight, and
         return their grants.
@@ -458,11 +473,19 @@ class Reading:
         ready = [self.tasks[number] for number in sorted(self.unended)]
         ready = [one for one in ready if one.place.address]
         touched: dict[int, ReadTask] = {}
-        for _ in range(self._free or 0):
+        # For tasks whose worker is not known yet.
+        kept = sum(
+            max(0, self._share - self.tasks[number].window.outstanding)
+            for number in self.unended
+            if not self.tasks[number].place.address
+        )
+        for left in range(self._free or 0, 0, -1):
             ready = [one for one in ready if one.window.outstanding < one.window.elements]
             if not ready:
                 break
             task = min(ready, key=lambda one: (one.window.outstanding, one.turn))
+            if left <= kept and task.window.outstanding >= self._share:
+                break
             self._tell(task, 1)
             touched[task.place.task] = task
         for task in touched.values():
@@ -551,7 +574,7 @@ class Reading:
 
     def _grant(self, task: ReadTask) -> m.StreamGrant:
         window = task.window
-        elements, size = self._tell(task, self._free)
+        elements, size = self._tell(task, self._growth(task))
         return m.StreamGrant(
             task.place.task,
             task.place.attempt,

@@ -6,7 +6,6 @@ Protocol 3.1, 3.3, 3.5, 3.6 and 3.9.
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from zmqdata.core.dispatcher.incarnations import Gathering, Incarnations
 from zmqdata.core.dispatcher.lease import Leases, Presence
 from zmqdata.core.dispatcher.leaving import Departures
 from zmqdata.core.dispatcher.liveness import Member, Roster
-from zmqdata.core.dispatcher.resuming import Beginning, incarnation_of
+from zmqdata.core.dispatcher.resuming import Beginning, incarnation_of, used_up
 from zmqdata.core.dispatcher.runs import ReadingPlace, Runs
 from zmqdata.core.dispatcher.state.audit import audit_of
 from zmqdata.core.dispatcher.state.outbox import Outbox
@@ -222,7 +221,7 @@ class Jobs:
             seed=iteration.seed,
             num_shards=iteration.num_shards,
             fingerprint=self.out.state.datasets[iteration.job.dataset_id].fingerprint,
-            sources=_used_up(iteration),
+            sources=used_up(iteration),
             delivered_before={
                 task.task: task.delivered.ranges
                 for task in iteration.live_tasks
@@ -526,20 +525,3 @@ def _origin(task: Task, iteration: Iteration) -> m.Origin:
     return m.Origin(
         task.index, task.seed, task.shard, iteration.seed, iteration.num_shards, poisoned=poisoned
     )
-
-
-def _used_up(iteration: Iteration) -> tuple[m.SourcePart, ...]:
-    """Return the splits of which no element will be made again: splits of settled
-    tasks and splits that every ledger has dropped.
-    """
-    found: list[m.SourcePart] = []
-    for source, spent in enumerate(iteration.spent):
-        spent = copy.deepcopy(spent)
-        for task in iteration.tasks.values():
-            for split in task.ledger[source].entries if task.settled else ():
-                spent.add(split)
-        found += [
-            m.SourcePart(repetition, ranges.ranges, source)
-            for repetition, ranges in spent.repetitions.items()
-        ]
-    return tuple(found)

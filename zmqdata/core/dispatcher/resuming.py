@@ -9,6 +9,7 @@ Decision 0020; protocol 3.12.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -209,7 +210,9 @@ def _cursor(
     if over == repetition and count is not None:
         following = count
     returned = []
-    for earlier in range(_oldest(spent, repetition), repetition + 1):
+    oldest = _oldest(spent)
+    standing = sorted(earlier for earlier in spent if earlier < oldest)
+    for earlier in (*standing, *range(oldest, repetition + 1)):
         stop = following if earlier == repetition or count is None else count
         gaps = taken.get(earlier, RangeSet()).missing(0, stop)
         returned += [Split(earlier, first, end) for first, end in gaps]
@@ -217,12 +220,15 @@ def _cursor(
     return cursor
 
 
-def _oldest(spent: dict[int, RangeSet], repetition: int) -> int:
+def _oldest(spent: dict[int, RangeSet]) -> int:
     """Return the oldest repetition of which everything is known. An unmentioned split
     of it was not started, or only by a task from which no reader has had an element.
-    The used-up splits of older repetitions are forgotten.
+
+    The used-up splits of older repetitions are forgotten. If a task still held splits
+    of one, the repetition is mentioned as a whole.
     """
-    return max(min(spent) if len(spent) >= MOST_REPETITIONS else 0, repetition - MOST_REPETITIONS)
+    newest = sorted(spent)[-MOST_REPETITIONS:]
+    return newest[0] if len(newest) == MOST_REPETITIONS else 0
 
 
 def own_place(
@@ -321,3 +327,43 @@ def _rounds(
     ]
     tasks = tuple(sorted(numbers[index] for index in known))
     return u.RestoreRoundsUpdate(new.iteration, steps, tuple(renumbered), max(steps), tasks)
+
+
+def used_up(iteration: Iteration) -> tuple[m.SourcePart, ...]:
+    """Return the splits of which no element will be made again: splits of settled
+    tasks and splits that every ledger has dropped.
+    """
+    found: list[m.SourcePart] = []
+    for source, cursor in enumerate(iteration.cursors):
+        spent = copy.deepcopy(iteration.spent[source])
+        held: list[Split] = []
+        for task in iteration.tasks.values():
+            if not task.settled:
+                held += task.ledger[source].entries
+                continue
+            for split in task.ledger[source].entries:
+                spent.add(split)
+        found += [
+            m.SourcePart(repetition, ranges.ranges, source)
+            for repetition, ranges in spent.repetitions.items()
+        ]
+        if len(spent.repetitions) >= MOST_REPETITIONS:
+            described = cursor.source
+            count = described.count if isinstance(described, IndexSplits) else None
+            found += _old_parts(source, held, min(spent.repetitions), count or OPEN_END)
+    return tuple(found)
+
+
+def _old_parts(
+    source: int, held: Iterable[Split], oldest: int, count: int
+) -> Iterator[m.SourcePart]:
+    """Yield what is used up of the repetitions before ``oldest``, whose used-up splits
+    are forgotten: of their ``count`` splits, all that no task holds. A task that has
+    stood still meanwhile may hold some.
+    """
+    old: dict[int, RangeSet] = {}
+    for split in held:
+        if split.repetition < oldest and split.step == 1 and not split.is_end:
+            old.setdefault(split.repetition, RangeSet()).add(split.start, split.stop)
+    for repetition, ranges in old.items():
+        yield m.SourcePart(repetition, tuple(ranges.missing(0, count)), source)
