@@ -146,6 +146,22 @@ def test_a_repetition_without_splits_does_not_end_it() -> None:
     assert check_restore(repeated(count(9)), context, limit=3) == ints([0, 1, 3])
 
 
+def test_passes_without_splits_are_no_reason_to_say_so(caplog: pytest.LogCaptureFixture) -> None:
+    """A task whose passes were short of splits, because faster tasks had them, warns
+    only after thousands; one whose splits gave nothing warns after 64 passes.
+    """
+    for empty, said in ((100, []), (5000, [4096])):
+        caplog.clear()
+        iterator = make_iterator(repeated(count(9)), provided([*[[]] * empty, [(1, 2)]])())
+        assert next(iterator) == 1
+        assert [record.args for record in caplog.records] == [("repeat()", n) for n in said]
+    odd = nodes.Filter(inputs=(count(9),), predicate=lambda x: x % 2 == 1)
+    caplog.clear()
+    passes = [[(0, 1)], *[[]] * 100, [(1, 2)]]
+    assert next(make_iterator(repeated(odd), provided(passes)())) == 1
+    assert [record.args for record in caplog.records] == [("repeat()", 64)]
+
+
 def owning(*sources: Any) -> Callable[[], Context]:
     """Return what makes the context of a task of a promised order."""
     return lambda: replace(provided(*sources)(), owns_splits=True)

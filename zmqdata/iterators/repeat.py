@@ -22,6 +22,10 @@ _SAY_AFTER = 64
 """Passes without elements after which an endless repeat says so, and again each time
 that their number has doubled. A task that alone owns its splits ends then.
 """
+_SAY_AFTER_WITHOUT_SPLITS = 1 << 12
+"""The same, if the task was given no split in these passes: faster tasks had them all,
+which is usual for short repetitions.
+"""
 _ENDLESS = 1 << 16
 """Repetitions reserved for each repetition of an outer, endless repeat: beyond it two
 repetitions share a number.
@@ -115,6 +119,7 @@ class RepeatIterator(ElementIterator):
         self._done = 0
         self._found = False
         self._fruitless = 0  # passes in a row without elements
+        self._given_before_them = 0  # ranges of splits
         self._had_splits = False  # in this pass, before the state that was restored
         self._owns_splits = context.owns_splits and node.count < 0 and not _refills(node.input)
         # Of the last element of earlier passes, if anyone asked for names then.
@@ -135,7 +140,7 @@ class RepeatIterator(ElementIterator):
     def _begin_pass(self) -> None:
         self._naming: Namer | None = None
         self._pass = self._done
-        self._given_before = self._given() if self._owns_splits else 0
+        self._given_before = self._given()
 
     def _given(self) -> int:
         return sum(provider.given for provider in self._providers)
@@ -199,9 +204,12 @@ class RepeatIterator(ElementIterator):
 
     def _note_pass(self) -> None:
         """Log a warning if an endless repeat finds no elements."""
-        self._fruitless = 0 if self._found else self._fruitless + 1
-        passes = self._fruitless
-        if self._node.count < 0 and passes >= _SAY_AFTER and passes & (passes - 1) == 0:
+        passes = self._fruitless = 0 if self._found else self._fruitless + 1
+        if passes <= 1:
+            self._given_before_them = self._given_before
+        had_splits = not self._providers or self._given() > self._given_before_them
+        least = _SAY_AFTER if had_splits else _SAY_AFTER_WITHOUT_SPLITS
+        if self._node.count < 0 and passes >= least and passes & (passes - 1) == 0:
             _log.warning(
                 "%s: %d passes in a row had no elements. It goes on, because other readers may "
                 "have taken them. If the dataset below it is always empty, look at its filters and "
