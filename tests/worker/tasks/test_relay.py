@@ -259,13 +259,13 @@ def test_a_stint_is_longer_while_nobody_waits_for_the_turn() -> None:
 def test_a_relay_knows_whether_a_task_waits_for_the_turn() -> None:
     """A task that may run is waiting; one that rests, or runs, is not."""
     track = Track()
-    first = track.add("a", 0, stays=True)
+    first = track.add("a", 0, 1, stays=True)
     assert track.turns(1) == ["a"]
     assert not track.relay.is_wanted
-    second = track.add("b", 0)
+    track.add("b", 0, 1)
     assert track.relay.is_wanted
     first.let_go.set()
-    second.let_go.set()
+    assert track.turns(1) == ["b"]
 
 
 def test_slow_elements_make_short_stints() -> None:
