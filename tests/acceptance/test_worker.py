@@ -386,19 +386,18 @@ def test_a_worker_of_a_larger_dispatcher_reads_big_pipelines(
 
 @pytest.mark.claim("3.2c")
 def test_code_that_a_worker_lacks_is_an_error(
-    cluster: zmqdata.LocalCluster, host_kind: str, tmp_path: Path
+    cluster: zmqdata.LocalCluster,
+    host_kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A module that a worker process cannot import is an error that names the module
     and the remedy.
     """
-    import sys
-
     (tmp_path / "only_here_for_acceptance.py").write_text("def same(x):\n    return x\n")
-    sys.path.insert(0, str(tmp_path))
-    try:
-        import only_here_for_acceptance
-    finally:
-        sys.path.remove(str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)  # the workers were started without it
+    import only_here_for_acceptance
+
     ds = Dataset.range(3).map(only_here_for_acceptance.same)
     if host_kind == "threads":  # they share the modules of this process
         assert sorted(numbers(read(ds, cluster))) == [0, 1, 2]
