@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ import pytest
 
 from tests.iterators.checks import LedgerProvider, check_restore, plain, provided, run
 from zmqdata import nodes
+from zmqdata.dataset import Dataset
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.nodes import Node, Range, Repeat
@@ -160,6 +162,42 @@ def test_passes_without_splits_are_no_reason_to_say_so(caplog: pytest.LogCapture
     passes = [[(0, 1)], *[[]] * 100, [(1, 2)]]
     assert next(make_iterator(repeated(odd), provided(passes)())) == 1
     assert [record.args for record in caplog.records] == [("repeat()", 64)]
+
+
+class Splits(LedgerProvider):
+    """A provider that notes how many threads have begun since it was made, and run when
+    it is reset.
+    """
+
+    def __init__(self, *ledger: Any) -> None:
+        super().__init__([[*ranges] for ranges in ledger])
+        self.earlier = set(threading.enumerate())
+        self.running: list[int] = []
+
+    def reset(self) -> None:
+        self.running.append(len(set(threading.enumerate()) - self.earlier))
+        super().reset()
+
+
+@pytest.mark.parametrize(
+    "ahead",
+    [
+        lambda d: d.map(abs, num_parallel_calls=2),
+        lambda d: d.interleave(Dataset.from_tensors, cycle_length=2, num_parallel_calls=2),
+        lambda d: d.prefetch(2),
+    ],
+    ids=["map", "interleave", "prefetch"],
+)
+def test_no_thread_pulls_splits_of_the_next_repetition(ahead: Callable[[Dataset], Dataset]) -> None:
+    """The threads of an input that ends early end before the providers are reset, so
+    that no split of the next repetition is lost.
+    """
+    repetitions = [[Split(number, n, n + 1) for n in range(9)] for number in range(4)]
+    splits = Splits(*repetitions)
+    dataset = ahead(Dataset.range(9)).take(2).repeat(4)
+    iterator = make_iterator(dataset.node, Context(providers=(splits,)))
+    assert [int(x) for x in iterator] == [0, 1] * 4
+    assert splits.running == [0, 0, 0]
 
 
 def owning(*sources: Any) -> Callable[[], Context]:

@@ -124,6 +124,9 @@ class RepeatIterator(ElementIterator):
         self._owns_splits = context.owns_splits and node.count < 0 and not _refills(node.input)
         # Of the last element of earlier passes, if anyone asked for names then.
         self._last_name: Name | None = None
+        self._pulls_ahead = bool(self._providers) and any(
+            one.pulls_ahead for one in nodes.every_node(node.input)
+        )
         self._input = self._make_input()
         may_fill = node.count >= 0 or context.providers is not None or _refills(node.input)
         self._goes_on_empty = may_fill and node.input.cardinality != 0
@@ -174,6 +177,10 @@ class RepeatIterator(ElementIterator):
             self._last_name = self._name()
         self._note_pass()
         self._found = self._had_splits = False
+        if self._pulls_ahead:
+            # An input that ended early, as behind take, has threads that would pull
+            # splits of the next repetition and lose them.
+            self._input.close()
         for provider in self._providers:
             provider.reset()
         self._rewind_input()
@@ -220,7 +227,7 @@ class RepeatIterator(ElementIterator):
 
     def _rewind_input(self) -> None:
         self._begin_pass()
-        if not self._input.rewind(self._outer + self._done):
+        if self._pulls_ahead or not self._input.rewind(self._outer + self._done):
             self._input.close()
             self._input = self._make_input()
 

@@ -81,6 +81,10 @@ class Node:
     """True if a pass without elements does not predict the next pass, because other
     clients also take from the source.
     """
+    pulls_ahead: ClassVar[bool] = False
+    """True if its iterator has threads, which pull its input before an element is
+    wanted.
+    """
 
     @property
     def label(self) -> str:

@@ -98,6 +98,7 @@ class ParallelMap(GuardedMap):
     """True to yield in the order of the input, False in the order of completion; None:
     as the options say.
     """
+    pulls_ahead: ClassVar[bool] = True
     restoring: ClassVar[str] = "pulls up to 32 elements again, and repeats the calls in flight"
     own_state: ClassVar[int] = 32
 
@@ -127,6 +128,7 @@ class ParallelInterleave(Interleave):
 
     num_parallel_calls: int
     deterministic: bool | None = None
+    pulls_ahead: ClassVar[bool] = True
     restoring: ClassVar[str] = (
         "reopens up to 32 datasets, and pulls up to 32 elements of each again"
     )

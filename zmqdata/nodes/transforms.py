@@ -318,6 +318,7 @@ class Prefetch(Unary):
     buffer_size: int
     """Most elements ahead; AUTOTUNE lets zmqdata decide, 0 disables prefetching."""
     operation: ClassVar[str] = "prefetch"
+    pulls_ahead: ClassVar[bool] = True
     restoring: ClassVar[str] = "pulls up to 32 elements again"
 
     @property
