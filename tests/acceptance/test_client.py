@@ -23,7 +23,7 @@ import zmqdata
 from tests.acceptance.reading import DYNAMIC, OFF, numbers, read, some, status, together
 from tests.full import full
 from zmqdata import Dataset, ShardingPolicy
-from zmqdata.errors import UnavailableError
+from zmqdata.errors import CancelledError, UnavailableError
 from zmqdata.testing.cluster import await_condition
 
 RANGE = Dataset.range(100)
@@ -252,17 +252,33 @@ def test_an_iterator_that_is_let_go_of_leaves_nothing(
     await_condition(lambda: not status(cluster)["tasks"], what="the tasks to end")
 
 
+def in_wait(thread: threading.Thread) -> bool:
+    """Return True if a thread waits for something."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return frame is not None and frame.f_code.co_name == "wait"
+
+
 @pytest.mark.claim("4.7a")
 def test_closing_wakes_who_waits(make_dispatcher: Any) -> None:
-    """An iterator without a worker ends when another thread closes it."""
+    """A thread that waits for an element when another thread closes the iterator is
+    told so: it has not had all elements.
+    """
     it = iter(read(RANGE, make_dispatcher()))
-    done: list[Any] = []
-    waiting = threading.Thread(target=lambda: done.append(list(it)), daemon=True)
+    told: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            list(it)
+        except CancelledError as error:
+            told.append(error)
+
+    waiting = threading.Thread(target=wait, daemon=True)
     waiting.start()
+    await_condition(lambda: in_wait(waiting), what="a thread that waits")
     it.close()
     waiting.join(30)
-    assert not waiting.is_alive()
-    assert done == [[]]
+    assert len(told) == 1
+    assert list(it) == []
 
 
 @pytest.mark.claim("4.7d")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from zmqdata.dataset import Dataset
-from zmqdata.errors import FailedPreconditionError, PipelineError
+from zmqdata.errors import CancelledError, FailedPreconditionError, PipelineError
 from zmqdata.testing.cluster import await_condition
 from zmqdata.testing.forks import told_by_child
 
@@ -139,27 +139,50 @@ def test_a_state_is_taken_between_two_elements() -> None:
     assert list(iterator) == [2]
 
 
+def refused(iterator: Any) -> str:
+    """Return the text with which an iterator refuses an element."""
+    with pytest.raises(CancelledError) as told:
+        next(iterator)
+    return str(told.value)
+
+
 def test_closing_ends_the_wait_for_a_turn() -> None:
-    """After ``close``, a thread that waits for its turn comes to the end, and no state
-    is invented for the thread that was taking an element.
+    """After ``close``, a thread that waits for its turn is told so, and no state is
+    invented for the thread that was taking an element. StopIteration would say that
+    there were no more.
     """
     gate = Gate()
     iterator = iter(gate.dataset)
     next(iterator)
     taking, taken = background(lambda: next(iterator))
     assert gate.reached.wait(60)
-    waiting, waited = background(lambda: next(iterator, "end"))
+    waiting, waited = background(lambda: refused(iterator))
     await_condition(lambda: iterator._turns._is_shared, what="a thread that waits")  # type: ignore[union-attr]
     closing, _ = background(iterator.close)
     waiting.join(60)
-    assert waited == ["end"]
+    assert waited == ["The iterator was closed while a thread waited for its element"]
     gate.opened.set()
     for thread in (taking, closing):
         thread.join(60)
     assert taken == [1]
-    assert next(iterator, "end") == "end"
+    assert refused(iterator) == "The iterator was closed by another thread"
+    iterator.close()
     with pytest.raises(FailedPreconditionError, match="closed while a thread was taking"):
         iterator.state_dict()
+
+
+@pytest.mark.parametrize("calls", [None, 2])
+def test_an_iterator_that_another_thread_closes_does_not_seem_complete(calls: int | None) -> None:
+    """A loop whose iterator another thread closes gets an error, and the thread that
+    closes it comes to the end.
+    """
+    iterator = iter(Dataset.range(9).map(abs, num_parallel_calls=calls))
+    next(iterator)
+    background(iterator.close)[0].join(60)
+    assert refused(iterator) == "The iterator was closed by another thread"
+    mine = iter(Dataset.range(9).map(abs, num_parallel_calls=calls))
+    mine.close()
+    assert list(mine) == []
 
 
 @pytest.mark.parametrize("use", [next, lambda iterator: iterator.state_dict()])

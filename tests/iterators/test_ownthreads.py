@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from zmqdata.errors import FailedPreconditionError
@@ -36,3 +38,18 @@ def test_threads_belong_to_one_iterator() -> None:
     """A thread that works for an iterator may wait for any other iterator."""
     with Context().own_threads:
         Context().own_threads.check()
+
+
+def test_a_child_of_a_fork_forgets_the_threads_that_it_lacks() -> None:
+    """A thread of the child may get the number of a lost one, and is no thread of the
+    iterator.
+    """
+    context = Context()
+    thread = threading.Thread(target=context.own_threads.__enter__)
+    thread.start()
+    thread.join()
+    with context.own_threads:
+        context.own_threads.disown()
+        with pytest.raises(FailedPreconditionError, match="its own iterator"):
+            context.own_threads.check()
+    assert context.own_threads._places == {}

@@ -21,11 +21,12 @@ from zmqdata.core.client.decider import ClientProfile
 from zmqdata.core.client.events import Finish
 from zmqdata.descriptors import AN_ITERATOR, shortage_explained
 from zmqdata.errors import (
+    CancelledError,
     DataServiceError,
     FailedPreconditionError,
     UnimplementedError,
 )
-from zmqdata.iterators import ElementIterator, Restoring
+from zmqdata.iterators import CLOSED, ElementIterator, Restoring
 from zmqdata.messages import MappedRange
 from zmqdata.transport.forks import check_process
 
@@ -84,7 +85,7 @@ class ServiceIterator(ElementIterator):
         self._failed: End | None = None
         self._is_read = self._has_given = False
         self._strides = Strides()
-        self._ended = False
+        self._ended = self._was_closed = False
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._finalizer: weakref.finalize[..., ServiceIterator] | None = None
@@ -122,6 +123,7 @@ class ServiceIterator(ElementIterator):
         return self._next_block()
 
     def _next_block(self) -> Any:
+        was_closed = self._was_closed
         self._check_process()
         self._begin_late()
         if not self._is_read:
@@ -132,6 +134,7 @@ class ServiceIterator(ElementIterator):
                 first = self._first()
                 if isinstance(first, End):
                     self._end(first)
+                    was_closed = self._was_closed
                 elif isinstance(first, Delivery) and self._shell.begin_delivery(first):
                     self._end_if_final(first)
                     self._has_given = True
@@ -145,6 +148,9 @@ class ServiceIterator(ElementIterator):
                         return element
                     self._shell.finish_delivery(first)
         self._raise_failure()
+        if self._was_closed and not was_closed:
+            # Another thread has closed it. StopIteration would say that this is all.
+            raise CancelledError(CLOSED)
         raise StopIteration
 
     def _check(self, element: Any, check: CheckElement) -> None:
@@ -191,7 +197,7 @@ class ServiceIterator(ElementIterator):
             self._failed = end
         elif not who.job.cache:
             note_finished(who.service, who.job.name, who.affiliation, who.repetition)
-        self.close()
+        self._close()
 
     def check_begun(self) -> None:
         """Wait, after ``restore``, until the dispatcher has accepted or refused the
@@ -217,7 +223,7 @@ class ServiceIterator(ElementIterator):
     def _fail(self, error: DataServiceError) -> None:
         """End with an error, which every later call of ``next`` raises."""
         self._failed = End(Finish(type(error).__name__, str(error)))
-        self.close()
+        self._close()
 
     def _raise_failure(self) -> None:
         if self._failed is not None:
@@ -263,8 +269,8 @@ class ServiceIterator(ElementIterator):
             self._restoring.make_way()
             self._restoring.checks.append(self.check_begun)
         if self._finalizer is not None:
-            self.close()
-        self._ended, self._failed = False, None
+            self._close()
+        self._ended, self._was_closed, self._failed = False, False, None
         self._begin(profile)
         self._shell.wait_for_answer(FIRST_ANSWER)
         self._look_for_refusal()
@@ -298,8 +304,13 @@ class ServiceIterator(ElementIterator):
         """Stop reading. Elements that were not handed out go to other clients of the
         job.
 
-        Idempotent. Waits a few seconds for the goodbye.
+        A thread that waits for an element gets a ``CancelledError``. Idempotent. Waits
+        a few seconds for the goodbye.
         """
+        self._was_closed = True
+        self._close()
+
+    def _close(self) -> None:
         if self.leave():
             self._shell.loop.join(lifetime.GOODBYE)
             lifetime.call(lifetime.after_reading)

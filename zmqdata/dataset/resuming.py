@@ -27,6 +27,7 @@ from zmqdata.dataset.sharing import Turns
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.errors import (
+    CancelledError,
     DataLossError,
     DataServiceError,
     FailedPreconditionError,
@@ -50,6 +51,7 @@ from zmqdata.iterators.watching import LeftOut
 from zmqdata.nodes import Node, kept_orders
 from zmqdata.paths import FileName, local_path
 from zmqdata.pipelines import Fingerprint
+from zmqdata.threads import this_thread
 
 VERSION = 1
 """Version of the form of states. A change of their content increments it."""
@@ -215,7 +217,8 @@ class DatasetIterator:
         """End the iterator and release its threads and files. Idempotent; also called
         when the iterator is garbage-collected.
 
-        Its last state can still be saved.
+        Another thread that reads the iterator gets a ``CancelledError``. The last state
+        can still be saved.
         """
         if self._at_close is None:
             # Another thread may be waiting for an element. Where it stops is not known.
@@ -223,7 +226,7 @@ class DatasetIterator:
             self._at_close = (self._executor.state() if known else NO_STATE,)
             if self._turns is not None:
                 self._turns.end()
-            self.__next__ = _ended
+            self.__next__ = _closed_by(this_thread())
         self._executor.close()
 
     def state_dict(self) -> dict[str, Any]:
@@ -476,8 +479,17 @@ def _state_path(path: FileName) -> str:
     )
 
 
-def _ended() -> Any:
-    raise StopIteration
+def _closed_by(thread: int) -> Callable[[], Any]:
+    """Return what takes the place of ``__next__`` in an iterator that a thread has
+    closed. To other threads StopIteration would say that they have had all elements.
+    """
+
+    def ended() -> Any:
+        if this_thread() != thread:
+            raise CancelledError("The iterator was closed by another thread")
+        raise StopIteration
+
+    return ended
 
 
 def _refuse(name: str, text: str) -> Any:

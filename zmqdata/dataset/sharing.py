@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from zmqdata.errors import FailedPreconditionError
-from zmqdata.iterators.base import END, Steps, steps_of
+from zmqdata.errors import CancelledError, FailedPreconditionError
+from zmqdata.iterators.base import CLOSED, END, Steps, steps_of
 from zmqdata.iterators.ownthreads import OwnThreads
 
 LONGEST_PAUSE = 0.01
@@ -94,7 +94,7 @@ class Turns:
                     element = self._steps.send(None)
                 except StopIteration as end:
                     if end.value is END:
-                        break
+                        raise StopIteration from None
                     self._steps = self._make_steps()
                     continue
                 except ValueError as error:
@@ -105,7 +105,7 @@ class Turns:
                 if not self._is_shared:
                     self._say(self._steps)
                 return element
-        raise StopIteration
+        raise CancelledError(CLOSED)
 
     @contextmanager
     def alone(self) -> Iterator[None]:

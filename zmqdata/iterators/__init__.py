@@ -39,6 +39,7 @@ from zmqdata.iterators import (
     unbatch,
 )
 from zmqdata.iterators.base import (
+    CLOSED,
     NO_STATE,
     UNFIT,
     Bookmark,
@@ -61,6 +62,7 @@ from zmqdata.iterators.random_access import element_at, uncounted, with_filled_c
 __all__ = [
     "Context",
     "Bookmark",
+    "CLOSED",
     "ElementIterator",
     "UNFIT",
     "Restoring",

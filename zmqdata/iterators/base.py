@@ -37,6 +37,10 @@ from zmqdata.iterators.watching import Watch
 from zmqdata.nodes import Node, Options, lineage, source_nodes
 from zmqdata.splits import SplitProvider, turn_of
 
+CLOSED = "The iterator was closed while a thread waited for its element"
+"""Text of the ``CancelledError`` that this thread gets. StopIteration would say that it
+has had all elements.
+"""
 NO_STATE = "zmqdata: this iterator cannot say where it is"
 """Placeholder for the state of an iterator that cannot report one yet. A caller may
 note it, but must refuse to save it.

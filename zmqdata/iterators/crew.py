@@ -124,6 +124,7 @@ class Crew:
         if self._hired:
             self._changed, self._turn = threading.Condition(), threading.Lock()
             self._threads, self._working, self._stopped = [], 0, True
+            self._own_threads.disown()
 
     # --- called by the threads
 

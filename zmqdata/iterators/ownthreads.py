@@ -46,6 +46,15 @@ class OwnThreads:
     ) -> None:
         self._places.pop(this_thread(), None)
 
+    def disown(self) -> None:
+        """Forget the other threads in the child of a fork, which lacks them: a thread
+        of the child may get the number of one.
+        """
+        mine = self._places.get(this_thread())
+        self._places.clear()
+        if mine is not None:
+            self._places[this_thread()] = mine
+
     def check(self) -> None:
         """Raise if this thread works for the operation, or for one that it needs.
 

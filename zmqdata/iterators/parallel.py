@@ -12,7 +12,8 @@ from typing import Any
 
 from zmqdata import nodes
 from zmqdata.elements.specs import AUTOTUNE
-from zmqdata.iterators.base import Context, ElementIterator, Name, is_end, make_iterator
+from zmqdata.errors import CancelledError
+from zmqdata.iterators.base import CLOSED, Context, ElementIterator, Name, is_end, make_iterator
 from zmqdata.iterators.crew import Crew
 from zmqdata.iterators.deciding import Decider
 from zmqdata.iterators.guarding import Budget, Outcome, guarded_source, skips
@@ -75,6 +76,8 @@ class ParallelIterator(ElementIterator):
             try:
                 number, (value, raised) = crew.take()
             except StopIteration:
+                if self._ended:
+                    raise CancelledError(CLOSED) from None
                 self._ended = True
                 raise
             if self._tuner is not None:

@@ -11,7 +11,7 @@ from typing import Any
 from zmqdata import nodes
 from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.errors import CancelledError, DataServiceError, FailedPreconditionError
-from zmqdata.iterators.base import Context, ElementIterator, is_end, make_iterator
+from zmqdata.iterators.base import CLOSED, Context, ElementIterator, is_end, make_iterator
 from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.naming import CarriedNames, carrying
@@ -155,7 +155,7 @@ class _Pump:
         if self._buffer:
             return
         if self._stopped:
-            raise CancelledError("The iterator was closed while a thread waited for its element")
+            raise CancelledError(CLOSED)
         if not (arrived or self._thread.is_alive()):
             raise FailedPreconditionError(
                 "The thread of this prefetch is gone: the program forked after the iterator was "
@@ -253,6 +253,7 @@ class _Pump:
         hold them.
         """
         self._changed, self._starting = threading.Condition(), threading.Lock()
+        self._own_threads.disown()
 
     def stop(self) -> None:
         """Let the thread end after its current element."""

@@ -58,8 +58,12 @@ class Alarm:
         self.descriptor = self._read.fileno()
 
     def ring(self) -> None:
-        """Make the descriptor readable, from any thread; no effect after the end."""
-        with contextlib.suppress(OSError, ValueError):
+        """Make the descriptor readable, from any thread; no effect after the end.
+
+        The collector may call it where the user's code has used up the stack. The loop
+        then notices at its next tick.
+        """
+        with contextlib.suppress(OSError, ValueError, RecursionError):
             self._write.write(_RING)
 
     def hush(self) -> None:

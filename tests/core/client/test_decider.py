@@ -853,7 +853,8 @@ def test_who_has_gone_on_from_a_state_waits_for_nobodys_state() -> None:
         reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
         reader.wait(0.5)
         texts += [note.text for note in reader.all_of(e.LogLine)]
-    assert [text.partition(" s, ")[2] for text in texts[:1]] == ["from w"]
+    assert "for elements" in texts[0]
+    assert ", from w. Workers make the elements of all consumers together" in texts[0]
 
 
 def test_an_open_list_of_ended_tasks_waits_for_the_end() -> None:

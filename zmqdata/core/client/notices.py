@@ -320,4 +320,9 @@ class Notices:
         )
         names = ", ".join(hosts) or rest
         also = f", and for a worker to host {unhosted} tasks" if unhosted else ""
+        if plan is not None:
+            also += (
+                ". Workers make the elements of all consumers together: one that has stopped "
+                "reading holds up the others once its elements fill the workers' memory"
+            )
         return f"waiting for elements for {starved:.0f} s, from {names}{also}"
