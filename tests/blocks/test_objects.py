@@ -291,6 +291,7 @@ def test_classes_that_came_with_the_pipeline_are_named() -> None:
         (lambda: 1, "defined within a function"),
         (type("Local", (), {"__qualname__": "f.<locals>.Local"})(), "defined within a function"),
         (len, "builtins.len, which is not among the values"),
+        (np.sin, "numpy.sin, which is not among the values"),
         (os.system, "posix.system"),
         (functools.partial(int), "functools.partial"),
         (type(None), "builtins.NoneType"),

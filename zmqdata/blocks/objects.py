@@ -127,7 +127,11 @@ def _reduced(value: Any) -> Any:
         arguments = made_by_base(value, *reduced[:2])
         if arguments is not None:
             reduced = (new_value, (type(value), *arguments), *reduced[2:])
-    if isinstance(reduced, str) or len(reduced) < 3 or reduced[2] is None or len(reduced) > 5:
+    if isinstance(reduced, str):
+        # The name of a single object, such as a ufunc. Receivers check it, too.
+        named(plain_name(getattr(value, "__module__", None) or type(value).__module__), reduced)
+        return reduced
+    if len(reduced) < 3 or reduced[2] is None or len(reduced) > 5:
         return reduced
     return (*reduced, *[None] * (5 - len(reduced)), set_state)
 
