@@ -23,13 +23,34 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
 
 
+_shared: dict[str, zmqdata.LocalCluster] = {}
+"""The shared clusters by kind. The first test of a kind creates its cluster."""
+
+
 @pytest.fixture(scope="session")
 def shared_clusters() -> Iterator[dict[str, zmqdata.LocalCluster]]:
-    """Yield the shared clusters by kind, each created by its first test."""
-    made: dict[str, zmqdata.LocalCluster] = {}
-    yield made
-    for cluster in made.values():
+    """Yield the shared clusters; those that still run end with the session."""
+    yield _shared
+    for cluster in _shared.values():
         cluster.close()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Close the shared cluster of a kind after its last test.
+
+    The tests of a kind follow each other, because its parameter has the scope of the
+    session. The heartbeats of a cluster take a thirtieth of a core.
+    """
+    kind = kind_of(item)
+    if kind in _shared and kind != kind_of(nextitem):
+        _shared.pop(kind).close()
+
+
+def kind_of(item: pytest.Item | None) -> str:
+    """Return the kind of cluster that a test has; empty if it has none."""
+    called = getattr(item, "callspec", None)
+    return "" if called is None else str(called.params.get("host_kind", ""))
 
 
 @pytest.fixture
