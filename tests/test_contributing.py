@@ -20,7 +20,6 @@ BLOCK = re.compile(
 TREES = "iterators/test_random_trees.py"
 OF_ALL_OPERATIONS = [
     "dataset/test_describing.py",
-    f"{TREES}::test_any_tree_that_gets_splits_continues_exactly",
     f"{TREES}::test_each_kind_continues_exactly_on_its_own",
     f"{TREES}::test_every_kind_of_node_is_drawn",
     "test_docstrings.py::test_examples_show_what_comes[zmqdata.dataset.transforms]",

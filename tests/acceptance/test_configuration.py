@@ -14,6 +14,7 @@ import pytest
 import zmqdata
 from tests.acceptance.reading import command, numbers, read, status
 from tests.foreign import ForeignDispatcher
+from tests.full import full
 
 NOWHERE = "tcp://127.0.0.1:1"
 CONFIGS: dict[type[Any], dict[str, Any]] = {
@@ -198,14 +199,14 @@ def test_help_explains_each_setting(program: str) -> None:
     ("arguments", "environment"),
     [
         (("dispatcher", "--port", "70000"), {}),
-        (("dispatcher",), {"ZMQDATA_PORT": "70000"}),
-        (("worker",), {}),
-        (("worker", "--dispatcher", "tcp://127.0.0.1:1", "--heartbeat-interval-ms", "0"), {}),
-        (
+        full(("dispatcher",), {"ZMQDATA_PORT": "70000"}),
+        full(("worker",), {}),
+        full(("worker", "--dispatcher", "tcp://127.0.0.1:1", "--heartbeat-interval-ms", "0"), {}),
+        full(
             ("worker", "--dispatcher", "tcp://127.0.0.1:1"),
             {"ZMQDATA_HEARTBEAT_INTERVAL_MS": "often"},
         ),
-        (("dispatcher", "--no-such-option"), {}),
+        full(("dispatcher", "--no-such-option"), {}),
     ],
 )
 def test_commands_refuse_what_python_refuses(

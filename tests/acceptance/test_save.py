@@ -63,7 +63,6 @@ def loaded(path: str) -> list[int]:
 
 
 @pytest.mark.claim("6.1a", "6.6a")
-@pytest.mark.core
 def test_everything_is_saved_once(durable: Callable[..., zmqdata.LocalCluster], path: str) -> None:
     """A save runs in the background, and at DONE each element is written once."""
     cluster = durable()
@@ -279,7 +278,6 @@ def test_nothing_is_overwritten_behind_a_restart(
 
 
 @pytest.mark.claim("6.4c", "7.45")
-@pytest.mark.core
 def test_a_failing_element_fails_the_save(
     durable: Callable[..., zmqdata.LocalCluster], path: str
 ) -> None:

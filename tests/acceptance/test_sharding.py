@@ -72,7 +72,6 @@ def static(
 
 
 @pytest.mark.claim("2.11a")
-@pytest.mark.core
 @pytest.mark.parametrize("policy", [ShardingPolicy.DATA, ShardingPolicy.FILE_OR_DATA])
 def test_elements_are_shared_out(static: zmqdata.LocalCluster, policy: ShardingPolicy) -> None:
     """DATA divides elements or whole batches among workers, as FILE_OR_DATA does for a
@@ -85,7 +84,6 @@ def test_elements_are_shared_out(static: zmqdata.LocalCluster, policy: ShardingP
 
 
 @pytest.mark.claim("2.11b")
-@pytest.mark.core
 @pytest.mark.parametrize("policy", [ShardingPolicy.FILE, ShardingPolicy.FILE_OR_DATA])
 def test_files_are_shared_out(
     static: zmqdata.LocalCluster, records: list[str], policy: ShardingPolicy
@@ -129,7 +127,6 @@ def test_several_inputs_are_each_divided(static: zmqdata.LocalCluster, records: 
 
 
 @pytest.mark.claim("2.11d")
-@pytest.mark.core
 def test_hints_are_filled_in(static: zmqdata.LocalCluster, records: list[str]) -> None:
     """HINT divides at the hint of the pipeline, and without a hint each worker reads
     everything.

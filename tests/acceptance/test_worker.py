@@ -24,6 +24,7 @@ from tests.acceptance.reading import (
     status,
     together,
 )
+from tests.full import full
 from zmqdata import Dataset
 from zmqdata.errors import (
     DataServiceError,
@@ -86,7 +87,7 @@ def test_targets_choose_the_workers(make_worker: Any, target: str, copies: int) 
 @pytest.mark.claim("4.6b", "7.54")
 @pytest.mark.realprocess
 @pytest.mark.parametrize(
-    "options", [{"target_workers": "LOCAL"}, {"data_transfer_protocol": "local"}]
+    "options", [{"target_workers": "LOCAL"}, full({"data_transfer_protocol": "local"})]
 )
 def test_local_reads_need_a_local_worker(options: dict[str, Any]) -> None:
     """LOCAL without a worker in the same process is an error that names the cause."""
@@ -163,7 +164,6 @@ def test_local_tasks_end_with_their_reader(make_dispatcher: Any, make_worker: An
 
 
 @pytest.mark.claim("3.3a")
-@pytest.mark.core
 @pytest.mark.parametrize("mode", [OFF, DYNAMIC])
 def test_an_error_stands_for_its_element(
     make_cluster: Callable[..., zmqdata.LocalCluster], mode: Any

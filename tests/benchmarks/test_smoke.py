@@ -15,6 +15,7 @@ from benchmarks.__main__ import main
 from benchmarks.processes import MARK, PeerError, PeerProcess, marked
 from benchmarks.reading import Turn
 from benchmarks.running import Budget
+from tests.full import full
 from zmqdata.testing.cluster import await_condition
 
 pytestmark = pytest.mark.realprocess
@@ -22,11 +23,15 @@ TINY = Budget(repetitions=1, seconds=0.02, warm=0.0, patience=30.0)
 COPYING = Turn("rate", "images", "memcpy", 1, 0.02, 0.0, 0)
 
 
-def test_a_run_writes_its_table(tmp_path: Path) -> None:
+SOME_CASES = ["1 KB", "range.map", "splits", "limits"]
+ALL_CASES = [*SOME_CASES, "int64 scalars", "images", "warm cluster"]
+
+
+@pytest.mark.parametrize("cases", [SOME_CASES, full(ALL_CASES)], ids=["some", "all"])
+def test_a_run_writes_its_table(tmp_path: Path, cases: list[str]) -> None:
     """A run of a single repetition has a value per way, and writes tables, JSON and
     verdicts.
     """
-    cases = ["int64 scalars", "1 KB", "images", "range.map", "warm cluster", "splits", "limits"]
     budget = ["--repetitions=1", "--seconds=0.02", "--warm=0", f"--out={tmp_path}"]
     assert main(["run", *budget, "--peers", "zmqdata", "bare", "--cases", *cases]) == 0
     found = json.loads((tmp_path / "throughput.json").read_text(encoding="utf-8"))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -14,11 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.full import full
 from zmqdata.cli import asking, commands, options
 from zmqdata.cluster.local import command_options
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import declaration_of, default_of, variable_of
 from zmqdata.config.worker import WorkerConfig
+from zmqdata.worker.processes.lifetime import StopSignals
 from zmqdata.worker.processes.options import ProcessSettings
 
 HERE = "tcp://127.0.0.1:5050"
@@ -156,151 +160,220 @@ def test_variables_that_are_misspelt_are_found() -> None:
     ]
 
 
+WRONG_ARGUMENTS: list[tuple[list[str], str]] = [
+    (
+        ["worker", "--dispatcher", HERE, "--processes", "0"],
+        "expected a number from 1 up, or auto, got '0'",
+    ),
+    (
+        ["worker", "--dispatcher", HERE, "--processes", "1000000"],
+        "at most 1000 processes, got 1000000: more processes than",
+    ),
+    (["worker", "--dispatcher", HERE, "--processes", "many"], "got 'many'"),
+    (
+        ["worker", "--dispatcher", HERE, "--memory-limit", "much"],
+        "such as 2GiB, 512MiB or 2147483648, got 'much'",
+    ),
+    (
+        ["worker", "--dispatcher", HERE, "--user", "nobody-here"],
+        "there is no user 'nobody-here' on this machine",
+    ),
+    (
+        ["worker", "--dispatcher", HERE, "--max-tasks", "-1"],
+        "`max_tasks` must be at least 0, got -1",
+    ),
+    (["worker", "--dispatcher", HERE, "--data-ports", "9-1"], "such as 7000-7100"),
+    (["worker", "--dispatcher", HERE, "--nonsense"], "unrecognized arguments: --nonsense"),
+    (["worker", "--dispatcher", HERE, "--tag", ""], "Worker tags cannot be empty."),
+    (
+        ["worker", "--dispatcher", HERE, "--port", "65536"],
+        "argument --port: `port` must be between 0 and 65535",
+    ),
+    (["worker", "--dispatcher", HERE, "--advertise", "a:b:c"], "Malformed address 'a:b:c'"),
+    (
+        ["worker", "--dispatcher", HERE, "--processes", "2", "--advertise", "gate:7000"],
+        "2 processes cannot all be announced as 'gate:7000'; write 'gate:%port%'",
+    ),
+    (
+        ["worker", "--dispatcher", ""],
+        "where is the dispatcher? Give --dispatcher tcp://HOST:PORT",
+    ),
+    (
+        ["worker", "--dispatcher", HERE, "--host", ""],
+        "argument --host: `host` must not be empty",
+    ),
+    (
+        ["worker", "--dispatcher", HERE, "--log-level", "loud"],
+        "`log_level` must be one of 'debug'",
+    ),
+    (
+        ["worker", "--dispatcher", HERE, "--host", "no-such-host.invalid"],
+        "Unknown host 'no-such-host.invalid'",
+    ),
+    (
+        ["worker", "--dispatcher", "tcp://no-such-host.invalid:1"],
+        "Unknown host 'no-such-host.invalid'",
+    ),
+    (
+        ["worker", "--dispatcher", "grp://a:1"],
+        "No credentials factory has been registered for protocol grp",
+    ),
+    (["worker", "--dispatcher", "a://b://c"], "multiple '://'"),
+    (
+        ["worker", "--dispatcher", HERE, "--processes", "2", "--data-ports", "7000-7000"],
+        "do not suffice",
+    ),
+    (
+        ["worker"],
+        "where is the dispatcher? Give --dispatcher tcp://HOST:PORT or set ZMQDATA_DISPATCHER",
+    ),
+    (["dispatcher", "--port", "http"], "argument --port: expected a whole number, got 'http'"),
+    (["dispatcher", "--worker-address", ""], "`worker_addresses` must not have empty entries"),
+    (
+        ["dispatcher", "--work-dir", ""],
+        "`work_dir` must not be empty; leave it out, or set it to DIR",
+    ),
+    (["dispatcher", "--host", "no-such-host.invalid"], "Unknown host 'no-such-host.invalid'"),
+    (
+        ["dispatcher", "--fault-tolerant"],
+        "Cannot enable fault tolerant mode without configuring a work dir",
+    ),
+    (["status"], "which dispatcher?"),
+    (["status", "--dispatcher", "tcp://no-such-host.invalid:1"], "Unknown host"),
+    (
+        ["status", "--dispatcher", HERE, "--timeout", "nan"],
+        "positive number of seconds, got nan",
+    ),
+    (["status", "--dispatcher", HERE, "--timeout", "-1"], "positive number of seconds, got -1"),
+    (["nonsense"], "invalid choice: 'nonsense'"),
+    ([], "required: command"),
+]
+
+WRONG_VARIABLES = [
+    (
+        "dispatcher",
+        "ZMQDATA_PORT",
+        "http",
+        "ZMQDATA_PORT=http is wrong: expected a whole number",
+    ),
+    (
+        "dispatcher",
+        "ZMQDATA_LOG_LEVEL",
+        "loud",
+        "ZMQDATA_LOG_LEVEL=loud is wrong: `log_level` must be one of",
+    ),
+    ("worker", "ZMQDATA_PROCESSES", "many", "expected a number from 1 up, or auto, got 'many'"),
+    (
+        "worker",
+        "ZMQDATA_DATA_PORTS",
+        "9-1",
+        "ZMQDATA_DATA_PORTS=9-1 is wrong: expected a range of ports",
+    ),
+    (
+        "status",
+        "ZMQDATA_TIMEOUT",
+        "soon",
+        "ZMQDATA_TIMEOUT=soon is wrong: expected a number, got 'soon'",
+    ),
+]
+
+
+@pytest.fixture
+def run_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[[Sequence[str]], tuple[int, str, str]]]:
+    """Return a function that runs a command in this process, without the settings of
+    its environment. It returns the exit code and both outputs.
+    """
+    made: list[StopSignals] = []
+
+    def signals(waking: tuple[signal.Signals, ...]) -> StopSignals:
+        made.append(StopSignals(waking))
+        return made[-1]
+
+    def run(arguments: Sequence[str]) -> tuple[int, str, str]:
+        try:
+            code = commands.main(arguments)
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return (code, *capsys.readouterr())
+
+    monkeypatch.setattr(commands, "StopSignals", signals)
+    for name in [name for name in os.environ if name.startswith("ZMQDATA_")]:
+        monkeypatch.delenv(name)
+    yield run
+    for one in made:
+        one.close()
+
+
+def in_a_process(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
+    """Run a command in a process with exactly this environment, and return its exit
+    code and both outputs.
+    """
+    program = f"import sys; from zmqdata.cli.commands import main; sys.exit(main({arguments!r}))"
+    asked = [sys.executable, "-c", program]
+    ended = subprocess.run(asked, capture_output=True, text=True, timeout=30, env=environment)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+@pytest.mark.parametrize(("arguments", "text"), WRONG_ARGUMENTS)
+def test_arguments_that_cannot_work_are_one_line(
+    run_command: Callable[[Sequence[str]], tuple[int, str, str]], arguments: list[str], text: str
+) -> None:
+    """A bad argument returns 2 and prints a line that begins with the command's
+    name.
+    """
+    code, output, errors = run_command(arguments)
+    assert (code, output, errors.count("\n")) == (2, "", 1)
+    assert text in errors
+    assert errors.startswith("zmqdata")
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
-    [
-        (
-            ["worker", "--dispatcher", HERE, "--processes", "0"],
-            "expected a number from 1 up, or auto, got '0'",
-        ),
-        (
-            ["worker", "--dispatcher", HERE, "--processes", "1000000"],
-            "at most 1000 processes, got 1000000: more processes than",
-        ),
-        (["worker", "--dispatcher", HERE, "--processes", "many"], "got 'many'"),
-        (
-            ["worker", "--dispatcher", HERE, "--memory-limit", "much"],
-            "such as 2GiB, 512MiB or 2147483648, got 'much'",
-        ),
-        (
-            ["worker", "--dispatcher", HERE, "--user", "nobody-here"],
-            "there is no user 'nobody-here' on this machine",
-        ),
-        (
-            ["worker", "--dispatcher", HERE, "--max-tasks", "-1"],
-            "`max_tasks` must be at least 0, got -1",
-        ),
-        (["worker", "--dispatcher", HERE, "--data-ports", "9-1"], "such as 7000-7100"),
-        (["worker", "--dispatcher", HERE, "--nonsense"], "unrecognized arguments: --nonsense"),
-        (["worker", "--dispatcher", HERE, "--tag", ""], "Worker tags cannot be empty."),
-        (
-            ["worker", "--dispatcher", HERE, "--port", "65536"],
-            "argument --port: `port` must be between 0 and 65535",
-        ),
-        (["worker", "--dispatcher", HERE, "--advertise", "a:b:c"], "Malformed address 'a:b:c'"),
-        (
-            ["worker", "--dispatcher", HERE, "--processes", "2", "--advertise", "gate:7000"],
-            "2 processes cannot all be announced as 'gate:7000'; write 'gate:%port%'",
-        ),
-        (
-            ["worker", "--dispatcher", ""],
-            "where is the dispatcher? Give --dispatcher tcp://HOST:PORT",
-        ),
-        (
-            ["worker", "--dispatcher", HERE, "--host", ""],
-            "argument --host: `host` must not be empty",
-        ),
-        (
-            ["worker", "--dispatcher", HERE, "--log-level", "loud"],
-            "`log_level` must be one of 'debug'",
-        ),
-        (
-            ["worker", "--dispatcher", HERE, "--host", "no-such-host.invalid"],
-            "Unknown host 'no-such-host.invalid'",
-        ),
-        (
-            ["worker", "--dispatcher", "tcp://no-such-host.invalid:1"],
-            "Unknown host 'no-such-host.invalid'",
-        ),
-        (
-            ["worker", "--dispatcher", "grp://a:1"],
-            "No credentials factory has been registered for protocol grp",
-        ),
-        (["worker", "--dispatcher", "a://b://c"], "multiple '://'"),
-        (
-            ["worker", "--dispatcher", HERE, "--processes", "2", "--data-ports", "7000-7000"],
-            "do not suffice",
-        ),
-        (
-            ["worker"],
-            "where is the dispatcher? Give --dispatcher tcp://HOST:PORT or set ZMQDATA_DISPATCHER",
-        ),
-        (["dispatcher", "--port", "http"], "argument --port: expected a whole number, got 'http'"),
-        (["dispatcher", "--worker-address", ""], "`worker_addresses` must not have empty entries"),
-        (
-            ["dispatcher", "--work-dir", ""],
-            "`work_dir` must not be empty; leave it out, or set it to DIR",
-        ),
-        (["dispatcher", "--host", "no-such-host.invalid"], "Unknown host 'no-such-host.invalid'"),
-        (
-            ["dispatcher", "--fault-tolerant"],
-            "Cannot enable fault tolerant mode without configuring a work dir",
-        ),
-        (["status"], "which dispatcher?"),
-        (["status", "--dispatcher", "tcp://no-such-host.invalid:1"], "Unknown host"),
-        (
-            ["status", "--dispatcher", HERE, "--timeout", "nan"],
-            "positive number of seconds, got nan",
-        ),
-        (["status", "--dispatcher", HERE, "--timeout", "-1"], "positive number of seconds, got -1"),
-        (["nonsense"], "invalid choice: 'nonsense'"),
-        ([], "required: command"),
-    ],
+    [WRONG_ARGUMENTS[0], *(full(*one) for one in WRONG_ARGUMENTS[1:])],
 )
 @pytest.mark.realprocess
-def test_arguments_that_cannot_work_are_one_line(arguments: list[str], text: str) -> None:
-    """A bad argument exits with 2 and a line that begins with the command's name."""
-    program = f"import sys; from zmqdata.cli.commands import main; sys.exit(main({arguments!r}))"
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, env={}
-    )
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert text in ended.stderr
-    assert ended.stderr.count("\n") == 1
-    assert ended.stderr.startswith("zmqdata")
+def test_a_process_ends_with_one_line(arguments: list[str], text: str) -> None:
+    """A process with a bad argument exits with 2 and prints the line alone, without log
+    records.
+    """
+    code, output, errors = in_a_process(arguments, {})
+    assert (code, output, errors.count("\n")) == (2, "", 1)
+    assert text in errors
+    assert errors.startswith("zmqdata")
+
+
+@pytest.mark.parametrize(("command", "variable", "text", "expected"), WRONG_VARIABLES)
+def test_a_wrong_environment_is_one_line(
+    run_command: Callable[[Sequence[str]], tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    variable: str,
+    text: str,
+    expected: str,
+) -> None:
+    """An invalid variable returns 2 and prints a line that names it."""
+    monkeypatch.setenv("ZMQDATA_DISPATCHER", HERE)
+    monkeypatch.setenv(variable, text)
+    code, output, errors = run_command([command])
+    assert (code, output, errors.count("\n")) == (2, "", 1)
+    assert expected in errors
 
 
 @pytest.mark.parametrize(
     ("command", "variable", "text", "expected"),
-    [
-        (
-            "dispatcher",
-            "ZMQDATA_PORT",
-            "http",
-            "ZMQDATA_PORT=http is wrong: expected a whole number",
-        ),
-        (
-            "dispatcher",
-            "ZMQDATA_LOG_LEVEL",
-            "loud",
-            "ZMQDATA_LOG_LEVEL=loud is wrong: `log_level` must be one of",
-        ),
-        ("worker", "ZMQDATA_PROCESSES", "many", "expected a number from 1 up, or auto, got 'many'"),
-        (
-            "worker",
-            "ZMQDATA_DATA_PORTS",
-            "9-1",
-            "ZMQDATA_DATA_PORTS=9-1 is wrong: expected a range of ports",
-        ),
-        (
-            "status",
-            "ZMQDATA_TIMEOUT",
-            "soon",
-            "ZMQDATA_TIMEOUT=soon is wrong: expected a number, got 'soon'",
-        ),
-    ],
+    [WRONG_VARIABLES[0], *(full(*one) for one in WRONG_VARIABLES[1:])],
 )
 @pytest.mark.realprocess
-def test_a_wrong_environment_is_one_line(
+def test_a_process_in_a_wrong_environment_ends_with_one_line(
     command: str, variable: str, text: str, expected: str
 ) -> None:
-    """An invalid variable exits with 2 and prints a line that names it."""
-    program = f"import sys; from zmqdata.cli.commands import main; sys.exit(main([{command!r}]))"
+    """A process with an invalid variable exits with 2 and prints the line alone."""
     environment = {"ZMQDATA_DISPATCHER": HERE, variable: text}
-    asked = [sys.executable, "-c", program]
-    ended = subprocess.run(asked, capture_output=True, text=True, timeout=30, env=environment)
-    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
-    assert expected in ended.stderr
+    code, output, errors = in_a_process([command], environment)
+    assert (code, output, errors.count("\n")) == (2, "", 1)
+    assert expected in errors
 
 
 @pytest.mark.realprocess

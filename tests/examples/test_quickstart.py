@@ -79,6 +79,7 @@ def test_it_runs_on_worker_processes() -> None:
     assert re.search(r"splits finished +│ +12 ", ended.stdout)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 @pytest.mark.realprocess
 def test_it_survives_a_worker() -> None:

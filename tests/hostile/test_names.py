@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
     ("mode", "which"),
     [
         pytest.param("distributed_epoch", 0, id="distributed_epoch-dispatcher"),
-        pytest.param("parallel_epochs", 1, id="parallel_epochs-worker"),
+        pytest.param("parallel_epochs", 1, id="parallel_epochs-worker", marks=pytest.mark.full),
         pytest.param("distributed_epoch", 1, id="distributed_epoch-worker", marks=pytest.mark.full),
         pytest.param("parallel_epochs", 0, id="parallel_epochs-dispatcher", marks=pytest.mark.full),
     ],

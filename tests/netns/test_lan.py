@@ -144,14 +144,8 @@ VANISHING = {
 """Ways in which a machine vanishes, and ways in which it comes back."""
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        "pulled",
-        pytest.param("not heard", marks=pytest.mark.full),
-        pytest.param("not hearing", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("how", VANISHING)
 def test_a_machine_vanishes(lan: Lan, how: str) -> None:
     """A job whose worker is cut off ends with every element once; the returning worker
     gives up its old attempt.

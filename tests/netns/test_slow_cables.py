@@ -71,6 +71,7 @@ def test_tokens_shrink_on_a_slow_cable(lan: Lan) -> None:
     assert received < 0.7 * SIZE
 
 
+@pytest.mark.full
 def test_none_is_none_on_a_slow_cable(lan: Lan) -> None:
     """A client that wants no compression gets all bytes, however slow the cable is."""
     lan.limit("client", "500mbit")

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.full import full
 from zmqdata import Dataset, distribute
 from zmqdata.client.calls import status
 from zmqdata.cluster.processes import ServerProcess
@@ -111,7 +112,7 @@ def test_a_worker_may_start_before_its_dispatcher() -> None:
             worker.await_ready(START)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, full(signal.SIGINT)])
 def test_a_signal_ends_all_cleanly(number: signal.Signals) -> None:
     """SIGTERM and SIGINT end dispatcher and worker with exit code 0 and an empty log,
     and leave no process.
@@ -205,6 +206,7 @@ def test_exhausted_data_ports_are_one_line(dispatcher: ServerProcess) -> None:
     assert re.fullmatch(rf"python -m zmqdata\.worker: Data ports exhausted: .*{port}.*\n", log)
 
 
+@pytest.mark.full
 def test_a_refused_worker_ends(dispatcher: ServerProcess) -> None:
     """A worker that the dispatcher refuses ends with exit code 2 and the dispatcher's
     reason in a single line.
@@ -219,6 +221,7 @@ def test_a_refused_worker_ends(dispatcher: ServerProcess) -> None:
     )
 
 
+@pytest.mark.full
 def test_a_killed_process_is_replaced(dispatcher: ServerProcess) -> None:
     """The supervisor replaces a killed process, logs how it died, and announces the new
     process.
@@ -234,7 +237,7 @@ def test_a_killed_process_is_replaced(dispatcher: ServerProcess) -> None:
         assert listens(worker.address)
 
 
-@pytest.mark.parametrize("stuck", [False, True])
+@pytest.mark.parametrize("stuck", [full(False), True])
 def test_processes_never_outlive_their_supervisor(dispatcher: ServerProcess, stuck: bool) -> None:
     """The processes of a killed supervisor end at once, even if they cannot react."""
     with running(

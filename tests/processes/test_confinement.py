@@ -103,11 +103,14 @@ def test_an_element_that_takes_too_much_is_found_and_named(
         assert worker.alive
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "options",
     [
+        {},
+        {"num_parallel_calls": 4},
+        {"on_error": "skip"},
         {"num_parallel_calls": 4, "on_error": "skip"},
-        *map(full, [{}, {"num_parallel_calls": 4}, {"on_error": "skip"}]),
     ],
 )
 def test_it_is_left_out_on_request(cluster: LocalCluster, options: dict[str, Any]) -> None:
@@ -141,9 +144,10 @@ def test_what_others_have_left_behind_is_nobodys_fault(cluster: LocalCluster) ->
 # --- tasks
 
 
-def test_processes_are_replaced_after_their_tasks(cluster: LocalCluster) -> None:
-    """Jobs continue while the process of each of two workers is replaced again and
-    again; no element is lost or repeated.
+@pytest.mark.parametrize("lives", [2, full(3)])
+def test_processes_are_replaced_after_their_tasks(cluster: LocalCluster, lives: int) -> None:
+    """Jobs continue while the process of each of two workers is replaced; no element is
+    lost or repeated.
     """
     with (
         worker_of(cluster, "--max-tasks=1") as first,
@@ -151,7 +155,7 @@ def test_processes_are_replaced_after_their_tasks(cluster: LocalCluster) -> None
     ):
         dataset = Dataset.range(4_000).shuffle(100, seed=3).map(lambda x: x)
         turns = itertools.count()
-        while min(first.said.count("listening"), second.said.count("listening")) < 3:
+        while min(first.said.count("listening"), second.said.count("listening")) < lives:
             assert read(cluster, dataset, job_name=f"job {next(turns)}") == list(range(4_000))
         for worker in (first, second):
             assert worker.alive

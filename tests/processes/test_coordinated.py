@@ -104,6 +104,7 @@ def test_buckets_stay_together_when_a_worker_is_killed(cluster: LocalCluster) ->
     assert max(hosts(cluster)) > 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("finite", ["drop", full("pad")])
 def test_nothing_is_lost_or_repeated_and_nobody_hangs_when_a_worker_is_killed(
     cluster: LocalCluster, finite: str
@@ -166,6 +167,7 @@ def end(process: subprocess.Popen[str]) -> list[int]:
     return [int(line) for line in rest.splitlines()]
 
 
+@pytest.mark.full
 def test_a_killed_consumer_is_replaced(cluster: LocalCluster) -> None:
     """The successor of a killed consumer resumes at most a second of steps before its
     end, and misses none.

@@ -61,6 +61,7 @@ def test_a_worker_that_gets_sigterm_hands_its_tasks_over() -> None:
         assert sorted(found) == list(range(COUNT))
 
 
+@pytest.mark.full
 def test_the_last_worker_waits_for_another() -> None:
     """The last worker continues its work until another worker takes its tasks."""
     with LocalCluster(1, **OPTIONS) as cluster:

@@ -158,6 +158,7 @@ def freeze(cluster: LocalCluster, frozen: StoppedReader) -> tuple[Iterator[int],
     return other, found
 
 
+@pytest.mark.full
 def test_a_consumer_that_was_stopped_goes_on_at_its_step(
     cluster: LocalCluster, frozen: StoppedReader
 ) -> None:

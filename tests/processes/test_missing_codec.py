@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.full import full
 from zmqdata import Dataset, LocalCluster, distribute, from_dataset_id, register_dataset
 from zmqdata.cluster.processes import ServerProcess
 
@@ -46,7 +47,7 @@ def cluster_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
             yield cluster
 
 
-@pytest.mark.parametrize("protocol", [None, "tcp"])
+@pytest.mark.parametrize("protocol", [full(None), "tcp"])
 def test_a_worker_without_blosc_sends_what_it_makes(
     protocol: str | None, cluster_without: LocalCluster
 ) -> None:
@@ -101,7 +102,7 @@ def client_without(target: str, protocol: str = "", registered: str = "") -> sub
     )
 
 
-@pytest.mark.parametrize("protocol", ["", "tcp"])
+@pytest.mark.parametrize("protocol", [full(""), "tcp"])
 def test_a_client_without_blosc_reads_from_a_worker_that_has_it(protocol: str) -> None:
     """The worker compresses nothing for a client without blosc, though the job names a
     codec; the client warns once.

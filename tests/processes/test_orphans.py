@@ -123,6 +123,7 @@ sys.stdin.read()
         os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.full
 def test_a_forked_child_ends_nothing(script_path: Path) -> None:
     """A forked child that ends, or closes its copy of the cluster, leaves the parent's
     servers alone; other calls raise.

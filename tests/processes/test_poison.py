@@ -103,13 +103,10 @@ def test_it_is_found_and_named(
     assert all(worker.alive for worker in cluster.workers)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("function", "calls"),
-    [
-        (leaving, 4),
-        *(full(function, None) for function in (leaving, faulting, holding)),
-        *(full(function, 4) for function in (faulting, holding)),
-    ],
+    [(function, calls) for function in (leaving, faulting, holding) for calls in (None, 4)],
 )
 def test_it_is_left_out_on_request(
     cluster: LocalCluster, function: Callable[[Any], Any], calls: int | None
@@ -121,6 +118,7 @@ def test_it_is_left_out_on_request(
     assert read(cluster, dataset, on_poison="skip", **limit_for(function)) == REST
 
 
+@pytest.mark.full
 def test_nested_datasets_leave_it_out_too(cluster: LocalCluster) -> None:
     """A poison element of a nested dataset is found and skipped like any other."""
     dataset = Dataset.range(COUNT // 10).interleave(
@@ -129,7 +127,8 @@ def test_nested_datasets_leave_it_out_too(cluster: LocalCluster) -> None:
     assert read(cluster, dataset, on_poison="skip") == REST
 
 
-@pytest.mark.parametrize("function", [leaving, full(sticking)])
+@pytest.mark.full
+@pytest.mark.parametrize("function", [leaving, sticking])
 def test_a_save_leaves_it_out_on_request(
     cluster: LocalCluster, function: Callable[[Any], Any], tmp_path: Path
 ) -> None:
@@ -166,6 +165,7 @@ def test_other_jobs_go_on(cluster: LocalCluster) -> None:
     assert found == list(range(COUNT))
 
 
+@pytest.mark.full
 def test_people_may_kill_workers(cluster: LocalCluster) -> None:
     """Five processes killed from outside during a job make nothing fail: each element
     comes once.
@@ -189,6 +189,7 @@ def await_child(worker: Any) -> list[int]:
     return descendants(worker.pid)
 
 
+@pytest.mark.full
 def test_a_state_says_what_was_left_out(cluster: LocalCluster, tmp_path: Path) -> None:
     """An element skipped before a checkpoint stays skipped after loading it, even if it
     would no longer kill.

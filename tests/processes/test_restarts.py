@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.full import full
 from zmqdata import Dataset, LocalCluster, distribute, from_dataset_id, register_dataset
 from zmqdata.client.calls import status
 from zmqdata.cluster.processes import ServerProcess
@@ -304,7 +303,8 @@ def test_a_torn_tail_is_left_out(tmp_path: Path) -> None:
         assert from_dataset_id("parallel_epochs", server.address, "dataset-3") is not None
 
 
-@pytest.mark.parametrize("share", [0.5, full(0.1), full(0.8)])
+@pytest.mark.full
+@pytest.mark.parametrize("share", [0.5, 0.1, 0.8])
 def test_a_flipped_byte_is_not_believed(tmp_path: Path, share: float) -> None:
     """A dispatcher does not start on a damaged journal: it names file and offset, and
     changes nothing.

@@ -97,6 +97,7 @@ class Program:
 ALL = list(range(COUNT))
 
 
+@pytest.mark.full
 def test_a_finished_script_that_runs_again_reads_everything(cluster: LocalCluster) -> None:
     """A script that has ended reads both epochs again when it is run again."""
     for _ in range(2):
@@ -144,6 +145,7 @@ def test_scripts_that_overlap_share_and_say_so(cluster: LocalCluster, tmp_path: 
     assert "reads with another run" in other.errors
 
 
+@pytest.mark.full
 def test_a_script_may_refuse_to_share(cluster: LocalCluster, tmp_path: Path) -> None:
     """A script with ``on_existing="error"`` ends with an error that names the remedy,
     and the other one reads on.
@@ -158,11 +160,12 @@ def test_a_script_may_refuse_to_share(cluster: LocalCluster, tmp_path: Path) -> 
     assert one.rows(begun)[0] == ALL
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "launcher",
     [
         {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2"},
-        pytest.param({"ZMQDATA_RUN_ID": "mine", "WORLD_SIZE": "2"}, marks=pytest.mark.full),
+        {"ZMQDATA_RUN_ID": "mine", "WORLD_SIZE": "2"},
     ],
     ids=["slurm", "named"],
 )
@@ -192,9 +195,9 @@ def read_rows(dataset: Dataset, rows: Any, go: Any = None) -> None:
 @pytest.mark.parametrize(
     ("job_name", "method"),
     [
-        pytest.param(None, "fork", id="anonymous-fork"),
+        pytest.param(None, "fork", id="anonymous-fork", marks=pytest.mark.full),
         pytest.param(None, "spawn", id="anonymous-spawn"),
-        pytest.param(None, "forkserver", id="anonymous-forkserver"),
+        pytest.param(None, "forkserver", id="anonymous-forkserver", marks=pytest.mark.full),
         pytest.param("train", "fork", id="named-fork"),
         pytest.param("train", "spawn", id="named-spawn", marks=pytest.mark.full),
         pytest.param("train", "forkserver", id="named-forkserver", marks=pytest.mark.full),

@@ -93,6 +93,7 @@ def test_a_killed_worker_and_a_new_one_leave_every_element_once(tmp_path: Path) 
     ]
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 def test_a_killed_dispatcher_goes_on_with_the_save(tmp_path: Path) -> None:
     """A dispatcher that is killed twice while two workers save finishes the save, each
@@ -112,6 +113,7 @@ def test_a_killed_dispatcher_goes_on_with_the_save(tmp_path: Path) -> None:
     assert seen == Counter(range(COUNT))
 
 
+@pytest.mark.full
 @pytest.mark.timeout(120)
 def test_a_folder_that_was_removed_does_not_keep_a_dispatcher_from_beginning_anew(
     tmp_path: Path,

@@ -188,6 +188,7 @@ def line_of(process: subprocess.Popen[str]) -> str:
     return line.rstrip("\n")
 
 
+@pytest.mark.full
 def test_clients_that_share_a_job_lose_and_repeat_nothing(cluster: LocalCluster) -> None:
     """Each element comes to exactly one of two clients that share a DYNAMIC job when a
     worker's process is killed.
@@ -274,6 +275,7 @@ def test_a_frozen_worker_that_counts_as_lost(cluster: LocalCluster) -> None:
     await_condition(lambda: len(status(cluster.target)["workers"]) == 2, what="its return")
 
 
+@pytest.mark.full
 def test_a_briefly_frozen_worker(cluster: LocalCluster) -> None:
     """A worker that is stopped (SIGSTOP) briefly keeps its task; no element is lost or
     repeated.
@@ -312,6 +314,7 @@ def test_a_dispatcher_without_journal_ends_its_jobs(cluster: LocalCluster) -> No
     assert repeated_or_missing(list(vectors(cluster))) == {}
 
 
+@pytest.mark.full
 def test_a_dispatcher_learns_a_dataset_anew() -> None:
     """A dataset read before its dispatcher forgot everything keeps its identity,
     whatever was registered since.
@@ -358,6 +361,7 @@ def test_a_missing_module_is_named(
     assert "install it on the worker" in text
 
 
+@pytest.mark.full
 def test_a_script_needs_no_guard(tmp_path: Path) -> None:
     """Functions, classes, lambdas and closures of a script without ``__main__`` guard
     run on the workers.
@@ -439,6 +443,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     assert errors.count("Traceback") == 1
 
 
+@pytest.mark.full
 def test_a_killed_script_leaves_no_worker(tmp_path: Path) -> None:
     """A script that is killed (SIGKILL) while it reads leaves no process of its
     cluster.
@@ -459,6 +464,7 @@ def test_pipelines_let_others_in(cluster: LocalCluster) -> None:
     assert sys.getswitchinterval() > SWITCH_SECONDS
 
 
+@pytest.mark.full
 def test_status_shows_rates(cluster: LocalCluster) -> None:
     """``zmqdata status --json`` shows the elements per second of each worker while a
     client reads.

@@ -119,6 +119,7 @@ def test_a_killed_client_leaves_nothing_at_its_workers() -> None:
     )
 
 
+@pytest.mark.full
 def test_many_clients_of_many_workers() -> None:
     """Each pair of a worker and a client has a memory of its own, and each element
     comes to one client.

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.full import seeds
+from tests.full import full, seeds
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherTimes
@@ -29,8 +29,8 @@ from zmqdata.testing import (
 )
 from zmqdata.testing.runner import SimulatedRunner
 
-FAMILIES = 12
-WORLDS = 25
+FAMILIES = 30
+WORLDS = 10
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
 
 
@@ -59,7 +59,7 @@ def test_whatever_goes_wrong_the_laws_hold(family: int) -> None:
         Scenario(seed).run()
 
 
-@pytest.mark.parametrize("family", seeds(4, core=1))
+@pytest.mark.parametrize("family", seeds(10, core=1))
 def test_poison_is_left_out_whatever_else_goes_wrong(family: int) -> None:
     """The dispatcher finds and skips elements that kill their worker among all other
     faults; the others come once.
@@ -68,7 +68,7 @@ def test_poison_is_left_out_whatever_else_goes_wrong(family: int) -> None:
         PoisonScenario(seed).run()
 
 
-@pytest.mark.parametrize("family", seeds(8, core=1))
+@pytest.mark.parametrize("family", seeds(20, core=1))
 def test_consumers_stay_in_step_whatever_goes_wrong(family: int) -> None:
     """Killed workers and consumers, second readers and a bad network leave every
     consumer with the same steps.
@@ -77,12 +77,12 @@ def test_consumers_stay_in_step_whatever_goes_wrong(family: int) -> None:
         CoordinatedScenario(seed).run()
 
 
-@pytest.mark.parametrize("family", seeds(2, core=1))
+@pytest.mark.parametrize("family", seeds(5, core=1))
 def test_poison_is_left_out_of_every_round(family: int) -> None:
     """The dispatcher finds and skips poison also among numbered consumers and copies,
     and all keep the same steps.
     """
-    for seed in range(FIRST + family * 15, FIRST + (family + 1) * 15):
+    for seed in range(FIRST + family * 6, FIRST + (family + 1) * 6):
         CoordinatedPoisonScenario(seed).run()
 
 
@@ -193,11 +193,12 @@ def test_a_dispatcher_with_a_journal_goes_on(mode: str) -> None:
     assert world.dispatcher.core.state.life == 11
 
 
-def test_what_was_not_synced_was_told_to_nobody() -> None:
+@pytest.mark.parametrize("splits", [500, full(2000)])
+def test_what_was_not_synced_was_told_to_nobody(splits: int) -> None:
     """A dispatcher that dies in the middle of its writes, again and again, contradicts
     nothing that it has sent.
     """
-    world = World(11, pipeline=SimulatedPipeline(splits=2000), journalled=True)
+    world = World(11, pipeline=SimulatedPipeline(splits=splits), journalled=True)
     for _ in range(3):
         world.add_worker()
     client = world.add_client()
@@ -213,14 +214,15 @@ def test_what_was_not_synced_was_told_to_nobody() -> None:
     assert unsynced > 10
 
 
-def test_a_long_journal_becomes_a_snapshot() -> None:
+@pytest.mark.parametrize("splits", [2000, full(4000)])
+def test_a_long_journal_becomes_a_snapshot(splits: int) -> None:
     """The journal of a long job does not outgrow the state that lives."""
-    world = World(12, pipeline=SimulatedPipeline(splits=4000), journalled=True)
+    world = World(12, pipeline=SimulatedPipeline(splits=splits), journalled=True)
     world.add_worker()
     client = world.add_client()
     world.run_until(lambda: client.outcome is not None)
     assert world.disk is not None
-    assert len(world.disk.content) < 40_000
+    assert len(world.disk.content) < 10 * splits
 
 
 @pytest.mark.parametrize("seed", seeds(3, core=1))
@@ -306,7 +308,7 @@ def wander(seed: int) -> int:
 
 
 @pytest.mark.parametrize("seed", seeds(6, core=1))
-@pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
+@pytest.mark.parametrize("mode", ["DYNAMIC", full("DATA")])
 def test_a_long_task_goes_on_where_it_was(seed: int, mode: str) -> None:
     """A worker that dies late costs about a second of work, and what its task needs
     stays small meanwhile.
