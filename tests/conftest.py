@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.counts import choose
 from zmqdata.dataset.seeds import _seeds
 from zmqdata.transport import keychoice
 
@@ -43,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     key. The key is not the user's.
     """
     begin_elsewhere(config)
+    choose(config.getoption("--full"))
     global _terminal
     _terminal = os.dup(2)
     if (

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from tests.counts import how_many
 from tests.elements.attrs_classes import Slotted
 from zmqdata.blocks import (
     CODECS,
@@ -285,7 +286,7 @@ ELEMENTS = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=how_many(50, 150), deadline=None)
 @given(
     elements=st.lists(ELEMENTS, min_size=1, max_size=4),
     repetitions=st.sampled_from([1, 40]),
@@ -309,7 +310,7 @@ def test_any_elements_go_through_blocks(
     assert all(map(same, found, sent))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=how_many(40, 100), deadline=None)
 @given(
     elements=st.lists(ELEMENTS, min_size=2, max_size=3),
     order=st.lists(st.integers(0, 2), min_size=1, max_size=30),
@@ -329,7 +330,7 @@ def test_structures_may_change_at_every_element(elements: list[Any], order: list
     assert all(map(same, found, sent))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=how_many(40, 100), deadline=None)
 @given(
     elements=st.lists(ELEMENTS, min_size=1, max_size=3),
     order=st.lists(st.integers(0, 2), min_size=1, max_size=60).map(sorted),
@@ -713,7 +714,7 @@ def mutated(data: st.DataObject, raw: bytes) -> bytes:
     return bytes(changed)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=how_many(150, 400), deadline=None)
 @given(st.data())
 def test_mutations_decode_or_are_refused(data: st.DataObject) -> None:
     """A damaged block yields its number of elements or raises ProtocolError."""

@@ -28,6 +28,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.counts import how_many
 from zmqdata.blocks import BlockBuilder, decode_block, whole
 from zmqdata.blocks.objects import (
     OUT_OF_BAND,
@@ -459,7 +460,7 @@ def test_the_check_agrees_with_pickletools(value: Any) -> None:
             check_stream(damaged)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=how_many(200, 600), deadline=None)
 @given(st.sampled_from(VALUES + ARRAYS), st.integers(0, 3000), st.binary(max_size=4), st.booleans())
 def test_damaged_objects_are_read_or_refused(
     value: Any, place: int, patch: bytes, in_place: bool

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.counts import how_many
 from tests.iterators.checks import provided
 from tests.iterators.watching import RecordingWatch
 from zmqdata import nodes
@@ -335,7 +336,7 @@ class Life:
 
 
 @pytest.mark.parametrize("make", PIPELINES.values(), ids=PIPELINES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=how_many(5, 15), deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_every_attempt_makes_the_same(make: Callable[[Function], nodes.Node], seed: int) -> None:
     """An attempt from any state makes the same elements, with only the decisions that
@@ -347,7 +348,7 @@ def test_every_attempt_makes_the_same(make: Callable[[Function], nodes.Node], se
 
 
 @pytest.mark.parametrize("make", OF_REPETITIONS.values(), ids=OF_REPETITIONS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=how_many(10, 30), deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_every_attempt_makes_the_same_again_and_again(
     make: Callable[[Function], nodes.Node], seed: int

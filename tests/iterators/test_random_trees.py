@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.counts import how_many
 from tests.iterators.checks import check_restore, provided, run
 from tests.iterators.kinds import (
     CHUNK_NAMES,
@@ -37,7 +38,9 @@ TREES = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=how_many(60, 150), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(TREES)
 def test_any_tree_continues_exactly_from_any_step(tree: Any) -> None:
     """A restored iterator yields what the first would have yielded, with errors at
@@ -63,7 +66,9 @@ def ranges(source: SplitSource, width: int, repetition: int) -> Sequence[tuple[i
     return cuts[repetition % 2 :]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=how_many(40, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(TREES, st.integers(1, 3))
 def test_any_tree_that_gets_splits_continues_exactly(tree: Any, width: int) -> None:
     """Sources in the service read the splits that they receive, anew in each
@@ -101,7 +106,9 @@ def repeated(node: Node) -> Node:
     return Repeat(inputs=(node,), count=3)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=how_many(40, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(TREES, st.sampled_from([None, 1, 2]))
 def test_a_rewound_iterator_is_as_a_new_one(tree: Any, width: int | None) -> None:
     """Passes that rewind their iterators yield what passes with new iterators yield,

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.counts import how_many
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing import Faults, SimulatedPipeline, World
@@ -26,7 +27,7 @@ from zmqdata.testing.programs import (
 from zmqdata.testing.runner import Name
 from zmqdata.testing.world import DISPATCHER
 
-SEEDS = 3
+SEEDS = how_many(1, 3)
 FAULTS = Faults(drop=0.05, repeat=0.05, reorder=0.02, break_link=0.01, bind_error=0.1, hold=0.5)
 CLIENT_TIMEOUT = 4.0
 PATIENCE = 60.0

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.counts import how_many
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.checkpoints import joined, read_checkpoint, useful
@@ -302,7 +303,7 @@ TASKS = st.builds(
 VIEWS = st.lists(st.builds(m.View, PLACES, PAIRS), max_size=2).map(tuple)
 
 
-@settings(max_examples=400)
+@settings(max_examples=how_many(100, 400))
 @given(data=st.data())
 def test_whatever_is_brought_is_refused_or_taken(data: Any) -> None:
     """Any decodable checkpoint either fails with a documented error or makes a sound

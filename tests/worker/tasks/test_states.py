@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.counts import how_many
 from tests.iterators.kinds import SOURCES, STEPS
 from tests.iterators.test_random_trees import TREES, ranges
 from zmqdata import Dataset
@@ -150,7 +151,9 @@ def _names(start: int, stop: int) -> tuple[str, ...]:
     return tuple(f"file {number}" for number in range(start, stop))
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=how_many(50, 120), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(TREES, st.integers(1, 3))
 def test_any_task_goes_on_with_the_entries_that_its_state_needs(tree: Any, width: int) -> None:
     """A state needs no ledger entry before the first that it names, whatever the
