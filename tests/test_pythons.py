@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -92,6 +93,20 @@ def test_an_interpreter_is_found_on_the_path(
     found = test_pythons.find(version, tmp_path)
     assert found is not None
     assert found.release == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_packages_that_are_left_out_are_in_the_lock() -> None:
+    """Each package that only checks the code has an entry in the lock, and without
+    these entries the lock still has all others.
+    """
+    text = test_pythons.LOCK.read_text(encoding="utf-8")
+
+    def names(lock: str) -> set[str]:
+        return set(re.findall(r"^([a-z][\w-]*)==", lock, re.MULTILINE))
+
+    kept = names(test_pythons.without(test_pythons.CHECKERS, text))
+    assert names(text) - kept == test_pythons.CHECKERS
+    assert kept >= {"numpy", "pytest", "hypothesis", "pyzmq"}
 
 
 def test_an_outcome_is_one_line() -> None:

@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,24 @@ LEFT_OUT = ("tests/blocks/test_codec.py",)
 cost, and pure Python that the run on processes uses, too.
 """
 FAST = (*QUICK, "tests/core", "tests/iterators", "tests/dataset", "tests/nodes", "tests/storage")
+CHECKERS = frozenset(
+    {
+        "ast-serialize",
+        "atheris",
+        "build",
+        "grimp",
+        "import-linter",
+        "librt",
+        "mypy",
+        "mypy-extensions",
+        "pathspec",
+        "pyproject-hooks",
+        "ruff",
+    }
+)
+"""Packages that check or build the code and that no test imports. They are half of the
+installation.
+"""
 INSTALL = ("install", "--quiet", "--disable-pip-version-check", "--no-compile")
 """Only what tests import is compiled, which saves a third of the installation."""
 SYSTEM_FOLDERS = frozenset(
@@ -111,6 +129,16 @@ def claimed(project: str) -> list[str]:
     ['3.9', '3.10']
     """
     return re.findall(r'Python :: (3\.\d+)"', project)
+
+
+def without(names: Collection[str], lock: str) -> str:
+    r"""Return the text of a lock without some packages.
+
+    >>> without({"b"}, "a==1\n    --hash=x\nb==2 ; m\n    --hash=y\nc==3")
+    'a==1\n    --hash=x\nc==3'
+    """
+    entries = re.split(r"\n(?=\S)", lock)
+    return "\n".join(one for one in entries if one.partition("==")[0] not in names)
 
 
 def passed_in(text: str) -> int:
@@ -229,7 +257,9 @@ def prepare(interpreter: Interpreter) -> str:
     made = _run(interpreter, [interpreter.path, "-m", "venv", *own, str(environment)])
     if made.returncode:
         return f"it cannot make a virtual environment: {_last_line(made.stdout)}"
-    locked = ["--no-deps", "--require-hashes", "--requirement", str(LOCK)]
+    needed = environment / "requirements.txt"
+    needed.write_text(without(CHECKERS, LOCK.read_text(encoding="utf-8")), encoding="utf-8")
+    locked = ["--no-deps", "--require-hashes", "--requirement", str(needed)]
     ours = ["--no-deps", "--no-build-isolation", "--editable", "."]
     installed = _run(interpreter, [*pip, *INSTALL, *locked])
     if not installed.returncode:
@@ -320,8 +350,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     here = [interpreter for interpreter in found.values() if interpreter is not None]
     failed = False
-    # The next environment is installed while tests run and wait.
-    with ThreadPoolExecutor(1) as ahead:
+    # An installation takes one core, and the next one goes on while tests run and wait.
+    with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as ahead:
         prepared = {one: ahead.submit(prepare, one) for one in here}
         for interpreter in here:
             outcome = test(interpreter, prepared[interpreter].result(), tests, asked.processes)
