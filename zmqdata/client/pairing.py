@@ -1,16 +1,19 @@
-"""Check of the zips of a pipeline whose inputs are split among tasks.
+"""Check of the zips and choices of a pipeline whose inputs are split among tasks.
 
 Each source is split by itself. Tasks therefore pair elements of different positions,
-unless the splits of all inputs are dealt alike, as in a promised order.
+and their choices name other elements than those of a local reading, unless the splits
+of all inputs are dealt alike, as in a promised order.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from typing import TypeVar
 
 from zmqdata import nodes
 from zmqdata.client.options import ShardingPolicy
+from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node, is_one_to_one, is_single, source_nodes
 
@@ -28,19 +31,26 @@ or draws for itself.
 """
 _WHOLE = "read by a single task"
 
-_REMEDY = (
+_PAIRS_HOLD = (
     "Pairs hold under ShardingPolicy.DATA, in a promised order too, under HINT with "
     "shard(SHARD_HINT, SHARD_HINT) behind the zip, and under OFF. To keep DYNAMIC, let one "
     "source yield both parts of a pair: Dataset.from_tensor_slices((images, labels)) for arrays; "
     "for files from_tensor_slices((image_files, label_files)), with a flat_map that opens and "
     "zips both files"
 )
+_CHOICES_HOLD = (
+    "To keep DYNAMIC, pass stop_on_empty_dataset=False, which leaves nothing of the inputs out "
+    "as long as there are choices. Behind inputs that never end, put repeat(). The elements of "
+    "a local reading come under ShardingPolicy.DATA, in a promised order too, under HINT with "
+    "shard(SHARD_HINT, SHARD_HINT) behind the operation, and in each copy under OFF"
+)
+N = TypeVar("N", bound=Node)
 
 
 def check_pairs(
     node: Node, policy: ShardingPolicy, num_tasks: int | None = None, level: int = 3
 ) -> None:
-    """Warn of a zip whose inputs are split independently.
+    """Warn of a zip, and of a choice that stops, whose inputs are split independently.
 
     Args:
         node: the pipeline.
@@ -50,36 +60,23 @@ def check_pairs(
 
     Raises:
         InvalidArgumentError: an order is promised in which elements would lose their
-            partner.
+            partner, or would be left out.
     """
-    if policy is not ShardingPolicy.DYNAMIC:
+    if policy is not ShardingPolicy.DYNAMIC or num_tasks == 1:
         return
-    for zipped in _zips(node):
-        # A constant has no position, but in a promised order only one task has it.
-        count = len(_placed(zipped, (nodes.Tensors,) if num_tasks is None else ()))
-        if count < 2:
-            continue
-        what = f"{zipped.label} pairs elements of {count} inputs, each of which is split by itself"
-        if num_tasks is None:
-            warnings.warn(
-                f"{what} under ShardingPolicy.DYNAMIC. Workers pair elements of different "
-                f"positions and leave out elements without a partner. {_REMEDY}",
-                stacklevel=level,
-            )
-            return
-        if _positions(zipped) is None:
-            raise InvalidArgumentError(
-                f"{what} among the tasks of a promised order (deterministic=True), so elements "
-                "would get other partners, and some would get none. Pairs hold there only if each "
-                "input has one split for each row, with the same `batch`, `repeat`, `shard`, "
-                "`skip` and `take` in each, and without operations that leave out or join "
-                f"elements. {_REMEDY}"
-            )
+    for loss in (
+        _first_loss(node, nodes.Zip, _lost_pairs, num_tasks),
+        _first_loss(node, nodes.Choose, _lost_choices, num_tasks),
+    ):
+        if loss is not None and num_tasks is not None:
+            raise InvalidArgumentError(loss)
+        if loss is not None:
+            warnings.warn(loss, stacklevel=level)
 
 
-def _zips(node: Node) -> list[nodes.Zip]:
-    """Return the zips whose inputs are split, from the end of the pipeline to its
-    sources.
+def over_splits(node: Node, kind: type[N]) -> list[N]:
+    """Return the operations of a kind whose inputs are split, from the end of the
+    pipeline to its sources.
     """
     found, seen, waiting = [], set(), [node]
     while waiting:
@@ -88,9 +85,92 @@ def _zips(node: Node) -> list[nodes.Zip]:
             continue
         seen.add(id(one))
         waiting.extend(reversed(one.inputs))
-        if isinstance(one, nodes.Zip):
+        if isinstance(one, kind):
             found.append(one)
     return found
+
+
+def _first_loss(
+    node: Node, kind: type[N], loss_of: Callable[[N, int | None], str | None], num_tasks: int | None
+) -> str | None:
+    """Return what the operation of a kind that is nearest to the end of the pipeline
+    loses; None if none of them loses anything.
+    """
+    losses = (loss_of(one, num_tasks) for one in over_splits(node, kind))
+    return next((loss for loss in losses if loss is not None), None)
+
+
+def _lost_pairs(zipped: nodes.Zip, num_tasks: int | None) -> str | None:
+    """Return the message on pairs that a zip loses; None if it keeps them."""
+    # A constant has no position, but in a promised order only one task has it.
+    count = len(_placed(zipped, (nodes.Tensors,) if num_tasks is None else ()))
+    if count < 2 or (num_tasks is not None and _positions(zipped) is not None):
+        return None
+    what = f"{zipped.label} pairs elements of {count} inputs, each of which is split by itself"
+    if num_tasks is None:
+        return (
+            f"{what} under ShardingPolicy.DYNAMIC. Workers pair elements of different "
+            f"positions and leave out elements without a partner. {_PAIRS_HOLD}"
+        )
+    return (
+        f"{what} among the tasks of a promised order (deterministic=True), so elements "
+        "would get other partners, and some would get none. Pairs hold there only if each "
+        "input has one split for each row, with the same `batch`, `repeat`, `shard`, "
+        "`skip` and `take` in each, and without operations that leave out or join "
+        f"elements. {_PAIRS_HOLD}"
+    )
+
+
+def _lost_choices(chosen: nodes.Choose, num_tasks: int | None) -> str | None:
+    """Return the message on elements that a choice leaves out by stopping early; None
+    if it leaves out no more than a local reading.
+    """
+    ending = [one for one in chosen.inputs if not _is_endless(one)]
+    if not chosen.stop_on_empty or len(ending) < 2:
+        return None
+    what = (
+        f"{chosen.label} stops at the first input that has ended (stop_on_empty_dataset=True), "
+        f"and {len(ending)} of its inputs may end, each of which is split by itself"
+    )
+    if num_tasks is None:
+        return (
+            f"{what} under ShardingPolicy.DYNAMIC. The choices of a task name elements of its own "
+            "part. A task therefore ends when one input has nothing more for it, and leaves out "
+            f"the rest of the others. {_CHOICES_HOLD}"
+        )
+    known = {_positions(one) for one in ending}
+    if known == {_WHOLE} or (len(known) == 1 and None not in known and _takes_turns(chosen)):
+        return None
+    return (
+        f"{what} among the tasks of a promised order (deterministic=True). The choices of a task "
+        "name elements of its own part. A task would therefore end when it has used up its part "
+        "of one input, and leave out its parts of the others. Nothing is left out there only if "
+        "one task reads all inputs (num_tasks=1), or if the choices are "
+        "Dataset.range(number of inputs).repeat() and the inputs have as many rows, with one "
+        "split for each, and the same `batch`, `repeat`, `shard`, `skip` and `take`. "
+        f"{_CHOICES_HOLD}"
+    )
+
+
+def _is_endless(node: Node) -> bool:
+    """Return True if an input never ends, also behind operations after which the number
+    of elements is unknown.
+    """
+    if node.cardinality != UNKNOWN_CARDINALITY or node.is_source or not node.inputs:
+        return node.cardinality == INFINITE_CARDINALITY
+    ends = isinstance(node, (nodes.Take, nodes.TakeWhile))
+    return not ends and all(map(_is_endless, node.inputs))
+
+
+def _takes_turns(chosen: nodes.Choose) -> bool:
+    """Return True if the choices name each input in turn, without end."""
+    turns = chosen.choices
+    return (
+        isinstance(turns, nodes.Repeat)
+        and turns.count < 0
+        and isinstance(turns.input, nodes.Range)
+        and (turns.input.start, turns.input.stop, turns.input.step) == (0, len(chosen.inputs), 1)
+    )
 
 
 def _placed(zipped: nodes.Zip, more: tuple[type[Node], ...] = ()) -> list[Node]:

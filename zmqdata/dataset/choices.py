@@ -88,7 +88,8 @@ class Choices(DatasetMethods[D]):
         [0, 1, 2, 10, 11, 12]
 
         Equivalent of ``tf.data.Dataset.sample_from_datasets``, with different draws.
-        With the service, each worker draws on its own, and the datasets are split.
+        With the service, each worker draws on its own, and the datasets are split. With
+        ``stop_on_empty_dataset``, each task then leaves out a rest (a warning says so).
         """
         inputs = _inputs("sample_from_datasets()", datasets)
         drawn, site = optional_seed(seed), call_site()
@@ -133,7 +134,9 @@ class Choices(DatasetMethods[D]):
         ['foo', 'bar', 'foo', 'bar']
 
         Equivalent of ``tf.data.Dataset.choose_from_datasets``. With the service, each
-        worker runs all choices, and the datasets are split.
+        task runs all choices, and the datasets are split. With
+        ``stop_on_empty_dataset``, a task ends when one dataset has nothing more for
+        it, and leaves out its rest of the others (a warning says so).
         """
         inputs = _inputs("choose_from_datasets()", datasets)
         if not isinstance(getattr(choice_dataset, "node", None), nodes.Node):
