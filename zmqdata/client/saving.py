@@ -16,6 +16,7 @@ from zmqdata.client.distribute import DISPATCHER_TIMEOUT
 from zmqdata.client.options import ShardingPolicy, check_failures
 from zmqdata.client.pairing import check_pairs
 from zmqdata.client.registration import registration_of
+from zmqdata.client.selecting import check_selections
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.config.settings import check_text
 from zmqdata.dataset import Dataset
@@ -100,6 +101,7 @@ def distributed_save(
         )
     folder = whole_path(folder)
     check_pairs(node, ShardingPolicy.DYNAMIC)
+    check_selections(node, ShardingPolicy.DYNAMIC)
     registration = registration_of(node, endpoint, codec, dispatcher_timeout, ship)
     dataset_id = registration.register(None)
     save_id = secrets.token_hex(16)

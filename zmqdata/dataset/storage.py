@@ -197,7 +197,9 @@ class Storage(DatasetMethods[D]):
                 ``datasets.shuffle(100).interleave(lambda one: one)``. Its argument is a
                 dataset of datasets: one for each shard, in the order of their numbers,
                 or one for each chunk of a ``distributed_save``. These chunks are then
-                the splits.
+                the splits: under DYNAMIC, the dataset holds the chunks of one task, so
+                the function may shuffle and interleave them, but not select among them
+                by position (``take``, ``skip``, ``shard``, ``enumerate``).
             wait: True to wait for a save to begin, and to read chunks while other
                 chunks are still being written, in the order in which they are seen.
 

@@ -61,6 +61,7 @@ from zmqdata.nodes.parts import (
     is_whole,
     miscounted,
     part_of,
+    selects,
     split_sources,
 )
 from zmqdata.nodes.records import Csv, CsvColumn, Files, FixedLengthRecords, Sql, TFRecords
@@ -179,6 +180,7 @@ __all__ = [
     "is_whole",
     "miscounted",
     "part_of",
+    "selects",
     "PartOfOrder",
     "kept_orders",
     "known_spec",

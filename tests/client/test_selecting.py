@@ -1,0 +1,112 @@
+"""Tests of ``zmqdata.client.selecting``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zmqdata import Dataset, ShardingPolicy, distribute
+from zmqdata.client.selecting import check_selections
+from zmqdata.storage.manifests import is_done
+from zmqdata.testing import SimulatedService
+
+COUNT = 200
+
+
+def itself(one: Any) -> Any:
+    return one
+
+
+SELECTING: dict[str, Callable[[Dataset], Dataset]] = {
+    "take": lambda chunks: chunks.take(1).flat_map(itself),
+    "skip": lambda chunks: chunks.prefetch(1).skip(1).interleave(itself),
+    "shard": lambda chunks: chunks.shard(2, 1).flat_map(itself),
+    "enumerate": lambda chunks: (
+        chunks.enumerate().filter(lambda i, one: i % 2 == 1).flat_map(lambda i, one: one)
+    ),
+    "shuffle": lambda chunks: chunks.shuffle(9).take(1).flat_map(itself),
+}
+REARRANGING: dict[str, Callable[[Dataset], Dataset]] = {
+    "shuffle": lambda chunks: chunks.shuffle(9).interleave(itself),
+    "batch": lambda chunks: chunks.flat_map(lambda one: one.batch(7)).unbatch(),
+    "filter": lambda chunks: chunks.flat_map(itself).filter(lambda x: x >= 0),
+    "map": lambda chunks: chunks.map(itself).flat_map(itself).prefetch(2),
+    "all": lambda chunks: chunks.skip(0).take(-1).shard(1, 0).flat_map(itself),
+    "of a chunk": lambda chunks: chunks.flat_map(lambda one: one.take(COUNT)),
+}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the path of a distributed save of several chunks."""
+    path = str(tmp_path_factory.mktemp("saves") / "saved")
+    small = {"snapshot_max_chunk_size_bytes": 400, "buffer_bytes": 1 << 10}
+    with SimulatedService(2, worker_options=small, pace=0.05, journalled=True) as service:
+        service.save(Dataset.range(COUNT), path)
+        assert service.run_until(lambda: is_done(path), 600.0)
+    return path
+
+
+def test_a_selection_of_chunks_is_a_warning(saved: str) -> None:
+    """Under DYNAMIC, each operation that selects chunks by position is a warning at the
+    user's line, which names it; the function runs as often as without the check.
+    """
+    for kind, select in SELECTING.items():
+        calls: list[int] = []
+
+        def counted(chunks: Any, select: Any = select, calls: Any = calls) -> Any:
+            calls.append(1)
+            return select(chunks)
+
+        loaded = Dataset.load(saved, reader_func=counted)
+        name = "take" if kind == "shuffle" else kind
+        with pytest.warns(UserWarning, match=rf"^{name}\(.*`reader_func` of load\(") as caught:
+            loaded.apply(distribute("distributed_epoch", "tcp://127.0.0.1:1"))
+        assert [warning.filename for warning in caught] == [__file__]
+        assert len(calls) == 1
+
+
+@pytest.mark.parametrize("kind", REARRANGING)
+def test_a_rearranging_reader_is_silent(kind: str, saved: str) -> None:
+    """A reader function that rearranges chunks, or selects elements, has every element
+    under DYNAMIC, and no warning.
+    """
+    with warnings.catch_warnings(), SimulatedService(2) as service:
+        warnings.simplefilter("error")
+        read = service.read(Dataset.load(saved, reader_func=REARRANGING[kind]))
+        assert sorted(map(int, read)) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("policy", ["OFF", "DATA"])
+@pytest.mark.parametrize("kind", ["take", "skip", "shard", "enumerate"])
+def test_other_policies_select_chunks(policy: str, kind: str, saved: str) -> None:
+    """Under OFF and DATA, a selection of chunks is that of a local reading."""
+    loaded = Dataset.load(saved, reader_func=SELECTING[kind])
+    names = ["localhost"] * 2
+    with warnings.catch_warnings(), SimulatedService(2, worker_addresses=names) as service:
+        warnings.simplefilter("error")
+        found = sorted(map(int, service.read(loaded, ShardingPolicy[policy])))
+    local = sorted(map(int, loaded))
+    assert 0 < len(local) < COUNT
+    assert found == sorted(local * (2 if policy == "OFF" else 1))
+
+
+def test_what_no_tasks_share_is_silent(saved: str, tmp_path: Path) -> None:
+    """A selection of elements, of the shards of a plain save, or in a promised order of
+    one task causes no warning.
+    """
+    Dataset.range(9).save(tmp_path, shard_func=lambda x: x % 3)
+    selected = Dataset.load(saved, reader_func=SELECTING["take"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_selections(selected.node, ShardingPolicy.DYNAMIC, 1)
+        for dataset in (
+            Dataset.load(tmp_path, reader_func=SELECTING["take"]),
+            Dataset.load(saved, reader_func=REARRANGING["shuffle"]).take(3).enumerate(),
+            Dataset.load(saved).take(3),
+        ):
+            check_selections(dataset.node, ShardingPolicy.DYNAMIC)

@@ -1,0 +1,66 @@
+"""Check of the ``reader_func`` of a load: what it selects of the chunks of a
+distributed save counts the chunks of a task, not those of the save.
+
+The function has already run, so the pipeline shows its operations.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from zmqdata import nodes
+from zmqdata.client.options import ShardingPolicy
+from zmqdata.client.pairing import over_splits
+from zmqdata.nodes import Node, selects
+
+
+def check_selections(
+    node: Node, policy: ShardingPolicy, num_tasks: int | None = None, level: int = 3
+) -> None:
+    """Warn of operations in a ``reader_func`` that count chunks which tasks share.
+
+    Args:
+        node: the pipeline.
+        policy: the policy under which it is read.
+        num_tasks: number of tasks if an order is promised, else None.
+        level: number of frames up to the user's code.
+    """
+    if policy is not ShardingPolicy.DYNAMIC or num_tasks == 1:
+        return
+    for one in over_splits(node, Node):
+        load = _shared_chunks(one) if _counts(one) else None
+        if load is not None:
+            warnings.warn(
+                f"{one.label} in the `reader_func` of {load.label} counts the chunks that each "
+                "task receives, because chunks are split among tasks under "
+                "ShardingPolicy.DYNAMIC. It therefore selects other chunks than in a local "
+                "reading, or none. A `reader_func` may shuffle and interleave there. To select, "
+                "use filter() on elements, or read under ShardingPolicy.DATA or OFF",
+                stacklevel=level,
+            )
+            return
+
+
+def _counts(node: Node) -> bool:
+    """Return True if a node's result depends on the numbers of its elements."""
+    if isinstance(node, (nodes.Take, nodes.Skip)):
+        return selects(node)
+    if isinstance(node, nodes.Shard):
+        return node.num_shards > 1
+    return isinstance(node, nodes.Enumerate)
+
+
+def _shared_chunks(node: Node) -> Node | None:
+    """Return the load whose chunks are a node's elements, if tasks share them; None if
+    its elements are others. Behind ``flat_map`` and ``interleave`` they are those of
+    the save.
+    """
+    pending = list(node.inputs)
+    while pending:
+        below = pending.pop()
+        if isinstance(below, nodes.SavedDatasets):
+            is_shared = below.whole.grows or (below.whole.chunks or 0) > 1
+            return below if is_shared else None
+        if not isinstance(below, nodes.FlatMap):
+            pending.extend(below.inputs)
+    return None
