@@ -357,18 +357,6 @@ def test_several_threads_may_read_one_iterator(service: Service) -> None:
     assert sorted(x for part in parts for x in part) == list(range(20_000))
 
 
-def test_closing_ends_a_wait(make_service: Callable[..., Service]) -> None:
-    """close() in a thread ends a wait for elements in another."""
-    service = make_service(workers=0)
-    it = iter(service.read(Dataset.range(10)))
-    found: list[Any] = []
-    waiting = threading.Thread(target=lambda: found.append(next(it, "closed")))
-    waiting.start()
-    it.close()
-    waiting.join(10)
-    assert found == ["closed"]
-
-
 INTERRUPTED = """
     import signal, sys
     from zmqdata import Dataset, distribute
