@@ -172,7 +172,11 @@ class Storm:
                 logs = "".join(
                     server.log[-3000:] for server in [self._dispatcher(), *self.cluster.workers]
                 )
-                told = "".join(loop.log.read_text()[-1500:] for loop in self.loops)
+                told = "".join(
+                    f"{loop.path.name}, {loop.count} elements, {loop.unreported} not reported:\n"
+                    f"{loop.log.read_text()[-1500:]}"
+                    for loop in self.loops
+                )
                 raise AssertionError(f"{error!r}\nstory: {self.story}\n{logs}\n{told}") from error
             finally:
                 for loop in self.loops:
@@ -215,7 +219,10 @@ class Storm:
             found.update(one)
             return found["finished"]
 
-        await_condition(is_finished, PATIENCE, "all reports")
+        try:
+            await_condition(is_finished, PATIENCE, "all reports")
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}: {found}") from None
         return found
 
     @property
