@@ -130,6 +130,17 @@ def test_paths_mean_the_same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert files_of("/a") is LOCAL
 
 
+def test_a_server_that_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of a protocol that connects at once has the URL as its file name."""
+
+    def refuse(url: str) -> Any:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", refuse)
+    with pytest.raises(OSError, match="Name or service not known: 'ftp://h/x'"):
+        files_of("ftp://h/x")
+
+
 def test_a_missing_fsspec_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     """A URL without fsspec or its protocol's library raises with what to install."""
     real = builtins.__import__

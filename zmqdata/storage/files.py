@@ -249,6 +249,7 @@ def files_of(path: str) -> FileSystem:
         UnimplementedError: the path is a URL, and fsspec, or a package that it needs
             for this protocol, is not installed.
         InvalidArgumentError: the protocol is unknown.
+        OSError: the server cannot be reached. It has the path as its file name.
 
     >>> files_of("/tmp/x") is LOCAL
     True
@@ -267,6 +268,10 @@ def files_of(path: str) -> FileSystem:
             "fsspec needs for this protocol (s3fs, gcsfs, ...), on every worker and "
             "on the dispatcher, too"
         ) from None
+    except OSError as error:
+        # Some protocols reach their server here, and their errors do not name it.
+        error.filename = error.filename or path
+        raise
     except ValueError as error:
         known = ", ".join(sorted(fsspec.available_protocols()))
         raise InvalidArgumentError(
