@@ -359,8 +359,9 @@ def _asked_by_number(built: Built, got: list[Any]) -> list[str]:
             ]
         outside = isinstance(error, tf.errors.OutOfRangeError)
         expected: tuple[type[Exception], ...] = (IndexError, zmqdata.errors.UnimplementedError)
-        if built.numpy.cardinality() == zmqdata.INFINITE_CARDINALITY:
-            # It depends on the operation with which error TensorFlow refuses to count.
+        if built.numpy.cardinality() < 0:
+            # It is infinite or unknown, and depends on the operation with which error
+            # TensorFlow refuses to count.
             expected = (*expected, zmqdata.errors.FailedPreconditionError)
         if outside and not isinstance(refusal, expected):
             return [f"at({index}): tf {error}, zmqdata {mine}, {refusal} {built.names}"]
