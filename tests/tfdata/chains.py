@@ -363,6 +363,7 @@ def _asked_by_number(built: Built, got: list[Any]) -> list[str]:
             # It is infinite or unknown, and depends on the operation with which error
             # TensorFlow refuses to count.
             expected = (*expected, zmqdata.errors.FailedPreconditionError)
-        if outside and not isinstance(refusal, expected):
+        # With an element, zmqdata knows more than TensorFlow.
+        if outside and refusal is not None and not isinstance(refusal, expected):
             return [f"at({index}): tf {error}, zmqdata {mine}, {refusal} {built.names}"]
     return []
