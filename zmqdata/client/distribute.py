@@ -348,7 +348,8 @@ def distribute(
             consumer comes from the same worker and there from the same round of
             ``num_consumers`` elements (tf.data's coordinated reads).
         max_outstanding_requests: most elements in flight to this client, from all
-            workers together; from each worker, if the client is a numbered consumer.
+            workers together, of which each task has its share; from each worker, if the
+            client is a numbered consumer.
             None: as many as keep the training loop from waiting, within a budget of
             bytes. Clients that share a job should give the same number, because the
             first client's number limits how many elements travel together.

@@ -21,8 +21,8 @@ RAMP_SECONDS = 0.25
 STEADY_SECONDS = 10.0
 FIRST_OWN = 64
 MOST_REPETITIONS = 16
-"""Number of repetitions of a source for which used-up splits are remembered. Older
-repetitions count as complete.
+"""Number of repetitions of a source for which used-up splits are remembered. Of an
+older repetition, a task has what it still holds, and the rest counts as used up.
 """
 MOST_AHEAD = MOST_REPETITIONS // 2
 """Number of repetitions of which all tasks together are leased splits ahead of time. A

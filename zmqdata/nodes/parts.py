@@ -178,8 +178,8 @@ def _selected_order(limit: Take | Skip) -> Node | None:
 
 
 def is_one_to_one(node: Node) -> bool:
-    """Return True if a node makes an element of each element of its input, in their
-    order and of nothing else.
+    """Return True if a node makes one element of each element of its input, in the same
+    order.
     """
     if isinstance(node, GuardedMap):
         return node.on_error != "skip"

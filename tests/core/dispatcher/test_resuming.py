@@ -14,6 +14,7 @@ import pytest
 
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core.dispatcher import resuming
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.core.dispatcher.resuming import Beginning, changed_files, incarnation_of
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
@@ -428,3 +429,12 @@ def test_a_promised_order_goes_on(seed: int) -> None:
         assert found == (
             {} if path is None else {step: name for step, (_, name) in path.steps.items()}
         )
+
+
+def test_splits_that_a_task_holds_of_an_old_repetition_are_not_used_up() -> None:
+    """All splits of a forgotten repetition count as used up, except those that a task
+    still holds.
+    """
+    held = [Split(3, 0, 2), Split(3, 4, 5), Split(3, 6, 6), Split(20, 0, 6)]
+    [part] = resuming._old_parts(1, held, oldest=4, count=6)
+    assert (part.source, part.repetition, part.gone) == (1, 3, ((2, 4), (5, 6)))
