@@ -130,6 +130,21 @@ def test_blocks_wait_for_the_lease() -> None:
     assert queue.being_read() is None
 
 
+def test_a_block_without_elements_does_not_hide_the_end() -> None:
+    """A loop whose lease is over gets past a block of which it took everything."""
+    lease = Lease()
+    queue = DeliveryQueue(lease)
+    block, end = delivery(), End(Finish())
+    queue.put(block)
+    queue.put(end)
+    lease.holds = False
+    assert queue.first() is None
+    list(block.elements)
+    assert queue.first() is block
+    queue.remove(block)
+    assert queue.first() is end
+
+
 def test_an_empty_queue_has_no_first() -> None:
     """The first block may be requested at any time, and only that block can be
     removed.

@@ -228,9 +228,15 @@ class DeliveryQueue:
     # --- from the training thread
 
     def first(self) -> Delivery | End | None:
-        """Return the next item, or None if nothing may be handed out."""
+        """Return the next item, or None if nothing may be handed out.
+
+        A block of which everything was taken needs no lease: what lies behind it may be
+        the end, of a client whose lease is over.
+        """
         item = self._front()
-        return item if isinstance(item, End) or self._holds() else None
+        if isinstance(item, End) or (item is not None and not item.left):
+            return item
+        return item if self._holds() else None
 
     def _front(self) -> Delivery | End | None:
         try:
