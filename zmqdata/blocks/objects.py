@@ -15,9 +15,9 @@ import io
 import operator
 import pickle
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -38,6 +38,10 @@ received as views.
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
 
+Reduce: TypeAlias = Callable[[Any], Any]
+"""Returns the reduction of a value, as ``pickle`` expects it, or None."""
+
+
 class Pickled(NamedTuple):
     """A pickled object."""
 
@@ -55,16 +59,22 @@ class Pickled(NamedTuple):
 # -------------------------------------------------------------------- pickling
 
 
-def pickled(value: object) -> Pickled:
+def pickled(value: object, reduce: Reduce | None = None) -> Pickled:
     """Pickle an object. The caller may change it afterwards, except the memory of its
     arrays of 16 KB and more.
+
+    Args:
+        value: the object.
+        reduce: returns the reduction of a value within the object that travels in
+            another way, and None for any other value. ``unpickled`` gets the functions
+            that the reductions name.
 
     Raises:
         TypeError: the object cannot be pickled, or a receiver could not unpickle it.
     """
     file, buffers = io.BytesIO(), list[memoryview]()
     try:
-        _Pickler(file, buffers).dump(value)
+        _Pickler(file, buffers, reduce).dump(value)
     except ProtocolError as error:
         raise TypeError(str(error)) from None
     except Exception as error:  # the user's own methods run here
@@ -79,9 +89,10 @@ class _Pickler(pickle.Pickler):
     names that receivers know.
     """
 
-    def __init__(self, file: io.BytesIO, buffers: list[memoryview]) -> None:
+    def __init__(self, file: io.BytesIO, buffers: list[memoryview], reduce: Reduce | None) -> None:
         super().__init__(file, protocol=5, buffer_callback=self._keep)
         self._buffers = buffers
+        self._reduce = reduce
 
     def _keep(self, buffer: pickle.PickleBuffer) -> bool:
         raw = buffer.raw()
@@ -94,6 +105,9 @@ class _Pickler(pickle.Pickler):
         """Return the reduction of any value other than plain values and containers;
         ``pickle`` calls this.
         """
+        own = None if self._reduce is None else self._reduce(value)
+        if own is not None:
+            return own
         if not isinstance(value, _NAMED):
             return _reduced(value)
         owner = getattr(value, "__self__", None)
@@ -235,15 +249,22 @@ class _Pieces:
 # ------------------------------------------------------------------ unpickling
 
 
-def unpickled(stream: bytes, buffers: Sequence[memoryview]) -> object:
+def unpickled(
+    stream: bytes, buffers: Sequence[memoryview], own: Mapping[str, object] | None = None
+) -> object:
     """Return the object of a pickle in which `named` accepts every name.
+
+    Args:
+        stream: the pickle.
+        buffers: its large buffers.
+        own: further names, with what each stands for here.
 
     Raises:
         ProtocolError: the pickle is invalid, or raises.
     """
     check_stream(stream)
     try:
-        return _Unpickler(io.BytesIO(stream), buffers=buffers).load()
+        return _Unpickler(stream, buffers, own or {}).load()
     except (ProtocolError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a hostile pickle may raise anything, even SystemExit
@@ -253,8 +274,15 @@ def unpickled(stream: bytes, buffers: Sequence[memoryview]) -> object:
 
 
 class _Unpickler(pickle.Unpickler):
+    def __init__(
+        self, stream: bytes, buffers: Sequence[memoryview], own: Mapping[str, object]
+    ) -> None:
+        super().__init__(io.BytesIO(stream), buffers=buffers)
+        self._own = own
+
     def find_class(self, module: str, name: str) -> Any:
-        return named(module, name)
+        own = self._own.get(f"{module}.{name}")
+        return named(module, name) if own is None else own
 
 
 def _steps() -> list[int]:

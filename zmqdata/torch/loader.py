@@ -1,0 +1,364 @@
+"""``Loader``: batches of a dataset as tensors, with what training programs ask of a
+``DataLoader``.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import torch
+
+from zmqdata.dataset import Dataset, DatasetIterator
+from zmqdata.dataset.arguments import positive
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+from zmqdata.torch.devices import Copier, checked_device
+from zmqdata.torch.supplies import DatasetSupply, LoaderState, Pass, Supply, short
+
+VERSION = 1
+"""Version of the form of states. A change of their content increments it."""
+SPAN = "zmqdata.next"
+"""Name under which torch's profiler shows the wait of a loop for a batch."""
+
+
+class Loader:
+    """Batches of a dataset as tensors.
+
+    Each ``iter(loader)`` begins the next pass. Elements keep their nesting. Arrays and
+    numbers are tensors that the loop may write to; texts and objects stay what they
+    are. What arrives from the service is not copied.
+
+    Equivalent of torch's ``DataLoader``, without being one: it has the attributes and
+    methods that training libraries ask for, and they leave it alone.
+
+    Args:
+        dataset: a dataset whose elements are batches, distributed or not.
+        device: device on which batches arrive. They are copied ahead of the loop. None:
+            they stay in main memory.
+        pin_memory: True to copy batches into pinned memory. None: if ``device`` is an
+            accelerator.
+        prefetch: number of batches that are converted and copied ahead.
+        batches: number of batches of a pass, exactly. None: all that the dataset has.
+        consumer_index: number of this consumer among those that share the batches.
+            None: the rank of this process.
+        num_consumers: number of consumers that share the batches. None: the number of
+            ranks; 1: this process reads all of them.
+
+    Raises (from the constructor and from ``iter``):
+        TypeError: ``dataset`` is not a ``Dataset``.
+        InvalidArgumentError: the device does not exist, an argument has an invalid
+            value, or the dataset has too few batches.
+
+    Example:
+        >>> import zmqdata
+        >>> from zmqdata.torch import Loader
+        >>> loader = Loader(zmqdata.Dataset.range(5).batch(2))
+        >>> [batch.tolist() for batch in loader], len(loader)
+        ([[0, 1], [2, 3], [4]], 3)
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        device: Any = None,
+        pin_memory: bool | None = None,
+        prefetch: int = 2,
+        batches: int | None = None,
+        consumer_index: int | None = None,
+        num_consumers: int | None = None,
+    ) -> None:
+        if not isinstance(dataset, Dataset):
+            raise TypeError(
+                f"`dataset` must be a zmqdata Dataset, got {type(dataset).__name__}. A DataLoader "
+                "of torch becomes a Loader by `zmqdata.torch.distribute_dataloader`"
+            )
+        count = None if batches is None else positive("batches", "batches", batches)
+        self._set_up(DatasetSupply(dataset, count), device, pin_memory, prefetch)
+
+    def _set_up(self, supply: Supply, device: Any, pin_memory: bool | None, prefetch: int) -> None:
+        self.device, self.pin_memory = checked_device(device, pin_memory)
+        self.prefetch_factor = positive("prefetch", "prefetch", prefetch)
+        self._supply = supply
+        self._epoch = 0
+        self._resumed: LoaderState | None = None
+        self._started: LoaderIterator | None = None
+        self._current: LoaderIterator | None = None
+        self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
+
+    # --- what training libraries ask for
+
+    @property
+    def dataset(self) -> Any:
+        """The dataset that is read: of the ``DataLoader``, if it comes from one."""
+        return self._supply.dataset
+
+    def __len__(self) -> int:
+        """Return the number of batches of a pass.
+
+        Raises:
+            TypeError: it is not known before the pass has been read.
+        """
+        count = self._supply.length()
+        if count is None:
+            raise TypeError(
+                "the number of batches is not known before they have been read. It is known of a "
+                "local dataset with a known cardinality, with deterministic=True and with batches=n"
+            )
+        return count
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._started is not None:
+            iterator, self._started = self._started, None
+        else:
+            iterator = self._begin()
+        self._current = iterator
+        return iterator
+
+    def start(self) -> None:
+        """Begin the next pass now: batches are made while the program does something
+        else, such as restoring a model. The next ``iter`` continues with it.
+        """
+        if self._started is None:
+            self._started = self._begin()
+
+    def _begin(self) -> LoaderIterator:
+        state, self._resumed = self._resumed, None
+        if state is None:
+            read = self._supply.begin(self._epoch)
+        else:
+            self._epoch = state.epoch
+            read = self._supply.resume(state.epoch, state)
+        iterator = LoaderIterator(
+            read, self._epoch, self.prefetch_factor, Copier(self.device, self.pin_memory)
+        )
+        self._epoch += 1
+        self._iterators.add(iterator)
+        return iterator
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the number of the next pass, for samplers and datasets that draw by it.
+
+        Equivalent of ``DistributedSampler.set_epoch``.
+
+        Args:
+            epoch: number of the pass, from 0.
+        """
+        if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0:
+            raise InvalidArgumentError(f"`epoch` must be a number of at least 0, got {epoch!r}")
+        if self._resumed is not None and self._resumed.epoch == epoch:
+            return  # The state knows this pass.
+        self._drop_started()
+        self._epoch = epoch
+        self._supply.set_epoch(epoch)
+
+    def _drop_started(self) -> None:
+        if self._started is not None:
+            self._started.close()
+            self._started = None
+
+    # --- states
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loop stands: behind the last batch that it has received.
+
+        Batches that were made or copied ahead count as not received. At the end of a
+        pass, the state is that of the beginning of the next.
+
+        Returns:
+            A dict of numbers and texts, which ``torch.load`` reads with
+            ``weights_only=True``. It has the same keys at any time.
+        """
+        current = self._current
+        if current is not None and not current.is_over:
+            return current.state(self._supply)
+        if self._resumed is not None:
+            return _plain(self._resumed)
+        present = self._supply.present()
+        return _plain(
+            LoaderState(VERSION, self._supply.name, self._epoch, 0, 1, b"", present, present)
+        )
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue with the next ``iter`` where a state was taken.
+
+        Args:
+            state: the result of ``state_dict``, of any process of the program that
+                reads this dataset.
+
+        Raises:
+            InvalidArgumentError: it is not a state of a loader.
+            FailedPreconditionError: it is a state of another kind of loader, or of
+                another dataset. The latter may also be raised by ``iter``.
+        """
+        saved = _checked(state)
+        if saved.kind != self._supply.name:
+            raise FailedPreconditionError(
+                f"this state is of a loader of kind {saved.kind!r}, and this loader is of kind "
+                f"{self._supply.name!r}: it reads something else"
+            )
+        self._drop_started()
+        self._current = None
+        self._resumed = saved
+
+    def skip(self, count: int) -> None:
+        """Leave out the next batches of the running pass, or of the next pass.
+
+        Args:
+            count: number of batches.
+
+        Raises:
+            InvalidArgumentError: the pass has fewer batches.
+        """
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise InvalidArgumentError(f"`count` must be a number of at least 0, got {count!r}")
+        if self._current is None or self._current.is_over:
+            self.start()
+            assert self._started is not None
+            iterator = self._started
+        else:
+            iterator = self._current
+        for skipped in range(count):
+            if next(iterator, _END) is _END:
+                raise InvalidArgumentError(
+                    f"`skip({count})` reached the end of the pass after {skipped} batches"
+                )
+
+    def close(self) -> None:
+        """End all iterators of this loader. Idempotent."""
+        self._drop_started()
+        for iterator in list(self._iterators):
+            iterator.close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+_END = object()
+
+
+class _Copied:
+    """A batch on its way to its device, as an element that operations leave alone."""
+
+    __slots__ = ("batch", "copying")
+
+    def __init__(self, batch: Any, copying: Any) -> None:
+        self.batch = batch
+        self.copying = copying
+
+
+class LoaderIterator:
+    """An iterator over a pass of a ``Loader``.
+
+    Threads may share it: each batch goes to one of them, and all learn of the end.
+
+    Args:
+        read: the pass.
+        epoch: number of the pass.
+        prefetch: number of batches to convert and copy ahead.
+        copier: copies batches to their device.
+
+    Attributes:
+        is_over: True after the last batch.
+    """
+
+    def __init__(self, read: Pass, epoch: int, prefetch: int, copier: Copier) -> None:
+        self._read = read
+        self._epoch = epoch
+        self._copier = copier
+        self._count = read.first
+        self.is_over = False
+        self._lock = threading.Lock()
+        batches = read.batches
+        if not copier.is_idle:
+            content = read.content
+            batches = batches.map(lambda *element: _Copied(*copier.begin(content(_one(element)))))
+            batches = batches.prefetch(prefetch)
+        self._elements: DatasetIterator = iter(batches)
+        if read.position:
+            self._elements.load_state_dict(msgspec.msgpack.decode(read.position), strict=False)
+
+    def __iter__(self) -> LoaderIterator:
+        return self
+
+    def __next__(self) -> Any:
+        with torch.autograd.profiler.record_function(SPAN), self._lock:
+            if self.is_over or self._is_full():
+                self._end()
+            try:
+                element = next(self._elements)
+            except StopIteration:
+                self._end()
+            if isinstance(element, _Copied):
+                batch = self._copier.arrived(element.batch, element.copying)
+            else:
+                batch = self._read.content(element)
+            self._count += 1
+            return batch
+
+    def _is_full(self) -> bool:
+        return self._read.count is not None and self._count >= self._read.count
+
+    def _end(self) -> None:
+        """Raise StopIteration, or the error for a pass that has too few batches."""
+        is_first = not self.is_over
+        self.is_over = True
+        if is_first:
+            self._elements.close()
+            if self._read.count is not None and self._count < self._read.count:
+                raise short(self._read.count, self._count)
+        raise StopIteration
+
+    def state(self, supply: Supply) -> dict[str, Any]:
+        """Return the state of the loader at this place."""
+        with self._lock:
+            position = supply.position(self._elements)
+            present = supply.present()
+            return _plain(
+                LoaderState(
+                    VERSION,
+                    supply.name,
+                    self._epoch,
+                    self._count,
+                    1,
+                    position,
+                    self._read.generators,
+                    present,
+                )
+            )
+
+    def close(self) -> None:
+        """End the pass, and release its threads and connections. Idempotent."""
+        self.is_over = True
+        self._elements.close()
+
+
+def _one(element: tuple[Any, ...]) -> Any:
+    return element[0] if len(element) == 1 else element
+
+
+def _plain(state: LoaderState) -> dict[str, Any]:
+    """Return a state as numbers and texts."""
+    plain: dict[str, Any] = msgspec.to_builtins(state)
+    return plain
+
+
+def _checked(state: Any) -> LoaderState:
+    try:
+        saved = msgspec.convert(state, LoaderState)
+    except msgspec.ValidationError as error:
+        raise InvalidArgumentError(
+            f"a state must be a dict that state_dict() of a Loader returned, got a "
+            f"{type(state).__name__}: {error}"
+        ) from None
+    if saved.version > VERSION:
+        raise InvalidArgumentError(
+            f"the state has version {saved.version}, and this zmqdata reads up to {VERSION}"
+        )
+    return saved

@@ -1,0 +1,246 @@
+"""The order of a pass of a ``DataLoader``: its samplers and generators run in the
+training process, as in torch.
+
+A state holds the generators as they were before the order was drawn, so that the order
+can be drawn again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from zmqdata.errors import InvalidArgumentError
+
+MOST_INDICES = 1 << 26
+"""Most indices of a pass. A sampler that yields more has no end, or does not fit into
+memory.
+"""
+
+
+class BatchIndices(Sequence[Any]):
+    """Indices of the items of each batch, compact if they are whole numbers.
+
+    Args:
+        batches: what the sampler yields for each batch: a list of indices, or a single
+            index.
+
+    >>> BatchIndices([[3, 1], [2]])[1]
+    [2]
+    """
+
+    def __init__(self, batches: Sequence[Any]) -> None:
+        self._others: Sequence[Any] | None = None
+        self._ends: Any = None
+        if all(type(one) is int and _is_small(one) for one in batches):
+            self._numbers = np.array(batches, np.int64)
+        elif all(type(one) is list and all(map(_is_index, one)) for one in batches):
+            self._numbers = np.array([index for one in batches for index in one], np.int64)
+            self._ends = np.cumsum([0, *map(len, batches)])
+        else:
+            self._others = batches
+
+    def __len__(self) -> int:
+        if self._others is not None:
+            return len(self._others)
+        return len(self._numbers if self._ends is None else self._ends[1:])
+
+    def __getitem__(self, number: Any) -> Any:
+        if self._others is not None:
+            return self._others[number]
+        if self._ends is None:
+            return int(self._numbers[number])
+        first, stop = self._ends[number], self._ends[number + 1]
+        return self._numbers[first:stop].tolist()
+
+
+def _is_index(value: object) -> bool:
+    return type(value) is int and _is_small(value)
+
+
+def _is_small(number: int) -> bool:
+    return -(2**63) <= number < 2**63
+
+
+@dataclass
+class Draw:
+    """The numbers that torch draws when a pass begins."""
+
+    seed: int
+    """Seed of the workers."""
+    order: BatchIndices | None
+    """Order of the items; None for an iterable-style dataset."""
+
+
+def draw(loader: DataLoader[Any], batches: int | None) -> Draw:
+    """Draw the seed and then the order of a pass, as torch does.
+
+    Args:
+        loader: the loader.
+        batches: most batches to draw; None for all.
+
+    Raises:
+        InvalidArgumentError: the sampler does not end.
+    """
+    is_stream = isinstance(loader.dataset, IterableDataset)
+    indices = None if is_stream else iter(loader._index_sampler)
+    number = torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+    seed = int(number.item())
+    return Draw(seed, None if indices is None else BatchIndices(_drawn(loader, indices, batches)))
+
+
+def _drawn(loader: DataLoader[Any], indices: Iterator[Any], batches: int | None) -> list[Any]:
+    found: list[Any] = []
+    room = MOST_INDICES
+    for batch in indices if batches is None else islice(indices, batches):
+        found.append(batch)
+        room -= len(batch) if isinstance(batch, list) else 1
+        if room < 0:
+            sampler = type(loader._index_sampler).__name__
+            raise InvalidArgumentError(
+                f"`{sampler}` yielded more than {MOST_INDICES} indices in one pass. The order of a "
+                "pass is drawn when it begins, so a sampler has to end. Pass `batches=` with the "
+                "number of batches of a pass"
+            )
+    return found
+
+
+# ------------------------------------------------------------------ generators
+
+
+class Generators(msgspec.Struct, frozen=True):
+    """States of the generators from which an order may be drawn."""
+
+    torch: bytes
+    """Generator behind the functions of torch."""
+    numpy: tuple[str, bytes, int, int, float]
+    """Generator behind the functions of ``numpy.random``."""
+    python: tuple[int, tuple[int, ...], float | None]
+    """Generator behind the functions of ``random``."""
+    own: list[bytes | dict[str, Any]] = []
+    """Generators that the loader and its samplers hold, in the order in which
+    ``_own_generators`` finds them.
+    """
+    epochs: list[int] = []
+    """The epochs of its samplers, in the same manner."""
+
+
+def generators(loader: DataLoader[Any]) -> Generators:
+    """Return the states of all generators from which the next order may be drawn."""
+    name, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)
+    version, words, spare = random.getstate()
+    return Generators(
+        torch=_bytes_of(torch.get_rng_state()),
+        numpy=(str(name), np.asarray(keys).tobytes(), int(place), int(has_gauss), float(gauss)),
+        python=(version, words, spare),
+        own=[_state_of(one) for one in _own_generators(loader)],
+        epochs=[one.epoch for one in _with_epochs(loader)],
+    )
+
+
+def restore_global(states: Generators) -> None:
+    """Set the generators behind the functions of torch, numpy and ``random``."""
+    torch.set_rng_state(_tensor_of(states.torch))
+    name, keys, place, has_gauss, gauss = states.numpy
+    np.random.set_state((name, np.frombuffer(keys, np.uint32), place, has_gauss, gauss))
+    version, words, spare = states.python
+    random.setstate((version, tuple(words), spare))
+
+
+def restore(loader: DataLoader[Any], states: Generators) -> None:
+    """Set all generators from which the next order of a loader may be drawn.
+
+    Raises:
+        InvalidArgumentError: the loader holds other generators than the state.
+    """
+    own, epochs = _own_generators(loader), _with_epochs(loader)
+    if len(own) != len(states.own) or len(epochs) != len(states.epochs):
+        raise InvalidArgumentError(
+            f"the state has {len(states.own)} generators and {len(states.epochs)} epochs of "
+            f"samplers, and this loader has {len(own)} and {len(epochs)}. The state belongs to a "
+            "loader with another sampler or generator"
+        )
+    restore_global(states)
+    for generator, state in zip(own, states.own, strict=True):
+        _set_state(generator, state)
+    for sampler, epoch in zip(epochs, states.epochs, strict=True):
+        sampler.epoch = epoch
+
+
+def samplers(loader: DataLoader[Any]) -> list[Any]:
+    """Return the samplers of a loader, and those that they wrap."""
+    found: list[Any] = []
+    waiting = [loader.batch_sampler, loader.sampler]
+    while waiting:
+        one = waiting.pop(0)
+        if one is None or any(one is other for other in found):
+            continue
+        found.append(one)
+        inner = _attributes(one)
+        waiting += [value for value in inner.values() if _is_sampler(value)]
+    return found
+
+
+def _is_sampler(value: Any) -> bool:
+    return isinstance(value, torch.utils.data.Sampler)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    return getattr(value, "__dict__", {})
+
+
+def _own_generators(loader: DataLoader[Any]) -> list[Any]:
+    kinds = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+    holders: Iterable[Any] = samplers(loader)
+    values = [value for one in holders for value in _attributes(one).values()]
+    found: list[Any] = []
+    for value in [loader.generator, *values]:
+        if isinstance(value, kinds) and not any(value is other for other in found):
+            found.append(value)
+    return found
+
+
+def _with_epochs(loader: DataLoader[Any]) -> list[Any]:
+    return [one for one in samplers(loader) if type(_attributes(one).get("epoch")) is int]
+
+
+def _state_of(generator: Any) -> bytes | dict[str, Any]:
+    if isinstance(generator, torch.Generator):
+        return _bytes_of(generator.get_state())
+    if isinstance(generator, np.random.Generator):
+        return {"bits": msgspec.json.encode(generator.bit_generator.state, enc_hook=_listed)}
+    if isinstance(generator, np.random.RandomState):
+        return {"legacy": msgspec.json.encode(generator.get_state(legacy=False), enc_hook=_listed)}
+    return {"python": list(generator.getstate())}
+
+
+def _listed(value: Any) -> Any:
+    return value.tolist()
+
+
+def _set_state(generator: Any, state: bytes | dict[str, Any]) -> None:
+    if isinstance(state, bytes):
+        generator.set_state(_tensor_of(state))
+    elif "bits" in state:
+        generator.bit_generator.state = msgspec.json.decode(state["bits"])
+    elif "legacy" in state:
+        generator.set_state(msgspec.json.decode(state["legacy"]))
+    else:
+        version, words, spare = state["python"]
+        generator.setstate((version, tuple(words), spare))
+
+
+def _bytes_of(state: torch.Tensor) -> bytes:
+    return bytes(state.numpy())
+
+
+def _tensor_of(state: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)
