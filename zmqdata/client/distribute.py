@@ -123,8 +123,8 @@ class DataServiceDataset(Node):
 
     @property
     def characteristics(self) -> dict[str, Any]:
-        """Everything that a state depends on, which excludes the service's address and
-        the reading speed.
+        """Everything that a state depends on, which excludes the service's address, the
+        reading speed, and which of the consumers reads: all of them stand at one step.
         """
         options, registered = (
             self.options,
@@ -134,7 +134,6 @@ class DataServiceDataset(Node):
             "dataset": registered if self.original is None else self.original,
             "processing_mode": options.policy.name,
             "num_consumers": options.num_consumers,
-            "consumer_index": options.consumer_index,
             "finite": options.finite,
             "num_tasks": options.num_tasks,
         }

@@ -69,6 +69,11 @@ class Repetitions:
             InvalidArgumentError: it is not a state, or it is too large to be sent.
         """
         content, checkpoint = _decoded(state)
+        if None not in (checkpoint.reader.consumer_index, profile.reader.consumer_index):
+            # Consumers read in step, so the state of one is that of all. Some training
+            # libraries save that of the first rank alone.
+            checkpoint = msgspec.structs.replace(checkpoint, reader=profile.reader)
+            content = m.encode_checkpoint(checkpoint)
         with self._lock:
             self.begun = 1
         self.seed = checkpoint.job.seed

@@ -272,9 +272,10 @@ def test_it_goes_on_again_and_again() -> None:
     assert numbers(had) == Counter(range(0, 2000, 2))
 
 
-def test_consumers_in_step_go_on_together() -> None:
-    """Consumers that each load their own state together get everything, and each step
-    comes from a single round.
+@pytest.mark.parametrize("whose", ["own", "first", "last"])
+def test_consumers_in_step_go_on_together(whose: str) -> None:
+    """Consumers that load their own states, or all that of a single one, together get
+    everything, and each step comes from a single round.
     """
 
     def dataset(cluster: SimulatedService, index: int) -> Dataset:
@@ -296,6 +297,8 @@ def test_consumers_in_step_go_on_together() -> None:
         states = [through_msgpack(iterator.state_dict()) for iterator in iterators]
         for iterator in iterators:
             iterator.close()
+    if whose != "own":
+        states = [states[0 if whose == "first" else 1]] * 2
     with SimulatedService(3) as second:
         datasets = [dataset(second, index) for index in range(2)]
         after = [one for each in gone_on_together(datasets, states) for one in each]

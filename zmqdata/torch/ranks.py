@@ -1,0 +1,156 @@
+"""The ranks of a training program: the rank of this process, and what the ranks agree
+on through the store of their process group.
+
+Nothing here is a collective operation, so a rank may do alone what the others do not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import distributed
+
+from zmqdata.client.options import MOST_COUNT
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
+
+_made: Counter[str] = Counter()
+"""Number of loaders of this process by the name of what they read."""
+_launchers: dict[tuple[str, str], Any] = {}
+"""Connections to the stores of launchers, by address and port."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A consumer among those that share the batches of a loader."""
+
+    index: int = 0
+    """Number of the consumer, from 0."""
+    count: int = 1
+    """Number of consumers."""
+    is_given: bool = False
+    """True if the user has named the consumer, False if it is the rank of the
+    process.
+    """
+
+    @property
+    def is_alone(self) -> bool:
+        """True if no other consumer shares the batches."""
+        return self.count == 1
+
+
+def member_of(consumer_index: int | None, num_consumers: int | None) -> Member:
+    """Return the consumer that a loader of this process is.
+
+    Args:
+        consumer_index: number of the consumer; None: the rank.
+        num_consumers: number of consumers; None: the number of ranks.
+
+    Raises:
+        InvalidArgumentError: the numbers do not fit each other.
+    """
+    rank, world = _rank_and_world()
+    for name, value in (("consumer_index", consumer_index), ("num_consumers", num_consumers)):
+        least = 0 if name == "consumer_index" else 1
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and not (is_number and least <= value <= MOST_COUNT):
+            raise InvalidArgumentError(
+                f"`{name}` must be a number of at least {least} or None, got {value!r}"
+            )
+    count = world if num_consumers is None else num_consumers
+    if consumer_index is None:
+        if count not in (1, world):
+            raise InvalidArgumentError(
+                f"`num_consumers={count}` is not the number of ranks, which is {world}, so the "
+                "rank does not tell which consumer this is. Pass `consumer_index`, too"
+            )
+        consumer_index = 0 if count == 1 else rank
+    if consumer_index >= count:
+        raise InvalidArgumentError(
+            f"`consumer_index={consumer_index}` must be below the number of consumers, {count}. Pass "
+            "`num_consumers`, or start as many ranks"
+        )
+    return Member(consumer_index, count, num_consumers is not None)
+
+
+def _rank_and_world() -> tuple[int, int]:
+    """Return the rank of this process and the number of ranks: of its process group, or
+    as its launcher says.
+    """
+    if distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank()), int(distributed.get_world_size())
+    rank, world = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    if rank.isdecimal() and world.isdecimal() and int(rank) < int(world):
+        return int(rank), int(world)
+    return 0, 1
+
+
+def numbered(name: str) -> str:
+    """Return a name that the loaders of all ranks that read the same have in common.
+
+    A loader that a rank makes alone shifts no names but those of loaders that read the
+    same.
+
+    Args:
+        name: name of what the loader reads.
+    """
+    _made[name] += 1
+    return f"{name}-{_made[name]}"
+
+
+def told_by_first(member: Member, name: str, value: bytes, patience: float) -> bytes:
+    """Return the value of the first consumer, which tells it to the others.
+
+    Args:
+        member: the consumer that asks.
+        name: name of the value.
+        value: value of this process; it counts if this is the first consumer.
+        patience: seconds to wait for the first consumer.
+
+    Raises:
+        FailedPreconditionError: the processes have no store in common.
+        UnavailableError: the first consumer has not come in time.
+    """
+    if member.is_alone:
+        return value
+    store = _store()
+    if member.index == 0:
+        store.set(name, value)
+        return value
+    try:
+        store.wait([name], timedelta(seconds=patience))
+        told: bytes = store.get(name)
+    except (RuntimeError, ValueError) as error:
+        raise UnavailableError(
+            f"Consumer {member.index} of {member.count} waited for {patience:g} s for consumer 0 to "
+            "begin the same pass. All ranks have to read a loader over equal data, pass after "
+            "pass. A loader that a single rank reads needs `num_consumers=1`. "
+            f"({str(error).splitlines()[0]})"
+        ) from None
+    return told
+
+
+def _store() -> Any:
+    """Return the store of the process group, or that of the launcher.
+
+    Raises:
+        FailedPreconditionError: there is neither.
+    """
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.distributed_c10d._get_default_store()
+    address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and port.isdecimal():
+        place = (address, port)
+        if place not in _launchers:
+            _launchers[place] = torch.distributed.TCPStore(address, int(port), is_master=False)
+        return _launchers[place]
+    raise FailedPreconditionError(
+        "This process is one of several ranks, and has no store in which they could agree on the "
+        "order of the batches. Call torch.distributed.init_process_group() before the loader is "
+        "read, start the ranks with torchrun, or pass `num_consumers=1` if each rank reads data "
+        "of its own"
+    )
