@@ -46,6 +46,9 @@ KEPT: dict[str, Callable[[], Dataset]] = {
     "lengths": lambda: Dataset.zip(images(), labels(), Dataset.range(30)).map(lambda a, b, c: (a, b)),
     "shuffles": lambda: of_both(lambda one: one.shuffle(9, seed=3)),
     "batches": lambda: of_both(lambda one: one.batch(3)).unbatch(),
+    "batches by a function": lambda: Dataset.zip(
+        images().batch(3, collate_fn=np.array), labels().batch(3)
+    ).unbatch(),
     "repeats": lambda: of_both(lambda one: one.repeat(2)),
     "taken": lambda: of_both(lambda one: one.skip(1).take(1)),
     "nested": lambda: Dataset.zip(Dataset.zip(images(), labels()), labels()).map(
@@ -61,6 +64,9 @@ LOST: dict[str, Callable[[Path], Dataset]] = {
     "a filter": lambda _: Dataset.zip(images().filter(lambda x: x > 3), labels()),
     "skipped errors": lambda _: Dataset.zip(images().map(int, on_error="skip"), labels()),
     "batches": lambda _: Dataset.zip(images().batch(2), labels().batch(4)),
+    "batches by a function": lambda _: Dataset.zip(
+        images().batch(2, collate_fn=np.array), labels().batch(4)
+    ),
     "a batch": lambda _: Dataset.zip(images().batch(2), labels()),
     "lengths of repeats": lambda _: Dataset.zip(images(), Dataset.range(3).repeat()),
     "lengths of repeated": lambda _: Dataset.zip(images().repeat(), Dataset.range(3).repeat()),

@@ -81,6 +81,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "random_map(rerandomize_each_iteration=v)": lambda v: T.random_map(abs, 1, v),
     "batch(v)": lambda v: T.batch(v),
     "batch(drop_remainder=v)": lambda v: T.batch(2, v),
+    "batch(collate_fn=v)": lambda v: T.batch(2, collate_fn=v),
+    "batch(output_spec=v)": lambda v: T.batch(2, collate_fn=len, output_spec=v),
     "padded_batch(v)": lambda v: T.padded_batch(v),
     "padded_batch(padded_shapes=v)": lambda v: T.batch(2).padded_batch(2, v),
     "padded_batch(padding_values=v)": lambda v: T.batch(2).padded_batch(2, None, v),

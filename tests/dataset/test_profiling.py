@@ -63,6 +63,16 @@ def slowly(x: Any) -> Any:
             "interleave(",
             "raise cycle_length",
         ),
+        (
+            Dataset.range(50).batch(2, collate_fn=slowly),
+            "batch(collate_fn=slowly)",
+            "num_parallel_calls=AUTOTUNE. If it is Python: distribute()",
+        ),
+        (
+            Dataset.range(50).batch(2, num_parallel_calls=2, collate_fn=slowly),
+            "batch(collate_fn=slowly)",
+            "keeps the threads busy",
+        ),
         (Dataset.range(50).filter(lambda x: slowly(x) > 9), "filter(", "filter before"),
     ],
 )

@@ -58,6 +58,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "map on threads": (lambda: TEN.map(lambda: 1, 2), TypeError, "takes 0 positional arguments"),
     "random_map": (lambda: TEN.random_map(lambda x: x), TypeError, "takes 1 positional argument"),
     "map_batches": (lambda: TEN.map_batches(lambda x, y: x, 2), TypeError, "missing 1 required"),
+    "batch: collate_fn": (
+        lambda: PAIRS.batch(2, collate_fn=lambda x, y: x),
+        TypeError,
+        "missing 1 required positional argument: 'y'. The argument is the list of the elements",
+    ),
+    "batch: a spec of nothing": (
+        lambda: TEN.batch(2, output_spec=INT),
+        TypeError,
+        "the spec of what `collate_fn` returns, and no `collate_fn`",
+    ),
     "filter": (lambda: PAIRS.filter(lambda x: True), TypeError, "`predicate` is called with 2"),
     "take_while": (lambda: TEN.take_while(lambda: True), TypeError, "`predicate` is called with 1"),
     "flat_map": (lambda: TEN.flat_map(lambda: TEN), TypeError, "`map_func` is called with 1"),

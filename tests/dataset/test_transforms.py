@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from tests.dataset.reading import ints
+from zmqdata import nodes
 from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH
 from zmqdata.elements.specs import AUTOTUNE, UNKNOWN_CARDINALITY, TensorSpec
-from zmqdata.errors import PipelineError, UnimplementedError
+from zmqdata.errors import InvalidArgumentError, PipelineError, UnimplementedError
 
 
 @pytest.mark.parametrize(
@@ -230,6 +231,71 @@ def test_batch_takes_the_arguments_of_a_parallel_one() -> None:
     assert [batch.tolist() for batch in parallel] == [[0, 1], [2, 3], [4]]
     with pytest.raises(ValueError, match="num_parallel_calls must be at least 1"):
         Dataset.range(5).batch(2, num_parallel_calls=0)
+
+
+@pytest.mark.parametrize("calls", [None, AUTOTUNE])
+def test_a_function_makes_batches_of_lists(calls: int | None) -> None:
+    """collate_fn makes an element of any nesting of each list of elements. Number and
+    label of the batches are known, and their spec is found by running a batch.
+    """
+    words = Dataset.from_list(["a", "bc", "def", "g", "h"])
+    dataset = words.batch(2, False, calls, collate_fn=lambda some: {"n": len(some), "all": some})
+    assert [(one["n"], one["all"].tolist()) for one in dataset] == [
+        (2, ["a", "bc"]),
+        (2, ["def", "g"]),
+        (1, ["h"]),
+    ]
+    assert len(dataset) == dataset.cardinality() == 3
+    assert len(words.batch(2, True, calls, collate_fn=len)) == 2
+    assert dataset.element_spec == {
+        "n": TensorSpec((), np.int64),
+        "all": TensorSpec((2,), np.str_),
+    }
+    kind = nodes.Collate if calls is None else nodes.ParallelCollate
+    assert type(dataset.node) is kind
+    assert "batch(collate_fn=<lambda>) at test_transforms.py:" in str(dataset.describe())
+    assert "batch(2) at test_transforms.py:" in str(dataset.describe())
+
+
+def test_a_declared_spec_of_batches_holds() -> None:
+    """Batches are cast to output_spec, and a batch that does not match it is an
+    error.
+    """
+    spec = TensorSpec((None,), np.float32)
+    dataset = Dataset.range(5).batch(2, collate_fn=lambda some: some, output_spec=spec)
+    assert dataset.element_spec == spec
+    assert [(batch.dtype, batch.tolist()) for batch in dataset] == [
+        (np.float32, [0, 1]),
+        (np.float32, [2, 3]),
+        (np.float32, [4]),
+    ]
+    with pytest.raises(
+        PipelineError, match=r"failed for batch 0: .*does not match its output_spec"
+    ):
+        list(Dataset.range(5).batch(2, collate_fn=len, output_spec=spec))
+    with pytest.raises(InvalidArgumentError, match=r"pass the spec as batch\(..., output_spec=\)"):
+        _ = Dataset.range(0).batch(2, collate_fn=len).element_spec
+
+
+@pytest.mark.parametrize("calls", [None, 2])
+def test_a_state_between_batches_continues_with_the_next(calls: int | None) -> None:
+    """A state of any step yields the remaining batches, and a state of another function
+    gives a warning.
+    """
+
+    def batches(factor: int) -> Dataset:
+        return Dataset.range(9).batch(2, False, calls, collate_fn=lambda some: factor * sum(some))
+
+    iterator = iter(batches(1))
+    for step in range(6):
+        again = iter(batches(1))
+        again.load_state_dict(iterator.state_dict())
+        assert ints(again) == [1, 5, 9, 13, 8][step:]
+        next(iterator, None)
+    with pytest.warns(UserWarning, match="code of a function"):
+        iter(Dataset.range(9).batch(2, False, calls, collate_fn=max)).load_state_dict(
+            iter(Dataset.range(9).batch(2, False, calls, collate_fn=min)).state_dict()
+        )
 
 
 @pytest.mark.parametrize(

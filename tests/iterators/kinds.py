@@ -107,6 +107,10 @@ def running_total(state: Any, x: Any) -> Any:
     return added, np.int64(added)
 
 
+def collated(elements: list[Any]) -> Any:
+    return np.array([total(*x) if type(x) is tuple else total(x) for x in elements], np.int64)
+
+
 COUNT = Reducer(lambda key: 0, lambda count, x: count + 1, np.int64)
 SEQUENCE = [np.arange(place) for place in range(5)]
 
@@ -268,6 +272,15 @@ STEPS: list[Step] = [
     lambda n: lambda ds: ds.filter(is_odd),
     lambda n: lambda ds: ds.batch(n + 1),
     lambda n: lambda ds: ds.batch(n + 1, drop_remainder=True),
+    lambda n: lambda ds: ds.batch(n + 1, collate_fn=collated),
+    lambda n: (
+        lambda ds: ds.batch(
+            n + 1,
+            drop_remainder=n > 2,
+            num_parallel_calls=2,
+            collate_fn=lambda elements: fail_at_three(collated(elements)),
+        )
+    ),
     lambda n: lambda ds: ds.batch(n + 1).unbatch(),
     lambda n: lambda ds: ds.batch(2).rebatch([n + 1, 2]),
     lambda n: lambda ds: ds.map(total).map(steps_of).padded_batch(n + 1),

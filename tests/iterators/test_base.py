@@ -206,6 +206,9 @@ def test_a_function_of_other_arguments_is_told_what_it_gets(function: Any) -> No
         PipelineError, match=r"positional argument.* plain tuple is passed as separate arguments"
     ):
         next(make_iterator(mapped, Context()))
+    lists = nodes.ListBatch(inputs=(pairs,), batch_size=2)
+    with pytest.raises(PipelineError, match=r"positional argument.* gets the list of the elements"):
+        next(make_iterator(nodes.Collate(inputs=(lists,), function=lambda x, y: x), Context()))
     inside = nodes.Map(inputs=(pairs,), function=lambda x, y: function())
     with pytest.raises(PipelineError, match=r"positional argument[^.]*$"):
         next(make_iterator(inside, Context()))

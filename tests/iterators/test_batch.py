@@ -272,3 +272,130 @@ def test_images_become_arrays_in_batches() -> None:
     """An image is stacked as its array, first or beside arrays."""
     for images in ([Picture(), Picture()], [np.arange(2), Picture()]):
         assert stack(images).tolist() == [[0, 1], [0, 1]]
+
+
+# --- batches that a function makes
+
+
+def collated(node: Node, function: Any, size: int = 2, drop: bool = False, calls: int = 0) -> Node:
+    """Return the batches that a function makes, on threads if ``calls`` is not 0."""
+    lists = nodes.ListBatch(inputs=(node,), batch_size=size, drop_remainder=drop)
+    if calls:
+        return nodes.ParallelCollate(
+            inputs=(lists,), function=function, num_parallel_calls=calls, site="train.py:3"
+        )
+    return nodes.Collate(inputs=(lists,), function=function, site="train.py:3")
+
+
+@given(SOURCES, st.integers(1, 5), st.booleans(), st.integers(0, 2))
+def test_a_function_gets_what_is_stacked_otherwise(
+    node: Node, size: int, drop: bool, calls: int
+) -> None:
+    """A function that stacks makes the batches that are stacked without it, and any
+    state continues.
+    """
+    made = check_restore(collated(node, stack, size, drop, calls))
+    assert made == check_restore(batched(unstacked(node), size, drop))
+
+
+@pytest.mark.parametrize("calls", [0, 2])
+def test_a_function_gets_the_elements_as_they_are(calls: int) -> None:
+    """A function gets a plain list of elements, whatever they are: nothing is unpacked,
+    stacked or refused.
+    """
+    elements = (
+        {"text": "a", "none": None},
+        {"other": np.zeros(0)},
+        (1, (b"b", None)),
+        (2,),
+        None,
+        "c",
+        Point(1, "d"),
+        Marked(1, 2),
+        frozenset({3}),
+    )
+    given: list[Any] = []
+
+    def keep(some: list[Any]) -> int:
+        given.append(some)
+        return len(some)
+
+    source = nodes.Elements(elements=elements)
+    assert list(make_iterator(collated(source, keep, 4, calls=calls), Context())) == [4, 4, 1]
+    assert {type(some) for some in given} == {list}
+    assert len(given) == 3
+    assert {str(some) for some in given} == {
+        str([*elements[start : start + 4]]) for start in (0, 4, 8)
+    }
+
+
+def test_results_of_a_function_are_those_of_map() -> None:
+    """A list is an array, or an error that says what to return, and a tuple keeps its
+    parts.
+    """
+
+    def first(function: Any) -> Any:
+        return next(make_iterator(collated(count(4), function), Context()))
+
+    assert first(lambda some: some).tolist() == [0, 1]
+    assert first(tuple) == (0, 1)
+    assert first(lambda some: {"x": [some, some], "y": None})["x"].tolist() == [[0, 1], [0, 1]]
+    with pytest.raises(PipelineError, match=r"failed for batch 0: .* return a tuple if"):
+        first(lambda some: [some, some[0]])
+
+
+def test_a_function_may_return_tensors() -> None:
+    """Tensors that torch's default_collate makes become arrays of the same values and
+    dtypes.
+    """
+    pytest.importorskip("torch", reason="torch is not installed")
+    from torch.utils.data import default_collate
+
+    rows = nodes.TensorSlices(
+        tensors={"x": np.arange(6, dtype=np.float32).reshape(3, 2), "label": np.arange(3)}
+    )
+    made = list(make_iterator(collated(rows, default_collate), Context()))
+    expected = make_iterator(batched(rows, 2), Context())
+    assert [plain(batch) for batch in made] == [plain(batch) for batch in expected]
+    pairs = nodes.Map(inputs=(rows,), function=lambda row: (row["x"], row["label"]))
+    images, labels = next(
+        make_iterator(collated(pairs, lambda some: tuple(default_collate(some))), Context())
+    )
+    assert (images.dtype, images.shape, labels.tolist()) == (np.float32, (2, 2), [0, 1])
+
+
+@pytest.mark.parametrize("calls", [0, 2])
+def test_a_failing_function_names_its_batch(calls: int) -> None:
+    """A failure says which batch it is, counted from 0 and in a restored iterator, too.
+    The batches around it are yielded.
+    """
+
+    def fail_at_four(some: list[Any]) -> Any:
+        if 4 in some:
+            raise ValueError("four")
+        return sum(some)
+
+    node = collated(count(7), fail_at_four, calls=calls)
+    read = check_restore(node)
+    assert [outcome[0] for outcome in read] == ["int64", "int64", "raised", "int64"]
+    iterator = make_iterator(node, Context())
+    assert [next(iterator), next(iterator)] == [1, 5]
+    state = iterator.state()
+    iterator.close()
+    restored = make_iterator(node, Context())
+    restored.restore(state)
+    with pytest.raises(PipelineError) as raised:
+        next(restored)
+    assert str(raised.value) == (
+        "batch(collate_fn=fail_at_four) at train.py:3 failed for batch 2: ValueError: four"
+    )
+    assert isinstance(raised.value.__cause__, ValueError)
+    assert next(restored) == 6
+    restored.close()
+
+
+def test_the_list_of_a_failing_element_fails() -> None:
+    """A failure of the input discards the current list, as it discards a batch."""
+    failing = nodes.Map(inputs=(count(5),), function=lambda x: 1 // (int(x) - 1))
+    read = check_restore(collated(failing, len))
+    assert [outcome[0] for outcome in read] == ["raised", "int", "int"]

@@ -102,6 +102,7 @@ def made(rng: Any) -> dict[str, Dataset]:
             lambda x: D.from_tensor_slices(rng.permutation(3)), cycle_length=3
         ),
         "batches": base.map_batches(lambda x: x + rng.random(len(x)), 7),
+        "lists": base.batch(4, collate_fn=lambda some: (sum(some), rng.random())),
         "folded": base.scan(0.0, lambda s, x: (s + 1, rng.random())),
         "generator": D.from_generator(generate).filter(coin),
         "source": D.from_source(Drawing(), shuffle=True, seed=1),

@@ -106,6 +106,18 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
             batch_size=3,
         )
     ),
+    "ignored behind lists of some": lambda function: ignoring(
+        nodes.Batch(
+            inputs=(
+                nodes.Collate(
+                    inputs=(nodes.ListBatch(inputs=(failing(function),), batch_size=2),),
+                    function=lambda pair: function(pair[0] + 1000),
+                    site="a.py:7",
+                ),
+            ),
+            batch_size=2,
+        )
+    ),
     "ignored behind a shuffle": lambda function: ignoring(
         nodes.Shuffle(inputs=(failing(function),), buffer_size=8, seed=4)
     ),

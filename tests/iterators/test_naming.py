@@ -180,6 +180,7 @@ def test_random_access_draws_the_same() -> None:
         D.range(4).concatenate(D.range(4, 8)),
         D.from_source(range(9), shuffle=True, seed=1, reshuffle_each_iteration=False),
         D.range(11).batch(4).map(lambda x: x.sum()),
+        D.range(11).batch(4, collate_fn=sum),
         rows.unbatch(),
         D.range(12).map_batches(lambda x: x, 4),
         D.zip(D.range(5), D.range(5)),

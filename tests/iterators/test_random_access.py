@@ -41,6 +41,8 @@ ELEMENTS = Dataset(nodes.Elements(elements=(np.zeros(2), np.ones(2))))
         TEN.map(lambda x: [x, x]),
         TEN.batch(4),
         TEN.batch(4, drop_remainder=True),
+        TEN.batch(4, collate_fn=sum),
+        TEN.batch(4, drop_remainder=True, num_parallel_calls=2, collate_fn=tuple),
         TEN.take(3),
         TEN.skip(3).take(-1),
         TEN.shard(3, 1),
@@ -299,6 +301,10 @@ def test_failures_name_their_node() -> None:
 
     with pytest.raises(PipelineError, match=r"batch\(2\) at"):
         TEN.map(ragged).batch(2).at(0)
+    with pytest.raises(
+        PipelineError, match=r"batch\(collate_fn=.*\) at .* failed for batch 2: Zero"
+    ):
+        TEN.batch(2, collate_fn=lambda pair: 1 // (int(pair[0]) - 4)).at(2)
     flaky = iter([ValueError(), ValueError(), 7])
 
     def fail_twice(x: Any) -> Any:

@@ -73,10 +73,19 @@ def bucketed(node: Node, *sizes: int, **parameters: Any) -> nodes.BucketBySequen
     )
 
 
+def listed(node: Node, drop: bool = False) -> Node:
+    return nodes.ListBatch(inputs=(node,), batch_size=4, drop_remainder=drop)
+
+
 def mapped(node: Node, drop: bool = False, spec: Any = None) -> Node:
     return nodes.MapBatches(
         inputs=(node,), function=len, batch_size=4, drop_remainder=drop, output_spec=spec
     )
+
+
+def test_a_list_has_no_spec() -> None:
+    """Lists are for a function only, which decides what its batches are."""
+    assert listed(ten()).spec(infer) is None
 
 
 @pytest.mark.parametrize(
@@ -84,6 +93,8 @@ def mapped(node: Node, drop: bool = False, spec: Any = None) -> Node:
     [
         (padded(ten()), "padded_batch(4)", 3),
         (padded(ten(), drop=True), "padded_batch(4)", 2),
+        (listed(ten()), "batch(4)", 3),
+        (listed(ten(), drop=True), "batch(4)", 2),
         (rags(ten()), "ragged_batch(4)", 3),
         (unbatch(batches()), "unbatch()", 8),
         (unbatch(batches(drop=False)), "unbatch()", UNKNOWN),

@@ -37,9 +37,21 @@ def guarded(**arguments: Any) -> Node:
     return nodes.GuardedMap(inputs=(ten(),), function=parse, **arguments)
 
 
+def collating(**arguments: Any) -> Node:
+    lists = nodes.ListBatch(inputs=(ten(),), batch_size=4)
+    return nodes.Collate(inputs=(lists,), function=parse, **arguments)
+
+
+def collating_on_threads(**arguments: Any) -> Node:
+    lists = nodes.ListBatch(inputs=(ten(),), batch_size=4, drop_remainder=True)
+    return nodes.ParallelCollate(inputs=(lists,), function=parse, num_parallel_calls=2, **arguments)
+
+
 @pytest.mark.parametrize(
     ("node", "label"),
     [
+        (collating(site="a.py:7"), "batch(collate_fn=parse) at a.py:7"),
+        (collating_on_threads(), "batch(collate_fn=parse)"),
         (random(), "random_map(parse)"),
         (guarded(site="a.py:7"), "map(parse) at a.py:7"),
         (parallel(), "map(parse)"),
@@ -54,7 +66,9 @@ def test_labels_are_those_of_the_method(node: Node, label: str) -> None:
     assert node.label == label
 
 
-@pytest.mark.parametrize("make", [random, guarded, parallel, drawing])
+@pytest.mark.parametrize(
+    "make", [random, guarded, parallel, drawing, collating, collating_on_threads]
+)
 def test_specs_are_those_that_were_told(make: Any) -> None:
     """A map has the spec that the user gave, and no spec otherwise."""
     assert make(output_spec=STR).spec(infer) == STR
@@ -77,9 +91,10 @@ def test_cardinalities_are_those_of_the_plain_kinds() -> None:
         UNKNOWN,
     ]
     assert nodes.RandomMap(inputs=(unknown(),), function=parse).cardinality == UNKNOWN
+    assert [collating().cardinality, collating_on_threads().cardinality] == [3, 2]
 
 
-@pytest.mark.parametrize("make", [parallel, interleaved, drawing])
+@pytest.mark.parametrize("make", [parallel, interleaved, drawing, collating_on_threads])
 @pytest.mark.parametrize(("told", "deterministic"), [(None, True), (True, True), (False, False)])
 def test_only_an_explicit_no_gives_up_the_order(
     make: Any, told: bool | None, deterministic: bool
@@ -92,6 +107,7 @@ def test_one_thread_is_deterministic() -> None:
     """Guarded and random maps keep the order of their input."""
     assert random().is_deterministic
     assert guarded().is_deterministic
+    assert collating().is_deterministic
 
 
 def test_the_state_of_an_interleave_grows_with_its_cycle() -> None:
@@ -99,6 +115,7 @@ def test_the_state_of_an_interleave_grows_with_its_cycle() -> None:
     the elements in flight.
     """
     assert [node.state_bytes for node in (interleaved(), parallel(), random())] == [48, 32, 8]
+    assert [node.state_bytes for node in (collating(), collating_on_threads())] == [8, 32]
 
 
 def test_operations_on_threads_tell_what_restoring_repeats() -> None:
@@ -106,8 +123,9 @@ def test_operations_on_threads_tell_what_restoring_repeats() -> None:
     thread repeat nothing.
     """
     assert "32 elements" in parallel().restoring
+    assert collating_on_threads().restoring == parallel().restoring
     assert "32 datasets" in interleaved().restoring
-    assert random().restoring == guarded().restoring == NOTHING_AGAIN
+    assert random().restoring == guarded().restoring == collating().restoring == NOTHING_AGAIN
 
 
 def test_what_may_be_left_out_is_of_no_known_number() -> None:

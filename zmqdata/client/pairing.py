@@ -23,7 +23,15 @@ _REARRANGED = (nodes.Cache, nodes.Enumerate, nodes.Shuffle)
 """Operations that yield as many elements as their input, and do the same with inputs of
 the same positions.
 """
-_BY_POSITION = (nodes.Batch, nodes.PaddedBatch, nodes.Repeat, nodes.Shard, nodes.Skip, nodes.Take)
+_BY_POSITION = (
+    nodes.Batch,
+    nodes.ListBatch,
+    nodes.PaddedBatch,
+    nodes.Repeat,
+    nodes.Shard,
+    nodes.Skip,
+    nodes.Take,
+)
 """Operations whose effect follows from the positions of elements alone."""
 _PLACELESS = (nodes.Counter, nodes.Random)
 """Sources whose elements have no position that a partner could have: each task counts

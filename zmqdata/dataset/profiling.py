@@ -301,6 +301,11 @@ _ADVICE: tuple[tuple[type[Node], str], ...] = (
         "Its function keeps the threads busy: make it faster, or distribute() it to more machines.",
     ),
     (
+        nodes.Collate,
+        "If its function waits or is numpy on large arrays: num_parallel_calls=AUTOTUNE. If it is "
+        "Python: distribute() it to other processes.",
+    ),
+    (
         nodes.Map,
         "If its function waits or is numpy on large arrays: num_parallel_calls=AUTOTUNE. If it is "
         "Python: call it for a batch() at a time, or distribute() it to other processes.",

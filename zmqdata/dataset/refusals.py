@@ -30,6 +30,11 @@ from zmqdata.peeking import counted, misfit, parameters_of
 
 # --- calls of functions
 
+_TUPLES = (
+    "A plain tuple is passed as separate arguments, as in `lambda x, y: ...`; any other element "
+    "as a single argument"
+)
+
 
 def check_element_call(name: str, function: Callable[..., Any], spec: Any, more: int = 0) -> None:
     """Raise if a function is known not to accept elements of a spec: a plain tuple is
@@ -50,8 +55,17 @@ def check_element_call(name: str, function: Callable[..., Any], spec: Any, more:
         check_call(name, function, (len(spec) if type(spec) is tuple else 1) + more, spec)
 
 
-def check_call(name: str, function: Callable[..., Any], given: int, spec: Any = None) -> None:
+def check_call(
+    name: str, function: Callable[..., Any], given: int, spec: Any = None, hint: str = _TUPLES
+) -> None:
     """Raise if a function is known not to accept a number of arguments.
+
+    Args:
+        name: the argument that the function was given as.
+        function: the function.
+        given: the number of arguments.
+        spec: spec of the elements, or None.
+        hint: sentence that says what the arguments are.
 
     Raises:
         TypeError: the function takes another number of arguments.
@@ -64,8 +78,20 @@ def check_call(name: str, function: Callable[..., Any], given: int, spec: Any = 
     elements = "" if spec is None else f", because the elements are {spec}"
     raise TypeError(
         f"`{name}` is called with {counted(given, 'argument')}{elements}: "
-        f"{function_name(function)}() {wrong}. A plain tuple is passed as separate arguments, as "
-        "in `lambda x, y: ...`; any other element as a single argument"
+        f"{function_name(function)}() {wrong}. {hint}"
+    )
+
+
+def check_collate_call(function: Callable[..., Any]) -> None:
+    """Raise if a ``collate_fn`` is known not to accept a list as its only argument.
+
+    Raises:
+        TypeError: the function takes another number of arguments.
+
+    >>> check_collate_call(lambda elements: elements[0])
+    """
+    check_call(
+        "collate_fn", function, 1, hint="The argument is the list of the elements of a batch"
     )
 
 

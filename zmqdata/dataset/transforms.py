@@ -23,7 +23,7 @@ from zmqdata.dataset.arguments import (
     positive,
 )
 from zmqdata.dataset.parts import D, DatasetMethods
-from zmqdata.dataset.refusals import check_alike, check_element_call
+from zmqdata.dataset.refusals import check_alike, check_collate_call, check_element_call
 from zmqdata.elements.specs import AUTOTUNE, UNKNOWN_CARDINALITY
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators import known_spec
@@ -177,27 +177,68 @@ class Transformations(DatasetMethods[D]):
         drop_remainder: bool = False,
         num_parallel_calls: int | None = None,
         deterministic: bool | None = None,
+        *,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        output_spec: Any = None,
     ) -> D:
-        """Stack consecutive elements of equal structure, dtypes and shapes.
+        """Stack consecutive elements of equal structure, dtypes and shapes, or combine
+        consecutive elements of any kind by a function.
 
         Args:
             batch_size: number of elements in a batch; the last batch may have fewer.
             drop_remainder: drop a last batch that is not full.
-            num_parallel_calls: without effect, because stacking costs less than
-                switching threads. A following ``prefetch`` moves it to a thread.
-            deterministic: without effect; the order is that of the elements.
+            num_parallel_calls: number of threads that call ``collate_fn``, as for
+                ``map``. Without ``collate_fn`` it has no effect, because stacking costs
+                less than switching threads. A following ``prefetch`` moves it to a
+                thread.
+            deterministic: as for ``map`` with ``collate_fn``, otherwise without effect:
+                the order is that of the elements.
+            collate_fn: makes a batch of the list of its elements. Elements are passed
+                as they are: tuples stay tuples, and texts and None are allowed. The
+                result is treated like that of a function of ``map``: tensors become
+                arrays, and a list becomes a single array. Return several arrays as a
+                tuple or dict; torch's ``default_collate`` returns a list for elements
+                that are tuples. None: stack the elements.
+            output_spec: spec of the batches that ``collate_fn`` returns, as for
+                ``map``; an axis of None allows a last batch with fewer elements. None:
+                found on request by running a batch.
+
+        Raises:
+            TypeError: ``collate_fn`` cannot be called with one argument, or
+                ``output_spec`` is given without it.
 
         >>> from zmqdata.dataset import Dataset
         >>> list(Dataset.range(5).batch(2, drop_remainder=True))
         [array([0, 1]), array([2, 3])]
+        >>> words = Dataset.from_list(["a", "bcd", "ef"])
+        >>> list(words.batch(2, collate_fn=lambda some: (len(some), "+".join(some))))
+        [(2, 'a+bcd'), (1, 'ef')]
 
-        Equivalent of ``tf.data.Dataset.batch``. With the service, each worker has its
-        own remainder.
+        Equivalent of ``tf.data.Dataset.batch``, which lacks ``collate_fn`` and
+        ``output_spec``; ``collate_fn`` is that of PyTorch's ``DataLoader``. With the
+        service, each worker has its own remainder, and errors of ``collate_fn`` number
+        the batches of a task.
         """
         size = positive("Batch size", "batch_size", batch_size)
-        parallel_calls(num_parallel_calls, deterministic)  # checks them
-        return self._then(
-            nodes.Batch, batch_size=size, drop_remainder=flag("drop_remainder", drop_remainder)
+        drop = flag("drop_remainder", drop_remainder)
+        calls = parallel_calls(num_parallel_calls, deterministic)
+        spec = optional_spec("output_spec", output_spec)
+        if collate_fn is None:
+            if spec is not None:
+                raise TypeError(
+                    "batch() got `output_spec`, the spec of what `collate_fn` returns, and no "
+                    "`collate_fn`. The spec of stacked elements follows from that of the elements. "
+                    "Pass collate_fn=, or leave output_spec= out"
+                )
+            return self._then(nodes.Batch, batch_size=size, drop_remainder=drop)
+        check_collate_call(function("collate_fn", collate_fn))
+        lists = nodes.ListBatch(
+            inputs=(self._node,), site=call_site(), batch_size=size, drop_remainder=drop
+        )
+        return self._wrap(
+            (nodes.ParallelCollate if calls else nodes.Collate)(
+                inputs=(lists,), site=lists.site, function=collate_fn, output_spec=spec, **calls
+            )
         )
 
     def repeat(self, count: int | None = None) -> D:

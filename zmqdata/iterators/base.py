@@ -631,9 +631,17 @@ def make_iterator(node: Node, context: Context) -> ElementIterator:
     )
 
 
-def failure(node: Node, error: BaseException) -> PipelineError | DataLossError:
+def failure(
+    node: Node, error: BaseException, called_for: str = ""
+) -> PipelineError | DataLossError:
     """Return the error that wraps the exception of a user function; raise it ``from``
     that exception.
+
+    Args:
+        node: the node that the function belongs to.
+        error: the exception.
+        called_for: names the element that the function was called for, as in
+            "batch 3"; "" if the error does not name it.
     """
     if is_loss(error):
         return loss(text_of(error))
@@ -644,8 +652,9 @@ def failure(node: Node, error: BaseException) -> PipelineError | DataLossError:
         hint = _ARRAYS
     elif is_shortage(error) and not isinstance(error, DescriptorShortageError):
         hint = f". {remedy('It')}"
+    failed = f"failed for {called_for}" if called_for else "failed"
     return pipeline_error(error)(
-        f"{node.label} failed: {type(error).__name__}: {text_of(error)}{hint}", node=node.label
+        f"{node.label} {failed}: {type(error).__name__}: {text_of(error)}{hint}", node=node.label
     )
 
 
@@ -665,6 +674,7 @@ _ARGUMENTS = (
     "element as a single argument"
 )
 _ARGUMENTS_OF = {
+    "batch": ". collate_fn gets the list of the elements of a batch as its only argument",
     "scan": (
         ". scan_func gets the state and the element as two arguments, even if the element is a "
         "tuple"
@@ -674,7 +684,7 @@ _ARGUMENTS_OF = {
         "element is a tuple"
     ),
 }
-"""Operations with a function of a state."""
+"""Operations whose function is not called with an element alone."""
 _ARRAYS = (
     ". Elements hold numpy arrays: a tensor or list that a function returns is an array for the "
     "next function. Do both steps in one function, or convert the array there"

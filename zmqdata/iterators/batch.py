@@ -121,6 +121,17 @@ class BatchIterator(UnaryIterator):
         return map_arrays(lambda *arrays: concatenate(arrays), *parts)
 
 
+@make_iterator.register(nodes.ListBatch)
+class ListBatchIterator(BatchIterator):
+    """Yields lists of consecutive elements, as they are."""
+
+    def __next__(self) -> Any:
+        elements = self._next_elements()
+        if len(elements) < self._least:
+            raise StopIteration
+        return elements
+
+
 def holds_none(batch: Any) -> bool:
     """Return True if a leaf of a batch is None.
 

@@ -61,6 +61,7 @@ def guarded_call(
     label, call_user = node.label, invoke or _plain_call(node)
     made = ElementMaker(node, context).element
     attempts = 1 + getattr(node, "retries", 0)
+    numbered = getattr(node, "numbered", "")
     skipping = skips(node)
 
     def run(number: int, element: Any) -> Outcome:
@@ -74,7 +75,7 @@ def guarded_call(
                 # Such an error ends the pipeline, whatever ``on_error`` says.
                 return None, error
         assert failed is not None
-        raised = failure(node, failed)
+        raised = failure(node, failed, f"{numbered} {number}" if numbered else "")
         raised.__cause__ = failed
         if not skipping:
             return None, raised

@@ -25,6 +25,7 @@ from zmqdata.nodes.base import (
 )
 from zmqdata.nodes.batches import (
     BucketBySequenceLength,
+    ListBatch,
     MapBatches,
     PaddedBatch,
     Padding,
@@ -38,9 +39,11 @@ from zmqdata.nodes.choices import Choose, Counter, RandomChoices, WeightedChoice
 from zmqdata.nodes.combinations import Concatenate, Zip
 from zmqdata.nodes.grouping import Elements, GroupByReducer, GroupByWindow, Reducer, Window
 from zmqdata.nodes.mapping import (
+    Collate,
     GuardedMap,
     GuardedRandomMap,
     MarkingMap,
+    ParallelCollate,
     ParallelInterleave,
     ParallelMap,
     ParallelRandomMap,
@@ -102,6 +105,7 @@ __all__ = [
     "Batch",
     "BucketBySequenceLength",
     "Choose",
+    "Collate",
     "Concatenate",
     "Counter",
     "Elements",
@@ -125,6 +129,7 @@ __all__ = [
     "GuardedRandomMap",
     "Infer",
     "Interleave",
+    "ListBatch",
     "ListFiles",
     "Load",
     "LoadInTurn",
@@ -139,6 +144,7 @@ __all__ = [
     "RaggedBatch",
     "RandomChoices",
     "MarkingMap",
+    "ParallelCollate",
     "ParallelInterleave",
     "ParallelMap",
     "RandomMap",

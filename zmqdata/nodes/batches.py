@@ -168,6 +168,14 @@ class PaddedBatch(Batch):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ListBatch(Batch):
+    """Yields lists of consecutive elements, which ``Collate`` takes."""
+
+    def spec(self, infer: Infer) -> Any:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RaggedBatch(Batch):
     """Stacks consecutive elements; arrays whose shape may vary become ragged
     tensors.

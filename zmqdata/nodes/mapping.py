@@ -63,6 +63,10 @@ class GuardedMap(Map):
     """Most retries for an element."""
     max_errors: int | None = None
     """Most elements that may be left out; None: any number."""
+    numbered: ClassVar[str] = ""
+    """Word for what its function is called for, which errors put before the number, as
+    in "batch 3"; "" if errors state no number.
+    """
     own_state: ClassVar[int] = 8
 
     @property
@@ -105,6 +109,25 @@ class ParallelMap(GuardedMap):
     @property
     def is_deterministic(self) -> bool:
         return self.deterministic is not False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collate(GuardedMap):
+    """Calls a function with each list of elements that ``ListBatch`` yields. It is a
+    guarded map because guarded maps number their elements, and its errors name a batch.
+    """
+
+    operation: ClassVar[str] = "batch"
+    numbered: ClassVar[str] = "batch"
+
+    @property
+    def argument(self) -> str:
+        return f"collate_fn={function_name(self.function)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelCollate(Collate, ParallelMap):
+    """``Collate`` on several threads."""
 
 
 @dataclass(frozen=True, kw_only=True)

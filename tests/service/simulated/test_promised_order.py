@@ -101,6 +101,48 @@ def test_workers_that_come_and_go_change_nothing(
     assert hashed(iter([*taken, *iterator])) == expected
 
 
+def texts(number: Any) -> dict[str, Any]:
+    """Return an element that only a function can put into a batch with others."""
+    return {"x": number, "text": "t" * int(number), "row": np.arange(number % 3), "none": None}
+
+
+def joined(elements: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a batch of such elements."""
+    return {
+        "x": [element["x"] for element in elements],
+        "text": "+".join(element["text"] for element in elements),
+        "row": np.concatenate([element["row"] for element in elements]),
+        "none": elements[0]["none"],
+    }
+
+
+@pytest.mark.parametrize("calls", [None, 3])
+@pytest.mark.parametrize("drop", [False, True])
+def test_batches_by_a_function_hold_what_stacked_batches_hold(
+    service: SimulatedService, calls: int | None, drop: bool
+) -> None:
+    """A single task makes the batches of a local reading. Of several tasks, each makes
+    batches of its own rows, the same ones as a plain batch.
+    """
+
+    def read(dataset: Dataset, **options: Any) -> list[Any]:
+        return list(ordered(service, dataset, **options))
+
+    rows = Dataset.range(50)
+    made = rows.map(texts).batch(4, drop, calls, collate_fn=joined)
+    local = list(made)
+    assert len(local) == (12 if drop else 13)
+    assert str(read(made, num_tasks=1)) == str(local)
+    for tasks in (3, 16):
+        expected = [
+            joined([*map(texts, batch)]) for batch in read(rows.batch(4, drop), num_tasks=tasks)
+        ]
+        assert [
+            {**batch, "x": batch["x"].tolist(), "row": batch["row"].tolist()}
+            for batch in read(made, num_tasks=tasks)
+        ] == [{**batch, "row": batch["row"].tolist()} for batch in expected]
+
+
 def test_static_parts_are_those_of_the_tasks() -> None:
     """Tasks under DATA each have every n-th element, and need no list of workers."""
     with SimulatedService(2) as cluster:

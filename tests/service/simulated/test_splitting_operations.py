@@ -35,6 +35,10 @@ def flat(element: Any) -> list[int]:
 ROWS = [1, 2, 3]
 EACH_ONCE: dict[str, Callable[[], Dataset]] = {
     "batch": lambda: numbers().batch(7),
+    "batch by a function": lambda: numbers().batch(7, collate_fn=np.array),
+    "batch by a function in any order": lambda: numbers().batch(
+        7, num_parallel_calls=4, deterministic=False, collate_fn=np.array
+    ),
     "bucket_by_sequence_length": lambda: (
         numbers()
         .map(lambda x: np.full(1 + x % 3, x))
