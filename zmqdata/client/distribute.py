@@ -23,6 +23,7 @@ from zmqdata.client.options import (
     ReadOptions,
     ShardingPolicy,
     check_dataset_id,
+    check_rounds,
     checked_options,
 )
 from zmqdata.client.pairing import check_pairs
@@ -493,6 +494,43 @@ def distribute(
         )
 
     return apply_distribute
+
+
+def for_consumer(
+    dataset: Dataset, index: int, count: int, finite: str | None, job_name: str
+) -> Dataset:
+    """Return a distributed dataset as one of several consumers reads it in step.
+
+    Args:
+        dataset: the dataset, whose last operation is ``distribute``.
+        index: number of the consumer.
+        count: number of consumers.
+        finite: as for ``distribute``.
+        job_name: name of the job if the dataset has none.
+
+    Raises:
+        InvalidArgumentError: an option of the dataset excludes reads in step.
+    """
+    node = dataset.node
+    assert isinstance(node, DataServiceDataset)
+    options = replace(
+        node.options,
+        consumer_index=index,
+        num_consumers=count,
+        finite=finite,
+        job_name=node.options.job_name or job_name,
+    )
+    check_rounds(options)
+    return Dataset(
+        replace(
+            node,
+            options=options,
+            run=run_of_process(is_named=True),
+            repetitions=Repetitions(),
+            placing=None,
+            made=next(moments),
+        )
+    )
 
 
 def register_dataset(

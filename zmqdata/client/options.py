@@ -326,6 +326,12 @@ def _check_consumer(index: object, count: object, finite: object, job_name: obje
         )
 
 
+def check_rounds(options: ReadOptions) -> None:
+    """Raise an error if an option excludes coordinated reads."""
+    _check_rounds(True, options.target_workers, options.cross_trainer_cache)
+    _check_placement(options)
+
+
 def _check_rounds(coordinated: bool, target: str, cache: object) -> None:
     """Raise an error if an argument excludes the rounds of coordinated and
     deterministic jobs.

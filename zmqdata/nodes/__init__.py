@@ -58,6 +58,7 @@ from zmqdata.nodes.options import (
 )
 from zmqdata.nodes.parts import (
     PartOfOrder,
+    counts_by_task,
     is_lasting,
     is_one_to_one,
     is_single,
@@ -179,6 +180,7 @@ __all__ = [
     "WithOptions",
     "Zip",
     "all_nodes",
+    "counts_by_task",
     "every_node",
     "is_lasting",
     "is_one_to_one",

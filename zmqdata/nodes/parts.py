@@ -17,11 +17,12 @@ from msgspec.structs import replace
 
 from zmqdata.errors import UnimplementedError
 from zmqdata.nodes.base import Node, every_node, source_nodes
+from zmqdata.nodes.batches import MapBatches
 from zmqdata.nodes.mapping import GuardedMap, RandomMap
 from zmqdata.nodes.options import WithOptions
 from zmqdata.nodes.sequences import FromSource
 from zmqdata.nodes.sources import ListFiles, Range, TensorSlices
-from zmqdata.nodes.transforms import Map, Prefetch, Repeat, Shuffle, Skip, Take
+from zmqdata.nodes.transforms import Batch, Map, Prefetch, Repeat, Shuffle, Skip, Take
 from zmqdata.splits import MOST_SPLITS, IndexSplits, SplitSource
 
 
@@ -184,3 +185,31 @@ def is_one_to_one(node: Node) -> bool:
     if isinstance(node, GuardedMap):
         return node.on_error != "skip"
     return isinstance(node, (Map, RandomMap, Prefetch, WithOptions))
+
+
+def counts_by_task(node: Node, tasks: int) -> list[int] | None:
+    """Return the number of elements that each of several tasks makes, if split k of the
+    source belongs to task k modulo their number; None if it is not known.
+
+    Args:
+        node: the pipeline.
+        tasks: number of tasks.
+
+    >>> numbers = Range(start=0, stop=7)
+    >>> counts_by_task(Batch(inputs=(numbers,), batch_size=2, drop_remainder=False), 3)
+    [2, 1, 1]
+    """
+    if part_of(node) is not None or isinstance(node, (Range, TensorSlices, FromSource)):
+        (source,) = split_sources(node)
+        count = source.count if isinstance(source, IndexSplits) else None
+        return None if count is None else [len(range(task, count, tasks)) for task in range(tasks)]
+    is_batch = isinstance(node, Batch) and not isinstance(node, MapBatches)
+    is_known = is_batch or is_one_to_one(node) or isinstance(node, (Shuffle, Repeat))
+    counts = counts_by_task(node.inputs[0], tasks) if is_known else None
+    if counts is None or is_one_to_one(node) or isinstance(node, Shuffle):
+        return counts
+    if isinstance(node, Repeat):
+        return None if node.count < 0 else [count * node.count for count in counts]
+    assert isinstance(node, Batch)
+    missing = 0 if node.drop_remainder else node.batch_size - 1
+    return [(count + missing) // node.batch_size for count in counts]

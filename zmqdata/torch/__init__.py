@@ -17,7 +17,7 @@ if find_spec("torch") is None:
         "zmqdata.torch needs torch, which is not installed here: pip install 'zmqdata[torch]'"
     )
 
-from zmqdata.torch.dataloaders import distribute_dataloader  # noqa: E402 - needs torch
-from zmqdata.torch.loader import Loader  # noqa: E402 - needs torch
+from zmqdata.torch.dataloaders import distribute_dataloader
+from zmqdata.torch.loader import Loader
 
 __all__ = ["Loader", "distribute_dataloader"]

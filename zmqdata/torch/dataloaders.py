@@ -8,15 +8,23 @@ them, so the batches are those of the ``DataLoader``, in its order.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 from torch.nn import Module
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from zmqdata.client.calls import status
-from zmqdata.client.distribute import distribute
+from zmqdata.client.distribute import (
+    CONSUMER_TIMEOUT,
+    DataServiceDataset,
+    distribute,
+    for_consumer,
+)
 from zmqdata.config.endpoints import Service
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.errors import InvalidArgumentError
@@ -33,10 +41,15 @@ from zmqdata.torch.orders import (
     samplers,
 )
 from zmqdata.torch.packing import unpack
-from zmqdata.torch.supplies import LoaderState, Pass, short
+from zmqdata.torch.ranks import Member, member_of, numbered, told_by_first
+from zmqdata.torch.supplies import LoaderState, Pass, other_world, short
 
 DISPATCHER = "ZMQDATA_DISPATCHER"
 """Environment variable with the address of the dispatcher."""
+PATIENCE = 30.0
+"""Seconds to wait for the answer of a dispatcher that says which workers it has."""
+FINITE = ("drop", "pad", "uneven")
+"""Values of ``finite``."""
 _OURS = frozenset(
     {
         "processing_mode",
@@ -62,6 +75,9 @@ def distribute_dataloader(
     pin_memory: bool | None = None,
     prefetch: int = 2,
     batches: int | None = None,
+    consumer_index: int | None = None,
+    num_consumers: int | None = None,
+    finite: str = "drop",
     **options: Any,
 ) -> Loader:
     """Return a ``Loader`` that yields the batches of a ``DataLoader``, in its order and
@@ -89,6 +105,11 @@ def distribute_dataloader(
             accelerator.
         prefetch: as for ``Loader``.
         batches: number of batches of a pass, exactly; None: all of the sampler.
+        consumer_index: as for ``Loader``. A loader with a ``DistributedSampler`` is
+            sharded already: each rank reads all of its sampler.
+        num_consumers: as for ``Loader``.
+        finite: as for ``Loader``, and ``"uneven"``: nothing is left out or repeated,
+            and the numbers of batches of two consumers may differ by one.
         **options: further arguments of ``zmqdata.distribute``, such as ``ship``,
             ``num_tasks`` or ``compression``.
 
@@ -114,7 +135,8 @@ def distribute_dataloader(
             f"{type(dataloader).__name__}. A Dataset of zmqdata becomes a Loader by "
             "`zmqdata.torch.Loader`"
         )
-    supply = DataLoaderSupply(dataloader, _address(service), batches, options)
+    member = member_of(consumer_index, num_consumers)
+    supply = DataLoaderSupply(dataloader, _address(service), batches, member, finite, options)
     if pin_memory is None and dataloader.pin_memory and device is None:
         pin_memory = torch.accelerator.is_available()
     return DataLoaderLoader(supply, device, pin_memory, prefetch)
@@ -161,6 +183,8 @@ class DataLoaderSupply:
         loader: the loader.
         service: the service whose workers make the batches.
         batches: number of batches of a pass, or None for all.
+        member: the consumer that reads.
+        finite: as for ``distribute_dataloader``.
         options: further arguments of ``distribute``.
     """
 
@@ -169,6 +193,8 @@ class DataLoaderSupply:
         loader: DataLoader[Any],
         service: Service,
         batches: int | None,
+        member: Member,
+        finite: str,
         options: dict[str, Any],
     ) -> None:
         wrong = sorted(_OURS & options.keys())
@@ -177,14 +203,31 @@ class DataLoaderSupply:
                 f"`{wrong[0]}` cannot be passed to distribute_dataloader: it follows from the "
                 "loader, whose batches come in its own order, each once. Leave it out"
             )
+        if finite not in FINITE:
+            raise InvalidArgumentError(f"`finite` must be one of {FINITE}, got {finite!r}")
         self.loader = loader
+        self.member = member
         self._service = service
         self._batches = batches
+        self._finite = finite
         self._options = options
+        self._patience = float(options.get("consumer_timeout", CONSUMER_TIMEOUT))
+        self._passes = 0
         self._is_stream = isinstance(loader.dataset, IterableDataset)
+        is_sharded = any(isinstance(one, DistributedSampler) for one in samplers(loader))
+        self._dealing = Dealing(Member() if is_sharded else member, finite)
+        if self._is_stream and finite == "uneven" and not member.is_alone:
+            raise InvalidArgumentError(
+                "`finite='uneven'` needs a map-style dataset: the consumers of an iterable-style "
+                "dataset read in step. Pass 'drop' or 'pad'"
+            )
         _check_samplers(loader)
         # The first refusal of what cannot be sent comes from here, and not from a pass.
-        self._distributed(self._source(Draw(0, None if self._is_stream else BatchIndices([])), 0))
+        found = self._distributed(self._source(Draw(0, BatchIndices([])), []))
+        node = found.node
+        assert isinstance(node, DataServiceDataset)
+        digest = sha256(node.registration.description.fingerprint.encode()).hexdigest()[:16]
+        self._name = f"loader-{digest}" if member.is_alone else numbered(f"loader-{digest}")
 
     @property
     def name(self) -> str:
@@ -195,44 +238,90 @@ class DataLoaderSupply:
         return self.loader.dataset
 
     def length(self) -> int | None:
+        if self._batches is not None:
+            return self._batches
+        if self._is_stream:
+            return None
         try:
             count = len(self.loader)
         except (TypeError, NotImplementedError):
-            return self._batches
-        if self._batches is None:
-            return count if not self._is_stream else None
-        return self._batches
+            return None
+        return len(self._dealing.numbers(0, count))
+
+    def check(self, state: LoaderState) -> None:
+        """Raise an error for a state that this loader cannot continue.
+
+        Raises:
+            FailedPreconditionError: other consumers shared the batches.
+        """
+        is_dealt = not self._is_stream and self._dealing.member == self.member
+        if state.world != self.member.count and not is_dealt:
+            raise other_world(state.world, self.member.count)
 
     def begin(self, epoch: int) -> Pass:
-        before = generators(self.loader)
-        drawn = draw(self.loader, self._batches)
-        return self._pass(drawn, msgspec.msgpack.encode(before), 0, b"")
+        before, drawn = self._drawn()
+        return self._pass(drawn, before, 0, 0, b"")
+
+    def _drawn(self) -> tuple[bytes, Draw]:
+        """Return what the first consumer draws, and the generators before that."""
+        own, member = generators(self.loader), self._dealing.member
+        agreed = msgspec.msgpack.encode(own)
+        if member.is_alone:
+            return agreed, draw(self.loader, self._most())
+        agreed = told_by_first(member, f"{self._name}/{self._passes}", agreed, self._patience)
+        self._passes += 1
+        if member.index:
+            restore(self.loader, msgspec.msgpack.decode(agreed, type=Generators))
+        drawn = draw(self.loader, self._most())
+        if member.index:
+            restore_global(own)
+        return agreed, drawn
+
+    def _most(self) -> int | None:
+        """Return the number of batches of all consumers together that are needed."""
+        return None if self._batches is None else self._batches * self._dealing.member.count
 
     def resume(self, epoch: int, state: LoaderState) -> Pass:
+        own = generators(self.loader)
         present = msgspec.msgpack.decode(state.present, type=Generators)
+        is_mine = state.rank == self.member.index
         restore(self.loader, msgspec.msgpack.decode(state.generators, type=Generators))
-        if not state.batches:
+        if not (state.batches or state.position) and self._dealing.member.is_alone:
             return self.begin(epoch)
-        drawn = draw(self.loader, self._batches)
-        restore_global(present)
-        return self._pass(drawn, state.generators, state.batches, state.position)
+        drawn = draw(self.loader, self._most())
+        restore_global(present if is_mine else own)
+        base = 0
+        if not self._is_stream and state.position:
+            base = msgspec.msgpack.decode(state.position, type=int)
+        return self._pass(drawn, state.generators, base, state.batches, state.position)
 
-    def _pass(self, drawn: Draw, before: bytes, first: int, position: bytes) -> Pass:
-        count = self._batches
-        source = self._source(drawn, first)
+    def _pass(self, drawn: Draw, before: bytes, base: int, first: int, position: bytes) -> Pass:
+        """Return a pass from a place on.
+
+        Args:
+            drawn: the numbers that were drawn for it.
+            before: generators before the draw.
+            base: number of batches that all consumers together have had.
+            first: number of batches that this consumer has had.
+            position: position in the streams of an iterable-style dataset.
+        """
         if drawn.order is None:
-            batches = self._distributed(source)
-        else:
-            found = len(drawn.order)
-            if count is not None and found < count:
-                raise short(count, found)
-            count = found
-            # Nothing is left of a pass whose state was taken behind its last batch.
-            batches = self._distributed(source) if first < count else source
-        return Pass(batches, unpack, count, first, position if self._is_stream else b"", before)
+            batches = self._of_member(self._distributed(self._source(drawn, [])))
+            return Pass(batches, unpack, self._batches, False, 0, first, 0, position, before)
+        numbers = self._dealing.numbers(base, len(drawn.order))
+        count = first + len(numbers)
+        if self._batches is not None:
+            if count < self._batches:
+                raise short(self._batches, count)
+            count = self._batches
+        source = self._source(drawn, numbers)
+        # Nothing is left of a pass whose state was taken behind its last batch.
+        batches = self._distributed(source) if first < count else source
+        padding = self._dealing.padding(base, len(drawn.order))
+        return Pass(batches, unpack, count, False, padding, first, base, b"", before)
 
-    def _source(self, drawn: Draw, first: int) -> Dataset:
-        """Return the pipeline that workers run."""
+    def _source(self, drawn: Draw, numbers: Sequence[int]) -> Dataset:
+        """Return the pipeline that workers run for the batches of these numbers."""
         loader = self.loader
         parts = LoaderParts(
             loader.dataset,
@@ -247,13 +336,19 @@ class DataLoaderSupply:
             streams = Dataset.range(max(1, loader.num_workers))
             return streams.flat_map(StreamFetcher(parts, drawn.seed))
         assert drawn.order is not None
-        numbers = Dataset.range(first, len(drawn.order))
-        return numbers.map(BatchFetcher(parts, drawn.order, drawn.seed))
+        fetcher = BatchFetcher(parts, drawn.order, drawn.seed)
+        return Dataset.from_tensor_slices(np.asarray(numbers, np.int64)).map(fetcher)
 
     def _distributed(self, source: Dataset) -> Dataset:
         options = {"num_tasks": self._tasks(), **self._options}
         read = distribute("distributed_epoch", self._service, deterministic=True, **options)
         return source.apply(read)
+
+    def _of_member(self, dataset: Dataset) -> Dataset:
+        member = self.member
+        if member.is_alone:
+            return dataset
+        return for_consumer(dataset, member.index, member.count, self._finite, self._name)
 
     def _tasks(self) -> int:
         """Return a number of tasks of which each serves a single virtual worker, with
@@ -262,12 +357,15 @@ class DataLoaderSupply:
         virtual = max(1, int(self.loader.num_workers))
         if self._is_stream:
             return virtual
-        workers = len(status(self._service, 30.0)["workers"])
+        workers = len(status(self._service, PATIENCE)["workers"])
         return virtual * max(1, -(-workers // virtual))
 
-    def position(self, elements: DatasetIterator) -> bytes:
+    def position(self, elements: DatasetIterator, read: Pass, count: int) -> bytes:
+        if self._is_stream:
+            return msgspec.msgpack.encode(elements.state_dict())
         # The number of batches says all of a pass whose order is known.
-        return msgspec.msgpack.encode(elements.state_dict()) if self._is_stream else b""
+        had = (count - read.first) * self._dealing.member.count
+        return msgspec.msgpack.encode(read.base + had)
 
     def present(self) -> bytes:
         return msgspec.msgpack.encode(generators(self.loader))
@@ -277,6 +375,43 @@ class DataLoaderSupply:
         for one in told:
             if callable(getattr(one, "set_epoch", None)):
                 one.set_epoch(epoch)
+
+
+class Dealing:
+    """Deals the batches of a pass to the consumers in turn.
+
+    Args:
+        member: the consumer that reads.
+        finite: as for ``distribute_dataloader``.
+
+    >>> [list(Dealing(Member(1, 2), finite).numbers(0, 5)) for finite in FINITE]
+    [[1, 3], [1, 3, 0], [1, 3]]
+    """
+
+    def __init__(self, member: Member, finite: str) -> None:
+        self.member = member
+        self._finite = finite
+
+    def numbers(self, base: int, count: int) -> Sequence[int]:
+        """Return the numbers of the batches of this consumer.
+
+        Args:
+            base: number of batches that all consumers together have had.
+            count: number of batches of the pass.
+        """
+        member = self.member
+        mine = range(base + member.index, count, member.count)
+        if self._finite == "drop":
+            return mine[: (count - base) // member.count]
+        padding = self.padding(base, count)
+        return (
+            [*mine, (base + member.index + len(mine) * member.count) % count] if padding else mine
+        )
+
+    def padding(self, base: int, count: int) -> int:
+        """Return the number of batches of this consumer that repeat others, 0 or 1."""
+        rest = (count - base) % self.member.count
+        return int(self._finite == "pad" and 0 < rest <= self.member.index)
 
 
 def _address(service: Service | None) -> Service:

@@ -16,6 +16,7 @@ from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import positive
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.torch.devices import Copier, checked_device
+from zmqdata.torch.ranks import member_of
 from zmqdata.torch.supplies import DatasetSupply, LoaderState, Pass, Supply, short
 
 VERSION = 1
@@ -46,6 +47,9 @@ class Loader:
             None: the rank of this process.
         num_consumers: number of consumers that share the batches. None: the number of
             ranks; 1: this process reads all of them.
+        finite: what happens if the last batches do not suffice for a batch of each
+            consumer: ``"drop"`` leaves them out, ``"pad"`` repeats batches. All
+            consumers have equally many batches.
 
     Raises (from the constructor and from ``iter``):
         TypeError: ``dataset`` is not a ``Dataset``.
@@ -70,6 +74,7 @@ class Loader:
         batches: int | None = None,
         consumer_index: int | None = None,
         num_consumers: int | None = None,
+        finite: str = "drop",
     ) -> None:
         if not isinstance(dataset, Dataset):
             raise TypeError(
@@ -77,7 +82,10 @@ class Loader:
                 "of torch becomes a Loader by `zmqdata.torch.distribute_dataloader`"
             )
         count = None if batches is None else positive("batches", "batches", batches)
-        self._set_up(DatasetSupply(dataset, count), device, pin_memory, prefetch)
+        if finite not in ("drop", "pad"):
+            raise InvalidArgumentError(f"`finite` must be 'drop' or 'pad', got {finite!r}")
+        member = member_of(consumer_index, num_consumers)
+        self._set_up(DatasetSupply(dataset, count, member, finite), device, pin_memory, prefetch)
 
     def _set_up(self, supply: Supply, device: Any, pin_memory: bool | None, prefetch: int) -> None:
         self.device, self.pin_memory = checked_device(device, pin_memory)
@@ -87,6 +95,7 @@ class Loader:
         self._resumed: LoaderState | None = None
         self._started: LoaderIterator | None = None
         self._current: LoaderIterator | None = None
+        self._stream: DatasetIterator | None = None  # of a dataset without an end
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
 
     # --- what training libraries ask for
@@ -132,9 +141,10 @@ class Loader:
         else:
             self._epoch = state.epoch
             read = self._supply.resume(state.epoch, state)
-        iterator = LoaderIterator(
-            read, self._epoch, self.prefetch_factor, Copier(self.device, self.pin_memory)
-        )
+        stream = self._stream if read.is_endless and state is None else None
+        copier = Copier(self.device, self.pin_memory)
+        iterator = LoaderIterator(read, self._epoch, self.prefetch_factor, copier, stream)
+        self._stream = iterator.elements if read.is_endless else None
         self._epoch += 1
         self._iterators.add(iterator)
         return iterator
@@ -174,13 +184,34 @@ class Loader:
         """
         current = self._current
         if current is not None and not current.is_over:
-            return current.state(self._supply)
+            count, position = current.place(self._supply)
+            return self._state(current.epoch, count, position, current.generators)
         if self._resumed is not None:
-            return _plain(self._resumed)
+            resumed: dict[str, Any] = msgspec.to_builtins(self._resumed)
+            return resumed
         present = self._supply.present()
-        return _plain(
-            LoaderState(VERSION, self._supply.name, self._epoch, 0, 1, b"", present, present)
+        position = b""
+        if self._stream is not None and current is not None:
+            position = current.place(self._supply)[1]
+        return self._state(self._epoch, 0, position, present)
+
+    def _state(
+        self, epoch: int, batches: int, position: bytes, generators: bytes
+    ) -> dict[str, Any]:
+        supply = self._supply
+        state = LoaderState(
+            VERSION,
+            supply.name,
+            epoch,
+            batches,
+            supply.member.count,
+            supply.member.index,
+            position,
+            generators,
+            supply.present(),
         )
+        plain: dict[str, Any] = msgspec.to_builtins(state)
+        return plain
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue with the next ``iter`` where a state was taken.
@@ -200,9 +231,17 @@ class Loader:
                 f"this state is of a loader of kind {saved.kind!r}, and this loader is of kind "
                 f"{self._supply.name!r}: it reads something else"
             )
+        self._supply.check(saved)
         self._drop_started()
         self._current = None
         self._resumed = saved
+
+    @property
+    def is_padding(self) -> bool:
+        """True if the last batch repeats one that another consumer has had, because
+        ``finite="pad"`` fills the last step. An evaluation leaves it out.
+        """
+        return self._current is not None and self._current.is_padding
 
     def skip(self, count: int) -> None:
         """Leave out the next batches of the running pass, or of the next pass.
@@ -263,26 +302,43 @@ class LoaderIterator:
         epoch: number of the pass.
         prefetch: number of batches to convert and copy ahead.
         copier: copies batches to their device.
+        stream: elements to go on with; None: those of the pass.
 
     Attributes:
+        epoch: number of the pass.
+        elements: the batches as elements.
         is_over: True after the last batch.
     """
 
-    def __init__(self, read: Pass, epoch: int, prefetch: int, copier: Copier) -> None:
+    def __init__(
+        self,
+        read: Pass,
+        epoch: int,
+        prefetch: int,
+        copier: Copier,
+        stream: DatasetIterator | None = None,
+    ) -> None:
         self._read = read
-        self._epoch = epoch
+        self.epoch = epoch
         self._copier = copier
+        self._prefetch = prefetch
         self._count = read.first
         self.is_over = False
         self._lock = threading.Lock()
+        self.elements = self._begun() if stream is None else stream
+
+    def _begun(self) -> DatasetIterator:
+        """Return the elements of the pass, from its position on."""
+        read, copier = self._read, self._copier
         batches = read.batches
         if not copier.is_idle:
             content = read.content
             batches = batches.map(lambda *element: _Copied(*copier.begin(content(_one(element)))))
-            batches = batches.prefetch(prefetch)
-        self._elements: DatasetIterator = iter(batches)
+            batches = batches.prefetch(self._prefetch)
+        elements: DatasetIterator = iter(batches)
         if read.position:
-            self._elements.load_state_dict(msgspec.msgpack.decode(read.position), strict=False)
+            elements.load_state_dict(msgspec.msgpack.decode(read.position), strict=False)
+        return elements
 
     def __iter__(self) -> LoaderIterator:
         return self
@@ -292,7 +348,7 @@ class LoaderIterator:
             if self.is_over or self._is_full():
                 self._end()
             try:
-                element = next(self._elements)
+                element = next(self.elements)
             except StopIteration:
                 self._end()
             if isinstance(element, _Copied):
@@ -310,43 +366,38 @@ class LoaderIterator:
         is_first = not self.is_over
         self.is_over = True
         if is_first:
-            self._elements.close()
+            if not self._read.is_endless:
+                self.elements.close()
             if self._read.count is not None and self._count < self._read.count:
                 raise short(self._read.count, self._count)
         raise StopIteration
 
-    def state(self, supply: Supply) -> dict[str, Any]:
-        """Return the state of the loader at this place."""
+    def place(self, supply: Supply) -> tuple[int, bytes]:
+        """Return the number of batches that the loop has received, and the position in
+        the pass.
+        """
         with self._lock:
-            position = supply.position(self._elements)
-            present = supply.present()
-            return _plain(
-                LoaderState(
-                    VERSION,
-                    supply.name,
-                    self._epoch,
-                    self._count,
-                    1,
-                    position,
-                    self._read.generators,
-                    present,
-                )
-            )
+            return self._count, supply.position(self.elements, self._read, self._count)
+
+    @property
+    def generators(self) -> bytes:
+        """Generators of torch as they were when the pass began."""
+        return self._read.generators
+
+    @property
+    def is_padding(self) -> bool:
+        """True if another consumer has had the last batch, too."""
+        count = self._read.count
+        return count is not None and self._count > count - self._read.padding
 
     def close(self) -> None:
         """End the pass, and release its threads and connections. Idempotent."""
         self.is_over = True
-        self._elements.close()
+        self.elements.close()
 
 
 def _one(element: tuple[Any, ...]) -> Any:
     return element[0] if len(element) == 1 else element
-
-
-def _plain(state: LoaderState) -> dict[str, Any]:
-    """Return a state as numbers and texts."""
-    plain: dict[str, Any] = msgspec.to_builtins(state)
-    return plain
 
 
 def _checked(state: Any) -> LoaderState:

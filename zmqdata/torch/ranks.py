@@ -71,8 +71,8 @@ def member_of(consumer_index: int | None, num_consumers: int | None) -> Member:
         consumer_index = 0 if count == 1 else rank
     if consumer_index >= count:
         raise InvalidArgumentError(
-            f"`consumer_index={consumer_index}` must be below the number of consumers, {count}. Pass "
-            "`num_consumers`, or start as many ranks"
+            f"`consumer_index={consumer_index}` must be below the number of consumers, "
+            f"{count}. Pass `num_consumers`, or start as many ranks"
         )
     return Member(consumer_index, count, num_consumers is not None)
 
@@ -126,8 +126,8 @@ def told_by_first(member: Member, name: str, value: bytes, patience: float) -> b
         told: bytes = store.get(name)
     except (RuntimeError, ValueError) as error:
         raise UnavailableError(
-            f"Consumer {member.index} of {member.count} waited for {patience:g} s for consumer 0 to "
-            "begin the same pass. All ranks have to read a loader over equal data, pass after "
+            f"Consumer {member.index} of {member.count} waited for {patience:g} s for consumer 0 "
+            "to begin the same pass. All ranks have to read a loader over equal data, pass after "
             "pass. A loader that a single rank reads needs `num_consumers=1`. "
             f"({str(error).splitlines()[0]})"
         ) from None

@@ -13,11 +13,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from zmqdata.client.distribute import DataServiceDataset
+from zmqdata.client.distribute import DataServiceDataset, for_consumer
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.elements.specs import INFINITE_CARDINALITY
-from zmqdata.errors import InvalidArgumentError
-from zmqdata.nodes import Node
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+from zmqdata.nodes import Node, counts_by_task
+from zmqdata.torch.ranks import Member, numbered
 from zmqdata.torch.tensors import tensors_of
 
 
@@ -31,8 +32,14 @@ class Pass:
     """Returns the batch of an element."""
     count: int | None
     """Number of batches of the whole pass; None if unknown."""
+    is_endless: bool = False
+    """True if the next pass goes on where this one has ended."""
+    padding: int = 0
+    """Number of batches at the end that other consumers have had, too."""
     first: int = 0
     """Number of the first batch."""
+    base: int = 0
+    """Number of batches that all consumers together had before the first."""
     position: bytes = b""
     """Position in ``batches`` to continue from; empty for the beginning."""
     generators: bytes = b""
@@ -45,6 +52,9 @@ class Supply(Protocol):
     @property
     def dataset(self) -> Any:
         """The dataset that is read."""
+
+    member: Member
+    """The consumer that reads."""
 
     @property
     def name(self) -> str:
@@ -59,7 +69,10 @@ class Supply(Protocol):
     def resume(self, epoch: int, state: LoaderState) -> Pass:
         """Continue a pass."""
 
-    def position(self, elements: DatasetIterator) -> bytes:
+    def check(self, state: LoaderState) -> None:
+        """Raise an error for a state that this loader cannot continue."""
+
+    def position(self, elements: DatasetIterator, read: Pass, count: int) -> bytes:
         """Return what is needed beside the number of batches to continue a pass."""
 
     def present(self) -> bytes:
@@ -84,6 +97,8 @@ class LoaderState(msgspec.Struct, frozen=True):
     """Number of batches of the pass that the loop has received."""
     world: int
     """Number of consumers that share the batches."""
+    rank: int
+    """Number of the consumer whose state it is."""
     position: bytes
     """Position in the pass."""
     generators: bytes
@@ -98,13 +113,18 @@ class DatasetSupply:
     Args:
         dataset: the dataset.
         batches: number of batches of a pass; None for all of the dataset.
+        member: the consumer that reads.
+        finite: as for ``Loader``.
     """
 
     name = "dataset"
 
-    def __init__(self, dataset: Dataset, batches: int | None) -> None:
+    def __init__(self, dataset: Dataset, batches: int | None, member: Member, finite: str) -> None:
         self.dataset = dataset
+        self.member = member
         self._batches = batches
+        self._finite = finite
+        self._read = self._of_member(dataset)
         self._copies = not _is_sent(dataset.node)
 
     def length(self) -> int | None:
@@ -115,17 +135,65 @@ class DatasetSupply:
             raise short(self._batches, count)
         return self._batches
 
+    def _of_member(self, dataset: Dataset) -> Dataset:
+        """Return the dataset as this consumer reads it.
+
+        Raises:
+            InvalidArgumentError: each rank would read all of it.
+        """
+        node, member = dataset.node, self.member
+        if member.is_alone:
+            return dataset
+        if not isinstance(node, DataServiceDataset):
+            raise InvalidArgumentError(
+                f"This process is consumer {member.index} of {member.count}, and the dataset does "
+                "not end with `distribute`, so each of them would read all of it. Make "
+                "`.apply(zmqdata.distribute(...))` its last operation, or pass "
+                "`num_consumers=1` if each process reads a dataset of its own"
+            )
+        options = node.options
+        if options.num_consumers is not None and options.job_name is not None:
+            return dataset  # The user has said who reads.
+        name = numbered(f"loader-{node.registration.description.fingerprint[:16]}")
+        return for_consumer(dataset, member.index, member.count, self._finite, name)
+
     def _known(self) -> int | None:
-        count = self.dataset.cardinality()
-        return int(count) if count >= 0 else None
+        """Return the number of batches that the dataset has for this consumer, if that
+        is known.
+        """
+        node = self._read.node
+        if not isinstance(node, DataServiceDataset) or node.options.num_tasks is None:
+            count = self._read.cardinality()
+            return int(count) if count >= 0 else None
+        tasks, consumers = node.options.num_tasks, node.options.num_consumers or 1
+        counts = None if node.original is None else counts_by_task(node.original, tasks)
+        if counts is None:
+            return None
+        missing = consumers - 1 if node.options.finite == "pad" else 0
+        return sum((count + missing) // consumers for count in counts)
 
     def begin(self, epoch: int) -> Pass:
-        return Pass(self.dataset, self._content, self.length())
+        return self._pass()
 
     def resume(self, epoch: int, state: LoaderState) -> Pass:
-        return Pass(self.dataset, self._content, self.length(), state.batches, state.position)
+        return self._pass(state.batches, state.position)
 
-    def position(self, elements: DatasetIterator) -> bytes:
+    def _pass(self, first: int = 0, position: bytes = b"") -> Pass:
+        is_endless = self._read.cardinality() == INFINITE_CARDINALITY
+        return Pass(
+            self._read, self._content, self.length(), is_endless, first=first, position=position
+        )
+
+    def check(self, state: LoaderState) -> None:
+        """Raise an error for a state that this loader cannot continue.
+
+        Raises:
+            FailedPreconditionError: other consumers shared the batches.
+        """
+        if state.world != self.member.count:
+            raise other_world(state.world, self.member.count)
+
+    def position(self, elements: DatasetIterator, read: Pass, count: int) -> bytes:
         return msgspec.msgpack.encode(elements.state_dict())
 
     def present(self) -> bytes:
@@ -137,10 +205,6 @@ class DatasetSupply:
     def _content(self, element: Any) -> Any:
         return tensors_of(element, copy=self._copies)
 
-    @property
-    def is_endless(self) -> bool:
-        return bool(self.dataset.cardinality() == INFINITE_CARDINALITY)
-
 
 def _is_sent(node: Node) -> bool:
     """Return True if elements come over the wire, so that they belong to the reader.
@@ -149,6 +213,15 @@ def _is_sent(node: Node) -> bool:
     if not isinstance(node, DataServiceDataset):
         return False
     return not node.options.is_local and node.options.placement == "service"
+
+
+def other_world(then: int, now: int) -> FailedPreconditionError:
+    """Return the error for a state that another number of consumers has left."""
+    return FailedPreconditionError(
+        f"this state is of {then} consumers that shared the batches, and here are {now}. Each "
+        "batch of such a loader belongs to a step of all consumers. Resume with as many ranks as "
+        "before, or begin a new pass"
+    )
 
 
 def short(wanted: int, found: int) -> InvalidArgumentError:
