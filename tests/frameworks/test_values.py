@@ -125,6 +125,23 @@ def test_tensors_of_newer_dtypes_travel_with_functions(name: str) -> None:
 
 
 @pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")
+def test_tensors_of_functions_are_sent_as_arrays() -> None:
+    """A large tensor lies beside the pickle, once, and tensors that share memory share
+    it again.
+    """
+    import torch
+
+    whole = torch.arange(1 << 18, dtype=torch.int64).reshape(2, -1)
+    parts = [whole, whole[1:], whole.t()]
+    packed = pack_pipeline(lambda: parts)
+    assert (len(packed.buffers), len(packed.payload) < 10_000) == (1, True)
+    opened = open_pipeline(packed)()
+    assert [torch.equal(*pair) for pair in zip(parts, opened, strict=True)] == [True] * 3
+    opened[1][0, 0] = -1
+    assert opened[0][1, 0] == -1
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")
 @pytest.mark.parametrize("name", ["sparse", "meta"])
 def test_tensors_without_an_array_are_errors(name: str) -> None:
     """The error says what to call."""

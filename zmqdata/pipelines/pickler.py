@@ -79,7 +79,14 @@ from zmqdata.pipelines.functions import (
 from zmqdata.pipelines.holding import is_hashable
 from zmqdata.pipelines.importing import Shipment
 from zmqdata.pipelines.numpynames import module_here
-from zmqdata.pipelines.reducing import calls_new, reduced, set_stored_state, without_new
+from zmqdata.pipelines.reducing import (
+    calls_new,
+    is_tensor,
+    reduced,
+    reduced_tensor,
+    set_stored_state,
+    without_new,
+)
 from zmqdata.pipelines.unsendable import check_making, describe_trail, remedy_for, unhashable_text
 
 log = logging.getLogger(__name__)
@@ -91,6 +98,8 @@ MUCH = 100 << 20
 MOST_APART = 256
 
 
+_told: set[tuple[str, int]] = set()
+"""Path and address of the large arrays that the user was told of."""
 _Step = tuple[list[object], Callable[..., None], tuple[Any, ...]]
 """A part to save later: the trail there, a method and its arguments."""
 _DEFINITIONS, _OF_CLASSES, _OF_FUNCTIONS = range(3)
@@ -139,6 +148,7 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
         self.apart: list[bytes | memorymaps.FilePart] = []
         self.classes: dict[int, type] = {}
         self._trail: list[object] = []
+        self._storages: dict[int, Any] = {}
         self._globals: dict[int, dict[str, object]] = {}
         self._filled: set[tuple[int, str]] = set()
         self._cells: set[int] = set()
@@ -184,6 +194,8 @@ class PipelinePickler(dill.Pickler):  # type: ignore[misc]  # dill has no types
             part = memorymaps.file_part(obj)
             if part is not None:
                 return memorymaps.reduced_map(obj, part)
+        if is_tensor(obj):
+            return reduced_tensor(obj, self._storages)
         return reduced(obj)
 
     def trail_of_array(self) -> list[object]:
@@ -555,7 +567,12 @@ def _save_buffer(pickler: PipelinePickler, buffer: pickle.PickleBuffer) -> None:
     with buffer.raw() as memory:
         if memory.nbytes >= MUCH:
             operation, path = describe_trail(pickler.trail_of_array())
-            log.warning(
+            # Once, and not each time a loader packs its dataset for a pass.
+            address = np.frombuffer(memory, np.uint8).ctypes.data
+            told = (path, address) in _told
+            _told.add((path, address))
+            log.log(
+                logging.DEBUG if told else logging.WARNING,
                 "%s holds an array of %.0f MB (%s), which is sent to the dispatcher and the "
                 "workers. Put it in a file that workers see and hold np.load(path, "
                 "mmap_mode='r'), which travels as its path, or load it within the function.",

@@ -47,8 +47,6 @@ def reduced(thing: Any) -> Any:
         reducer = _REDUCERS.get(kind)
         if reducer is not None:
             return reducer(thing)
-    if module_of(type(thing)) == "torch" and type(thing).__name__ == "Tensor":
-        return _tensor(thing)
     if issubclass(type(thing), type) or not _answers_itself(type(thing)):
         return NotImplemented
     return _instance(thing)
@@ -302,22 +300,53 @@ def new_reference(target: Any) -> object:
     return made
 
 
-def _tensor(tensor: Any) -> Any:
-    """Take a torch tensor of a newer dtype apart as integers of the same size. Torch
-    writes such a tensor in a way that it cannot read.
+def is_tensor(thing: Any) -> bool:
+    """Return True for a tensor of torch, and for no value of its subclasses.
+
+    >>> is_tensor(1)
+    False
     """
-    kind, size = str(tensor.dtype).removeprefix("torch."), tensor.element_size()
-    is_newer = kind in ("uint16", "uint32", "uint64", "complex32") or kind.startswith("float8")
+    return module_of(type(thing)) == "torch" and type(thing).__name__ == "Tensor"
+
+
+def reduced_tensor(tensor: Any, storages: dict[int, Any]) -> Any:
+    """Take a tensor of torch apart as an array over its storage, which is sent as other
+    arrays are: once, and beside the pickle. Tensors that share memory share it again.
+
+    Torch copies the memory into the pickle, and writes its newer dtypes in a way that
+    it cannot read.
+
+    Args:
+        tensor: the tensor.
+        storages: the arrays so far, by the address of their memory.
+    """
     torch = sys.modules["torch"]
-    if not is_newer or tensor.layout != torch.strided:
+    is_plain = tensor.device.type == "cpu" and tensor.layout == torch.strided
+    if not is_plain or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
         return NotImplemented
-    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
-    return new_tensor, (tensor.detach().view(integers), tensor.dtype, tensor.requires_grad)
+    storage = tensor.untyped_storage()
+    if storage.data_ptr() not in storages:
+        raw = torch.empty(0, dtype=torch.uint8)
+        storages[storage.data_ptr()] = raw.set_(storage).numpy()
+    place = tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+    return new_tensor, (storages[storage.data_ptr()], *place, tensor.requires_grad)
 
 
-def new_tensor(integers: Any, dtype: object, requires_grad: bool) -> object:
-    """Create a torch tensor of a newer dtype. Called while unpickling."""
-    return integers.view(dtype).requires_grad_(requires_grad)
+def new_tensor(
+    memory: Any,
+    dtype: Any,
+    offset: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    requires_grad: bool,
+) -> object:
+    """Create a tensor of torch over memory that it does not copy. Called while
+    unpickling.
+    """
+    torch: Any = sys.modules["torch"]
+    storage = torch.from_numpy(memory).untyped_storage()
+    tensor = torch.empty(0, dtype=dtype).set_(storage, offset, shape, strides)
+    return tensor.requires_grad_(requires_grad)
 
 
 def _weak_values(thing: weakref.WeakValueDictionary[Any, Any]) -> Reduced:
