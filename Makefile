@@ -16,7 +16,7 @@ test test-full durations coverage: export OPENBLAS_NUM_THREADS := 1
 test test-full durations coverage: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL:
-.PHONY: demo test test-full durations test-pythons test-tfdata test-frameworks test-slurm test-mpi simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-sharing build locked lock release audit clean bench-attacks
+.PHONY: demo test test-full durations test-pythons test-tfdata test-frameworks test-slurm test-mpi simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-sharing bench-torch bench-gpu build locked lock release audit clean bench-attacks
 demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 # The hundred slowest tests of `make test`, in a file that git ignores.
@@ -43,6 +43,8 @@ bench-curves: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks curves $
 bench-publish: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks publish $(ARGS)
 bench-dataset: .venv-bench/.ready ; TF_CPP_MIN_LOG_LEVEL=3 .venv-bench/bin/python benchmarks/dataset.py $(ARGS)
 bench-sharing: .venv/.run-ready ; $(BIN)/python -m benchmarks.sharing $(ARGS)
+bench-torch: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks.dataloaders $(ARGS)
+bench-gpu: .venv-bench/.ready ; .venv-bench/bin/python -m benchmarks.gpu $(ARGS)
 bench-attacks: .venv/.run-ready ; $(BIN)/python -m benchmarks.attacks $(ARGS)
 build: .venv/.dev-ready ; rm -rf build dist && $(BIN)/python -m build
 # The exact packages of the lock, by their hashes, instead of the newest ones: before any of the above, as .ci/run does.

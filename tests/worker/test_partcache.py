@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from zmqdata.core.worker import events as e
+from zmqdata.worker import partcache
 from zmqdata.worker.partcache import PartCache
 
 CONTENT = bytes(range(256)) * 10
@@ -90,6 +91,22 @@ def test_a_corrupted_file_is_fetched_anew(make: Callable[..., Cache], tmp_path: 
     for wrong in (CONTENT[::-1], CONTENT[:-1]):
         (tmp_path / "cache" / DIGEST).write_bytes(wrong)
         make().fill()
+
+
+def test_a_part_that_another_process_completes_is_awaited(
+    make: Callable[..., Cache], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that finds a part claimed reports it as soon as the other process has
+    completed it.
+    """
+    monkeypatch.setattr(partcache, "AWAIT_OTHER", 10.0)
+    one, other = make(), make()
+    assert one.claim() == e.PartClaimed(DIGEST, 0, True)
+    other.cache.claim(e.ClaimPart(DIGEST, SIZE))
+    with pytest.raises(queue.Empty):
+        other.reports.get(timeout=0.02)
+    assert one.keep(0, CONTENT) == e.PieceKept(DIGEST, SIZE)
+    assert other.reports.get(timeout=10) == e.PartClaimed(DIGEST, SIZE, False)
 
 
 def test_a_damaged_file_found_by_several_is_fetched_by_one(

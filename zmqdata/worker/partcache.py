@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,6 +28,12 @@ def checked(command: e.CheckFiles) -> e.FilesChecked:
     parts = {one.name: FilePart(one.path, one.start, one.size, one.samples) for one in command.maps}
     faults = {name: part.fault() for name, part in parts.items()}
     return e.FilesChecked(command.digest, {name: text for name, text in faults.items() if text})
+
+
+AWAIT_OTHER = 0.2
+"""Seconds for which a part is awaited that another process fetches."""
+LOOK_EVERY = 0.005
+"""Seconds between two looks for such a part."""
 
 
 class PartCache:
@@ -49,6 +56,7 @@ class PartCache:
         self._held: dict[str, int] = {}
         self._claims: dict[str, int] = {}
         self._lock = threading.Lock()
+        self._closing = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="zmqdata-parts")
 
     # --- from the worker's loop
@@ -67,6 +75,7 @@ class PartCache:
 
     def close(self) -> None:
         """Release all parts. The files stay for the next worker."""
+        self._closing.set()
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._release(frozenset())
 
@@ -104,12 +113,24 @@ class PartCache:
             if digest not in self._claims:
                 descriptor = folder.claim(digest)
                 if descriptor is None:
-                    self._report(e.PartClaimed(digest, 0, False))
+                    have = size if self._await_other(folder, digest, size) else 0
+                    self._report(e.PartClaimed(digest, have, False))
                     return
                 self._claims[digest] = descriptor
             self._report(e.PartClaimed(digest, self._fitting(digest, size), True))
         except OSError as error:
             self._report(e.PartClaimed(digest, 0, False, self._text(error)))
+
+    def _await_other(self, folder: PartFolder, digest: str, size: int) -> bool:
+        """Wait a moment for the process that fetches a part, and return True if the
+        part is complete. A small part is there within milliseconds, long before the
+        worker looks again.
+        """
+        until = time.monotonic() + AWAIT_OTHER
+        while not self._closing.wait(LOOK_EVERY) and time.monotonic() < until:
+            if self._hold(folder, digest, size):
+                return True
+        return False
 
     def _fitting(self, digest: str, size: int) -> int:
         """Return the number of usable bytes of a part. A file that has its full length,
