@@ -22,6 +22,7 @@ from torch.utils.data._utils.worker import WorkerInfo
 
 from zmqdata.torch.orders import BatchIndices
 from zmqdata.torch.packing import Packed, pack
+from zmqdata.worker.tasks.pipeline import may_seed_modules
 
 _CONVERTS = (_utils.collate.default_collate, _utils.collate.default_convert)
 """Functions of torch that put batches into shared memory if they run in a process of a
@@ -167,17 +168,25 @@ _END = object()
 @contextmanager
 def _drawing(seed: int, batch: int) -> Iterator[None]:
     """Draw by this seed from the generators behind the functions of ``random``, numpy
-    and torch, and give them back as they were: the worker may be a thread of the
-    training process.
+    and torch. Give them back as they were if the worker is a thread of the training
+    process.
     """
+    if may_seed_modules():
+        _seed_modules(seed, batch)
+        yield
+        return
     kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    words = np.random.SeedSequence([seed % 2**64, batch]).generate_state(4)
-    random.seed(int(words[0]) << 32 | int(words[1]))
-    np.random.seed(words)
-    torch.default_generator.manual_seed(int(words[2]) << 31 | int(words[3]) >> 1)
+    _seed_modules(seed, batch)
     try:
         yield
     finally:
         random.setstate(kept[0])
         np.random.set_state(kept[1])
         torch.set_rng_state(kept[2])
+
+
+def _seed_modules(seed: int, batch: int) -> None:
+    words = np.random.SeedSequence([seed % 2**64, batch]).generate_state(4)
+    random.seed(int(words[0]) << 32 | int(words[1]))
+    np.random.seed(words)
+    torch.default_generator.manual_seed(int(words[2]) << 31 | int(words[3]) >> 1)
