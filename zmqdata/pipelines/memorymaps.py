@@ -9,6 +9,7 @@ differs from its file, as one mapped copy-on-write may, is an ordinary array.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import pickle
 import platform
@@ -21,6 +22,10 @@ from zmqdata.errors import FailedPreconditionError
 from zmqdata.filenames import legible, native, portable
 from zmqdata.peeking import is_a
 
+log = logging.getLogger(__name__)
+
+MUCH = 100 << 20
+"""Size in bytes from which the user is told that an array is sent."""
 LARGE = 1 << 20
 """Size in bytes from which buffers are kept outside the stream, and maps travel by
 their path.
@@ -222,3 +227,29 @@ def _bounds(array: np.ndarray[Any, Any]) -> tuple[int, int]:
     low = _address(array) + sum(step for step in steps if step < 0)
     high = _address(array) + sum(step for step in steps if step > 0) + array.itemsize
     return low, high
+
+
+_told: set[tuple[str, int]] = set()
+"""Path and address of the arrays that the user was told of."""
+
+
+def warn_of_size(memory: memoryview, operation: str, path: str) -> None:
+    """Warn that a large array is sent: once, and not each time a loader packs its
+    dataset for a pass.
+
+    Args:
+        memory: memory of the array.
+        operation: the operation that holds it.
+        path: where it is held.
+    """
+    place = path, np.frombuffer(memory, np.uint8).ctypes.data
+    log.log(
+        logging.DEBUG if place in _told else logging.WARNING,
+        "%s holds an array of %.0f MB (%s), which is sent to the dispatcher and the "
+        "workers. Put it in a file that workers see and hold np.load(path, "
+        "mmap_mode='r'), which travels as its path, or load it within the function.",
+        operation,
+        memory.nbytes / 1e6,
+        path,
+    )
+    _told.add(place)

@@ -24,7 +24,6 @@ import enum
 import functools
 import importlib
 import io
-import logging
 import pickle
 import struct
 import sys
@@ -89,17 +88,11 @@ from zmqdata.pipelines.reducing import (
 )
 from zmqdata.pipelines.unsendable import check_making, describe_trail, remedy_for, unhashable_text
 
-log = logging.getLogger(__name__)
-
 _ALWAYS_THERE = frozenset({"zmqdata", "dill", *SCRIPT_MODULES, *sys.stdlib_module_names})
 _MANY = 1000
-MUCH = 100 << 20
-"""Size in bytes from which the user is told that an array is sent."""
 MOST_APART = 256
 
 
-_told: set[tuple[str, int]] = set()
-"""Path and address of the large arrays that the user was told of."""
 _Step = tuple[list[object], Callable[..., None], tuple[Any, ...]]
 """A part to save later: the trail there, a method and its arguments."""
 _DEFINITIONS, _OF_CLASSES, _OF_FUNCTIONS = range(3)
@@ -565,21 +558,8 @@ def _save_buffer(pickler: PipelinePickler, buffer: pickle.PickleBuffer) -> None:
     first.
     """
     with buffer.raw() as memory:
-        if memory.nbytes >= MUCH:
-            operation, path = describe_trail(pickler.trail_of_array())
-            # Once, and not each time a loader packs its dataset for a pass.
-            address = np.frombuffer(memory, np.uint8).ctypes.data
-            told = (path, address) in _told
-            _told.add((path, address))
-            log.log(
-                logging.DEBUG if told else logging.WARNING,
-                "%s holds an array of %.0f MB (%s), which is sent to the dispatcher and the "
-                "workers. Put it in a file that workers see and hold np.load(path, "
-                "mmap_mode='r'), which travels as its path, or load it within the function.",
-                operation,
-                memory.nbytes / 1e6,
-                path,
-            )
+        if memory.nbytes >= memorymaps.MUCH:
+            memorymaps.warn_of_size(memory, *describe_trail(pickler.trail_of_array()))
         apart = sum(type(one) is bytes for one in pickler.apart)
         if memory.nbytes >= memorymaps.LARGE and apart < MOST_APART:
             pickler.apart.append(bytes(memory))

@@ -41,7 +41,7 @@ from zmqdata.torch.orders import (
     samplers,
 )
 from zmqdata.torch.packing import unpack
-from zmqdata.torch.ranks import Member, member_of, numbered, told_by_first
+from zmqdata.torch.ranks import Consumer, consumer_of, numbered, told_by_first
 from zmqdata.torch.supplies import LoaderState, Pass, other_world, short
 
 DISPATCHER = "ZMQDATA_DISPATCHER"
@@ -135,8 +135,8 @@ def distribute_dataloader(
             f"{type(dataloader).__name__}. A Dataset of zmqdata becomes a Loader by "
             "`zmqdata.torch.Loader`"
         )
-    member = member_of(consumer_index, num_consumers)
-    supply = DataLoaderSupply(dataloader, _address(service), batches, member, finite, options)
+    consumer = consumer_of(consumer_index, num_consumers)
+    supply = DataLoaderSupply(dataloader, _address(service), batches, consumer, finite, options)
     if pin_memory is None and dataloader.pin_memory and device is None:
         pin_memory = torch.accelerator.is_available()
     return DataLoaderLoader(supply, device, pin_memory, prefetch)
@@ -183,7 +183,7 @@ class DataLoaderSupply:
         loader: the loader.
         service: the service whose workers make the batches.
         batches: number of batches of a pass, or None for all.
-        member: the consumer that reads.
+        consumer: the consumer that reads.
         finite: as for ``distribute_dataloader``.
         options: further arguments of ``distribute``.
     """
@@ -193,7 +193,7 @@ class DataLoaderSupply:
         loader: DataLoader[Any],
         service: Service,
         batches: int | None,
-        member: Member,
+        consumer: Consumer,
         finite: str,
         options: dict[str, Any],
     ) -> None:
@@ -206,7 +206,7 @@ class DataLoaderSupply:
         if finite not in FINITE:
             raise InvalidArgumentError(f"`finite` must be one of {FINITE}, got {finite!r}")
         self.loader = loader
-        self.member = member
+        self.consumer = consumer
         self._service = service
         self._batches = batches
         self._finite = finite
@@ -215,8 +215,8 @@ class DataLoaderSupply:
         self._passes = 0
         self._is_stream = isinstance(loader.dataset, IterableDataset)
         is_sharded = any(isinstance(one, DistributedSampler) for one in samplers(loader))
-        self._dealing = Dealing(Member() if is_sharded else member, finite)
-        if self._is_stream and finite == "uneven" and not member.is_alone:
+        self._dealing = BatchDealing(Consumer() if is_sharded else consumer, finite)
+        if self._is_stream and finite == "uneven" and not consumer.is_alone:
             raise InvalidArgumentError(
                 "`finite='uneven'` needs a map-style dataset: the consumers of an iterable-style "
                 "dataset read in step. Pass 'drop' or 'pad'"
@@ -227,7 +227,7 @@ class DataLoaderSupply:
         node = found.node
         assert isinstance(node, DataServiceDataset)
         digest = sha256(node.registration.description.fingerprint.encode()).hexdigest()[:16]
-        self._name = f"loader-{digest}" if member.is_alone else numbered(f"loader-{digest}")
+        self._name = f"loader-{digest}" if consumer.is_alone else numbered(f"loader-{digest}")
 
     @property
     def name(self) -> str:
@@ -254,9 +254,9 @@ class DataLoaderSupply:
         Raises:
             FailedPreconditionError: other consumers shared the batches.
         """
-        is_dealt = not self._is_stream and self._dealing.member == self.member
-        if state.world != self.member.count and not is_dealt:
-            raise other_world(state.world, self.member.count)
+        is_dealt = not self._is_stream and self._dealing.consumer == self.consumer
+        if state.world != self.consumer.count and not is_dealt:
+            raise other_world(state.world, self.consumer.count)
 
     def begin(self, epoch: int) -> Pass:
         before, drawn = self._drawn()
@@ -264,29 +264,29 @@ class DataLoaderSupply:
 
     def _drawn(self) -> tuple[bytes, Draw]:
         """Return what the first consumer draws, and the generators before that."""
-        own, member = generators(self.loader), self._dealing.member
+        own, consumer = generators(self.loader), self._dealing.consumer
         agreed = msgspec.msgpack.encode(own)
-        if member.is_alone:
+        if consumer.is_alone:
             return agreed, draw(self.loader, self._most())
-        agreed = told_by_first(member, f"{self._name}/{self._passes}", agreed, self._patience)
+        agreed = told_by_first(consumer, f"{self._name}/{self._passes}", agreed, self._patience)
         self._passes += 1
-        if member.index:
+        if consumer.index:
             restore(self.loader, msgspec.msgpack.decode(agreed, type=Generators))
         drawn = draw(self.loader, self._most())
-        if member.index:
+        if consumer.index:
             restore_global(own)
         return agreed, drawn
 
     def _most(self) -> int | None:
         """Return the number of batches of all consumers together that are needed."""
-        return None if self._batches is None else self._batches * self._dealing.member.count
+        return None if self._batches is None else self._batches * self._dealing.consumer.count
 
     def resume(self, epoch: int, state: LoaderState) -> Pass:
         own = generators(self.loader)
         present = msgspec.msgpack.decode(state.present, type=Generators)
-        is_mine = state.rank == self.member.index
+        is_mine = state.rank == self.consumer.index
         restore(self.loader, msgspec.msgpack.decode(state.generators, type=Generators))
-        if not (state.batches or state.position) and self._dealing.member.is_alone:
+        if not (state.batches or state.position) and self._dealing.consumer.is_alone:
             return self.begin(epoch)
         drawn = draw(self.loader, self._most())
         restore_global(present if is_mine else own)
@@ -306,7 +306,7 @@ class DataLoaderSupply:
             position: position in the streams of an iterable-style dataset.
         """
         if drawn.order is None:
-            batches = self._of_member(self._distributed(self._source(drawn, [])))
+            batches = self._as_consumer(self._distributed(self._source(drawn, [])))
             return Pass(batches, unpack, self._batches, False, 0, first, 0, position, before)
         numbers = self._dealing.numbers(base, len(drawn.order))
         count = first + len(numbers)
@@ -344,11 +344,11 @@ class DataLoaderSupply:
         read = distribute("distributed_epoch", self._service, deterministic=True, **options)
         return source.apply(read)
 
-    def _of_member(self, dataset: Dataset) -> Dataset:
-        member = self.member
-        if member.is_alone:
+    def _as_consumer(self, dataset: Dataset) -> Dataset:
+        consumer = self.consumer
+        if consumer.is_alone:
             return dataset
-        return for_consumer(dataset, member.index, member.count, self._finite, self._name)
+        return for_consumer(dataset, consumer.index, consumer.count, self._finite, self._name)
 
     def _tasks(self) -> int:
         """Return a number of tasks of which each serves a single virtual worker, with
@@ -364,7 +364,7 @@ class DataLoaderSupply:
         if self._is_stream:
             return msgspec.msgpack.encode(elements.state_dict())
         # The number of batches says all of a pass whose order is known.
-        had = (count - read.first) * self._dealing.member.count
+        had = (count - read.first) * self._dealing.consumer.count
         return msgspec.msgpack.encode(read.base + had)
 
     def present(self) -> bytes:
@@ -377,19 +377,19 @@ class DataLoaderSupply:
                 one.set_epoch(epoch)
 
 
-class Dealing:
+class BatchDealing:
     """Deals the batches of a pass to the consumers in turn.
 
     Args:
-        member: the consumer that reads.
+        consumer: the consumer that reads.
         finite: as for ``distribute_dataloader``.
 
-    >>> [list(Dealing(Member(1, 2), finite).numbers(0, 5)) for finite in FINITE]
+    >>> [list(BatchDealing(Consumer(1, 2), finite).numbers(0, 5)) for finite in FINITE]
     [[1, 3], [1, 3, 0], [1, 3]]
     """
 
-    def __init__(self, member: Member, finite: str) -> None:
-        self.member = member
+    def __init__(self, consumer: Consumer, finite: str) -> None:
+        self.consumer = consumer
         self._finite = finite
 
     def numbers(self, base: int, count: int) -> Sequence[int]:
@@ -399,19 +399,21 @@ class Dealing:
             base: number of batches that all consumers together have had.
             count: number of batches of the pass.
         """
-        member = self.member
-        mine = range(base + member.index, count, member.count)
+        consumer = self.consumer
+        mine = range(base + consumer.index, count, consumer.count)
         if self._finite == "drop":
-            return mine[: (count - base) // member.count]
+            return mine[: (count - base) // consumer.count]
         padding = self.padding(base, count)
         return (
-            [*mine, (base + member.index + len(mine) * member.count) % count] if padding else mine
+            [*mine, (base + consumer.index + len(mine) * consumer.count) % count]
+            if padding
+            else mine
         )
 
     def padding(self, base: int, count: int) -> int:
         """Return the number of batches of this consumer that repeat others, 0 or 1."""
-        rest = (count - base) % self.member.count
-        return int(self._finite == "pad" and 0 < rest <= self.member.index)
+        rest = (count - base) % self.consumer.count
+        return int(self._finite == "pad" and 0 < rest <= self.consumer.index)
 
 
 def _address(service: Service | None) -> Service:

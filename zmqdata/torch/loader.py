@@ -16,7 +16,7 @@ from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import positive
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.torch.devices import Copier, checked_device
-from zmqdata.torch.ranks import member_of
+from zmqdata.torch.ranks import consumer_of
 from zmqdata.torch.supplies import DatasetSupply, LoaderState, Pass, Supply, short
 
 VERSION = 1
@@ -84,8 +84,8 @@ class Loader:
         count = None if batches is None else positive("batches", "batches", batches)
         if finite not in ("drop", "pad"):
             raise InvalidArgumentError(f"`finite` must be 'drop' or 'pad', got {finite!r}")
-        member = member_of(consumer_index, num_consumers)
-        self._set_up(DatasetSupply(dataset, count, member, finite), device, pin_memory, prefetch)
+        consumer = consumer_of(consumer_index, num_consumers)
+        self._set_up(DatasetSupply(dataset, count, consumer, finite), device, pin_memory, prefetch)
 
     def _set_up(self, supply: Supply, device: Any, pin_memory: bool | None, prefetch: int) -> None:
         self.device, self.pin_memory = checked_device(device, pin_memory)
@@ -204,8 +204,8 @@ class Loader:
             supply.name,
             epoch,
             batches,
-            supply.member.count,
-            supply.member.index,
+            supply.consumer.count,
+            supply.consumer.index,
             position,
             generators,
             supply.present(),

@@ -25,7 +25,7 @@ _launchers: dict[tuple[str, str], Any] = {}
 
 
 @dataclass(frozen=True)
-class Member:
+class Consumer:
     """A consumer among those that share the batches of a loader."""
 
     index: int = 0
@@ -43,7 +43,7 @@ class Member:
         return self.count == 1
 
 
-def member_of(consumer_index: int | None, num_consumers: int | None) -> Member:
+def consumer_of(consumer_index: int | None, num_consumers: int | None) -> Consumer:
     """Return the consumer that a loader of this process is.
 
     Args:
@@ -74,7 +74,7 @@ def member_of(consumer_index: int | None, num_consumers: int | None) -> Member:
             f"`consumer_index={consumer_index}` must be below the number of consumers, "
             f"{count}. Pass `num_consumers`, or start as many ranks"
         )
-    return Member(consumer_index, count, num_consumers is not None)
+    return Consumer(consumer_index, count, num_consumers is not None)
 
 
 def _rank_and_world() -> tuple[int, int]:
@@ -102,11 +102,11 @@ def numbered(name: str) -> str:
     return f"{name}-{_made[name]}"
 
 
-def told_by_first(member: Member, name: str, value: bytes, patience: float) -> bytes:
+def told_by_first(consumer: Consumer, name: str, value: bytes, patience: float) -> bytes:
     """Return the value of the first consumer, which tells it to the others.
 
     Args:
-        member: the consumer that asks.
+        consumer: the consumer that asks.
         name: name of the value.
         value: value of this process; it counts if this is the first consumer.
         patience: seconds to wait for the first consumer.
@@ -115,10 +115,10 @@ def told_by_first(member: Member, name: str, value: bytes, patience: float) -> b
         FailedPreconditionError: the processes have no store in common.
         UnavailableError: the first consumer has not come in time.
     """
-    if member.is_alone:
+    if consumer.is_alone:
         return value
     store = _store()
-    if member.index == 0:
+    if consumer.index == 0:
         store.set(name, value)
         return value
     try:
@@ -126,8 +126,8 @@ def told_by_first(member: Member, name: str, value: bytes, patience: float) -> b
         told: bytes = store.get(name)
     except (RuntimeError, ValueError) as error:
         raise UnavailableError(
-            f"Consumer {member.index} of {member.count} waited for {patience:g} s for consumer 0 "
-            "to begin the same pass. All ranks have to read a loader over equal data, pass after "
+            f"Consumer {consumer.index} of {consumer.count} waited for {patience:g} s for "
+            "consumer 0 to begin the same pass. All ranks have to read a loader over equal data, pass after "
             "pass. A loader that a single rank reads needs `num_consumers=1`. "
             f"({str(error).splitlines()[0]})"
         ) from None

@@ -18,7 +18,7 @@ from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.nodes import Node, counts_by_task
-from zmqdata.torch.ranks import Member, numbered
+from zmqdata.torch.ranks import Consumer, numbered
 from zmqdata.torch.tensors import tensors_of
 
 
@@ -53,7 +53,7 @@ class Supply(Protocol):
     def dataset(self) -> Any:
         """The dataset that is read."""
 
-    member: Member
+    consumer: Consumer
     """The consumer that reads."""
 
     @property
@@ -113,18 +113,20 @@ class DatasetSupply:
     Args:
         dataset: the dataset.
         batches: number of batches of a pass; None for all of the dataset.
-        member: the consumer that reads.
+        consumer: the consumer that reads.
         finite: as for ``Loader``.
     """
 
     name = "dataset"
 
-    def __init__(self, dataset: Dataset, batches: int | None, member: Member, finite: str) -> None:
+    def __init__(
+        self, dataset: Dataset, batches: int | None, consumer: Consumer, finite: str
+    ) -> None:
         self.dataset = dataset
-        self.member = member
+        self.consumer = consumer
         self._batches = batches
         self._finite = finite
-        self._read = self._of_member(dataset)
+        self._read = self._as_consumer(dataset)
         self._copies = not _is_sent(dataset.node)
 
     def length(self) -> int | None:
@@ -135,19 +137,19 @@ class DatasetSupply:
             raise short(self._batches, count)
         return self._batches
 
-    def _of_member(self, dataset: Dataset) -> Dataset:
+    def _as_consumer(self, dataset: Dataset) -> Dataset:
         """Return the dataset as this consumer reads it.
 
         Raises:
             InvalidArgumentError: each rank would read all of it.
         """
-        node, member = dataset.node, self.member
-        if member.is_alone:
+        node, consumer = dataset.node, self.consumer
+        if consumer.is_alone:
             return dataset
         if not isinstance(node, DataServiceDataset):
             raise InvalidArgumentError(
-                f"This process is consumer {member.index} of {member.count}, and the dataset does "
-                "not end with `distribute`, so each of them would read all of it. Make "
+                f"This process is consumer {consumer.index} of {consumer.count}, and the dataset "
+                "does not end with `distribute`, so each of them would read all of it. Make "
                 "`.apply(zmqdata.distribute(...))` its last operation, or pass "
                 "`num_consumers=1` if each process reads a dataset of its own"
             )
@@ -155,7 +157,7 @@ class DatasetSupply:
         if options.num_consumers is not None and options.job_name is not None:
             return dataset  # The user has said who reads.
         name = numbered(f"loader-{node.registration.description.fingerprint[:16]}")
-        return for_consumer(dataset, member.index, member.count, self._finite, name)
+        return for_consumer(dataset, consumer.index, consumer.count, self._finite, name)
 
     def _known(self) -> int | None:
         """Return the number of batches that the dataset has for this consumer, if that
@@ -190,8 +192,8 @@ class DatasetSupply:
         Raises:
             FailedPreconditionError: other consumers shared the batches.
         """
-        if state.world != self.member.count:
-            raise other_world(state.world, self.member.count)
+        if state.world != self.consumer.count:
+            raise other_world(state.world, self.consumer.count)
 
     def position(self, elements: DatasetIterator, read: Pass, count: int) -> bytes:
         return msgspec.msgpack.encode(elements.state_dict())
