@@ -1,5 +1,5 @@
-"""Measure ``distribute_dataloader`` beside the ``DataLoader`` of torch, with equally many
-worker processes.
+"""Measure ``distribute_dataloader`` beside the ``DataLoader`` of torch, with equally
+many worker processes.
 
     python -m benchmarks.dataloaders [images] [jpeg] [starts] [--workers N]
 

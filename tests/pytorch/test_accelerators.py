@@ -55,7 +55,7 @@ def test_pinned_batches_stay_in_main_memory() -> None:
 
 
 def test_a_state_does_not_count_what_was_copied_ahead() -> None:
-    """A loader that resumes goes on behind the last batch that the loop has received."""
+    """A loader that resumes goes on behind the last batch that the loop received."""
     loader = Loader(batches(30), device=DEVICE, prefetch=4)
     iterator = iter(loader)
     for _ in range(7):

@@ -127,8 +127,8 @@ def told_by_first(consumer: Consumer, name: str, value: bytes, patience: float) 
     except (RuntimeError, ValueError) as error:
         raise UnavailableError(
             f"Consumer {consumer.index} of {consumer.count} waited for {patience:g} s for "
-            "consumer 0 to begin the same pass. All ranks have to read a loader over equal data, pass after "
-            "pass. A loader that a single rank reads needs `num_consumers=1`. "
+            "consumer 0 to begin the same pass. All ranks have to read a loader over equal data, "
+            "pass after pass. A loader that a single rank reads needs `num_consumers=1`. "
             f"({str(error).splitlines()[0]})"
         ) from None
     return told
