@@ -41,7 +41,7 @@ from zmqdata.torch.orders import (
     samplers,
 )
 from zmqdata.torch.packing import unpack
-from zmqdata.torch.ranks import Consumer, consumer_of, numbered, told_by_first
+from zmqdata.torch.ranks import Consumer, consumer_of, is_first, numbered, told_by_first
 from zmqdata.torch.supplies import LoaderState, Pass, other_world, short
 
 DISPATCHER = "ZMQDATA_DISPATCHER"
@@ -270,10 +270,10 @@ class DataLoaderSupply:
             return agreed, draw(self.loader, self._most())
         agreed = told_by_first(consumer, f"{self._name}/{self._passes}", agreed, self._patience)
         self._passes += 1
-        if consumer.index:
+        if not is_first(consumer):
             restore(self.loader, msgspec.msgpack.decode(agreed, type=Generators))
         drawn = draw(self.loader, self._most())
-        if consumer.index:
+        if not is_first(consumer):
             restore_global(own)
         return agreed, drawn
 

@@ -64,6 +64,12 @@ class Loader:
         ([[0, 1], [2, 3], [4]], 3)
     """
 
+    sampler: Any = None
+    batch_sampler: Any = None
+    batch_size: int | None = None
+    drop_last = False
+    num_workers = 0
+
     def __init__(
         self,
         dataset: Dataset,

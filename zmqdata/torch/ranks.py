@@ -6,18 +6,22 @@ Nothing here is a collective operation, so a rank may do alone what the others d
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import torch
 from torch import distributed
 
 from zmqdata.client.options import MOST_COUNT
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
 
+log = logging.getLogger(__name__)
+
+SAY_SO_AFTER = 10.0
+"""Seconds of waiting for another rank after which a warning is logged, each time."""
 _made: Counter[str] = Counter()
 """Number of loaders of this process by the name of what they read."""
 _launchers: dict[tuple[str, str], Any] = {}
@@ -102,36 +106,72 @@ def numbered(name: str) -> str:
     return f"{name}-{_made[name]}"
 
 
+def is_first(consumer: Consumer) -> bool:
+    """Return True if this process tells the others what it has drawn: rank 0, and a
+    process that reads alone.
+    """
+    return consumer.is_alone or _rank_and_world()[0] == 0
+
+
 def told_by_first(consumer: Consumer, name: str, value: bytes, patience: float) -> bytes:
-    """Return the value of the first consumer, which tells it to the others.
+    """Return the value of rank 0, which tells it to the other ranks.
 
     Args:
         consumer: the consumer that asks.
         name: name of the value.
-        value: value of this process; it counts if this is the first consumer.
-        patience: seconds to wait for the first consumer.
+        value: value of this process; it counts if this is rank 0.
+        patience: seconds to wait for rank 0.
 
     Raises:
         FailedPreconditionError: the processes have no store in common.
-        UnavailableError: the first consumer has not come in time.
+        UnavailableError: rank 0 has not come in time.
     """
     if consumer.is_alone:
         return value
     store = _store()
-    if consumer.index == 0:
+    if is_first(consumer):
         store.set(name, value)
         return value
-    try:
-        store.wait([name], timedelta(seconds=patience))
-        told: bytes = store.get(name)
-    except (RuntimeError, ValueError) as error:
+    if not _comes(store, name, patience):
         raise UnavailableError(
-            f"Consumer {consumer.index} of {consumer.count} waited for {patience:g} s for "
-            "consumer 0 to begin the same pass. All ranks have to read a loader over equal data, "
-            "pass after pass. A loader that a single rank reads needs `num_consumers=1`. "
-            f"({str(error).splitlines()[0]})"
-        ) from None
+            f"Consumer {consumer.index} of {consumer.count} waited for {patience:g} s for rank 0 "
+            "to begin the same pass. All ranks have to read a loader over equal data, pass after "
+            "pass. A loader that a single rank reads needs `num_consumers=1`."
+        )
+    told: bytes = store.get(name)
     return told
+
+
+def _comes(store: Any, name: str, patience: float) -> bool:
+    """Wait for a value, and return False if it has not come in time."""
+    waited = 0.0
+    while waited < patience:
+        turn = min(SAY_SO_AFTER, patience - waited)
+        try:
+            store.wait([name], timedelta(seconds=turn))
+            return True
+        except (RuntimeError, ValueError):  # it has not come yet, or its server is gone
+            waited += turn
+            log.warning(
+                "waiting for %.0f s for rank 0 to begin the same pass of a loader: all ranks have "
+                "to read a loader over equal data. One that a single rank reads needs "
+                "num_consumers=1",
+                waited,
+            )
+    return False
+
+
+def copy_number(consumer: Consumer, name: str) -> int:
+    """Return the number of this process among those that are the same consumer, such
+    as the ranks of a tensor-parallel group. Each of them reads a job of its own.
+
+    Args:
+        consumer: the consumer that this process is.
+        name: name that the loaders of all ranks have in common.
+    """
+    if not consumer.is_given or _rank_and_world()[1] <= consumer.count:
+        return 0
+    return int(_store().add(f"{name}/{consumer.index}/copies", 1)) - 1
 
 
 def _store() -> Any:
@@ -146,7 +186,10 @@ def _store() -> Any:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and port.isdecimal():
         place = (address, port)
         if place not in _launchers:
-            _launchers[place] = torch.distributed.TCPStore(address, int(port), is_master=False)
+            store = distributed.TCPStore(address, int(port), is_master=False)
+            # The store outlives a restart of the ranks, which begin anew.
+            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            _launchers[place] = distributed.PrefixStore(f"zmqdata/{attempt}", store)
         return _launchers[place]
     raise FailedPreconditionError(
         "This process is one of several ranks, and has no store in which they could agree on the "

@@ -18,7 +18,7 @@ from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.nodes import Node, counts_by_task
-from zmqdata.torch.ranks import Consumer, numbered
+from zmqdata.torch.ranks import Consumer, copy_number, numbered
 from zmqdata.torch.tensors import tensors_of
 
 
@@ -157,6 +157,15 @@ class DatasetSupply:
         if options.num_consumers is not None and options.job_name is not None:
             return dataset  # The user has said who reads.
         name = numbered(f"loader-{node.registration.description.fingerprint[:16]}")
+        copy = copy_number(consumer, name)
+        if copy:
+            name += f"-copy-{copy}"
+        if copy and options.num_tasks is None:
+            raise InvalidArgumentError(
+                f"`consumer_index={consumer.index}` is that of another rank, too, which would get "
+                "other batches: the order of this dataset is not promised. Pass "
+                "`deterministic=True` to `distribute`"
+            )
         return for_consumer(dataset, consumer.index, consumer.count, self._finite, name)
 
     def _known(self) -> int | None:

@@ -1,0 +1,146 @@
+"""Training programs of several ranks that the tests start:
+``torchrun ranks.py CASE SERVICE``. Each rank prints what it has read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    get_worker_info,
+)
+
+import zmqdata
+from zmqdata.torch import Loader, distribute_dataloader
+
+COUNT = 103
+BATCH = 5
+
+
+class Numbers(Dataset):
+    """The numbers below ``COUNT``."""
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Streams(IterableDataset):
+    """The same numbers, dealt to the workers."""
+
+    def __iter__(self) -> Iterator[int]:
+        known = get_worker_info()
+        first, step = (known.id, known.num_workers) if known else (0, 1)
+        yield from range(first, COUNT, step)
+
+
+def rows(batches: Iterable[Any]) -> list[list[int]]:
+    return [batch.tolist() for batch in batches]
+
+
+def wrapped(service: str, finite: str = "drop", **more: Any) -> Loader:
+    plain: Any = DataLoader(Numbers(), batch_size=BATCH, shuffle=True)
+    return distribute_dataloader(plain, service, finite=finite, **more)
+
+
+def read(service: str, **more: Any) -> zmqdata.Dataset:
+    numbers = zmqdata.Dataset.range(COUNT).batch(BATCH)
+    return numbers.apply(zmqdata.distribute("distributed_epoch", service, **more))
+
+
+def dealt(service: str, finite: str) -> Any:
+    """Return two passes of a loader that is dealt to the ranks, and its length."""
+    loader = wrapped(service, finite)
+    return [rows(loader), rows(loader), len(loader)]
+
+
+def alone(service: str) -> Any:
+    """Return what all ranks read after rank 0 has made and read a loader alone."""
+    if os.environ["RANK"] == "0":
+        rows(wrapped(service, num_consumers=1))
+    return rows(wrapped(service))
+
+
+def sharded(service: str) -> Any:
+    """Return what a loader with a ``DistributedSampler`` yields, and the plain one."""
+    sampler: Any = DistributedSampler(
+        Numbers(), num_replicas=int(os.environ["WORLD_SIZE"]), rank=int(os.environ["RANK"])
+    )
+    plain: Any = DataLoader(Numbers(), batch_size=BATCH, sampler=sampler)
+    loader = distribute_dataloader(plain, service)
+    found = []
+    for number in range(2):
+        loader.set_epoch(number)
+        found += [rows(loader), rows(plain)]
+    return found
+
+
+def streams(service: str) -> Any:
+    return rows(distribute_dataloader(DataLoader(Streams(), BATCH, num_workers=3), service))
+
+
+def dataset(service: str, finite: str) -> Any:
+    return rows(Loader(read(service), finite=finite))
+
+
+def ordered(service: str) -> Any:
+    """Return a pass in a promised order, and its length."""
+    loader = Loader(read(service, deterministic=True, num_tasks=4))
+    return [rows(loader), len(loader)]
+
+
+def resumed(service: str) -> Any:
+    """Return for two loaders the rest of a pass, and what the state of rank 0 makes of
+    it.
+    """
+    found = []
+    ordered = read(service, deterministic=True, num_tasks=4)
+    for loader in (wrapped(service), Loader(ordered)):
+        iterator = iter(loader)
+        for _ in range(3):
+            next(iterator)
+        states = [loader.state_dict()]
+        rest = rows(iterator)
+        distributed.broadcast_object_list(states, src=0)
+        loader.load_state_dict(states[0])
+        found.append([rest, rows(loader)])
+    return found
+
+
+def copies(service: str) -> Any:
+    """Return what pairs of ranks read that are the same consumer."""
+    place = {"consumer_index": int(os.environ["RANK"]) // 2, "num_consumers": 2}
+    ordered = read(service, deterministic=True, num_tasks=2)
+    return [rows(wrapped(service, **place)), rows(Loader(ordered, **place))]
+
+
+CASES: dict[str, Callable[..., Any]] = {
+    one.__name__: one for one in (dealt, alone, sharded, streams, dataset, ordered, resumed, copies)
+}
+
+
+def main(case: str, service: str, group: str, *arguments: str) -> None:
+    if group == "group":
+        distributed.init_process_group("gloo")
+    torch.manual_seed(int(os.environ["RANK"]) + 7)
+    found = CASES[case](service, *arguments)
+    print("ROWS", os.environ["RANK"], json.dumps(found), flush=True)
+    if group == "group":
+        distributed.barrier()
+        distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

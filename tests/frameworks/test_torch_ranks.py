@@ -1,0 +1,133 @@
+"""Ranks of torchrun share the batches of a loader: ``make test-torch``."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zmqdata import LocalCluster
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
+    pytest.mark.realprocess,
+    pytest.mark.timeout(300),
+]
+PROGRAM = str(Path(__file__).with_name("ranks.py"))
+COUNT, BATCH = 103, 5
+BATCHES = 21
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """A cluster of one and of three worker processes."""
+    with LocalCluster(num_workers=request.param) as made:
+        yield made
+
+
+def ranks(
+    cluster: LocalCluster, case: str, *arguments: str, world: int = 2, group: str = "group"
+) -> list[Any]:
+    """Return what each rank has printed."""
+    launch = ["-m", "torch.distributed.run", f"--nproc-per-node={world}", "--standalone"]
+    done = subprocess.run(
+        [sys.executable, *launch, PROGRAM, case, cluster.target, group, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    told = [line.split(" ", 2) for line in done.stdout.splitlines() if line.startswith("ROWS ")]
+    found = {int(rank): json.loads(text) for _, rank, text in told}
+    assert sorted(found) == list(range(world))
+    return [found[rank] for rank in range(world)]
+
+
+def rows(*passes: list[list[int]]) -> list[int]:
+    return sorted(row for one in passes for batch in one for row in batch)
+
+
+@pytest.mark.parametrize("group", ["group", "alone"])
+def test_a_loader_is_dealt_in_equal_steps(cluster: LocalCluster, group: str) -> None:
+    """Both ranks read as many batches, none of them twice, and less than one batch per
+    rank is left out, with a process group and without one.
+    """
+    one, other = ranks(cluster, "dealt", "drop", group=group)
+    for number in range(2):
+        assert len(one[number]) == len(other[number]) == one[2] == BATCHES // 2
+        found = rows(one[number], other[number])
+        assert len(found) == len(set(found)) >= COUNT - BATCH
+    assert one[0] != one[1]
+
+
+def test_padding_fills_the_last_step(cluster: LocalCluster) -> None:
+    """Both ranks read as many batches, and together all rows."""
+    one, other = ranks(cluster, "dealt", "pad")
+    assert len(one[0]) == len(other[0]) == one[2] == BATCHES // 2 + 1
+    assert {*rows(one[0], other[0])} == {*range(COUNT)}
+
+
+def test_uneven_ranks_lose_and_repeat_nothing(cluster: LocalCluster) -> None:
+    """The ranks together read each row once, and ``len`` is what each of them reads."""
+    one, other = ranks(cluster, "dealt", "uneven")
+    assert rows(one[0], other[0]) == list(range(COUNT))
+    assert (one[2], other[2]) == (len(one[0]), len(other[0]))
+
+
+def test_a_loader_that_one_rank_makes_alone_shifts_nothing(cluster: LocalCluster) -> None:
+    """After rank 0 has read a loader of its own, all ranks share the next."""
+    one, other = ranks(cluster, "alone")
+    found = rows(one, other)
+    assert len(one) == len(other)
+    assert len(found) == len(set(found)) >= COUNT - BATCH
+
+
+def test_a_distributed_sampler_is_left_alone(cluster: LocalCluster) -> None:
+    """Each rank reads the batches of its own sampler, in the epochs that it sets."""
+    for first, plain, second, plain_again in ranks(cluster, "sharded"):
+        assert (first, second) == (plain, plain_again)
+        assert first != second
+
+
+@pytest.mark.parametrize("case", [["streams"], ["dataset", "drop"], ["dataset", "pad"]])
+def test_rounds_are_read_in_equal_steps(cluster: LocalCluster, case: list[str]) -> None:
+    """Ranks of an iterable-style loader and of a distributed dataset read as many
+    batches; what is left out is less than a round of each task.
+    """
+    one, other = ranks(cluster, *case)
+    assert len(one) == len(other)
+    found = rows(one, other)
+    if case[-1] == "pad":
+        assert {*found} == {*range(COUNT)}
+    else:
+        assert len(found) == len(set(found)) >= COUNT - 3 * BATCH
+
+
+def test_the_length_of_a_promised_order_is_known(cluster: LocalCluster) -> None:
+    """``len`` is the number of batches that each rank reads."""
+    one, other = ranks(cluster, "ordered")
+    assert len(one[0]) == len(other[0]) == one[1] == other[1]
+
+
+def test_the_state_of_rank_0_resumes_all_ranks(cluster: LocalCluster) -> None:
+    """Each rank reads the rest of its pass again, from the state of rank 0."""
+    for found in ranks(cluster, "resumed"):
+        for rest, again in found:
+            assert rest == again != []
+
+
+def test_ranks_that_are_one_consumer_read_the_same(cluster: LocalCluster) -> None:
+    """The ranks of a tensor-parallel pair get the same batches, and the pairs share
+    them.
+    """
+    found = ranks(cluster, "copies", world=4)
+    assert found[0] == found[1] != found[2] == found[3]
+    for number in range(2):
+        shared = rows(found[0][number], found[2][number])
+        assert len(shared) == len(set(shared)) >= COUNT - 3 * BATCH
