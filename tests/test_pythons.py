@@ -213,3 +213,20 @@ def test_a_quick_run_takes_the_oldest_and_the_newest(monkeypatch: pytest.MonkeyP
     assert test_pythons.main(["--quick"]) == 0
     others = [one for one in here if one != f"{sys.version_info[0]}.{sys.version_info[1]}"]
     assert ran == [others[0], others[-1]]
+
+
+@pytest.mark.parametrize(("failure", "code"), [("", 0), ("it has no pip", 1)])
+def test_environments_are_made_in_advance(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: str, code: int
+) -> None:
+    """``--prepare`` makes the environment of each version, runs no test, and fails if
+    an environment cannot be made.
+    """
+    python = test_pythons.Interpreter(CLAIMED[0], f"{CLAIMED[0]}.1", "python")
+    monkeypatch.setattr(
+        test_pythons, "find", lambda version, _: python if version == CLAIMED[0] else None
+    )
+    monkeypatch.setattr(test_pythons, "prepare", lambda _: failure)
+    monkeypatch.setattr(test_pythons, "test", lambda *_: pytest.fail("it ran the tests"))
+    assert test_pythons.main([CLAIMED[0], "--prepare"]) == code
+    assert capsys.readouterr().out == f"Python {CLAIMED[0]}.1: {failure or 'ready'}\n"

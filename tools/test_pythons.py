@@ -316,8 +316,8 @@ def report_missing(missing: Mapping[str, str]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tests on every interpreter found; return the exit code.
 
-    It is 1 if a test failed, if a version named in the arguments was not tested, or if
-    no version was found.
+    It is 1 if an environment could not be made or a test failed, if a version named in
+    the arguments was not tested, or if no version was found.
     """
     parser = argparse.ArgumentParser(
         description="Run the fast part of the tests on each version of Python claimed."
@@ -328,6 +328,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="store_true",
         help="a quarter of the tests, on the oldest and the newest version of Python that are "
         "here, besides the one that runs this program; or on those that are named",
+    )
+    parser.add_argument(
+        "--prepare", action="store_true", help="make the virtual environments, and run no test"
     )
     parser.add_argument("--processes", type=int, default=min(4, (os.cpu_count() or 1) + 1))
     parser.add_argument(
@@ -354,9 +357,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as ahead:
         prepared = {one: ahead.submit(prepare, one) for one in here}
         for interpreter in here:
-            outcome = test(interpreter, prepared[interpreter].result(), tests, asked.processes)
-            failed |= bool(outcome.failure)
-            print(outcome, flush=True)
+            failure = prepared[interpreter].result()
+            if asked.prepare:
+                print(f"Python {interpreter.release}: {failure or 'ready'}", flush=True)
+            else:
+                outcome = test(interpreter, failure, tests, asked.processes)
+                failure = outcome.failure
+                print(outcome, flush=True)
+            failed |= bool(failure)
     report_missing(missing)
     if asked.versions and missing:
         named = ", ".join(missing)
