@@ -95,10 +95,10 @@ def test_wrong_fields_are_refused_or_fit(number: int, field: str, value: Any) ->
     assert grant is None or isinstance(getattr(grant.streams[0], field), int)
 
 
-@pytest.mark.parametrize("length", range(len(BODY)))
-def test_cut_messages_are_refused(length: int) -> None:
+def test_cut_messages_are_refused() -> None:
     """A truncated message is rejected, wherever it ends."""
-    assert decoded(wire.to_client, [wire.MAGIC, BODY[:length]]) is None
+    for length in range(len(BODY)):
+        assert decoded(wire.to_client, [wire.MAGIC, BODY[:length]]) is None, length
 
 
 @given(st.binary(min_size=1))
