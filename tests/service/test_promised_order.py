@@ -13,7 +13,7 @@ from tests.service.conftest import Service, wait_until
 from zmqdata import Dataset
 
 
-def stirred(count: int = 1_000) -> Dataset:
+def stirred(count: int = 400) -> Dataset:
     """Return a pipeline whose order depends on buffers, seeds and threads."""
     return (
         Dataset.range(count)

@@ -113,10 +113,10 @@ def test_time_is_simulated() -> None:
     for workers in (1, 2):
         with SimulatedService(workers, pace=0.5) as service:
             begun = service.clock.now
-            assert len(list(service.read(Dataset.range(400)))) == 400
+            assert len(list(service.read(Dataset.range(100)))) == 100
             ends.append(service.clock.now - begun)
-    assert 200 <= ends[0] < 220
-    assert 100 <= ends[1] < 120
+    assert 50 <= ends[0] < 55
+    assert 25 <= ends[1] < 30
 
 
 def test_elements_are_encoded_and_decoded() -> None:

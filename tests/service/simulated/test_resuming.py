@@ -235,17 +235,17 @@ def test_two_readers_of_one_job_go_on_together() -> None:
 
 
 def test_a_state_of_16_tasks_is_small() -> None:
-    """A state of 16 tasks has less than 1 MB deep in an epoch of small splits, for each
+    """A state of 16 tasks has less than 10 kB after thousands of small splits, for each
     kind of read.
     """
     for order in ({}, {"deterministic": True, "num_tasks": 16}):
         with SimulatedService(2 if order else 16) as cluster:
-            plain = Dataset.range(30_000).map(lambda x: np.full(20, x))
+            plain = Dataset.range(5_000).map(lambda x: np.full(20, x))
             iterator = iter(plain.apply(cluster.distribute("distributed_epoch", **order)))
-            taken(iterator, 25_000)
+            taken(iterator, 4_000)
             state = msgspec.msgpack.encode(iterator.state_dict())
             iterator.close()
-        assert 500 < len(state) < 1_000_000
+        assert 500 < len(state) < 10_000
 
 
 def test_it_goes_on_again_and_again() -> None:

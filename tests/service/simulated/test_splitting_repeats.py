@@ -333,18 +333,18 @@ def test_a_new_host_goes_on_with_what_the_task_cached(
     none twice.
     """
     service = make_service(workers=1)
-    dataset = cached(Dataset.range(5000).shuffle(50), place, tmp_path).repeat(4)
+    dataset = cached(Dataset.range(2000).shuffle(50), place, tmp_path).repeat(4)
     elements = iter(
         service.read(
             dataset.map(lambda x: x), data_transfer_protocol="tcp", max_outstanding_requests=64
         )
     )
-    found = [int(next(elements)) for _ in range(12_000)]
+    found = [int(next(elements)) for _ in range(5_000)]
     service.add_worker()
     service.workers.pop(0).stop()
     assert len(moved_tasks(service)) == 1
     found += map(int, elements)
-    assert Counter(found) == dict.fromkeys(range(5000), 4)
+    assert Counter(found) == dict.fromkeys(range(2000), 4)
 
 
 def test_no_files_are_left_behind(service: SimulatedService, tmp_path: Path) -> None:
