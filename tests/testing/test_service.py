@@ -151,6 +151,19 @@ def test_threads_of_a_pipeline_work() -> None:
     assert not any(name.startswith("zmqdata-task") for name in threads)
 
 
+@pytest.mark.filterwarnings("ignore:zip")
+@pytest.mark.parametrize("seed", range(3))
+def test_two_threads_of_a_pipeline_wait_for_splits(seed: int) -> None:
+    """Splits that were requested ahead wake a source whose thread began to wait while
+    the clock waited for another source, so the reading ends.
+    """
+    with SimulatedService(3, seed=seed) as service:
+        mapped = Dataset.range(300).map(lambda x: x, num_parallel_calls=3)
+        pairs = list(service.read(Dataset.zip(mapped, Dataset.range(300).prefetch(4))))
+    for side in zip(*pairs, strict=True):
+        assert len(set(numbers(side))) == len(pairs) > 200
+
+
 def test_functions_that_wait_for_each_other_are_an_error() -> None:
     """The error names a function that waits for another task, which the stopped clock
     does not run.

@@ -287,7 +287,7 @@ class PlainWorker(SimulatedNode):
     def _feed_splits(self, command: e.FeedSplits) -> None:
         if command.splits:
             self._runner(command).providers[command.source].feed(command.splits)
-            self.turns[command.task, command.attempt].fed(command.source)
+            self.turns[command.task, command.attempt].fed()
 
     def _give_back(self, key: tuple[int, int], source: int) -> None:
         entries, stop, changed = self.runners[key].providers[source].give_back()

@@ -60,7 +60,8 @@ class TaskTurns(Relay):
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._runner: TaskRunner | None = None
-        self._awaited: set[int] = set()  # sources that wait for splits
+        # Number of entries in the ledger of a source when it began to wait for more.
+        self._awaited: dict[int, int] = {}
         self._has_turn = self._is_away = self._gave_back = False
         self._is_planned = self._is_halted = False
         self._first = 0
@@ -109,21 +110,36 @@ class TaskTurns(Relay):
     def post(self, event: e.WorkerEvent) -> None:
         """Receive an event of the runner, from any thread."""
         mine = threading.current_thread() is self._thread
-        source = event.source if isinstance(event, e.SplitsWanted) and event.waiting else None
+        awaited = None
+        if isinstance(event, e.SplitsWanted) and event.waiting:
+            awaited = SplitsAwaited(event.source, event.have, mine)
         with self._lock:
             if not self._has_turn:
-                self._hear_late(event, source)
+                self._hear_late(event)
+                if awaited is not None:
+                    self._note(awaited)
                 return
             self._talk.put(event)
-            if source is not None and (self._is_away or not mine):
-                self._gave_back = mine
-                self._talk.put(SplitsAwaited(source, mine))
+            if awaited is not None and (self._is_away or not mine):
+                # Only the thread that has the turn may clear what it has noted.
+                self._gave_back = self._gave_back or mine
+                self._talk.put(awaited)
 
-    def _hear_late(self, event: e.WorkerEvent, source: int | None) -> None:
+    def _hear_late(self, event: e.WorkerEvent) -> None:
         """Have the clock deliver an event that comes between two turns."""
         self._clock.after(0.0, lambda: self._hear(event))
-        if source is not None:
-            self._awaited.add(source)
+
+    def _note(self, awaited: SplitsAwaited) -> None:
+        self._awaited[awaited.source] = awaited.have
+
+    def _lacks(self, source: int, have: int) -> bool:
+        """Return True if a source has received nothing since it had ``have`` entries.
+
+        The ledger tells it. Splits that were requested ahead may arrive before the
+        clock's thread learns that the source waits.
+        """
+        assert self._runner is not None
+        return self._runner.providers[source].length <= have
 
     # --- in the thread of the task
 
@@ -138,9 +154,8 @@ class TaskTurns(Relay):
 
     # --- in the thread of the clock
 
-    def fed(self, source: int) -> None:
-        """Record that splits have arrived for a source."""
-        self._awaited.discard(source)
+    def fed(self) -> None:
+        """Continue the task if no source waits for splits any more."""
         self._plan(0.0)
 
     def halt(self) -> None:
@@ -175,8 +190,10 @@ class TaskTurns(Relay):
         runner = self._runner
         assert runner is not None
         with self._lock:
-            if self._awaited and not self._is_halted:
+            waits = any(self._lacks(*one) for one in self._awaited.items())
+            if waits and not self._is_halted:
                 return
+            self._awaited.clear()
             had_turn = self._has_turn
             self._has_turn = had_turn or runner.may_go_on()
         if not self._has_turn:
@@ -201,12 +218,12 @@ class TaskTurns(Relay):
                 return
             if not isinstance(told, SplitsAwaited):
                 self._hear(told)
-            elif self._is_halted:
+            elif self._is_halted or not self._lacks(told.source, told.have):
                 if told.gave_back:
-                    self._gate.release()  # its wait has ended with the task
+                    self._gate.release()  # its wait is over
             else:
                 with self._lock:
-                    self._awaited.add(told.source)
+                    self._note(told)
                     self._has_turn = not told.gave_back
                 return
 
@@ -230,9 +247,9 @@ class TaskTurns(Relay):
             while not self._talk.empty():
                 late = self._talk.get_nowait()
                 if isinstance(late, SplitsAwaited):
-                    self._awaited.add(late.source)
+                    self._note(late)
                 elif not isinstance(late, TurnEnded):
-                    self._hear_late(late, None)
+                    self._hear_late(late)
         made = max(1, self._runner.number - self._first)
         self._rests_until = self._clock.now + made * self._pace()
         self._plan(0.0)
@@ -254,11 +271,13 @@ class SplitsAwaited:
 
     Args:
         source: index of the source.
+        have: number of entries in the ledger of the source.
         gave_back: whether the thread had the turn and has given it back.
     """
 
-    def __init__(self, source: int, gave_back: bool) -> None:
+    def __init__(self, source: int, have: int, gave_back: bool) -> None:
         self.source = source
+        self.have = have
         self.gave_back = gave_back
 
 

@@ -137,7 +137,7 @@ class LedgerProvider:
         self._entries = list(entries)
         self._base = base
         self._source = source
-        self._fixed = self._length
+        self._fixed = self.length
         self._want = want
         self._pacer = Pacer(clock)
         self._at, self._offset = base, 0
@@ -147,7 +147,7 @@ class LedgerProvider:
         self._changed = threading.Condition()
 
     @property
-    def _length(self) -> int:
+    def length(self) -> int:
         """Number of entries, including those before ``base``."""
         return self._base + len(self._entries)
 
@@ -181,7 +181,7 @@ class LedgerProvider:
         with self._changed:
             if self._offset:
                 self._turn_over()  # the rest of the entry was returned
-            if self._at == self._length:
+            if self._at == self.length:
                 return None
             self._waiting = False
             entry = self._entry(self._at)
@@ -198,22 +198,22 @@ class LedgerProvider:
             return piece
 
     def _turn_over(self) -> None:
-        if self._at < self._length and self._offset >= self._entry(self._at).size:
+        if self._at < self.length and self._offset >= self._entry(self._at).size:
             self._at, self._offset = self._at + 1, 0
 
     def _await_entry(self) -> None:
         with self._changed:
-            if self._at == self._length:
+            if self._at == self.length:
                 self._waiting = True
                 self._want(self._repetition, self._at, True, self._pacer.pace)
-            while self._at == self._length:
+            while self._at == self.length:
                 if self._stopped:
                     raise Stopped
                 self._changed.wait()
 
     def _ask_ahead(self, size: int) -> None:
         """Request the next entry while about another piece of work is left."""
-        count = self._length
+        count = self.length
         rest = self._entry(self._at).size - self._offset if self._at < count else 0
         told_end = (
             count > self._base
@@ -292,7 +292,7 @@ class LedgerProvider:
         """
         with self._changed:
             entries, stop = self._kept()
-            changed = entries < self._length or (
+            changed = entries < self.length or (
                 entries > self._base and stop < self._entries[-1].stop
             )
             if changed:
@@ -304,7 +304,7 @@ class LedgerProvider:
 
     def _kept(self) -> tuple[int, int]:
         at, offset = self._used
-        if self._waiting and self._at < self._length:
+        if self._waiting and self._at < self.length:
             at, offset = max((at, offset), (self._at, 1))
         if at < self._fixed:
             at, offset = self._fixed, 0
