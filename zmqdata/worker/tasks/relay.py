@@ -202,22 +202,27 @@ class Stint:
 
     Attributes:
         stop: number of the element before which the turn ends.
-        until: time at which the turn ends if another task waits for it.
+        began: time at which the turn began.
         few_bytes: maximum size of a block of few elements; no block is larger.
     """
 
     def __init__(self, work: Callable[[], float] = time.thread_time) -> None:
-        self.stop, self.until = 0, math.inf
+        self.stop, self.began = 0, math.inf
         self.few_bytes = FEW_BYTES
         self._work = work
         self._length = 1
         self._first, self._since = 0, 0.0
 
+    @property
+    def until(self) -> float:
+        """Time at which the turn ends if another task waits for it."""
+        return self.began + LONGEST
+
     def begin(self, number: int, now: float) -> None:
         """Begin a turn with element ``number``."""
         self._first, self._since = number, self._work()
         self.stop = (number // self._length + 1) * self._length
-        self.until = now + LONGEST
+        self.began = now
 
     def is_over(self, number: int, now: float, is_wanted: bool) -> bool:
         """Return True if the turn ends before element ``number``.
@@ -227,8 +232,8 @@ class Stint:
             now: present time.
             is_wanted: True if another task waits for the turn.
         """
-        until = self.until if is_wanted else self.until + LONGEST_ALONE - LONGEST
-        return number >= self.stop or now >= until
+        longest = LONGEST if is_wanted else LONGEST_ALONE
+        return number >= self.stop or now >= self.began + longest
 
     def end(self, number: int, size: int, now: float) -> None:
         """End a turn before element ``number``, after producing ``size`` bytes."""
