@@ -8,6 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
 from typing import Any
 
 from zmqdata.client import lifetime
@@ -38,6 +39,17 @@ FIRST_ANSWER = 5.0
 """Seconds for which loading a state waits for the dispatcher to refuse it. ``next``
 waits for a dispatcher that is away.
 """
+
+
+class ReadingPhase(Enum):
+    """Progress of a service iterator."""
+
+    READING = auto()
+    """It reads, or begins to read on first use."""
+    CLOSED = auto()
+    """The user has closed it before its end."""
+    OVER = auto()
+    """It has reached the end or an error, or the program ends."""
 
 
 class ServiceIterator(ElementIterator):
@@ -85,7 +97,7 @@ class ServiceIterator(ElementIterator):
         self._failed: End | None = None
         self._is_read = self._has_given = False
         self._strides = Strides()
-        self._ended = self._was_closed = False
+        self._phase = ReadingPhase.READING
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._finalizer: weakref.finalize[..., ServiceIterator] | None = None
@@ -95,6 +107,10 @@ class ServiceIterator(ElementIterator):
     @property
     def is_shareable(self) -> bool:
         return True
+
+    @property
+    def _is_reading(self) -> bool:
+        return self._phase is ReadingPhase.READING
 
     def _begin(self, profile: ClientProfile) -> None:
         with shortage_explained(AN_ITERATOR):
@@ -114,7 +130,7 @@ class ServiceIterator(ElementIterator):
         if self._finalizer is not None:
             return  # without the lock: another thread may hold it while it waits for an element
         with self._lock:
-            if self._finalizer is None and not self._ended:
+            if self._finalizer is None and self._is_reading:
                 self._begin(self._profile)
 
     def __next__(self) -> Any:
@@ -123,18 +139,18 @@ class ServiceIterator(ElementIterator):
         return self._next_block()
 
     def _next_block(self) -> Any:
-        was_closed = self._was_closed
+        before = self._phase
         self._check_process()
         self._begin_late()
         if not self._is_read:
             self._is_read = True
             self._shell.start_reading()
         with self._lock:
-            while not self._ended:
+            while self._is_reading:
                 first = self._first()
                 if isinstance(first, End):
                     self._end(first)
-                    was_closed = self._was_closed
+                    before = self._phase
                 elif isinstance(first, Delivery) and self._shell.begin_delivery(first):
                     self._end_if_final(first)
                     self._has_given = True
@@ -148,7 +164,7 @@ class ServiceIterator(ElementIterator):
                         return element
                     self._shell.finish_delivery(first)
         self._raise_failure()
-        if self._was_closed and not was_closed:
+        if self._phase is ReadingPhase.CLOSED and self._phase is not before:
             # Another thread has closed it. StopIteration would say that this is all.
             raise CancelledError(CLOSED)
         raise StopIteration
@@ -172,7 +188,7 @@ class ServiceIterator(ElementIterator):
                 shell.loop.post(shell.look_after_lease)
             shell.queue.wait(1.0)
             first = shell.queue.first()
-        if first is None and not self._ended and not shell.loop.thread.is_alive():
+        if first is None and self._is_reading and not shell.loop.thread.is_alive():
             raise DataServiceError(
                 "The iterator's thread has ended unexpectedly. This is a fault in "
                 "zmqdata; please report it."
@@ -270,7 +286,7 @@ class ServiceIterator(ElementIterator):
             self._restoring.checks.append(self.check_begun)
         if self._finalizer is not None:
             self._close()
-        self._ended, self._was_closed, self._failed = False, False, None
+        self._phase, self._failed = ReadingPhase.READING, None
         self._begin(profile)
         self._shell.wait_for_answer(FIRST_ANSWER)
         self._look_for_refusal()
@@ -290,7 +306,7 @@ class ServiceIterator(ElementIterator):
         """
         mine = self._profile if self._finalizer is None else self._shell.core.profile
         same = (mine.service, mine.job.name) == (profile.service, profile.job.name)
-        if not same or self._ended or self._finalizer is None:
+        if not same or not self._is_reading or self._finalizer is None:
             return
         if mine.resume and not self._shell.core.has_begun:
             return  # another reader of the job, which loads its own state at the same time
@@ -307,7 +323,8 @@ class ServiceIterator(ElementIterator):
         A thread that waits for an element gets a ``CancelledError``. Idempotent. Waits
         a few seconds for the goodbye.
         """
-        self._was_closed = True
+        if self._is_reading:
+            self._phase = ReadingPhase.CLOSED
         self._close()
 
     def _close(self) -> None:
@@ -323,7 +340,8 @@ class ServiceIterator(ElementIterator):
             return False
         # In this order, an interrupt between any two lines leaves an iterator that has
         # ended.
-        self._ended = True
+        if self._is_reading:
+            self._phase = ReadingPhase.OVER
         self._strides.end()
         if self._finalizer is None or not self._finalizer.alive:
             return False
