@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from zmqdata import Dataset, ShardingPolicy, TextLineDataset, distribute
-from zmqdata.client.pairing import check_pairs
+from zmqdata.client.splitting import check_splitting
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.testing import SimulatedService
 
@@ -152,7 +152,7 @@ def test_a_promised_order_keeps_pairs(kind: str) -> None:
     found = []
     for workers in (1, 3):
         with SimulatedService(workers) as service:
-            check_pairs(KEPT[kind]().node, ShardingPolicy.DYNAMIC, 5)
+            check_splitting(KEPT[kind]().node, ShardingPolicy.DYNAMIC, 5)
             read = service.read(KEPT[kind](), "distributed_epoch", deterministic=True, num_tasks=5)
             found.append(pairs_of(read))
     assert found[0] == found[1]
@@ -190,8 +190,8 @@ def test_a_promised_order_refuses_to_leave_choices_out(kind: str) -> None:
     with pytest.raises(
         InvalidArgumentError, match=r"_from_datasets\(.*stop_on_empty_dataset=False"
     ):
-        check_pairs(STOPPED[kind]().node, ShardingPolicy.DYNAMIC, 5)
-    check_pairs(STOPPED[kind]().node, ShardingPolicy.DYNAMIC, 1)
+        check_splitting(STOPPED[kind]().node, ShardingPolicy.DYNAMIC, 5)
+    check_splitting(STOPPED[kind]().node, ShardingPolicy.DYNAMIC, 1)
 
 
 def test_a_single_task_keeps_pairs_and_choices() -> None:
@@ -237,7 +237,7 @@ def test_choices_that_lose_nothing_are_silent(dataset: Dataset) -> None:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_pairs(dataset.node, ShardingPolicy.DYNAMIC)
+        check_splitting(dataset.node, ShardingPolicy.DYNAMIC)
 
 
 def test_choices_without_a_stop_keep_all() -> None:
@@ -294,7 +294,7 @@ def test_zips_without_pairs_are_silent(dataset: Dataset) -> None:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_pairs(dataset.node, ShardingPolicy.DYNAMIC)
+        check_splitting(dataset.node, ShardingPolicy.DYNAMIC)
 
 
 @pytest.mark.parametrize("policy", ["OFF", "DATA", "HINT"])
@@ -305,7 +305,7 @@ def test_other_policies_keep_pairs(policy: str) -> None:
         dataset = dataset.shard(-1, -1)
     with warnings.catch_warnings(), SimulatedService(2) as service:
         warnings.simplefilter("error")
-        check_pairs(dataset.node, ShardingPolicy[policy])
+        check_splitting(dataset.node, ShardingPolicy[policy])
         options = {} if policy == "OFF" else {"deterministic": True, "num_tasks": 3}
         found = pairs_of(service.read(dataset, ShardingPolicy[policy], **options))
     assert sorted(found) == sorted([(x, x) for x in range(4, 40)] * (2 if policy == "OFF" else 1))

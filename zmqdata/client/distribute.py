@@ -26,7 +26,6 @@ from zmqdata.client.options import (
     check_rounds,
     checked_options,
 )
-from zmqdata.client.pairing import check_pairs
 from zmqdata.client.quarantine import listing
 from zmqdata.client.registration import (
     Registration,
@@ -39,7 +38,7 @@ from zmqdata.client.registration import (
 )
 from zmqdata.client.repetitions import Repetitions
 from zmqdata.client.runs import DatasetRun, run_of_process, this_process
-from zmqdata.client.selecting import check_selections
+from zmqdata.client.splitting import check_splitting
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.dataset import Dataset
@@ -476,8 +475,7 @@ def distribute(
             )
         if options.policy is ShardingPolicy.DYNAMIC:
             check_parts(dataset.node)
-        check_pairs(dataset.node, options.policy, options.num_tasks, level=4)
-        check_selections(dataset.node, options.policy, options.num_tasks, level=4)
+        check_splitting(dataset.node, options.policy, options.num_tasks, level=4)
         registration = registration_of(
             dataset.node, options.service, options.compression, options.dispatcher_timeout, ship
         )

@@ -1,4 +1,5 @@
-"""Check of the zips and choices of a pipeline whose inputs are split among tasks.
+"""Search for zips and choices of a pipeline that lose elements when their inputs are
+split among tasks.
 
 Each source is split by itself. Tasks therefore pair elements of different positions,
 and their choices name other elements than those of a local reading, unless the splits
@@ -7,14 +8,11 @@ of all inputs are dealt alike, as in a promised order.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
 from zmqdata import nodes
-from zmqdata.client.options import ShardingPolicy
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
-from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node, is_one_to_one, is_single, source_nodes
 
 _ROWS = (nodes.Range, nodes.TensorSlices, nodes.FromSource, nodes.FromList, nodes.ListFiles)
@@ -55,31 +53,19 @@ _CHOICES_HOLD = (
 N = TypeVar("N", bound=Node)
 
 
-def check_pairs(
-    node: Node, policy: ShardingPolicy, num_tasks: int | None = None, level: int = 3
-) -> None:
-    """Warn of a zip, and of a choice that stops, whose inputs are split independently.
+def lost_partners(node: Node, is_ordered: bool) -> list[str]:
+    """Return a message on the pairs and one on the choices that are lost under
+    ``ShardingPolicy.DYNAMIC``; nothing if none are.
 
     Args:
         node: the pipeline.
-        policy: the policy under which it is read.
-        num_tasks: number of tasks if an order is promised, else None.
-        level: number of frames up to the user's code.
-
-    Raises:
-        InvalidArgumentError: an order is promised in which elements would lose their
-            partner, or would be left out.
+        is_ordered: True if an order of several tasks is promised.
     """
-    if policy is not ShardingPolicy.DYNAMIC or num_tasks == 1:
-        return
-    for loss in (
-        _first_loss(node, nodes.Zip, _lost_pairs, num_tasks),
-        _first_loss(node, nodes.Choose, _lost_choices, num_tasks),
-    ):
-        if loss is not None and num_tasks is not None:
-            raise InvalidArgumentError(loss)
-        if loss is not None:
-            warnings.warn(loss, stacklevel=level)
+    found = (
+        _first_loss(node, nodes.Zip, _lost_pairs, is_ordered),
+        _first_loss(node, nodes.Choose, _lost_choices, is_ordered),
+    )
+    return [loss for loss in found if loss is not None]
 
 
 def over_splits(node: Node, kind: type[N]) -> list[N]:
@@ -99,23 +85,23 @@ def over_splits(node: Node, kind: type[N]) -> list[N]:
 
 
 def _first_loss(
-    node: Node, kind: type[N], loss_of: Callable[[N, int | None], str | None], num_tasks: int | None
+    node: Node, kind: type[N], loss_of: Callable[[N, bool], str | None], is_ordered: bool
 ) -> str | None:
     """Return what the operation of a kind that is nearest to the end of the pipeline
     loses; None if none of them loses anything.
     """
-    losses = (loss_of(one, num_tasks) for one in over_splits(node, kind))
+    losses = (loss_of(one, is_ordered) for one in over_splits(node, kind))
     return next((loss for loss in losses if loss is not None), None)
 
 
-def _lost_pairs(zipped: nodes.Zip, num_tasks: int | None) -> str | None:
+def _lost_pairs(zipped: nodes.Zip, is_ordered: bool) -> str | None:
     """Return the message on pairs that a zip loses; None if it keeps them."""
     # A constant has no position, but in a promised order only one task has it.
-    count = len(_placed(zipped, (nodes.Tensors,) if num_tasks is None else ()))
-    if count < 2 or (num_tasks is not None and _positions(zipped) is not None):
+    count = len(_placed(zipped, () if is_ordered else (nodes.Tensors,)))
+    if count < 2 or (is_ordered and _positions(zipped) is not None):
         return None
     what = f"{zipped.label} pairs elements of {count} inputs, each of which is split by itself"
-    if num_tasks is None:
+    if not is_ordered:
         return (
             f"{what} under ShardingPolicy.DYNAMIC. Workers pair elements of different "
             f"positions and leave out elements without a partner. {_PAIRS_HOLD}"
@@ -129,7 +115,7 @@ def _lost_pairs(zipped: nodes.Zip, num_tasks: int | None) -> str | None:
     )
 
 
-def _lost_choices(chosen: nodes.Choose, num_tasks: int | None) -> str | None:
+def _lost_choices(chosen: nodes.Choose, is_ordered: bool) -> str | None:
     """Return the message on elements that a choice leaves out by stopping early; None
     if it leaves out no more than a local reading.
     """
@@ -140,7 +126,7 @@ def _lost_choices(chosen: nodes.Choose, num_tasks: int | None) -> str | None:
         f"{chosen.label} stops at the first input that has ended (stop_on_empty_dataset=True), "
         f"and {len(ending)} of its inputs may end, each of which is split by itself"
     )
-    if num_tasks is None:
+    if not is_ordered:
         return (
             f"{what} under ShardingPolicy.DYNAMIC. The choices of a task name elements of its own "
             "part. A task therefore ends when one input has nothing more for it, and leaves out "

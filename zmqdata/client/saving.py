@@ -14,9 +14,8 @@ from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import ask_dispatcher, check_timeout
 from zmqdata.client.distribute import DISPATCHER_TIMEOUT
 from zmqdata.client.options import ShardingPolicy, check_failures
-from zmqdata.client.pairing import check_pairs
 from zmqdata.client.registration import registration_of
-from zmqdata.client.selecting import check_selections
+from zmqdata.client.splitting import check_splitting
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.config.settings import check_text
 from zmqdata.dataset import Dataset
@@ -100,8 +99,7 @@ def distributed_save(
             "Saving an infinite dataset is not allowed: limit it with `take(n)`."
         )
     folder = whole_path(folder)
-    check_pairs(node, ShardingPolicy.DYNAMIC)
-    check_selections(node, ShardingPolicy.DYNAMIC)
+    check_splitting(node, ShardingPolicy.DYNAMIC)
     registration = registration_of(node, endpoint, codec, dispatcher_timeout, ship)
     dataset_id = registration.register(None)
     save_id = secrets.token_hex(16)

@@ -1,4 +1,4 @@
-"""Tests of ``zmqdata.client.selecting``."""
+"""Tests of ``zmqdata.client.splitting``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from zmqdata import Dataset, ShardingPolicy, distribute
-from zmqdata.client.selecting import check_selections
+from zmqdata.client.splitting import check_splitting
 from zmqdata.storage.manifests import is_done
 from zmqdata.testing import SimulatedService
 
@@ -103,10 +103,10 @@ def test_what_no_tasks_share_is_silent(saved: str, tmp_path: Path) -> None:
     selected = Dataset.load(saved, reader_func=SELECTING["take"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_selections(selected.node, ShardingPolicy.DYNAMIC, 1)
+        check_splitting(selected.node, ShardingPolicy.DYNAMIC, 1)
         for dataset in (
             Dataset.load(tmp_path, reader_func=SELECTING["take"]),
             Dataset.load(saved, reader_func=REARRANGING["shuffle"]).take(3).enumerate(),
             Dataset.load(saved).take(3),
         ):
-            check_selections(dataset.node, ShardingPolicy.DYNAMIC)
+            check_splitting(dataset.node, ShardingPolicy.DYNAMIC)

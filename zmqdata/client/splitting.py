@@ -1,7 +1,8 @@
-"""Check of the ``reader_func`` of a load: what it selects of the chunks of a
-distributed save counts the chunks of a task, not those of the save.
+"""Check of what a pipeline loses because each of its sources is split by itself among
+tasks: pairs and choices (``pairing``), and what a ``reader_func`` selects.
 
-The function has already run, so the pipeline shows its operations.
+A ``reader_func`` that selects chunks of a distributed save counts the chunks of a task,
+not those of the save. It has already run, so the pipeline shows its operations.
 """
 
 from __future__ import annotations
@@ -10,35 +11,51 @@ import warnings
 
 from zmqdata import nodes
 from zmqdata.client.options import ShardingPolicy
-from zmqdata.client.pairing import over_splits
+from zmqdata.client.pairing import lost_partners, over_splits
+from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node, selects
 
 
-def check_selections(
+def check_splitting(
     node: Node, policy: ShardingPolicy, num_tasks: int | None = None, level: int = 3
 ) -> None:
-    """Warn of operations in a ``reader_func`` that count chunks which tasks share.
+    """Warn of each operation that loses elements or pairs of a local reading.
 
     Args:
         node: the pipeline.
         policy: the policy under which it is read.
         num_tasks: number of tasks if an order is promised, else None.
         level: number of frames up to the user's code.
+
+    Raises:
+        InvalidArgumentError: an order is promised in which elements would lose their
+            partner, or would be left out.
     """
     if policy is not ShardingPolicy.DYNAMIC or num_tasks == 1:
         return
+    lost = lost_partners(node, is_ordered=num_tasks is not None)
+    if lost and num_tasks is not None:
+        raise InvalidArgumentError(lost[0])
+    selection = _changed_selection(node)
+    for text in lost if selection is None else [*lost, selection]:
+        warnings.warn(text, stacklevel=level)
+
+
+def _changed_selection(node: Node) -> str | None:
+    """Return the message on an operation in a ``reader_func`` that counts chunks which
+    tasks share under ``ShardingPolicy.DYNAMIC``; None if a pipeline has none.
+    """
     for one in over_splits(node, Node):
         load = _shared_chunks(one) if _counts(one) else None
         if load is not None:
-            warnings.warn(
+            return (
                 f"{one.label} in the `reader_func` of {load.label} counts the chunks that each "
                 "task receives, because chunks are split among tasks under "
                 "ShardingPolicy.DYNAMIC. It therefore selects other chunks than in a local "
                 "reading, or none. A `reader_func` may shuffle and interleave there. To select, "
-                "use filter() on elements, or read under ShardingPolicy.DATA or OFF",
-                stacklevel=level,
+                "use filter() on elements, or read under ShardingPolicy.DATA or OFF"
             )
-            return
+    return None
 
 
 def _counts(node: Node) -> bool:
