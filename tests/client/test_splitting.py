@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from zmqdata import Dataset, ShardingPolicy, distribute
+from zmqdata import (
+    Dataset,
+    DispatchServer,
+    ShardingPolicy,
+    distribute,
+    from_dataset_id,
+    register_dataset,
+)
 from zmqdata.client.splitting import check_splitting
+from zmqdata.errors import InvalidArgumentError
 from zmqdata.storage.manifests import is_done
 from zmqdata.testing import SimulatedService
 
 COUNT = 200
+ROWS = Dataset.range(40)
+PAIRS = Dataset.zip(ROWS.filter(lambda x: x > 3), ROWS)
+CHOICES = Dataset.choose_from_datasets([ROWS, ROWS], Dataset.from_list([0] * 9 + [1] * 9))
+ORDERED: dict[str, Any] = {"deterministic": True, "num_tasks": 3}
 
 
 def itself(one: Any) -> Any:
@@ -110,3 +122,60 @@ def test_what_no_tasks_share_is_silent(saved: str, tmp_path: Path) -> None:
             Dataset.load(saved).take(3),
         ):
             check_splitting(dataset.node, ShardingPolicy.DYNAMIC)
+
+
+# --- readers who know only an id
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[str]:
+    with DispatchServer() as dispatcher:
+        yield dispatcher.target
+
+
+def test_readers_by_id_are_warned(target: str) -> None:
+    """Readers who know only the id of a dataset get the warnings of its zips and
+    choices at their line, which name the operations.
+    """
+    both = register_dataset(target, Dataset.zip(CHOICES, PAIRS))
+    with pytest.warns(UserWarning, match=r"ShardingPolicy\.DYNAMIC") as caught:
+        from_dataset_id("distributed_epoch", target, both)
+    assert [str(one.message).partition("(")[0] for one in caught] == [
+        "zip",
+        "choose_from_datasets",
+    ]
+    assert [one.filename for one in caught] == [__file__] * 2
+
+
+def test_readers_by_id_are_warned_of_selections(target: str, saved: str) -> None:
+    """Readers who know only the id of a dataset are warned of a selection of chunks, in
+    a promised order, too.
+    """
+    selected = register_dataset(target, Dataset.load(saved, reader_func=SELECTING["take"]))
+    for options in ({}, ORDERED):
+        with pytest.warns(UserWarning, match=r"^take\(.*`reader_func` of load\("):
+            from_dataset_id("distributed_epoch", target, selected, **options)
+
+
+@pytest.mark.parametrize("dataset", [PAIRS, CHOICES])
+def test_readers_by_id_are_refused_an_order(target: str, dataset: Dataset) -> None:
+    """The promise of an order that loses elements is an error for readers who know only
+    the id, unless a single task reads.
+    """
+    registered = register_dataset(target, dataset)
+    with pytest.raises(InvalidArgumentError, match="among the tasks of a promised order"):
+        from_dataset_id("distributed_epoch", target, registered, **ORDERED)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_dataset_id("distributed_epoch", target, registered, deterministic=True, num_tasks=1)
+
+
+def test_readers_by_id_lose_nothing_elsewhere(target: str) -> None:
+    """Other policies, and datasets without losses, cause neither warning nor error."""
+    both = register_dataset(target, Dataset.zip(CHOICES, PAIRS))
+    kept = register_dataset(target, Dataset.zip(ROWS, ROWS))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_dataset_id("parallel_epochs", target, both)
+        from_dataset_id(ShardingPolicy.DATA, target, both)
+        from_dataset_id("distributed_epoch", target, kept, **ORDERED)

@@ -38,7 +38,7 @@ from zmqdata.client.registration import (
 )
 from zmqdata.client.repetitions import Repetitions
 from zmqdata.client.runs import DatasetRun, run_of_process, this_process
-from zmqdata.client.splitting import check_splitting
+from zmqdata.client.splitting import check_losses, check_splitting
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.dataset import Dataset
@@ -632,7 +632,8 @@ def from_dataset_id(
         ValueError: an argument has an invalid value.
         TypeError: ``element_spec`` is not a spec.
         InvalidArgumentError: the spec of the registered dataset contradicts
-            ``element_spec``.
+            ``element_spec``, or the dataset loses pairs or choices in a promised order,
+            as for ``distribute``.
         NotFoundError: no dataset is registered under this id.
         UnavailableError: no dispatcher has answered within ``dispatcher_timeout``.
 
@@ -672,6 +673,7 @@ def from_dataset_id(
     description = describe_dataset(options.service, dataset_id, dispatcher_timeout)
     if description.element_spec is not None:
         element_spec = agreed_spec(element_spec, description.element_spec, dataset_id)
+    check_losses(description.losses, options.policy, options.num_tasks)
     name = None if job_name is None else _name_within(dataset_id, job_name)
     codec = validate_compression(description.compression)
     options = replace(options, job_name=name, compression=codec)

@@ -23,6 +23,7 @@ import optree
 from zmqdata import messages as m
 from zmqdata.client.calls import ask_dispatcher, call, new_request, status
 from zmqdata.client.runs import shipping
+from zmqdata.client.splitting import losses_of
 from zmqdata.core.job_rules import changed_content
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.seeds import fixed_seed
@@ -217,7 +218,6 @@ class Registration:
             stays: True if this process reads the dataset, and so can send files that
                 workers lack.
         """
-
         assert self.packed is not None
         if self.node is not None and not stays and not self._files_are_seen(self.packed.files):
             self._repack(self.node, by_path=False)
@@ -466,7 +466,7 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
     except (UnimplementedError, FailedPreconditionError, InvalidArgumentError) as error:
         sources, reason = None, str(error)
     _check_sendable(node)
-    spec = spec_without_running(node)
+    spec, count = spec_without_running(node), node.cardinality
     return m.DatasetDescription(
         digest=packed.digest,
         fingerprint=packed.fingerprint,
@@ -475,9 +475,7 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         element_spec=None if spec is None else encode_spec(spec),
         # A cardinality that no message can carry, as of range(2**62).repeat(2**62), is
         # never counted to its end.
-        cardinality=node.cardinality
-        if node.cardinality <= MOST_CARDINALITY
-        else UNKNOWN_CARDINALITY,
+        cardinality=count if count <= MOST_CARDINALITY else UNKNOWN_CARDINALITY,
         compression=compression,
         python=packed.python,
         version=packed.version,
@@ -486,6 +484,7 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         orders=orders,
         process=name_of_process() if orders else "",
         maps=_maps_of(packed),
+        losses=losses_of(node),
     )
 
 

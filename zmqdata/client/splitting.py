@@ -3,12 +3,16 @@ tasks: pairs and choices (``pairing``), and what a ``reader_func`` selects.
 
 A ``reader_func`` that selects chunks of a distributed save counts the chunks of a task,
 not those of the save. It has already run, so the pipeline shows its operations.
+
+What is lost is part of a registered dataset's description, because readers who know
+only its id lack the pipeline.
 """
 
 from __future__ import annotations
 
 import warnings
 
+from zmqdata import messages as m
 from zmqdata import nodes
 from zmqdata.client.options import ShardingPolicy
 from zmqdata.client.pairing import lost_partners, over_splits
@@ -31,19 +35,34 @@ def check_splitting(
         InvalidArgumentError: an order is promised in which elements would lose their
             partner, or would be left out.
     """
+    check_losses(losses_of(node), policy, num_tasks, level + 1)
+
+
+def losses_of(node: Node) -> m.SplitLosses:
+    """Return what a pipeline loses under ``ShardingPolicy.DYNAMIC``."""
+    return m.SplitLosses(
+        tuple(lost_partners(node, is_ordered=False)),
+        next(iter(lost_partners(node, is_ordered=True)), ""),
+        _changed_selection(node),
+    )
+
+
+def check_losses(
+    losses: m.SplitLosses, policy: ShardingPolicy, num_tasks: int | None, level: int = 3
+) -> None:
+    """Warn of the losses of a pipeline, as ``check_splitting`` does."""
     if policy is not ShardingPolicy.DYNAMIC or num_tasks == 1:
         return
-    lost = lost_partners(node, is_ordered=num_tasks is not None)
-    if lost and num_tasks is not None:
-        raise InvalidArgumentError(lost[0])
-    selection = _changed_selection(node)
-    for text in lost if selection is None else [*lost, selection]:
+    if losses.refusal and num_tasks is not None:
+        raise InvalidArgumentError(losses.refusal)
+    partners = losses.partners if num_tasks is None else ()
+    for text in filter(None, (*partners, losses.selection)):
         warnings.warn(text, stacklevel=level)
 
 
-def _changed_selection(node: Node) -> str | None:
+def _changed_selection(node: Node) -> str:
     """Return the message on an operation in a ``reader_func`` that counts chunks which
-    tasks share under ``ShardingPolicy.DYNAMIC``; None if a pipeline has none.
+    tasks share under ``ShardingPolicy.DYNAMIC``; "" if a pipeline has none.
     """
     for one in over_splits(node, Node):
         load = _shared_chunks(one) if _counts(one) else None
@@ -55,7 +74,7 @@ def _changed_selection(node: Node) -> str | None:
                 "reading, or none. A `reader_func` may shuffle and interleave there. To select, "
                 "use filter() on elements, or read under ShardingPolicy.DATA or OFF"
             )
-    return None
+    return ""
 
 
 def _counts(node: Node) -> bool:

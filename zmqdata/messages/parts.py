@@ -78,6 +78,19 @@ class MappedRange(Discreet, frozen=True):
     """The part with the bytes of the range; None if it travels as its path."""
 
 
+class SplitLosses(Discreet, frozen=True):
+    """Losses of a reading under ``ShardingPolicy.DYNAMIC``, where each source of the
+    pipeline is split by itself.
+    """
+
+    partners: tuple[str, ...] = ()
+    """Warnings of zips and choices that lose elements if no order is promised."""
+    refusal: str = ""
+    """Reason why no order of several tasks can be promised; empty if one can."""
+    selection: str = ""
+    """Warning of a selection of chunks that tasks share; empty if there is none."""
+
+
 class DatasetDescription(Discreet, frozen=True):
     """The properties of a pipeline that the dispatcher and clients need without opening
     it.
@@ -119,6 +132,8 @@ class DatasetDescription(Discreet, frozen=True):
     """
     maps: tuple[MappedRange, ...] = ()
     """Ranges of files that the pipeline maps."""
+    losses: SplitLosses = SplitLosses()
+    """Losses of readers under ``ShardingPolicy.DYNAMIC``."""
 
 
 class SaveParameters(Discreet, frozen=True):
