@@ -1,5 +1,5 @@
-"""Facts about splits that the dispatcher takes back in simulated time: a slow worker
-does not delay the end.
+"""Facts about splits and elements that are taken back in simulated time: neither a slow
+worker nor a slow reader delays the end.
 """
 
 from __future__ import annotations
@@ -45,3 +45,18 @@ def test_a_worker_that_turns_slow_loses_what_it_has_not_started(
     assert sum(MADE.values()) == TOTAL * repetitions
     # A source begins the splits of a twentieth of a second, here about 50.
     assert before < MADE[name] < before + 150
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_a_reader_leaves_most_of_a_small_job_to_another(
+    make_service: Callable[..., SimulatedService], workers: int
+) -> None:
+    """A reader whose loop takes a single element, and pauses, gives back most of what
+    it has received, however few elements there are.
+    """
+    for seed in range(5):
+        service = make_service(workers, seed=seed)
+        pauses, reads = (iter(service.read(Dataset.range(10), job_name="small")) for _ in range(2))
+        found = [int(next(pauses)), *map(int, reads)]
+        assert len(found) > 5
+        assert sorted(found + [int(x) for x in pauses]) == list(range(10))
