@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import multiprocessing
 import os
 import pickle
 import secrets
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +25,33 @@ from zmqdata.runkeys import RUN_ID
 OF_LAUNCHERS = ("TORCHELASTIC_", "SLURM_", "OMPI_", "PMI", "MASTER_", "GROUP_", "LOCAL_")
 NAMES = {*runkeys.RANKS, *runkeys.RANKS.values(), RUN_ID}
 SHOW_KEY = "from zmqdata.client.runs import run_of_process as run; print(run(True).key)"
+CHILDREN = """
+import faulthandler
+import multiprocessing
+
+from zmqdata.client.runs import run_of_process, this_process
+
+
+def tell(sender):
+    faulthandler.dump_traceback_later(40, exit=True)
+    sender.send((run_of_process(True).key, this_process()))
+
+
+if __name__ == "__main__":
+    for method in ("fork", "spawn"):
+        context = multiprocessing.get_context(method)
+        receiver, sender = context.Pipe(duplex=False)
+        child = context.Process(target=tell, args=(sender,))
+        child.start()
+        sender.close()  # so that the end of the child ends the wait for it
+        key, process = receiver.recv()
+        child.join()
+        assert key == run_of_process(True).key, method
+        assert process != this_process(), method
+"""
+"""A program without other threads: a child that is forked beside threads may wait for a
+lock that one of them held.
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -43,26 +70,17 @@ def launched(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
     return run_of_process(True).key
 
 
-def key_of_child(queue: Any) -> None:
-    queue.put((run_of_process(True).key, this_process()))
-
-
 # --- keys
 
 
-def test_a_process_is_a_run_with_its_children() -> None:
+def test_a_process_is_a_run_with_its_children(tmp_path: Path) -> None:
     """Children by ``fork`` and ``spawn`` have the key of their parent and a name of
     their own.
     """
-    for method in ("fork", "spawn"):
-        context = multiprocessing.get_context(method)
-        queue = context.SimpleQueue()
-        child = context.Process(target=key_of_child, args=(queue,))
-        child.start()
-        key, process = queue.get()
-        child.join()
-        assert key == run_of_process(True).key
-        assert process != this_process()
+    program = tmp_path / "program.py"
+    program.write_text(CHILDREN)
+    ended = subprocess.run([sys.executable, program], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_a_program_that_is_started_is_a_run_of_its_own() -> None:
