@@ -183,7 +183,10 @@ class RepeatIterator(ElementIterator):
             self._input.close()
         for provider in self._providers:
             provider.reset()
-        self._rewind_input()
+        if self._pulls_ahead:
+            self._input = self._make_input()
+        else:
+            self._rewind_input()
 
     def _may_go_on(self) -> bool:
         """Return True if a later pass may have elements, although this one had none.
@@ -226,12 +229,15 @@ class RepeatIterator(ElementIterator):
             )
 
     def _rewind_input(self) -> None:
-        self._begin_pass()
-        if self._pulls_ahead or not self._input.rewind(self._outer + self._done):
+        if self._input.rewind(self._outer + self._done):
+            self._begin_pass()
+        else:
             self._input.close()
             self._input = self._make_input()
 
     def rewind(self, repetition: int) -> bool:
+        if self._pulls_ahead:
+            return False
         self._outer = self._first_repetition(repetition)
         self._done, self._found, self._last_name = 0, False, None
         self._fruitless, self._had_splits = 0, False
