@@ -360,6 +360,25 @@ def test_a_cache_that_is_not_filled_yet_asks_its_input() -> None:
     assert [cached.at(index) for index in (0, 1)] == [0, 1]
 
 
+def test_an_end_within_a_half_filled_cache_is_respected() -> None:
+    """Elements that a cache keeps already are not those of an operation that ends
+    earlier, although the number of the cache's elements is unknown yet.
+    """
+    cached = TEN.filter(lambda x: x < 8).cache()
+    reading = iter(cached)
+    assert [int(next(reading)) for _ in range(6)] == [0, 1, 2, 3, 4, 5]
+    pairs = Dataset.zip(cached, TEN.take(3))
+    assert [tuple(map(int, pairs.at(index))) for index in range(3)] == [(0, 0), (1, 1), (2, 2)]
+    assert int(cached.take(2).map(int).at(1)) == 1
+    for ended, count in ((pairs, 3), (pairs.map(lambda a, b: a), 3), (cached.take(2), 2)):
+        with pytest.raises(IndexError, match=f"the numbers 0 to {count - 1}"):
+            ended.at(count)
+    assert pairs.batch(3).at(0)[0].tolist() == [0, 1, 2]
+    for counted in (pairs.batch(2), pairs.repeat(2).skip(2), pairs.concatenate(pairs).skip(2)):
+        with pytest.raises(FailedPreconditionError, match="has unknown cardinality"):
+            counted.at(1)
+
+
 def test_a_wrong_promise_is_told() -> None:
     """An element that assert_cardinality promises but the input lacks is an error."""
     with pytest.raises(FailedPreconditionError, match="promises element 10, and its input has 10"):

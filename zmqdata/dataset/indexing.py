@@ -14,7 +14,14 @@ from zmqdata import nodes
 from zmqdata.dataset.seeds import fixed_seed, next_seed
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import FailedPreconditionError, UnimplementedError
-from zmqdata.iterators import Context, element_at, make_iterator, uncounted, with_filled_caches
+from zmqdata.iterators import (
+    Context,
+    element_at,
+    make_iterator,
+    out_of_range,
+    uncounted,
+    with_filled_caches,
+)
 
 _fillings: WeakKeyDictionary[object, _Filling] = WeakKeyDictionary()
 
@@ -49,17 +56,7 @@ def _computed(last: nodes.Node, number: int) -> Any:
     if count == INFINITE_CARDINALITY and number >= 0:
         raise uncounted(node)
     if number < 0 or 0 <= count <= number:
-        limit = (
-            f"0 to {count - 1}"
-            if count > 0
-            else "none, the dataset is empty"
-            if count == 0
-            else "0 upwards"
-        )
-        raise IndexError(
-            f"Index out of range: at() got {number} for {node.label}, whose elements have "
-            f"the numbers {limit}"
-        )
+        raise out_of_range(node, number, count)
     return element_at(node, number)
 
 

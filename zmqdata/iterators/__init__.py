@@ -57,7 +57,12 @@ from zmqdata.iterators.base import (
 from zmqdata.iterators.carried import RunningState
 from zmqdata.iterators.inference import infer_spec, known_spec
 from zmqdata.iterators.inputs import input_iterator
-from zmqdata.iterators.random_access import element_at, uncounted, with_filled_caches
+from zmqdata.iterators.random_access import (
+    element_at,
+    out_of_range,
+    uncounted,
+    with_filled_caches,
+)
 
 __all__ = [
     "Context",
@@ -79,6 +84,7 @@ __all__ = [
     "make_iterator",
     "mixed_seed",
     "plain_state",
+    "out_of_range",
     "uncounted",
     "with_filled_caches",
 ]

@@ -45,9 +45,11 @@ def element_at(node: nodes.Node, index: int) -> Any:
     """Return element ``index`` of a node.
 
     Any module can make a node accessible: apply ``@element_at.register`` to a function
-    of ``(node, index)``. The index is valid for the node's cardinality.
+    of ``(node, index)``. The index is valid for the node's cardinality, if that is
+    known.
 
     Raises:
+        IndexError: the cardinality is unknown, and the node has no such element.
         UnimplementedError: the operation does not support random access.
 
     >>> element_at(nodes.Range(start=5, stop=9), 2)
@@ -68,6 +70,40 @@ def uncounted(node: nodes.Node) -> FailedPreconditionError:
         f"Dataset of type {type(node).__name__} has {count} cardinality which does not support "
         f"random access: {node.label} has no number of elements to count within. Remedy: {remedy}"
     )
+
+
+def out_of_range(node: nodes.Node, index: int, count: int) -> IndexError:
+    """Return the error for a number that no element has.
+
+    Args:
+        node: the node.
+        index: the number.
+        count: number of elements of the node at most; negative if it is unknown.
+    """
+    limit = (
+        f"0 to {count - 1}"
+        if count > 0
+        else "none, the dataset is empty"
+        if count == 0
+        else "0 upwards"
+    )
+    return IndexError(
+        f"Index out of range: at() got {index} for {node.label}, whose elements have the "
+        f"numbers {limit}"
+    )
+
+
+def _element_of_uncounted(node: nodes.Node, index: int) -> Any:
+    """Return an element of an input whose number of elements is unknown.
+
+    Raises:
+        FailedPreconditionError: the input ends before it, so it is unknown which
+            element of the operation the number means.
+    """
+    try:
+        return element_at(node, index)
+    except IndexError:
+        raise uncounted(node) from None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -291,7 +327,10 @@ def _run_on(node: nodes.Unary, elements: list[Any], state: Any = None, number: i
 def _rows_at(node: nodes.Batch, index: int) -> list[Any]:
     """Return the elements of batch ``index``."""
     start, count = index * node.batch_size, node.input.cardinality
-    stop = start + node.batch_size if count < 0 else min(start + node.batch_size, count)
+    if count < 0:
+        numbers = range(start, start + node.batch_size)
+        return [_element_of_uncounted(node.input, number) for number in numbers]
+    stop = min(start + node.batch_size, count)
     return [element_at(node.input, number) for number in range(start, stop)]
 
 
@@ -363,7 +402,13 @@ def _(node: nodes.AssertCardinality, index: int) -> Any:
     return element_at(node.input, index)
 
 
-@element_at.register(nodes.Take)
+@element_at.register
+def _(node: nodes.Take, index: int) -> Any:
+    if 0 <= node.count <= index:
+        raise out_of_range(node, index, node.count)
+    return element_at(node.input, index)
+
+
 @element_at.register(nodes.Prefetch)
 @element_at.register(nodes.WithOptions)
 def _(node: nodes.Unary, index: int) -> Any:
@@ -394,14 +439,18 @@ def _(node: nodes.Enumerate, index: int) -> Any:
 @element_at.register
 def _(node: nodes.Repeat, index: int) -> Any:
     count = node.input.cardinality
-    return element_at(node.input, index % count if count > 0 else index)
+    if count > 0:
+        return element_at(node.input, index % count)
+    return _element_of_uncounted(node.input, index)
 
 
 @element_at.register
 def _(node: nodes.Concatenate, index: int) -> Any:
     for source in node.inputs[:-1]:
         count = source.cardinality
-        if count < 0 or index < count:
+        if count < 0:
+            return _element_of_uncounted(source, index)
+        if index < count:
             return element_at(source, index)
         index -= count
     return element_at(node.inputs[-1], index)
@@ -409,6 +458,9 @@ def _(node: nodes.Concatenate, index: int) -> Any:
 
 @element_at.register
 def _(node: nodes.Zip, index: int) -> Any:
+    count = min([one.cardinality for one in node.inputs if one.cardinality >= 0], default=-1)
+    if 0 <= count <= index:  # also if the number of elements of another input is unknown
+        raise out_of_range(node, index, count)
     elements = [element_at(source, index) for source in node.inputs]
     return map_structure(lambda number: elements[number], node.template)
 
