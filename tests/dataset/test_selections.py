@@ -68,6 +68,18 @@ def test_padding_has_the_structure_of_elements() -> None:
     assert [row["valid"] for row in DICTS.pad_to_cardinality(2)] == [True, True]
 
 
+def test_shapes_may_be_unknown_without_padding() -> None:
+    """A dataset that has the number of elements already needs no zeros, and so no
+    shape.
+    """
+    ragged = TEN.take(2).map(lambda x: {"x": np.ones(int(x) + 1)}).padded_batch(1)
+    assert None in ragged.element_spec["x"].shape
+    padded = list(ragged.pad_to_cardinality(2))
+    assert [(row["valid"], row["x"].shape) for row in padded] == [(True, (1, 1)), (True, (1, 2))]
+    with pytest.raises(ValueError, match="Give all elements the same shape"):
+        ragged.pad_to_cardinality(3)
+
+
 def test_options_hold_for_the_whole_pipeline() -> None:
     """Any dataset of a pipeline returns its options, which cannot be set, because that
     would have no effect. Later options win with a warning.

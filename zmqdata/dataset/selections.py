@@ -206,6 +206,8 @@ class Selections(DatasetMethods[D]):
         marked = nodes.MarkingMap(
             inputs=(self._node,), function=mark, output_spec=output_spec, site=site
         )
+        if count == wanted:
+            return self._wrap(marked)  # no zeros are needed, so shapes may be unknown
         filler = nodes.Tensors(tensors={**map_structure(_zeros, spec), mask_key: False}, site=site)
         padding = nodes.Repeat(inputs=(filler,), count=wanted - count, site=site)
         return self._wrap(nodes.Concatenate(inputs=(marked, padding), site=site))
