@@ -10,12 +10,12 @@ It needs torch: ``pip install 'zmqdata[torch]'``.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
-if find_spec("torch") is None:
+try:
+    import torch  # noqa: F401 - so that its absence is an error with a remedy
+except ImportError as error:
     raise ImportError(
         "zmqdata.torch needs torch, which is not installed here: pip install 'zmqdata[torch]'"
-    )
+    ) from error
 
 from zmqdata.torch.dataloaders import distribute_dataloader
 from zmqdata.torch.loader import Loader
