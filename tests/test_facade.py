@@ -63,7 +63,7 @@ def test_every_module_can_be_imported() -> None:
 
 
 def test_a_framework_that_is_missing_is_named() -> None:
-    """Importing the module for a framework that is not installed says what to install."""
+    """Importing the module of a framework that is absent says what to install."""
     code = "import sys; sys.modules['torch'] = None; import zmqdata.torch"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "ImportError: zmqdata.torch needs torch" in ran.stderr
