@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 if not torch.accelerator.is_available():
     pytest.skip("torch finds no accelerator here", allow_module_level=True)
 
-from zmqdata import Dataset, LocalCluster  # noqa: E402 - needs torch
-from zmqdata.torch import Loader, distribute_dataloader  # noqa: E402 - needs torch
+from zmqdata import Dataset, LocalCluster
+from zmqdata.torch import Loader, distribute_dataloader
 
 DEVICE = torch.accelerator.current_accelerator()
 

@@ -13,7 +13,8 @@ import torch
 from zmqdata.elements.extensions import is_extension
 from zmqdata.elements.nesting import map_structure
 
-_KINDS = frozenset("biufc")
+_DTYPES = frozenset(map(np.dtype, ("?", *"bhilq", *"BHILQ", *"efd", *"FD")))
+"""Dtypes of numpy that torch has, too, in the machine's byte order."""
 _NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 
 
@@ -46,39 +47,45 @@ def tensor_of(leaf: Any, *, copy: bool = False) -> Any:
     """
     dtype = _NUMBERS.get(type(leaf))
     if dtype is not None:
-        return (
-            leaf
-            if type(leaf) is int and leaf.bit_length() > 63
-            else torch.tensor(leaf, dtype=dtype)
-        )
+        is_large = type(leaf) is int and not -(2**63) <= leaf < 2**63
+        return leaf if is_large else torch.tensor(leaf, dtype=dtype)
     if isinstance(leaf, np.generic):
-        leaf, copy = np.asarray(leaf), True
-    if type(leaf) is not np.ndarray and not isinstance(leaf, np.memmap):
+        array, copy = np.asarray(leaf), True
+    elif type(leaf) is np.ndarray or isinstance(leaf, np.memmap):
+        array = leaf
+    else:
         return leaf
-    if is_extension(leaf.dtype):
-        return _extended(leaf, copy)
-    if leaf.dtype.kind not in _KINDS or leaf.dtype.itemsize > 16 or leaf.dtype == np.float128:
+    if is_extension(array.dtype):
+        return _extended(leaf, array, copy)
+    if array.dtype.newbyteorder("=") not in _DTYPES:
         return leaf
-    return torch.from_numpy(_usable(leaf, copy))
+    return torch.from_numpy(_usable(array, copy))
 
 
 def _usable(array: Any, copy: bool) -> Any:
     """Return an array as torch can take it: writable, in the machine's byte order, and
-    without negative strides.
+    with strides that are positive multiples of its items' size.
     """
     native = array.dtype.newbyteorder("=")
     if copy or not array.flags.writeable or not array.dtype.isnative:
         return np.array(array, native, order="K", copy=True, subok=False)
-    return array if min(array.strides, default=0) >= 0 else array.copy()
+    size = array.dtype.itemsize
+    return array if all(one >= 0 and not one % size for one in array.strides) else array.copy()
 
 
-def _extended(array: Any, copy: bool) -> Any:
-    """Return an array of a dtype of ``ml_dtypes`` as a tensor, or as it is if torch
-    lacks the dtype.
+def _extended(leaf: Any, array: Any, copy: bool) -> Any:
+    """Return a leaf of a dtype of ``ml_dtypes`` as a tensor, or as it is if torch does
+    not compute with the dtype.
+
+    Args:
+        leaf: the leaf.
+        array: the leaf as an array.
+        copy: as for ``tensors_of``.
     """
     dtype = getattr(torch, array.dtype.name, None)
-    if not isinstance(dtype, torch.dtype):
-        return array
+    # Integers of fewer bits than a byte are mere names in torch.
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        return leaf
     plain = np.dtype(f"i{array.dtype.itemsize}")
     array = np.ascontiguousarray(_usable(array, copy)).reshape(array.shape)
     return torch.from_numpy(array.view(plain)).view(dtype)
