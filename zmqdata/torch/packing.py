@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from zmqdata.blocks.objects import pickled, unpickled
-from zmqdata.errors import InvalidArgumentError
+from zmqdata.errors import WrongTypeError
 
 Packed = tuple[Any, ...]
 """An element: the pickle, the number of arrays, the arrays, and the large buffers of
@@ -37,7 +37,12 @@ def pack(batch: Any) -> Packed:
     [tensor([0., 0.]), 'text', None]
     """
     arrays: list[Any] = []
-    skeleton = pickled(batch, lambda value: _reduced(value, arrays))
+    try:
+        skeleton = pickled(batch, lambda value: _reduced(value, arrays))
+    except TypeError as error:
+        if isinstance(error.__cause__, WrongTypeError):
+            raise error.__cause__ from None
+        raise
     buffers = [np.frombuffer(buffer, np.uint8) for buffer in skeleton.buffers]
     return (skeleton.stream, len(arrays), *arrays, *buffers)
 
@@ -82,7 +87,8 @@ def _reduced(value: Any, arrays: list[Any]) -> Any:
     if value is array_at or value is tensor_at:
         return NotImplemented
     if isinstance(value, torch.Tensor):
-        array, form = _taken_apart(value)
+        with torch._C.DisableTorchFunctionSubclass():
+            array, form = _taken_apart(value)
         arrays.append(array)
         return tensor_at, (len(arrays) - 1, *form)
     if type(value) is np.ndarray and value.ndim and value.dtype.kind in _KINDS:
@@ -141,7 +147,10 @@ def _tensor(
         tensor = tensor.as_subclass(kind)
     if attributes:
         vars(tensor).update(attributes)
-    return tensor.requires_grad_() if requires_grad else tensor
+    if requires_grad:
+        with torch._C.DisableTorchFunctionSubclass():
+            tensor.requires_grad_()
+    return tensor
 
 
 def _axes(tensor: torch.Tensor) -> tuple[int, ...] | None:
@@ -159,17 +168,25 @@ def _axes(tensor: torch.Tensor) -> tuple[int, ...] | None:
 def _check(tensor: torch.Tensor) -> None:
     """Raise an error for a tensor whose content cannot travel as an array."""
     remedy = ""
-    if tensor.device.type != "cpu":
+    kind = type(tensor)
+    if tensor.is_nested:
+        remedy = "it is nested: return its parts, or use padding"
+    elif tensor.is_quantized:
+        remedy = "it is quantized: return .int_repr() with its scale"
+    elif kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        remedy = (
+            f"its class {kind.__name__} defines __torch_dispatch__, so its content may lie "
+            "elsewhere: return the tensors that it consists of"
+        )
+    elif tensor.device.type == "meta":
+        remedy = "it is on the device meta, where tensors have no content: return its shape"
+    elif tensor.device.type != "cpu":
         remedy = f"it is on the device {tensor.device}: call .cpu() in the dataset or in collate_fn"
     elif tensor.layout is not torch.strided:
         remedy = f"its layout is {tensor.layout}: call .to_dense(), or return its parts"
-    elif tensor.is_quantized:
-        remedy = "it is quantized: return .int_repr() with its scale"
-    elif tensor.is_nested:
-        remedy = "it is nested: return its parts, or use padding"
     elif tensor.dtype.itemsize not in _AS_INTEGERS and not tensor.is_complex():
         remedy = f"numpy lacks the dtype {tensor.dtype}"
     if remedy:
-        raise InvalidArgumentError(
+        raise WrongTypeError(
             f"a tensor of a batch cannot be sent from a worker to the training process: {remedy}"
         )
