@@ -8,10 +8,12 @@ can be drawn again.
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 import numpy as np
@@ -24,6 +26,14 @@ MOST_INDICES = 1 << 26
 """Most indices of a pass. A sampler that yields more has no end, or does not fit into
 memory.
 """
+DRAWING = threading.RLock()
+"""Held by every thread that reads, sets or draws from the generators behind the
+functions of torch, numpy and ``random``. Workers of an in-process cluster are threads
+of the training process, and a worker may run tasks of several loaders at a time.
+"""
+
+_begun: WeakSet[DataLoader[Any]] = WeakSet()
+"""Loaders that have drawn the seed of workers that live on."""
 
 
 class BatchIndices(Sequence[Any]):
@@ -91,26 +101,55 @@ def draw(loader: DataLoader[Any], batches: int | None) -> Draw:
         InvalidArgumentError: the sampler does not end.
     """
     is_stream = isinstance(loader.dataset, IterableDataset)
-    indices = None if is_stream else iter(loader._index_sampler)
+    with DRAWING:
+        indices = None if is_stream else iter(loader._index_sampler)
+        seed = _seed(loader)
+        if indices is None:
+            return Draw(seed, None)
+        return Draw(seed, BatchIndices(_drawn(loader, indices, batches)))
+
+
+def _seed(loader: DataLoader[Any]) -> int:
+    """Draw the seed of the workers."""
+    source = torch.default_generator if loader.generator is None else loader.generator
+    before = source.get_state() if _lives_on(loader) else None
     number = torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
-    seed = int(number.item())
-    return Draw(seed, None if indices is None else BatchIndices(_drawn(loader, indices, batches)))
+    if before is not None:
+        # torch draws no other seed for workers that live on. Its place in the sequence
+        # of draws belongs to the sampler.
+        source.set_state(before)
+    if loader.persistent_workers:
+        _begun.add(loader)
+    return int(number.item())
+
+
+def _lives_on(loader: DataLoader[Any]) -> bool:
+    """Return True if torch would begin another pass with the workers of the last."""
+    return loader.persistent_workers and (loader in _begun or loader._iterator is not None)
 
 
 def _drawn(loader: DataLoader[Any], indices: Iterator[Any], batches: int | None) -> list[Any]:
     found: list[Any] = []
     room = MOST_INDICES
-    for batch in indices if batches is None else islice(indices, batches):
-        found.append(batch)
-        room -= len(batch) if isinstance(batch, list) else 1
+    # Without `for`, which would call __iter__ again: some samplers begin anew in it.
+    for number in count():
+        batch = next(indices, _END) if batches is None or number < batches else _END
+        if batch is _END:
+            return found
+        # A sampler may yield the same list again, with other content.
+        found.append(batch.copy() if type(batch) is list else batch)
+        room -= max(1, len(batch)) if isinstance(batch, (list, tuple)) else 1
         if room < 0:
-            sampler = type(loader._index_sampler).__name__
-            raise InvalidArgumentError(
-                f"`{sampler}` yielded more than {MOST_INDICES} indices in one pass. The order of a "
-                "pass is drawn when it begins, so a sampler has to end. Pass `batches=` with the "
-                "number of batches of a pass"
-            )
-    return found
+            break
+    sampler = type(loader._index_sampler).__name__
+    raise InvalidArgumentError(
+        f"`{sampler}` yielded more than {MOST_INDICES} indices in one pass. The order of a "
+        "pass is drawn when it begins, so a sampler has to end. Pass `batches=` with the "
+        "number of batches of a pass"
+    )
+
+
+_END = object()
 
 
 # ------------------------------------------------------------------ generators
@@ -131,28 +170,33 @@ class Generators(msgspec.Struct, frozen=True):
     """
     epochs: list[int] = []
     """The epochs of its samplers, in the same manner."""
+    lives_on: bool = False
+    """True if the loader has drawn the seed of workers that live on."""
 
 
 def generators(loader: DataLoader[Any]) -> Generators:
     """Return the states of all generators from which the next order may be drawn."""
-    name, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)
-    version, words, spare = random.getstate()
-    return Generators(
-        torch=_bytes_of(torch.get_rng_state()),
-        numpy=(str(name), np.asarray(keys).tobytes(), int(place), int(has_gauss), float(gauss)),
-        python=(version, words, spare),
-        own=[_state_of(one) for one in _own_generators(loader)],
-        epochs=[one.epoch for one in _with_epochs(loader)],
-    )
+    with DRAWING:
+        name, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)
+        version, words, spare = random.getstate()
+        return Generators(
+            torch=_bytes_of(torch.get_rng_state()),
+            numpy=(str(name), np.asarray(keys).tobytes(), int(place), int(has_gauss), float(gauss)),
+            python=(version, words, spare),
+            own=[_state_of(one) for one in _own_generators(loader)],
+            epochs=[one.epoch for one in _with_epochs(loader)],
+            lives_on=_lives_on(loader),
+        )
 
 
 def restore_global(states: Generators) -> None:
     """Set the generators behind the functions of torch, numpy and ``random``."""
-    torch.set_rng_state(_tensor_of(states.torch))
     name, keys, place, has_gauss, gauss = states.numpy
-    np.random.set_state((name, np.frombuffer(keys, np.uint32), place, has_gauss, gauss))
     version, words, spare = states.python
-    random.setstate((version, tuple(words), spare))
+    with DRAWING:
+        torch.set_rng_state(_tensor_of(states.torch))
+        np.random.set_state((name, np.frombuffer(keys, np.uint32), place, has_gauss, gauss))
+        random.setstate((version, tuple(words), spare))
 
 
 def restore(loader: DataLoader[Any], states: Generators) -> None:
@@ -162,7 +206,8 @@ def restore(loader: DataLoader[Any], states: Generators) -> None:
         InvalidArgumentError: the loader holds other generators than the state.
     """
     own, epochs = _own_generators(loader), _with_epochs(loader)
-    if len(own) != len(states.own) or len(epochs) != len(states.epochs):
+    kinds = [_kind(_state_of(one)) for one in own]
+    if kinds != [_kind(one) for one in states.own] or len(epochs) != len(states.epochs):
         raise InvalidArgumentError(
             f"the state has {len(states.own)} generators and {len(states.epochs)} epochs of "
             f"samplers, and this loader has {len(own)} and {len(epochs)}. The state belongs to a "
@@ -173,6 +218,7 @@ def restore(loader: DataLoader[Any], states: Generators) -> None:
         _set_state(generator, state)
     for sampler, epoch in zip(epochs, states.epochs, strict=True):
         sampler.epoch = epoch
+    (_begun.add if states.lives_on else _begun.discard)(loader)
 
 
 def samplers(loader: DataLoader[Any]) -> list[Any]:
@@ -184,13 +230,13 @@ def samplers(loader: DataLoader[Any]) -> list[Any]:
         if one is None or any(one is other for other in found):
             continue
         found.append(one)
-        inner = _attributes(one)
-        waiting += [value for value in inner.values() if _is_sampler(value)]
+        waiting += [value for name, value in _attributes(one).items() if _is_sampler(name, value)]
     return found
 
 
-def _is_sampler(value: Any) -> bool:
-    return isinstance(value, torch.utils.data.Sampler)
+def _is_sampler(name: str, value: Any) -> bool:
+    """Return True for a sampler that another sampler wraps. Any iterable may be one."""
+    return name in ("sampler", "batch_sampler") or isinstance(value, torch.utils.data.Sampler)
 
 
 def _attributes(value: Any) -> dict[str, Any]:
@@ -212,6 +258,10 @@ def _with_epochs(loader: DataLoader[Any]) -> list[Any]:
     return [one for one in samplers(loader) if type(_attributes(one).get("epoch")) is int]
 
 
+def _kind(state: bytes | dict[str, Any]) -> str:
+    return "torch" if isinstance(state, bytes) else next(iter(state))
+
+
 def _state_of(generator: Any) -> bytes | dict[str, Any]:
     if isinstance(generator, torch.Generator):
         return _bytes_of(generator.get_state())
@@ -219,6 +269,11 @@ def _state_of(generator: Any) -> bytes | dict[str, Any]:
         return {"bits": msgspec.json.encode(generator.bit_generator.state, enc_hook=_listed)}
     if isinstance(generator, np.random.RandomState):
         return {"legacy": msgspec.json.encode(generator.get_state(legacy=False), enc_hook=_listed)}
+    if isinstance(generator, random.SystemRandom):
+        raise InvalidArgumentError(
+            "a sampler draws from `random.SystemRandom`, whose state cannot be stored, so no "
+            "pass could be resumed. Give it a `random.Random` with a seed"
+        )
     return {"python": list(generator.getstate())}
 
 
