@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import _utils
 from torch.utils.data._utils.worker import WorkerInfo
 
-from zmqdata.torch.orders import BatchIndices
+from zmqdata.torch.orders import DRAWING, BatchIndices
 from zmqdata.torch.packing import Packed, pack
 from zmqdata.worker.tasks.pipeline import may_seed_modules
 
@@ -66,10 +66,32 @@ class _VirtualWorker:
         self._has_begun = False
 
     @contextmanager
-    def at_work(self, batch: int) -> Iterator[None]:
-        """Run user code as in this worker, with the draws of a batch."""
-        parts, before = self._parts, _utils.worker._worker_info
-        with _drawing(self._seed, batch):
+    def at_batch(self, batch: int) -> Iterator[None]:
+        """Run user code for a batch as in this worker, with the draws of the batch."""
+        if not self._has_begun:
+            with self.at_beginning():
+                pass
+        with self._at_work(_OF_BATCH, batch):
+            yield
+
+    @contextmanager
+    def at_beginning(self) -> Iterator[None]:
+        """Run user code that comes before the first batch as in this worker, after
+        ``worker_init_fn``. The draws of batches do not depend on it, because it runs
+        again wherever batches of this worker are made.
+        """
+        self._has_begun = True
+        init = self._parts.init
+        with self._at_work(_OF_BEGINNING, self._number):
+            if init is not None and self._parts.num_workers:
+                init(self._number)
+            yield
+
+    @contextmanager
+    def _at_work(self, *place: int) -> Iterator[None]:
+        parts = self._parts
+        with _drawing(self._seed, *place):
+            before = _utils.worker._worker_info
             if parts.num_workers:
                 _utils.worker._worker_info = WorkerInfo(
                     id=self._number,
@@ -78,19 +100,19 @@ class _VirtualWorker:
                     dataset=parts.dataset,
                 )
             try:
-                if not self._has_begun:
-                    self._has_begun = True
-                    if parts.init is not None and parts.num_workers:
-                        parts.init(self._number)
                 yield
             finally:
                 _utils.worker._worker_info = before
 
     def collated(self, items: Any) -> Packed:
         """Return the batch of these items."""
-        if self._parts.collate_fn in _CONVERTS:
+        if any(self._parts.collate_fn is one for one in _CONVERTS):
             _utils.worker._worker_info = None
         return pack(self._parts.collate_fn(items))
+
+
+_OF_BATCH, _OF_BEGINNING = 0, 1
+"""Places in a pass at which user code draws."""
 
 
 class BatchFetcher:
@@ -111,7 +133,7 @@ class BatchFetcher:
     def __call__(self, number: int) -> Packed:
         batch = int(number)
         worker = self._worker(batch % max(1, self._parts.num_workers))
-        with worker.at_work(batch):
+        with worker.at_batch(batch):
             return worker.collated(self._fetched(self._order[batch]))
 
     def _worker(self, number: int) -> _VirtualWorker:
@@ -129,7 +151,8 @@ class BatchFetcher:
 
 
 class StreamFetcher:
-    """Yields the batches of an iterable-style dataset that a virtual worker makes.
+    """Yields the batches of an iterable-style dataset that a virtual worker makes, and
+    a ``FailedBatch`` in place of a batch that fails: the next one may succeed.
 
     Args:
         parts: parts of the loader.
@@ -140,53 +163,105 @@ class StreamFetcher:
         self._parts = parts
         self._seed = seed
 
-    def __call__(self, number: int) -> Iterator[Packed]:
+    def __call__(self, number: int) -> Iterator[Packed | FailedBatch]:
         parts, index = self._parts, int(number)
         worker = _VirtualWorker(parts, self._seed, index)
-        with worker.at_work(index):
-            items = iter(parts.dataset)
+        with worker.at_beginning():
+            batches = _ItemBatches(iter(parts.dataset), parts)
         for turn in count():
-            with worker.at_work(turn * max(1, parts.num_workers) + index):
-                batch = self._next(items)
-                if batch is _END:
-                    return
-                packed = worker.collated(batch)
-            yield packed
+            made: Packed | FailedBatch
+            with worker.at_batch(turn * max(1, parts.num_workers) + index):
+                try:
+                    batch = batches.following()
+                    if batch is _END:
+                        return
+                    made = worker.collated(batch)
+                except Exception as error:  # as a DataLoader, which goes on after it
+                    made = FailedBatch(error)
+            yield made
 
-    def _next(self, items: Iterator[Any]) -> Any:
+
+class _ItemBatches:
+    """Takes the items of each batch from a stream.
+
+    Args:
+        items: the stream.
+        parts: parts of the loader.
+    """
+
+    def __init__(self, items: Iterator[Any], parts: LoaderParts) -> None:
+        self._items = items
+        self._parts = parts
+        self._is_over = False
+
+    def following(self) -> Any:
+        """Return the items of the next batch, or ``_END``."""
+        if self._is_over:
+            return _END  # not every iterator stays at its end
         if not self._parts.is_batched:
-            return next(items, _END)
+            return self._item()
+        batch: list[Any] = []
         assert self._parts.batch_size is not None
-        batch = [*islice(items, self._parts.batch_size)]
-        is_short = len(batch) < self._parts.batch_size
-        return _END if not batch or (is_short and self._parts.drop_last) else batch
+        # Not by `islice`, which would call __iter__: some datasets begin anew in it.
+        while len(batch) < self._parts.batch_size:
+            item = self._item()
+            if item is _END:
+                return _END if not batch or self._parts.drop_last else batch
+            batch.append(item)
+        return batch
+
+    def _item(self) -> Any:
+        item = next(self._items, _END)
+        self._is_over = item is _END
+        return item
+
+
+class FailedBatch:
+    """The error of a batch of an iterable-style dataset, within a worker.
+
+    Args:
+        error: the error.
+    """
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def batch_or_error(*element: Any) -> Packed:
+    """Return a batch of ``StreamFetcher``, or raise its error."""
+    if isinstance(element[0], FailedBatch):
+        raise element[0].error
+    return element
 
 
 _END = object()
 
 
 @contextmanager
-def _drawing(seed: int, batch: int) -> Iterator[None]:
+def _drawing(seed: int, *place: int) -> Iterator[None]:
     """Draw by this seed from the generators behind the functions of ``random``, numpy
     and torch. Give them back as they were if the worker is a thread of the training
     process.
     """
-    if may_seed_modules():
-        _seed_modules(seed, batch)
-        yield
-        return
-    kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    _seed_modules(seed, batch)
-    try:
-        yield
-    finally:
-        random.setstate(kept[0])
-        np.random.set_state(kept[1])
-        torch.set_rng_state(kept[2])
+    with DRAWING:
+        if may_seed_modules():
+            _seed_modules(seed, *place)
+            yield
+            return
+        kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        _seed_modules(seed, *place)
+        try:
+            yield
+        finally:
+            random.setstate(kept[0])
+            np.random.set_state(kept[1])
+            torch.set_rng_state(kept[2])
 
 
-def _seed_modules(seed: int, batch: int) -> None:
-    words = np.random.SeedSequence([seed % 2**64, batch]).generate_state(4)
+def _seed_modules(seed: int, *place: int) -> None:
+    words = np.random.SeedSequence([seed % 2**64, *place]).generate_state(4)
     random.seed(int(words[0]) << 32 | int(words[1]))
     np.random.seed(words)
     torch.default_generator.manual_seed(int(words[2]) << 31 | int(words[3]) >> 1)
