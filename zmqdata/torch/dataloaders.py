@@ -28,7 +28,7 @@ from zmqdata.client.distribute import (
 from zmqdata.config.endpoints import Service
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.torch.fetching import BatchFetcher, LoaderParts, StreamFetcher
+from zmqdata.torch.fetching import BatchFetcher, LoaderParts, StreamFetcher, batch_or_error
 from zmqdata.torch.loader import Loader
 from zmqdata.torch.orders import (
     BatchIndices,
@@ -334,7 +334,7 @@ class DataLoaderSupply:
         )
         if self._is_stream:
             streams = Dataset.range(max(1, loader.num_workers))
-            return streams.flat_map(StreamFetcher(parts, drawn.seed))
+            return streams.flat_map(StreamFetcher(parts, drawn.seed)).map(batch_or_error)
         assert drawn.order is not None
         fetcher = BatchFetcher(parts, drawn.order, drawn.seed)
         return Dataset.from_tensor_slices(np.asarray(numbers, np.int64)).map(fetcher)
