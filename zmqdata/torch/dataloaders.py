@@ -221,6 +221,7 @@ class DataLoaderSupply:
                 "`finite='uneven'` needs a map-style dataset: the consumers of an iterable-style "
                 "dataset read in step. Pass 'drop' or 'pad'"
             )
+        _check_kind(loader)
         _check_samplers(loader)
         # The first refusal of what cannot be sent comes from here, and not from a pass.
         found = self._distributed(self._source(Draw(0, BatchIndices([])), []))
@@ -427,6 +428,25 @@ def _address(service: Service | None) -> Service:
             "'tcp://host:5050', or a LocalCluster"
         )
     return address
+
+
+def _check_kind(loader: DataLoader[Any]) -> None:
+    """Raise an error for a loader whose batches do not follow from its attributes."""
+    if isinstance(loader.dataset, getattr(torch.utils.data, "IterDataPipe", ())):
+        raise InvalidArgumentError(
+            "the dataset is an IterDataPipe, which torch's DataLoader seeds and shards by rules "
+            "of its own, so the batches would not be equal. Wrap its source in an "
+            "IterableDataset, or read it with a zmqdata Dataset"
+        )
+    kind = type(loader)
+    # The loader of torchdata iterates as torch's, and keeps states.
+    is_usual = kind.__iter__ is DataLoader.__iter__ or kind.__module__.startswith("torchdata.")
+    if not is_usual:
+        raise InvalidArgumentError(
+            f"the loader is a {kind.__name__}, which overrides `__iter__`. Its batches follow from "
+            "that method, and not from its dataset, sampler and collate_fn alone, so workers "
+            "cannot make them. Pass a torch.utils.data.DataLoader with these"
+        )
 
 
 def _check_samplers(loader: DataLoader[Any]) -> None:
