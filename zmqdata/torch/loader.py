@@ -165,10 +165,10 @@ class Loader:
         """
         if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0:
             raise InvalidArgumentError(f"`epoch` must be a number of at least 0, got {epoch!r}")
-        if self._resumed is not None and self._resumed.epoch == epoch:
-            return  # The state knows this pass.
-        self._drop_started()
-        self._epoch = epoch
+        if self._resumed is None or self._resumed.epoch != epoch:
+            # Otherwise the state knows this pass, and only the dataset has to be told.
+            self._drop_started()
+            self._epoch = epoch
         self._supply.set_epoch(epoch)
 
     def _drop_started(self) -> None:
@@ -357,6 +357,10 @@ class LoaderIterator:
                 element = next(self.elements)
             except StopIteration:
                 self._end()
+            except Exception as error:
+                if not getattr(error, "final", False):
+                    self._count += 1  # The error stands for a batch.
+                raise
             if isinstance(element, _Copied):
                 batch = self._copier.arrived(element.batch, element.copying)
             else:
