@@ -4,51 +4,86 @@ loop on a stream of their own.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Callable
+from collections import UserList, deque
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 import torch
 
 from zmqdata.errors import InvalidArgumentError
 
+_NO_ACCELERATOR = ("cpu", "meta")
+"""Types of devices that every machine has. Memory is pinned for none of them."""
 
-def mapped(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
+
+def mapped(
+    value: Any,
+    function: Callable[[torch.Tensor], Any],
+    method: str = "",
+    own: Callable[[Any], Any] = lambda value: value,
+) -> Any:
     """Return a batch with the results of a function in place of its tensors.
 
-    It goes through dicts, lists, tuples, dataclasses and their subclasses, and leaves
-    every other value as it is.
+    It goes through mappings, lists, deques, tuples, dataclasses and their subclasses,
+    and leaves every other value as it is.
+
+    Args:
+        value: the batch.
+        function: returns what replaces a tensor.
+        method: name of a method that moves an object. An object of any other class that
+            has it moves by itself.
+        own: returns what replaces such an object.
 
     >>> mapped({"x": [torch.ones(1)], "y": "text"}, lambda tensor: tensor + 1)
     {'x': [tensor([2.])], 'y': 'text'}
     """
     if isinstance(value, torch.Tensor):
         return function(value)
+    if method and not isinstance(value, type) and callable(getattr(value, method, None)):
+        return own(value)
+
+    def moved(part: Any) -> Any:
+        return mapped(part, function, method, own)
+
     if isinstance(value, tuple):
-        parts = [mapped(one, function) for one in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else _like(value, tuple(parts))
-    if isinstance(value, list):
-        return _like(value, [mapped(one, function) for one in value])
-    if isinstance(value, dict):
-        return _like(value, {key: mapped(one, function) for key, one in value.items()})
+        parts = [*map(moved, value)]
+        if hasattr(value, "_fields"):
+            return tuple.__new__(type(value), parts)
+        return _as(type(value), tuple(parts))
+    if isinstance(value, (list, deque, UserList)):
+        return _refilled(value, enumerate(map(moved, value)))
+    if isinstance(value, MutableMapping):
+        return _refilled(value, [(key, moved(part)) for key, part in value.items()])
+    if isinstance(value, Mapping):
+        return _as(type(value), {key: moved(part) for key, part in value.items()})
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = {
-            field.name: mapped(getattr(value, field.name), function)
-            for field in dataclasses.fields(value)
-            if field.init
-        }
-        return dataclasses.replace(value, **changed)
+        clone = copy.copy(value)
+        for field in dataclasses.fields(value):
+            if hasattr(value, field.name):
+                part = moved(getattr(value, field.name))
+                object.__setattr__(clone, field.name, part)  # it may be frozen
+        return clone
     return value
 
 
-def _like(value: Any, plain: Any) -> Any:
-    """Return a container of the class of ``value`` with other content, or the plain
-    container if that class takes other arguments.
+def _refilled(value: Any, parts: Iterable[tuple[Any, Any]]) -> Any:
+    """Return a copy of a container with other parts, and with whatever else its class
+    holds.
     """
-    if type(value) is type(plain):
-        return plain
+    clone = copy.copy(value)
+    for key, part in parts:
+        clone[key] = part
+    return clone
+
+
+def _as(kind: type, plain: Any) -> Any:
+    """Return a container of a class, or the plain one if that class takes other
+    arguments.
+    """
     try:
-        return type(value)(plain)
+        return kind(plain)
     except TypeError:
         return plain
 
@@ -69,7 +104,7 @@ def checked_device(device: Any, pin_memory: bool | None) -> tuple[torch.device |
             "`pin_memory=True` needs an accelerator, and torch finds none here. Leave "
             "`pin_memory` out: memory is then pinned where that helps"
         )
-    is_far = target is not None and target.type != "cpu"
+    is_far = target is not None and target.type not in _NO_ACCELERATOR
     return target, is_far if pin_memory is None else pin_memory
 
 
@@ -81,7 +116,7 @@ def _checked(device: Any) -> torch.device:
         raise InvalidArgumentError(
             f"`device` must be a device of torch or its name, got {device!r}: {reason}"
         ) from None
-    if target.type in ("cpu", "meta"):
+    if target.type in _NO_ACCELERATOR:
         return target
     found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     count = torch.accelerator.device_count() if found is not None else 0
@@ -111,7 +146,7 @@ class Copier:
     def __init__(self, device: torch.device | None, pin_memory: bool) -> None:
         self._device = device
         self._pin_memory = pin_memory
-        self._is_far = device is not None and device.type not in ("cpu", "meta")
+        self._is_far = device is not None and device.type not in _NO_ACCELERATOR
         self._stream = torch.Stream(device) if self._is_far else None
 
     @property
@@ -122,11 +157,14 @@ class Copier:
     def begin(self, batch: Any) -> tuple[Any, Any]:
         """Begin to copy a batch, and return the copy with what ``arrived`` needs."""
         if self._pin_memory:
-            batch = mapped(batch, _pinned)
+            batch = mapped(batch, _pinned, "pin_memory", lambda value: value.pin_memory())
         if self._device is None:
             return batch, None
+        # Objects that move by themselves get memory of the usual stream: what they
+        # consist of is not known here.
+        batch = mapped(batch, lambda tensor: tensor, "to", lambda value: value.to(self._device))
         if self._stream is None:
-            return mapped(batch, lambda tensor: tensor.to(self._device)), None
+            return mapped(batch, lambda tensor: tensor.to(self._device), "to"), None
         copies: list[torch.Tensor] = []
 
         def copied(tensor: torch.Tensor) -> torch.Tensor:
@@ -134,7 +172,7 @@ class Copier:
             return copies[-1]
 
         with self._stream:
-            moved = mapped(batch, copied)
+            moved = mapped(batch, copied, "to")
         return moved, (self._stream.record_event(), copies)
 
     def arrived(self, batch: Any, copying: Any) -> Any:
