@@ -12,11 +12,11 @@ SHARED = -n $(PROCESSES) --dist worksteal
 # Whatever the environment says: without stored bytecode each process of a test would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 # Threads of a matrix library that wait for each other on cores that are busy take four times as long.
-test test-full durations coverage: export OPENBLAS_NUM_THREADS := 1
-test test-full durations coverage: export OMP_NUM_THREADS := 1
+test test-full durations coverage test-torch-core: export OPENBLAS_NUM_THREADS := 1
+test test-full durations coverage test-torch-core: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL:
-.PHONY: demo test test-full durations test-pythons test-tfdata test-frameworks test-slurm test-mpi simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-sharing bench-torch bench-gpu build locked lock release audit clean bench-attacks
+.PHONY: demo test test-full durations test-pythons test-tfdata test-torch-core test-frameworks test-slurm test-mpi simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-sharing bench-torch bench-gpu build locked lock release audit clean bench-attacks
 demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 # The hundred slowest tests of `make test`, in a file that git ignores.
@@ -25,6 +25,8 @@ test-full: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) --full $(ARGS)
 # The fast part of the tests on each version of Python that this machine has: tools/bring_python.py brings others.
 test-pythons: ; $(PYTHON) -m tools.test_pythons $(ARGS)
 test-tfdata: .venv-tfdata/.ready ; ZMQDATA_CHAINS=$${ZMQDATA_CHAINS:-5000} .venv-tfdata/bin/python -m pytest tests/tfdata $(ARGS)
+# `zmqdata.torch` on the CPU. `make test` runs these tests, too, where torch is installed.
+test-torch-core: .venv/.torch-ready ; $(BIN)/python -m pytest tests/pytorch $(SHARED) $(ARGS)
 # Programs of torch, torchrun and a notebook, on real processes: never in .ci/run.
 test-frameworks: .venv-frameworks/.ready ; .venv-frameworks/bin/python -m pytest tests/frameworks $(ARGS)
 # As root, on Debian and Ubuntu: the daemons of Slurm run in a temporary folder while the tests do.
@@ -71,6 +73,10 @@ clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-bench .venv-lock .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement $(LOCK)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@ .venv/.dev-ready .venv/.run-ready
+
+.venv/.torch-ready: .venv/.dev-ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	@touch $@
 
 .venv-lock/.ready: pyproject.toml Makefile
 	@test -x .venv-lock/bin/python || $(PYTHON) -m venv .venv-lock
