@@ -17,9 +17,10 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
 
-from tests.pytorch.comparing import assert_same, drawn, seed
+from tests.pytorch.comparing import assert_same, seed
 from tests.pytorch.loaders import AtOnce, Made, Stream, whole
 from zmqdata.testing.cluster import await_condition
+from zmqdata.torch import fetching
 from zmqdata.torch.fetching import (
     BatchFetcher,
     FailedBatch,
@@ -27,8 +28,20 @@ from zmqdata.torch.fetching import (
     StreamFetcher,
     batch_or_error,
 )
-from zmqdata.torch.orders import BatchIndices, generators
+from zmqdata.torch.orders import BatchIndices, generators, restore_global
 from zmqdata.torch.packing import unpack
+
+
+@pytest.fixture(autouse=True)
+def own_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the functions seed the generators of this process, as a worker's, and give
+    the generators back.
+    """
+    monkeypatch.setattr(fetching, "may_seed_modules", lambda: True)
+    kept = generators(torch.utils.data.DataLoader(Made(3)))
+    yield
+    restore_global(kept)
+
 
 ORDER = BatchIndices([[0, 1], [2, 3], [4, 5], [6]])
 
@@ -126,34 +139,21 @@ def test_draws_of_streams_follow_from_the_seed_and_the_batch() -> None:
     assert streamed(early)[0][0][1:] != streamed(late)[0][0][1:]
 
 
-def test_global_generators_are_given_back() -> None:
-    """The generators behind the functions of torch, numpy and ``random`` are as before,
-    also after an error and between the batches of a stream.
+def test_a_worker_in_the_training_process_seeds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The generators behind the functions of torch, numpy and ``random`` stay as they
+    are where the training draws from them, too.
     """
-
-    def failing(index: int) -> Any:
-        three(index)
-        raise KeyError(index)
-
+    monkeypatch.setattr(fetching, "may_seed_modules", lambda: False)
     seed(3)
-    before = drawn()
-    fetched(parts_of(Made(7, three), 2, seed), 0, 1)
-    assert drawn() == before
-    with pytest.raises(KeyError):
-        fetched(parts_of(Made(7, failing)), 0)
-    assert drawn() == before
-    stream = StreamFetcher(parts_of(Drawing(), batch_size=2), 5)(0)
-    for _ in range(2):
-        next(stream)
-        assert drawn() == before
-    stream.close()
-    streamed(parts_of(Drawing(), 1, seed, batch_size=2))
-    assert drawn() == before
+    before = generators_of_all()
+    fetched(parts_of(Made(7, int), 2), 0, 1)
+    streamed(parts_of(Made(7, int), batch_size=2))
+    assert generators_of_all() == before
 
 
 def test_tasks_in_threads_do_not_disturb_each_other() -> None:
-    """Two threads that make batches at once draw what each draws alone, and a thread
-    that reads the global generators in the meantime reads them as they were.
+    """Two threads that are to make batches at once make them one after the other, and
+    draw what each draws alone.
     """
     first, second = threading.Event(), threading.Event()
 
@@ -167,17 +167,13 @@ def test_tasks_in_threads_do_not_disturb_each_other() -> None:
         return three(index)
 
     wanted = fetched(parts_of(Made(7, three)), 3)
-    seed(4)
-    before = generators_of_all()
     found: list[Any] = []
     making = threading.Thread(target=lambda: found.extend(fetched(parts_of(Made(7, slow)), 3)))
     making.start()
     await_condition(first.is_set)
-    assert generators_of_all() == before
     assert fetched(parts_of(Made(7, quick)), 3) == wanted
     making.join(10)
     assert found == wanted
-    assert generators_of_all() == before
 
 
 def generators_of_all() -> Any:

@@ -7,8 +7,11 @@ them, so the batches are those of the ``DataLoader``, in its order.
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -27,6 +30,7 @@ from zmqdata.client.distribute import (
 )
 from zmqdata.config.endpoints import Service
 from zmqdata.dataset import Dataset, DatasetIterator
+from zmqdata.dataset.arguments import call_site
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.torch.fetching import BatchFetcher, LoaderParts, StreamFetcher, batch_or_error
 from zmqdata.torch.loader import Loader
@@ -46,6 +50,8 @@ from zmqdata.torch.supplies import LoaderState, Pass, other_world, short
 
 DISPATCHER = "ZMQDATA_DISPATCHER"
 """Environment variable with the address of the dispatcher."""
+ASK_AGAIN = 5.0
+"""Seconds for which the number of workers counts as known. Short passes begin sooner."""
 PATIENCE = 30.0
 """Seconds to wait for the answer of a dispatcher that says which workers it has."""
 FINITE = ("drop", "pad", "uneven")
@@ -87,7 +93,8 @@ def distribute_dataloader(
     transforms and ``collate_fn`` run on workers. Batches are equal to those of the
     ``DataLoader`` if the dataset and ``collate_fn`` draw nothing at random. Draws of
     ``random``, ``numpy.random`` and torch follow from the loader's generator, and do
-    not depend on the number of real workers.
+    not depend on the number of real workers. (Workers that are threads of this process
+    draw from its generators, without a seed of their own.)
 
     An iterable-style dataset is read by ``dataloader.num_workers`` virtual workers, for
     which ``get_worker_info()`` and ``worker_init_fn`` are as in torch, whatever the
@@ -223,6 +230,8 @@ class DataLoaderSupply:
             )
         _check_kind(loader)
         _check_samplers(loader)
+        self._site = call_site()
+        self._workers, self._asked = 1, -math.inf
         # The first refusal of what cannot be sent comes from here, and not from a pass.
         found = self._distributed(self._source(Draw(0, BatchIndices([])), []))
         node = found.node
@@ -335,10 +344,18 @@ class DataLoaderSupply:
         )
         if self._is_stream:
             streams = Dataset.range(max(1, loader.num_workers))
-            return streams.flat_map(StreamFetcher(parts, drawn.seed)).map(batch_or_error)
+            streams = self._placed(streams.flat_map(StreamFetcher(parts, drawn.seed)))
+            return self._placed(streams.map(batch_or_error))
         assert drawn.order is not None
         fetcher = BatchFetcher(parts, drawn.order, drawn.seed)
-        return Dataset.from_tensor_slices(np.asarray(numbers, np.int64)).map(fetcher)
+        places = Dataset.from_tensor_slices(np.asarray(numbers, np.int64))
+        return self._placed(places.map(fetcher))
+
+    def _placed(self, dataset: Dataset) -> Dataset:
+        """Return a pipeline whose errors name the line that has made the loader, and
+        not that of the loop.
+        """
+        return Dataset(replace(dataset.node, site=self._site))
 
     def _distributed(self, source: Dataset) -> Dataset:
         options = {"num_tasks": self._tasks(), **self._options}
@@ -358,8 +375,11 @@ class DataLoaderSupply:
         virtual = max(1, int(self.loader.num_workers))
         if self._is_stream:
             return virtual
-        workers = len(status(self._service, PATIENCE)["workers"])
-        return virtual * max(1, -(-workers // virtual))
+        now = time.monotonic()
+        if now - self._asked > ASK_AGAIN:
+            self._workers = max(1, len(status(self._service, PATIENCE)["workers"]))
+            self._asked = now
+        return virtual * -(-self._workers // virtual)
 
     def position(self, elements: DatasetIterator, read: Pass, count: int) -> bytes:
         if self._is_stream:

@@ -9,6 +9,7 @@ makes a batch.
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import torch
 from torch.utils.data import _utils
 from torch.utils.data._utils.worker import WorkerInfo
 
-from zmqdata.torch.orders import DRAWING, BatchIndices
+from zmqdata.torch.orders import BatchIndices
 from zmqdata.torch.packing import Packed, pack
 from zmqdata.worker.tasks.pipeline import may_seed_modules
 
@@ -242,22 +243,19 @@ _END = object()
 @contextmanager
 def _drawing(seed: int, *place: int) -> Iterator[None]:
     """Draw by this seed from the generators behind the functions of ``random``, numpy
-    and torch. Give them back as they were if the worker is a thread of the training
-    process.
+    and torch. A worker that is a thread of the training process leaves them alone,
+    because the training draws from them, too.
     """
-    with DRAWING:
+    with _turn:
         if may_seed_modules():
             _seed_modules(seed, *place)
-            yield
-            return
-        kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
-        _seed_modules(seed, *place)
-        try:
-            yield
-        finally:
-            random.setstate(kept[0])
-            np.random.set_state(kept[1])
-            torch.set_rng_state(kept[2])
+        yield
+
+
+_turn = threading.RLock()
+"""Held while a batch is made: datasets are written for processes that do one thing at a
+time, and two tasks of a process would draw from each other's generators.
+"""
 
 
 def _seed_modules(seed: int, *place: int) -> None:

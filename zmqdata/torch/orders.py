@@ -8,7 +8,6 @@ can be drawn again.
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -26,12 +25,6 @@ MOST_INDICES = 1 << 26
 """Most indices of a pass. A sampler that yields more has no end, or does not fit into
 memory.
 """
-DRAWING = threading.RLock()
-"""Held by every thread that reads, sets or draws from the generators behind the
-functions of torch, numpy and ``random``. Workers of an in-process cluster are threads
-of the training process, and a worker may run tasks of several loaders at a time.
-"""
-
 _begun: WeakSet[DataLoader[Any]] = WeakSet()
 """Loaders that have drawn the seed of workers that live on."""
 
@@ -101,12 +94,11 @@ def draw(loader: DataLoader[Any], batches: int | None) -> Draw:
         InvalidArgumentError: the sampler does not end.
     """
     is_stream = isinstance(loader.dataset, IterableDataset)
-    with DRAWING:
-        indices = None if is_stream else iter(loader._index_sampler)
-        seed = _seed(loader)
-        if indices is None:
-            return Draw(seed, None)
-        return Draw(seed, BatchIndices(_drawn(loader, indices, batches)))
+    indices = None if is_stream else iter(loader._index_sampler)
+    seed = _seed(loader)
+    if indices is None:
+        return Draw(seed, None)
+    return Draw(seed, BatchIndices(_drawn(loader, indices, batches)))
 
 
 def _seed(loader: DataLoader[Any]) -> int:
@@ -176,27 +168,25 @@ class Generators(msgspec.Struct, frozen=True):
 
 def generators(loader: DataLoader[Any]) -> Generators:
     """Return the states of all generators from which the next order may be drawn."""
-    with DRAWING:
-        name, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)
-        version, words, spare = random.getstate()
-        return Generators(
-            torch=_bytes_of(torch.get_rng_state()),
-            numpy=(str(name), np.asarray(keys).tobytes(), int(place), int(has_gauss), float(gauss)),
-            python=(version, words, spare),
-            own=[_state_of(one) for one in _own_generators(loader)],
-            epochs=[one.epoch for one in _with_epochs(loader)],
-            lives_on=_lives_on(loader),
-        )
+    name, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)
+    version, words, spare = random.getstate()
+    return Generators(
+        torch=_bytes_of(torch.get_rng_state()),
+        numpy=(str(name), np.asarray(keys).tobytes(), int(place), int(has_gauss), float(gauss)),
+        python=(version, words, spare),
+        own=[_state_of(one) for one in _own_generators(loader)],
+        epochs=[one.epoch for one in _with_epochs(loader)],
+        lives_on=_lives_on(loader),
+    )
 
 
 def restore_global(states: Generators) -> None:
     """Set the generators behind the functions of torch, numpy and ``random``."""
     name, keys, place, has_gauss, gauss = states.numpy
     version, words, spare = states.python
-    with DRAWING:
-        torch.set_rng_state(_tensor_of(states.torch))
-        np.random.set_state((name, np.frombuffer(keys, np.uint32), place, has_gauss, gauss))
-        random.setstate((version, tuple(words), spare))
+    torch.set_rng_state(_tensor_of(states.torch))
+    np.random.set_state((name, np.frombuffer(keys, np.uint32), place, has_gauss, gauss))
+    random.setstate((version, tuple(words), spare))
 
 
 def restore(loader: DataLoader[Any], states: Generators) -> None:
