@@ -51,7 +51,9 @@ from zmqdata.torch.supplies import LoaderState, Pass, other_world, short
 DISPATCHER = "ZMQDATA_DISPATCHER"
 """Environment variable with the address of the dispatcher."""
 ASK_AGAIN = 5.0
-"""Seconds for which the number of workers counts as known. Short passes begin sooner."""
+"""Seconds for which the number of workers counts as known, so that short passes begin
+sooner.
+"""
 PATIENCE = 30.0
 """Seconds to wait for the answer of a dispatcher that says which workers it has."""
 FINITE = ("drop", "pad", "uneven")

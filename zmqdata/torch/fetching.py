@@ -9,7 +9,6 @@ makes a batch.
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from torch.utils.data._utils.worker import WorkerInfo
 
 from zmqdata.torch.orders import BatchIndices
 from zmqdata.torch.packing import Packed, pack
-from zmqdata.worker.tasks.pipeline import may_seed_modules
+from zmqdata.worker.tasks.pipeline import SEEDING, may_seed_modules
 
 _CONVERTS = (_utils.collate.default_collate, _utils.collate.default_convert)
 """Functions of torch that put batches into shared memory if they run in a process of a
@@ -245,17 +244,14 @@ def _drawing(seed: int, *place: int) -> Iterator[None]:
     """Draw by this seed from the generators behind the functions of ``random``, numpy
     and torch. A worker that is a thread of the training process leaves them alone,
     because the training draws from them, too.
+
+    Batches of a process are made one after the other: datasets are written for
+    processes that do one thing at a time.
     """
-    with _turn:
+    with SEEDING:
         if may_seed_modules():
             _seed_modules(seed, *place)
         yield
-
-
-_turn = threading.RLock()
-"""Held while a batch is made: datasets are written for processes that do one thing at a
-time, and two tasks of a process would draw from each other's generators.
-"""
 
 
 def _seed_modules(seed: int, *place: int) -> None:

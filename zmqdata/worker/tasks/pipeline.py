@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import random
 import sys
+import threading
 
 import numpy as np
 
@@ -66,6 +67,10 @@ def seed_globals() -> None:
         torch.default_generator.seed()
 
 
+SEEDING = threading.RLock()
+"""Held by a thread while what it draws from the generators of modules follows from a
+seed. Another thread of the process may open a pipeline in the meantime.
+"""
 _is_own_process = False
 
 
@@ -95,5 +100,6 @@ def opened(encoded: bytes | memoryview, definition: TaskDefinition, find_part: F
         )
     node: Node = open_pipeline(PackedPipeline.decode(encoded), find_part, own_folder())
     if _is_own_process:
-        seed_globals()
+        with SEEDING:
+            seed_globals()
     return node
