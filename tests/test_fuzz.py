@@ -8,9 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.counts import how_many
 from tools.fuzz import TARGETS, joined, parted
 
 TOOL = Path(__file__).parents[1] / "tools" / "fuzz.py"
@@ -34,6 +35,7 @@ def test_seeds_are_decoded(name: str) -> None:
     assert sound or name == "manifest"
 
 
+@settings(max_examples=how_many(40, 100))
 @given(st.data())
 @pytest.mark.parametrize("name", TARGETS)
 def test_changed_bytes_are_decoded_or_refused(name: str, data: st.DataObject) -> None:

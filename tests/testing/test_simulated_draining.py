@@ -9,10 +9,11 @@ from collections import Counter
 
 import pytest
 
+from tests.counts import how_many
 from tests.full import full
 from zmqdata.testing import SimulatedPipeline, World
 
-DRAINS = 100
+DRAINS = how_many(30, 100)
 
 
 def begun(seed: int, workers: int, splits: int = 4000, num_consumers: int | None = None) -> World:
@@ -50,9 +51,7 @@ def spread(world: World) -> list[int]:
 
 
 @pytest.mark.parametrize(("workers", "num_consumers"), [full(2, None), (4, None), (3, 2)])
-def test_a_hundred_drains_leave_tasks_few_and_spread(
-    workers: int, num_consumers: int | None
-) -> None:
+def test_many_drains_leave_tasks_few_and_spread(workers: int, num_consumers: int | None) -> None:
     """A world never has more tasks than workers at once, new workers get a share, and
     everything comes once.
     """

@@ -31,7 +31,7 @@ def add_reader(world: World, gulp: int = 5) -> SimulatedClient:
     return client
 
 
-@pytest.mark.parametrize("seed", seeds(20, core=5))
+@pytest.mark.parametrize("seed", seeds(20, core=3))
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_who_ends_last_has_what_a_dead_reader_held(seed: int, mode: str) -> None:
     """A reader dies before or after the other reader has nothing left, and the other
@@ -53,7 +53,7 @@ def test_who_ends_last_has_what_a_dead_reader_held(seed: int, mode: str) -> None
     world.laws.check_end()
 
 
-@pytest.mark.parametrize("seed", seeds(20, core=5))
+@pytest.mark.parametrize("seed", seeds(20, core=3))
 @pytest.mark.parametrize("mode", ["DYNAMIC", "DATA"])
 def test_a_successor_waits_for_what_its_predecessor_held(seed: int, mode: str) -> None:
     """A training loop that dies near the end and restarts at once reads the rest within

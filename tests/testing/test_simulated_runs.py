@@ -15,12 +15,12 @@ from zmqdata.testing.programs import TrainingProgram
 from zmqdata.testing.runlaws import Outcome, RunLaws
 
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
-WORLDS = 10
+WORLDS = 5
 CALM = 4
 """Seed of a world in which a repetition ends."""
 
 
-@pytest.mark.parametrize("family", seeds(20, core=1))
+@pytest.mark.parametrize("family", seeds(40, core=1))
 def test_no_run_is_silently_less_than_an_iteration(family: int) -> None:
     """Each run reads whole repetitions or is told that it has less, and no element
     comes twice within an incarnation.

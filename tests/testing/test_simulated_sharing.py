@@ -7,10 +7,10 @@ import pytest
 from tests.full import seeds
 from zmqdata.testing import SharingScenario, SimulatedPipeline, World, time_to_share
 
-WORLDS = 10
+WORLDS = 5
 
 
-@pytest.mark.parametrize("family", seeds(10, core=2))
+@pytest.mark.parametrize("family", seeds(20, core=2))
 def test_whatever_goes_wrong_each_element_is_read_once(family: int) -> None:
     """Clients of unequal pace come late, leave, pause and die, also while they give
     elements back: the laws hold and every end is reached.

@@ -29,8 +29,8 @@ from zmqdata.testing import (
 )
 from zmqdata.testing.runner import SimulatedRunner
 
-FAMILIES = 30
-WORLDS = 10
+FAMILIES = 60
+WORLDS = 5
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
 
 
@@ -59,7 +59,7 @@ def test_whatever_goes_wrong_the_laws_hold(family: int) -> None:
         Scenario(seed).run()
 
 
-@pytest.mark.parametrize("family", seeds(10, core=1))
+@pytest.mark.parametrize("family", seeds(20, core=1))
 def test_poison_is_left_out_whatever_else_goes_wrong(family: int) -> None:
     """The dispatcher finds and skips elements that kill their worker among all other
     faults; the others come once.
@@ -68,7 +68,7 @@ def test_poison_is_left_out_whatever_else_goes_wrong(family: int) -> None:
         PoisonScenario(seed).run()
 
 
-@pytest.mark.parametrize("family", seeds(20, core=1))
+@pytest.mark.parametrize("family", seeds(40, core=1))
 def test_consumers_stay_in_step_whatever_goes_wrong(family: int) -> None:
     """Killed workers and consumers, second readers and a bad network leave every
     consumer with the same steps.
@@ -77,12 +77,12 @@ def test_consumers_stay_in_step_whatever_goes_wrong(family: int) -> None:
         CoordinatedScenario(seed).run()
 
 
-@pytest.mark.parametrize("family", seeds(5, core=1))
+@pytest.mark.parametrize("family", seeds(10, core=1))
 def test_poison_is_left_out_of_every_round(family: int) -> None:
     """The dispatcher finds and skips poison also among numbered consumers and copies,
     and all keep the same steps.
     """
-    for seed in range(FIRST + family * 6, FIRST + (family + 1) * 6):
+    for seed in range(FIRST + family * 3, FIRST + (family + 1) * 3):
         CoordinatedPoisonScenario(seed).run()
 
 
@@ -252,13 +252,13 @@ def test_a_stuck_worker_keeps_only_what_it_has_begun(seed: int) -> None:
     assert task.total < leased
 
 
-@pytest.mark.parametrize("family", seeds(4, core=1))
+@pytest.mark.parametrize("family", seeds(8, core=1))
 def test_splits_that_wander_are_read_once(family: int) -> None:
     """Each split ends in one ledger while workers turn slow and fast, they and the
     dispatcher die, and messages are lost.
     """
     cuts = 0
-    for seed in range(FIRST + family * 12, FIRST + (family + 1) * 12):
+    for seed in range(FIRST + family * 6, FIRST + (family + 1) * 6):
         cuts += wander(seed)
     assert cuts > 5
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.full import seeds
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import resuming
@@ -284,7 +285,7 @@ def test_files_that_are_not_where_they_were_are_named() -> None:
 # --- whole runs
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(24, core=8))
 def test_one_reader_goes_on_with_another_number_of_workers(seed: int) -> None:
     """A reader that resumes on another number of workers reads each remaining element
     exactly once.
@@ -295,7 +296,7 @@ def test_one_reader_goes_on_with_another_number_of_workers(seed: int) -> None:
     assert had(world.first) + had(second) == Counter(world.pipeline.names())
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40, core=10))
 def test_one_reader_goes_on_twice(seed: int) -> None:
     """A reader can resume again when it is stopped before, while or after some of its
     tasks end.
@@ -313,7 +314,7 @@ def test_one_reader_goes_on_twice(seed: int) -> None:
     assert had(world.first) + had(second) + had(third) == Counter(world.pipeline.names())
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12, core=6))
 def test_several_readers_go_on_together(seed: int) -> None:
     """The states of all readers of a job resume it together without losing an
     element.
@@ -335,7 +336,7 @@ def test_static_parts_go_on(seed: int) -> None:
     assert had(world.first) + had(second) == Counter(world.pipeline.names())
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12, core=6))
 def test_consumers_go_on_in_step(seed: int) -> None:
     """Numbered consumers take each element at most once, and miss at most the last
     incomplete round of each task.
@@ -358,7 +359,7 @@ def test_consumers_go_on_in_step(seed: int) -> None:
     assert sum((everything - found).values()) < count * max(1, tasks)
 
 
-@pytest.mark.parametrize("seed", [*range(12), 164, 257, 274, 627, 1068, 1583])
+@pytest.mark.parametrize("seed", [*seeds(12, core=4), 164, 257, 274, 627, 1068, 1583])
 def test_consumers_go_on_from_different_steps_or_not_at_all(seed: int) -> None:
     """A consumer with an older state gets the rest of the same rounds, or the
     dispatcher refuses all consumers.
@@ -398,7 +399,7 @@ def paths(world: World, consumer: int) -> dict[int, Name]:
     return {} if path is None else {step: name for step, (_, name) in path.steps.items()}
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12, core=6))
 def test_a_promised_order_goes_on(seed: int) -> None:
     """A resumed read repeats the order of an undisturbed run step by step, with any
     number of workers before and after.
