@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import contextlib
 import socket as plain
+import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from zmqdata.transport.keys import Key
 from zmqdata.transport.loop import Loop
@@ -81,7 +81,7 @@ class Handshakes:
             The reason; "" if no reason is known; None if no event is waiting.
         """
         try:
-            event = parse_monitor_message(self.monitor.recv_multipart(zmq.NOBLOCK))["event"]
+            event, _ = event_of(self.monitor.recv_multipart(zmq.NOBLOCK))
         except zmq.Again:
             return None
         if event == _REFUSED:
@@ -182,13 +182,12 @@ class Arrivals:
 
     def _hear(self) -> bool:
         try:
-            news = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
+            event, value = event_of(self._monitor.recv_multipart(zmq.NOBLOCK))
         except zmq.Again:
             return False
-        if news["event"] == _DONE:
+        if event == _DONE:
             self._let_in()
             return True
-        value = news["value"]
         reason = _STRANGERS.get(value, "it does not speak ZeroMQ's protocol")
         self._rejects.count("an unknown peer", "a new connection", reason)
         return True
@@ -209,6 +208,16 @@ _STRANGERS = {
         "start both alike"
     ),
 }
+
+
+def event_of(frames: Sequence[bytes]) -> tuple[int, int]:
+    """Return the number and the value of an event that libzmq reports to an observer.
+
+    pyzmq's function for this brings the whole of asyncio, a tenth of the time in which
+    a process of ours starts.
+    """
+    event, value = struct.unpack("=Hi", frames[0])
+    return event, value
 
 
 def mechanism_of(endpoint: str) -> str | None:
