@@ -46,8 +46,17 @@ def running(role: str, *options: str, ready: int = 1) -> Iterator[ServerProcess]
         yield server
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def dispatcher() -> Iterator[ServerProcess]:
+    """A dispatcher for all tests that read nothing."""
+    with running("dispatcher") as server:
+        server.await_ready(START)
+        yield server
+
+
+@pytest.fixture
+def unused_dispatcher() -> Iterator[ServerProcess]:
+    """A dispatcher that no worker has left."""
     with running("dispatcher") as server:
         server.await_ready(START)
         yield server
@@ -253,7 +262,7 @@ def test_processes_never_outlive_their_supervisor(dispatcher: ServerProcess, stu
 
 
 def test_a_worker_takes_nothing_in_its_folder_for_a_module_of_ours(
-    dispatcher: ServerProcess, tmp_path: Path
+    unused_dispatcher: ServerProcess, tmp_path: Path
 ) -> None:
     """A command that starts in a folder like /tmp imports modules from it only for
     pipelines, and last.
@@ -271,7 +280,8 @@ def test_a_worker_takes_nothing_in_its_folder_for_a_module_of_ours(
         **os.environ,
         "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
     }
-    options = ["--dispatcher", dispatcher.address, "--lifeline", "0"]
+    address = unused_dispatcher.address
+    options = ["--dispatcher", address, "--lifeline", "0"]
     told: dict[str, Any] = {
         "cwd": folder,
         "env": environment,
@@ -281,17 +291,20 @@ def test_a_worker_takes_nothing_in_its_folder_for_a_module_of_ours(
     with subprocess.Popen([sys.executable, str(command), *options], **told) as worker:
         try:
             elements = Dataset.range(3).map(lambda x: x * __import__("only_there").VALUE)
-            assert sorted(
-                map(int, elements.apply(distribute("parallel_epochs", dispatcher.address)))
-            ) == [0, 7, 14]
+            assert sorted(map(int, elements.apply(distribute("parallel_epochs", address)))) == [
+                0,
+                7,
+                14,
+            ]
         finally:
             worker.terminate()
 
 
-def test_the_status_is_printed(dispatcher: ServerProcess) -> None:
+def test_the_status_is_printed(unused_dispatcher: ServerProcess) -> None:
     """``zmqdata status`` prints the state of the dispatcher that the environment names,
     as tables or as JSON with ``--json``.
     """
+    dispatcher = unused_dispatcher
     with running("worker", "--dispatcher", dispatcher.address, "--tag", "GPU") as worker:
         worker.await_ready(START)
         environment = {**os.environ, "ZMQDATA_DISPATCHER": dispatcher.address, "COLUMNS": "200"}
