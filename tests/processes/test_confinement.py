@@ -47,8 +47,9 @@ def worker_of(cluster: LocalCluster, *options: str) -> Iterator[ServerProcess]:
         yield worker
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
+    """A dispatcher; each test has workers of its own."""
     with LocalCluster(0, heartbeat_interval_ms=200) as made:
         yield made
 
@@ -156,7 +157,9 @@ def test_processes_are_replaced_after_their_tasks(cluster: LocalCluster, lives: 
         dataset = Dataset.range(4_000).shuffle(100, seed=3).map(lambda x: x)
         turns = itertools.count()
         while min(first.said.count("listening"), second.said.count("listening")) < lives:
-            assert read(cluster, dataset, job_name=f"job {next(turns)}") == list(range(4_000))
+            assert read(cluster, dataset, job_name=f"{lives} lives, job {next(turns)}") == list(
+                range(4_000)
+            )
         for worker in (first, second):
             assert worker.alive
             assert "started again" not in worker.log

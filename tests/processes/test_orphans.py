@@ -23,7 +23,7 @@ import os, signal, sys, threading
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from zmqdata.cluster import LocalCluster
 from zmqdata.testing.cluster import descendants
-cluster = LocalCluster(1, processes_per_worker=2)
+cluster = LocalCluster(1)
 print(*descendants(os.getpid()), flush=True)
 """
 
@@ -67,7 +67,7 @@ def test_a_killed_script_takes_its_cluster_along(script_path: Path) -> None:
     """
     script = Script(script_path, "sys.stdin.read()")
     with script.process:
-        assert len(script.servers) == 4
+        assert len(script.servers) == 3
         assert all(map(is_running, script.servers))
         script.process.kill()
         script.await_no_servers()

@@ -406,7 +406,7 @@ TRAINING = """
     import zmqdata
     from zmqdata.testing.cluster import descendants
 
-    cluster = zmqdata.LocalCluster(2)
+    cluster = zmqdata.LocalCluster(1)
     print(*descendants(os.getpid()), flush=True)
     dataset = zmqdata.Dataset.range(10**12).map(lambda x: x + 1).batch(10)
     for number, batch in enumerate(dataset.apply(zmqdata.distribute("distributed_epoch", cluster.target))):
@@ -424,7 +424,7 @@ def training(path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     process = start_script(TRAINING, path=path)
     with process:
         servers = [int(pid) for pid in line_of(process).split()]
-        assert len(servers) == 5
+        assert len(servers) == 3
         assert all(map(is_running, servers))
         assert line_of(process) == "training"
         yield process, servers
