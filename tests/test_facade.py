@@ -47,6 +47,10 @@ def test_importing_loads_nothing_heavy() -> None:
     )
 
 
+EXTRAS = {f"zmqdata.{name}": name for name in ("jax", "keras", "tensorflow", "torch")}
+"""Adapters, each with the framework that it imports and the extra of this name."""
+
+
 def test_every_module_can_be_imported() -> None:
     """Each module of the package can be imported, in alphabetical order, if the
     framework is installed that it is for.
@@ -62,9 +66,29 @@ def test_every_module_can_be_imported() -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-def test_a_framework_that_is_missing_is_named() -> None:
-    """Importing the module of a framework that is absent says what to install."""
-    code = "import sys; sys.modules['torch'] = None; import zmqdata.torch"
+@pytest.mark.parametrize("name", EXTRAS)
+def test_an_adapter_without_its_framework_names_the_extra(name: str) -> None:
+    """The import is an ImportError that says what to install, and the extra exists."""
+    kit = EXTRAS[name]
+    code = (
+        f"import importlib, sys\nsys.modules[{kit!r}] = None\n"
+        f"try:\n    importlib.import_module({name!r})\n"
+        "except ImportError as error:\n    print(error)\n"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "ImportError: zmqdata.torch needs torch" in ran.stderr
-    assert "pip install 'zmqdata[torch]'" in ran.stderr
+    assert f"`{name}` needs " in ran.stdout, ran.stderr
+    assert f"`pip install 'zmqdata[{kit}]'`" in ran.stdout
+    project = (Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8")
+    assert f"\n{kit} = [" in project
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+def test_the_core_knows_no_adapter(name: str) -> None:
+    """Everything public works without the frameworks: nothing imports them."""
+    code = (
+        "import sys, zmqdata\n"
+        "[getattr(zmqdata, name) for name in zmqdata.__all__]\n"
+        f"print({{{name!r}, {EXTRAS[name]!r}}} & set(sys.modules))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.stdout == "set()\n", ran.stderr

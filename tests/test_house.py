@@ -44,7 +44,8 @@ FOREIGN_WORDS = {
     "wal": "journal",
 }
 FOREIGN_NAMES = {"pipe": "stream", "channel": "stream", "op": "node"}
-OF_TFDATA = re.compile(r"cross_?trainer|trainer_?id", re.IGNORECASE)
+OF_OTHERS = re.compile(r"cross_?trainer|trainer_?id|^on_epoch_(begin|end)$", re.IGNORECASE)
+"""Words of tf.data, and methods that Keras calls."""
 GENERATORS = {
     "Generator",
     "default_rng",
@@ -200,10 +201,10 @@ def is_banned(name: str) -> bool:
 @cache
 def foreign_words(name: str) -> set[str]:
     """Return the words in a name for which the project has another word. Names from
-    tf.data are allowed.
+    tf.data and Keras are allowed.
     """
     said = {
-        word.removesuffix("s") for word in words(OF_TFDATA.sub("", name))
+        word.removesuffix("s") for word in words(OF_OTHERS.sub("", name))
     } & FOREIGN_WORDS.keys()
     return said | ({name.strip("_").lower()} & FOREIGN_NAMES.keys())
 

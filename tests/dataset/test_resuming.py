@@ -338,3 +338,42 @@ def test_a_state_has_the_newest_that_were_left_out() -> None:
     assert next(iterator) == 7
     state = iterator.state_dict()
     assert [one["number"] for one in state["quarantine"]] == list(range(199, 299))
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        Dataset.range(40).shuffle(10).batch(3),
+        Dataset.range(40).map(lambda x: x * 2, num_parallel_calls=2).prefetch(4),
+        Dataset.range(10).repeat(4).filter(lambda x: x % 2 == 0),
+        Dataset.range(6).map(lambda x: 6 // int(x % 3), on_error="skip"),
+    ],
+    ids=["shuffle", "threads", "repeat", "skip"],
+)
+def test_a_bookmark_is_a_state_of_then(dataset: Dataset) -> None:
+    """A position that was noted has the state that it had, also after further elements
+    and after the end.
+    """
+    iterator = iter(dataset)
+    noted = [(iterator.bookmark(), iterator.state_dict())]
+    elements = []
+    for element in iterator:
+        elements.append(np.asarray(element).tolist())
+        noted.append((iterator.bookmark(), iterator.state_dict()))
+    iterator.close()
+    for at, (bookmark, state) in enumerate(noted):
+        assert bookmark() == bookmark() == state
+        again = iter(dataset)
+        again.load_state_dict(bookmark())
+        assert [np.asarray(element).tolist() for element in again] == elements[at:]
+
+
+def test_a_bookmark_outlives_the_loading_of_a_state() -> None:
+    """A position that was noted before another state was loaded can be loaded again."""
+    iterator = iter(Dataset.range(10).shuffle(10))
+    next(iterator)
+    bookmark = iterator.bookmark()
+    expected = [int(element) for element in iterator]
+    iterator.load_state_dict(iter(Dataset.range(10).shuffle(10)).state_dict())
+    iterator.load_state_dict(bookmark())
+    assert [int(element) for element in iterator] == expected

@@ -248,7 +248,32 @@ class DatasetIterator:
         Has no direct counterpart in tf.data, where ``tf.train.Checkpoint(iterator)``
         stores the elements of buffers.
         """
-        position = self._position()
+        return self.bookmark()()
+
+    def bookmark(self) -> Callable[[], dict[str, Any]]:
+        """Return a function that returns the state of the present position, at any
+        time and as often as called.
+
+        It takes microseconds, and ``state_dict`` up to milliseconds. A loader that
+        reads ahead notes the position after each element, and needs few of the states.
+
+        Raises (the function):
+            DataServiceError: as ``state_dict``. Also if ``load_state_dict`` has moved
+                the iterator of a distributed dataset meanwhile.
+
+        >>> from zmqdata.dataset import Dataset
+        >>> iterator = iter(Dataset.range(3)); begin = iterator.bookmark()
+        >>> _ = next(iterator)
+        >>> begin()["position"], iterator.state_dict()["position"]
+        (0, 1)
+
+        Has no counterpart in tf.data.
+        """
+        left_out = list(self._context.quarantine)[-QUARANTINE_SAVED:]
+        position, context = self._position(), self._context
+        return partial(self._state, position, context, left_out)
+
+    def _state(self, position: Any, context: Context, left_out: list[LeftOut]) -> dict[str, Any]:
         if position == NO_STATE and self._at_close is not None:
             raise FailedPreconditionError(
                 "this iterator was closed while a thread was taking an element, so its last "
@@ -256,7 +281,6 @@ class DatasetIterator:
             )
         if holds_no_state(position):
             raise UnimplementedError("an operation of this pipeline cannot save its position")
-        context = self._context
         saved = SavedState(
             version=VERSION,
             fingerprint=str(self._fingerprint()),
@@ -266,7 +290,7 @@ class DatasetIterator:
             iteration=context.iteration,
             orders=[order.number for order in kept_orders(self._node)],
             position=plain_state(position),
-            quarantine=list(context.quarantine)[-QUARANTINE_SAVED:],
+            quarantine=left_out,
         )
         return msgspec.structs.asdict(saved) | {"quarantine": msgspec.to_builtins(saved.quarantine)}
 

@@ -14,7 +14,7 @@ try:
     import torch  # noqa: F401 - so that its absence is an error with a remedy
 except ImportError as error:
     raise ImportError(
-        "zmqdata.torch needs torch, which is not installed here: pip install 'zmqdata[torch]'"
+        "`zmqdata.torch` needs torch, which is not installed here: `pip install 'zmqdata[torch]'`"
     ) from error
 
 from zmqdata.torch.dataloaders import distribute_dataloader
