@@ -28,7 +28,7 @@ from zmqdata.client.distribute import (
     distribute,
     for_consumer,
 )
-from zmqdata.config.endpoints import Service, parse_service
+from zmqdata.config.endpoints import Service
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import call_site
 from zmqdata.errors import InvalidArgumentError
@@ -197,8 +197,6 @@ class DataLoaderSupply:
         options: further arguments of ``distribute``.
     """
 
-    is_continued = is_divided = False
-
     def __init__(
         self,
         loader: DataLoader[Any],
@@ -242,10 +240,6 @@ class DataLoaderSupply:
         assert isinstance(node, DataServiceDataset)
         digest = sha256(node.registration.description.fingerprint.encode()).hexdigest()[:16]
         self._name = f"loader-{digest}" if consumer.is_alone else numbered(f"loader-{digest}")
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what another process needs, which cannot hold a server object."""
-        return {**self.__dict__, "_service": parse_service(self._service)}
 
     @property
     def name(self) -> str:
@@ -395,9 +389,6 @@ class DataLoaderSupply:
         # The number of batches says all of a pass whose order is known.
         had = (count - read.first) * self._dealing.consumer.count
         return msgspec.msgpack.encode(read.base + had)
-
-    def settle(self, present: bytes) -> None:
-        restore_global(msgspec.msgpack.decode(present, type=Generators))
 
     def present(self) -> bytes:
         return msgspec.msgpack.encode(generators(self.loader))

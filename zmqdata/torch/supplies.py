@@ -17,7 +17,7 @@ from zmqdata.client.distribute import DataServiceDataset, for_consumer
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
-from zmqdata.nodes import Node, counts_by_task, source_nodes
+from zmqdata.nodes import Node, counts_by_task
 from zmqdata.torch.ranks import Consumer, copy_number, numbered
 from zmqdata.torch.tensors import tensors_of
 
@@ -44,8 +44,6 @@ class Pass:
     """Position in ``batches`` to continue from; empty for the beginning."""
     generators: bytes = b""
     """Generators of torch as they were when the pass began."""
-    is_next: bool = False
-    """True if ``position`` is the end of the pass before."""
 
 
 class Supply(Protocol):
@@ -57,13 +55,6 @@ class Supply(Protocol):
 
     consumer: Consumer
     """The consumer that reads."""
-
-    is_continued: bool
-    """True if the order of a pass follows from the end of the pass before."""
-
-    @property
-    def is_divided(self) -> bool:
-        """True if each batch goes to one of the processes that hold a copy."""
 
     @property
     def name(self) -> str:
@@ -86,9 +77,6 @@ class Supply(Protocol):
 
     def present(self) -> bytes:
         """Return the generators from which the next order may be drawn."""
-
-    def settle(self, present: bytes) -> None:
-        """Set the global generators to those that ``present`` has returned."""
 
     def set_epoch(self, epoch: int) -> None:
         """Tell samplers and datasets the number of the next pass."""
@@ -113,8 +101,6 @@ class LoaderState(msgspec.Struct, frozen=True):
     """Number of the consumer whose state it is."""
     position: bytes
     """Position in the pass."""
-    is_next: bool
-    """True if the position is the end of the pass before."""
     generators: bytes
     """Generators as they were when the pass began."""
     present: bytes
@@ -132,7 +118,6 @@ class DatasetSupply:
     """
 
     name = "dataset"
-    is_continued = True
 
     def __init__(
         self, dataset: Dataset, batches: int | None, consumer: Consumer, finite: str
@@ -143,10 +128,6 @@ class DatasetSupply:
         self._finite = finite
         self._read = self._as_consumer(dataset)
         self._copies = not _is_sent(dataset.node)
-
-    @property
-    def is_divided(self) -> bool:
-        return all(map(_is_divided, source_nodes(self._read.node)))
 
     def length(self) -> int | None:
         count = self._known()
@@ -206,17 +187,12 @@ class DatasetSupply:
         return self._pass()
 
     def resume(self, epoch: int, state: LoaderState) -> Pass:
-        return self._pass(state.batches, state.position, state.is_next)
+        return self._pass(state.batches, state.position)
 
-    def _pass(self, first: int = 0, position: bytes = b"", is_next: bool = False) -> Pass:
+    def _pass(self, first: int = 0, position: bytes = b"") -> Pass:
+        is_endless = self._read.cardinality() == INFINITE_CARDINALITY
         return Pass(
-            self._read,
-            self._content,
-            self.length(),
-            self._read.cardinality() == INFINITE_CARDINALITY,
-            first=first,
-            position=position,
-            is_next=is_next,
+            self._read, self._content, self.length(), is_endless, first=first, position=position
         )
 
     def check(self, state: LoaderState) -> None:
@@ -234,9 +210,6 @@ class DatasetSupply:
     def present(self) -> bytes:
         return b""
 
-    def settle(self, present: bytes) -> None:
-        """Do nothing: no order is drawn from global generators."""
-
     def set_epoch(self, epoch: int) -> None:
         """Do nothing: each iterator of a dataset reads its next repetition."""
 
@@ -251,19 +224,6 @@ def _is_sent(node: Node) -> bool:
     if not isinstance(node, DataServiceDataset):
         return False
     return not node.options.is_local and node.options.placement == "service"
-
-
-def _is_divided(source: Node) -> bool:
-    """Return True if each element of a source goes to one of the clients of its job."""
-    if not isinstance(source, DataServiceDataset):
-        return False
-    options = source.options
-    return (
-        options.num_consumers is None
-        and options.cross_trainer_cache is None
-        and options.placement == "service"
-        and not options.is_local
-    )
 
 
 def other_world(then: int, now: int) -> FailedPreconditionError:

@@ -176,9 +176,7 @@ class ClientCore:
             profile.decompresses,
         )
         self.links = ReadLinks(who, self._do, self.reading.grants, self.reading.loop)
-        self.standing = Standing(
-            client, profile.job, profile.reader, self.reading, profile.repetition
-        )
+        self.standing = Standing(client, profile.job, profile.reader, self.reading)
         self.lease = ClientLease()
         self._began: float | None = None
         self._asked: float | None = None
