@@ -95,6 +95,11 @@ clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-bench .venv-lock .venv
 	.venv-frameworks/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,frameworks]"
 	@touch $@
 
+.venv-torch/.ready: pyproject.toml setup.py
+	@test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
+	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,torch-tests]"
+	@touch $@
+
 .venv-bench/.ready: pyproject.toml setup.py
 	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,bench]"

@@ -11,5 +11,7 @@ def is_missing(module: str) -> bool:
     """Return True if a module of the package needs a framework that is not
     installed.
     """
+    if module == "zmqdata.torch.trainers" and find_spec("transformers") is None:
+        return True
     parts = module.split(".")
     return len(parts) > 1 and parts[1] in FRAMEWORKS and find_spec(parts[1]) is None

@@ -75,7 +75,7 @@ class Repetitions:
             checkpoint = msgspec.structs.replace(checkpoint, reader=profile.reader)
             content = m.encode_checkpoint(checkpoint)
         with self._lock:
-            self.begun = 1
+            self.begun = checkpoint.repetition + 1
         self.seed = checkpoint.job.seed
         job = msgspec.structs.replace(profile.job, seed=checkpoint.job.seed)
         # A state taken before the iteration was known contains nothing to resume from.
@@ -83,7 +83,7 @@ class Repetitions:
             profile,
             client=secrets.token_hex(16),
             job=job,
-            repetition=0,
+            repetition=checkpoint.repetition,
             resume=content if checkpoint.fingerprint else b"",
         )
 

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -28,10 +29,10 @@ from zmqdata.client.distribute import (
     distribute,
     for_consumer,
 )
-from zmqdata.config.endpoints import Service
+from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import call_site
-from zmqdata.errors import InvalidArgumentError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.torch.fetching import BatchFetcher, LoaderParts, StreamFetcher, batch_or_error
 from zmqdata.torch.loader import Loader
 from zmqdata.torch.orders import (
@@ -197,6 +198,8 @@ class DataLoaderSupply:
         options: further arguments of ``distribute``.
     """
 
+    is_continued = is_divided = False
+
     def __init__(
         self,
         loader: DataLoader[Any],
@@ -240,6 +243,10 @@ class DataLoaderSupply:
         assert isinstance(node, DataServiceDataset)
         digest = sha256(node.registration.description.fingerprint.encode()).hexdigest()[:16]
         self._name = f"loader-{digest}" if consumer.is_alone else numbered(f"loader-{digest}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs, which cannot hold a server object."""
+        return {**self.__dict__, "_service": parse_service(self._service)}
 
     @property
     def name(self) -> str:
@@ -302,6 +309,10 @@ class DataLoaderSupply:
             return self.begin(epoch)
         drawn = draw(self.loader, self._most())
         restore_global(present if is_mine else own)
+        # Each rank with a sampler of its own has an order of its own.
+        is_same = is_mine or self._dealing.consumer == self.consumer
+        if is_same and state.world == self.consumer.count:
+            _check_order(drawn, state)
         base = 0
         if not self._is_stream and state.position:
             base = msgspec.msgpack.decode(state.position, type=int)
@@ -326,11 +337,12 @@ class DataLoaderSupply:
             if count < self._batches:
                 raise short(self._batches, count)
             count = self._batches
-        source = self._source(drawn, numbers)
+        batches = self._source(drawn, numbers)
         # Nothing is left of a pass whose state was taken behind its last batch.
-        batches = self._distributed(source) if first < count else source
+        batches = self._distributed(batches) if first < count else batches
         padding = self._dealing.padding(base, len(drawn.order))
-        return Pass(batches, unpack, count, False, padding, first, base, b"", before)
+        source = partial(_digest, drawn)
+        return Pass(batches, unpack, count, False, padding, first, base, b"", before, source=source)
 
     def _source(self, drawn: Draw, numbers: Sequence[int]) -> Dataset:
         """Return the pipeline that workers run for the batches of these numbers."""
@@ -389,6 +401,9 @@ class DataLoaderSupply:
         # The number of batches says all of a pass whose order is known.
         had = (count - read.first) * self._dealing.consumer.count
         return msgspec.msgpack.encode(read.base + had)
+
+    def settle(self, present: bytes) -> None:
+        restore_global(msgspec.msgpack.decode(present, type=Generators))
 
     def present(self) -> bytes:
         return msgspec.msgpack.encode(generators(self.loader))
@@ -468,6 +483,23 @@ def _check_kind(loader: DataLoader[Any]) -> None:
             f"the loader is a {kind.__name__}, which overrides `__iter__`. Its batches follow from "
             "that method, and not from its dataset, sampler and collate_fn alone, so workers "
             "cannot make them. Pass a torch.utils.data.DataLoader with these"
+        )
+
+
+def _digest(drawn: Draw) -> str:
+    return "" if drawn.order is None else drawn.order.digest
+
+
+def _check_order(drawn: Draw, state: LoaderState) -> None:
+    """Raise an error if a state was taken from a pass with another order."""
+    found = _digest(drawn)
+    if "" not in (state.source, found) and state.source != found:
+        raise FailedPreconditionError(
+            "this state is of a loader with another order: the sampler yields other indices than "
+            "in the pass that the state is from. The dataset has another length, the DataLoader "
+            "another sampler, batch size or torch version, or the sampler draws from something "
+            "that is not an attribute of its own. Load the state into an equal loader, or begin "
+            "a new pass"
         )
 
 

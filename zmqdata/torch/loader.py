@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -16,6 +17,8 @@ from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import positive
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.torch.devices import Copier, checked_device
+from zmqdata.torch.iterables import LoaderDataset
+from zmqdata.torch.lightning import takes_ahead
 from zmqdata.torch.ranks import consumer_of
 from zmqdata.torch.supplies import DatasetSupply, LoaderState, Pass, Supply, short
 
@@ -99,10 +102,23 @@ class Loader:
         self._supply = supply
         self._epoch = 0
         self._resumed: LoaderState | None = None
+        self._have_no_iterators()
+
+    def _have_no_iterators(self) -> None:
         self._started: LoaderIterator | None = None
+        self._started_from: LoaderState | None = None
         self._current: LoaderIterator | None = None
         self._stream: DatasetIterator | None = None  # of a dataset without an end
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy needs. Iterators stay where they are."""
+        left_out = ("_started", "_current", "_stream", "_iterators")
+        return {name: value for name, value in self.__dict__.items() if name not in left_out}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._have_no_iterators()
 
     # --- what training libraries ask for
 
@@ -130,6 +146,8 @@ class Loader:
             iterator, self._started = self._started, None
         else:
             iterator = self._begin()
+        if iterator.count is None and takes_ahead(sys._getframe(1).f_globals.get("__name__", "")):
+            iterator.look_back(self._supply)
         self._current = iterator
         return iterator
 
@@ -138,6 +156,7 @@ class Loader:
         else, such as restoring a model. The next ``iter`` continues with it.
         """
         if self._started is None:
+            self._started_from = self._resumed
             self._started = self._begin()
 
     def _begin(self) -> LoaderIterator:
@@ -150,6 +169,7 @@ class Loader:
         stream = self._stream if read.is_endless and state is None else None
         copier = Copier(self.device, self.pin_memory)
         iterator = LoaderIterator(read, self._epoch, self.prefetch_factor, copier, stream)
+        iterator.resumed = None if state is None else self._supply.present()
         self._stream = iterator.elements if read.is_endless else None
         self._epoch += 1
         self._iterators.add(iterator)
@@ -165,15 +185,20 @@ class Loader:
         """
         if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0:
             raise InvalidArgumentError(f"`epoch` must be a number of at least 0, got {epoch!r}")
+        self._drop_started()
         if self._resumed is None or self._resumed.epoch != epoch:
-            # Otherwise the state knows this pass, and only the dataset has to be told.
-            self._drop_started()
             self._epoch = epoch
+        # Otherwise the state knows this pass, and only the dataset has to be told.
         self._supply.set_epoch(epoch)
 
     def _drop_started(self) -> None:
+        """End a pass that no loop has asked for yet. The next pass begins where it has
+        begun.
+        """
         if self._started is not None:
-            self._started.close()
+            if not self._started.is_endless:  # the stream goes on
+                self._started.close()
+            self._epoch, self._resumed = self._started.epoch, self._started_from
             self._started = None
 
     # --- states
@@ -188,31 +213,60 @@ class Loader:
             A dict of numbers and texts, which ``torch.load`` reads with
             ``weights_only=True``. It has the same keys at any time.
         """
+        return self._state_now()
+
+    def trainer_state(self, ahead: int = 0, is_over: bool = False) -> dict[str, Any]:
+        """Return the state for a training library that counts steps itself. For it, a
+        pass is over with its last batch, and not when the loop asks for another one.
+
+        Args:
+            ahead: number of batches that the library has taken for later steps, 0 or 1.
+            is_over: True if the library has ended the pass before its last batch.
+
+        Raises:
+            FailedPreconditionError: the place before the last batch is not known.
+        """
         current = self._current
-        if current is not None and not current.is_over:
-            count, position = current.place(self._supply)
-            return self._state(current.epoch, count, position, current.generators)
+        is_full = current is not None and not ahead and current.is_full()
+        return self._state_now(ahead, is_over or is_full)
+
+    def settle(self) -> None:
+        """Set the global generators as they were when the pass continued from a state,
+        after a training library has drawn from them.
+        """
+        if self._current is not None and self._current.resumed is not None:
+            self._supply.settle(self._current.resumed)
+
+    def _state_now(self, ahead: int = 0, is_over: bool = False) -> dict[str, Any]:
+        current = self._current
+        if current is None or current.is_over or is_over:
+            current, ahead = self._started, 0
+        if current is not None:
+            place = current.place(self._supply, ahead)
+            return self._state(current.epoch, place, current.source(), current.generators)
         if self._resumed is not None:
             resumed: dict[str, Any] = msgspec.to_builtins(self._resumed)
             return resumed
-        present = self._supply.present()
-        position = b""
-        if self._stream is not None and current is not None:
-            position = current.place(self._supply)[1]
-        return self._state(self._epoch, 0, position, present)
+        place, before = LoopPlace(0, b""), self._current
+        if before is not None and self._supply.is_continued:
+            position = before.place(self._supply).position
+            place = LoopPlace(0, position, is_next=not before.is_endless)
+        return self._state(self._epoch, place, "", self._supply.present())
 
     def _state(
-        self, epoch: int, batches: int, position: bytes, generators: bytes
+        self, epoch: int, place: LoopPlace, source: str, generators: bytes
     ) -> dict[str, Any]:
         supply = self._supply
         state = LoaderState(
             VERSION,
             supply.name,
             epoch,
-            batches,
+            place.batches,
             supply.consumer.count,
             supply.consumer.index,
-            position,
+            place.position,
+            place.is_next,
+            source,
             generators,
             supply.present(),
         )
@@ -241,6 +295,43 @@ class Loader:
         self._drop_started()
         self._current = None
         self._resumed = saved
+
+    @property
+    def is_resumed(self) -> bool:
+        """True if a state is loaded from which no pass has begun yet."""
+        return self._resumed is not None
+
+    @property
+    def is_divided(self) -> bool:
+        """True if each batch goes to one of the processes that hold a copy of this
+        loader.
+        """
+        return self._supply.is_divided
+
+    def as_iterable_dataset(self) -> LoaderDataset:
+        """Return the batches as an iterable-style dataset, for a program that needs a
+        ``DataLoader``. A ``Loader`` needs none around it.
+
+        Both the dataset and its iterators have ``state_dict`` and ``load_state_dict``,
+        so a ``StatefulDataLoader`` of torchdata resumes exactly. Pass
+        ``batch_size=None``, and ``num_workers=0`` or 1. With more processes, each batch
+        comes once if the dataset is distributed without an order, and reading anything
+        else is refused.
+
+        A process of a ``DataLoader`` that does not live on counts no passes. With
+        ``num_workers=1`` and a ``DataLoader`` that has a ``generator``, pass
+        ``persistent_workers=True``; otherwise each pass has the order of the first.
+
+        Example:
+            >>> import torch, zmqdata
+            >>> from zmqdata.torch import Loader
+            >>> loader = Loader(zmqdata.Dataset.range(4).batch(2))
+            >>> dataset = loader.as_iterable_dataset()
+            >>> around = torch.utils.data.DataLoader(dataset, batch_size=None)
+            >>> [batch.tolist() for batch in around]
+            [[0, 1], [2, 3]]
+        """
+        return LoaderDataset(self)
 
     @property
     def is_padding(self) -> bool:
@@ -288,6 +379,17 @@ class Loader:
 _END = object()
 
 
+class LoopPlace(NamedTuple):
+    """A place in a pass, as far as a state knows it."""
+
+    batches: int
+    """Number of batches of the pass that were received."""
+    position: bytes
+    """Position in the pass."""
+    is_next: bool = False
+    """True if the position is the end of the pass before."""
+
+
 class _Copied:
     """A batch on its way to its device, as an element that operations leave alone."""
 
@@ -314,6 +416,8 @@ class LoaderIterator:
         epoch: number of the pass.
         elements: the batches as elements.
         is_over: True after the last batch.
+        resumed: generators as they were when the pass continued from a state; None if
+            it did not.
     """
 
     def __init__(
@@ -330,7 +434,10 @@ class LoaderIterator:
         self._prefetch = prefetch
         self._count = read.first
         self.is_over = False
+        self.resumed: bytes | None = None
         self._lock = threading.Lock()
+        self._looks_back: Supply | None = None
+        self._before: LoopPlace | None = None
         self.elements = self._begun() if stream is None else stream
 
     def _begun(self) -> DatasetIterator:
@@ -341,18 +448,31 @@ class LoaderIterator:
             content = read.content
             batches = batches.map(lambda *element: _Copied(*copier.begin(content(_one(element)))))
             batches = batches.prefetch(self._prefetch)
-        elements: DatasetIterator = iter(batches)
+        elements = self._numbered(batches)
         if read.position:
-            elements.load_state_dict(msgspec.msgpack.decode(read.position), strict=False)
+            _load(elements, read.position)
+        if read.is_next:
+            # The end of the pass before says which repetition of which job follows.
+            elements.close()
+            elements = self._numbered(batches)
         return elements
+
+    def _numbered(self, batches: Dataset) -> DatasetIterator:
+        """Return an iterator that has the number of the pass, as in a program that was
+        not interrupted.
+        """
+        batches._iterations = self.epoch
+        return iter(batches)
 
     def __iter__(self) -> LoaderIterator:
         return self
 
     def __next__(self) -> Any:
         with torch.autograd.profiler.record_function(SPAN), self._lock:
-            if self.is_over or self._is_full():
+            if self.is_over or self.is_full():
                 self._end()
+            if self._looks_back is not None:
+                self._before = self._place(self._looks_back)
             try:
                 element = next(self.elements)
             except StopIteration:
@@ -368,7 +488,8 @@ class LoaderIterator:
             self._count += 1
             return batch
 
-    def _is_full(self) -> bool:
+    def is_full(self) -> bool:
+        """Return True if all batches of the pass have been received."""
         return self._read.count is not None and self._count >= self._read.count
 
     def _end(self) -> None:
@@ -382,12 +503,47 @@ class LoaderIterator:
                 raise short(self._read.count, self._count)
         raise StopIteration
 
-    def place(self, supply: Supply) -> tuple[int, bytes]:
-        """Return the number of batches that the loop has received, and the position in
-        the pass.
+    def look_back(self, supply: Supply) -> None:
+        """Keep the place before the last batch from now on."""
+        self._looks_back = supply
+
+    def place(self, supply: Supply, ahead: int = 0) -> LoopPlace:
+        """Return the place of the loop in the pass.
+
+        Args:
+            supply: the supply of the pass.
+            ahead: number of the last batches that do not count as received, 0 or 1.
+
+        Raises:
+            FailedPreconditionError: the place before these batches is not known.
         """
         with self._lock:
-            return self._count, supply.position(self.elements, self._read, self._count)
+            if not ahead:
+                return self._place(supply)
+            if ahead > 1 or self._before is None:
+                raise FailedPreconditionError(
+                    f"the training library has taken {ahead} batches for later steps, and the "
+                    "place before them is not known. Pass `batches=` to the Loader, with the "
+                    "number of batches of a pass: a library takes nothing ahead if it knows that"
+                )
+            return self._before
+
+    def _place(self, supply: Supply) -> LoopPlace:
+        return LoopPlace(self._count, supply.position(self.elements, self._read, self._count))
+
+    @property
+    def count(self) -> int | None:
+        """Number of batches of the whole pass; None if unknown."""
+        return self._read.count
+
+    @property
+    def is_endless(self) -> bool:
+        """True if the next pass goes on where this one has ended."""
+        return self._read.is_endless
+
+    def source(self) -> str:
+        """Return by what a state knows again what is read."""
+        return self._read.source()
 
     @property
     def generators(self) -> bytes:
@@ -404,6 +560,22 @@ class LoaderIterator:
         """End the pass, and release its threads and connections. Idempotent."""
         self.is_over = True
         self.elements.close()
+
+
+def _load(elements: DatasetIterator, position: bytes) -> None:
+    """Continue at a position.
+
+    Raises:
+        FailedPreconditionError: the position belongs to another pipeline.
+    """
+    try:
+        elements.load_state_dict(msgspec.msgpack.decode(position), strict=False)
+    except InvalidArgumentError as error:
+        raise FailedPreconditionError(
+            "this state is of a loader over other operations. A loader with `device=` or "
+            "`pin_memory=` has operations of its own: load its state into a loader that has "
+            f"one of them, too, such as `device='cpu'`. {error}"
+        ) from None
 
 
 def _one(element: tuple[Any, ...]) -> Any:

@@ -7,9 +7,11 @@ can be drawn again.
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from typing import Any
 from weakref import WeakSet
@@ -63,6 +65,18 @@ class BatchIndices(Sequence[Any]):
             return int(self._numbers[number])
         first, stop = self._ends[number], self._ends[number + 1]
         return self._numbers[first:stop].tolist()
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of the indices, by which a state knows its order again. Of indices that
+        are no whole numbers, their number.
+        """
+        if self._others is not None:
+            return str(len(self._others))
+        found = hashlib.blake2b(self._numbers.tobytes(), digest_size=8)
+        if self._ends is not None:
+            found.update(np.asarray(self._ends, np.int64).tobytes())
+        return found.hexdigest()
 
 
 def _is_index(value: object) -> bool:

@@ -17,7 +17,7 @@ from zmqdata.client.distribute import DataServiceDataset, for_consumer
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
-from zmqdata.nodes import Node, counts_by_task
+from zmqdata.nodes import Node, counts_by_task, every_node, source_nodes
 from zmqdata.torch.ranks import Consumer, copy_number, numbered
 from zmqdata.torch.tensors import tensors_of
 
@@ -44,6 +44,10 @@ class Pass:
     """Position in ``batches`` to continue from; empty for the beginning."""
     generators: bytes = b""
     """Generators of torch as they were when the pass began."""
+    is_next: bool = False
+    """True if ``position`` is the end of the pass before."""
+    source: Callable[[], str] = str
+    """Returns by what a state knows again what is read; "" if that is not known."""
 
 
 class Supply(Protocol):
@@ -55,6 +59,13 @@ class Supply(Protocol):
 
     consumer: Consumer
     """The consumer that reads."""
+
+    is_continued: bool
+    """True if the order of a pass follows from the end of the pass before."""
+
+    @property
+    def is_divided(self) -> bool:
+        """True if each batch goes to one of the processes that hold a copy."""
 
     @property
     def name(self) -> str:
@@ -77,6 +88,9 @@ class Supply(Protocol):
 
     def present(self) -> bytes:
         """Return the generators from which the next order may be drawn."""
+
+    def settle(self, present: bytes) -> None:
+        """Set the global generators to those that ``present`` has returned."""
 
     def set_epoch(self, epoch: int) -> None:
         """Tell samplers and datasets the number of the next pass."""
@@ -101,6 +115,10 @@ class LoaderState(msgspec.Struct, frozen=True):
     """Number of the consumer whose state it is."""
     position: bytes
     """Position in the pass."""
+    is_next: bool
+    """True if ``position`` is the end of the pass before."""
+    source: str
+    """Hash of the pipeline or the order that is read; "" if others compare it."""
     generators: bytes
     """Generators as they were when the pass began."""
     present: bytes
@@ -118,6 +136,7 @@ class DatasetSupply:
     """
 
     name = "dataset"
+    is_continued = True
 
     def __init__(
         self, dataset: Dataset, batches: int | None, consumer: Consumer, finite: str
@@ -128,6 +147,10 @@ class DatasetSupply:
         self._finite = finite
         self._read = self._as_consumer(dataset)
         self._copies = not _is_sent(dataset.node)
+
+    @property
+    def is_divided(self) -> bool:
+        return all(map(_is_divided, source_nodes(self._read.node)))
 
     def length(self) -> int | None:
         count = self._known()
@@ -187,28 +210,51 @@ class DatasetSupply:
         return self._pass()
 
     def resume(self, epoch: int, state: LoaderState) -> Pass:
-        return self._pass(state.batches, state.position)
+        return self._pass(state.batches, state.position, state.is_next)
 
-    def _pass(self, first: int = 0, position: bytes = b"") -> Pass:
-        is_endless = self._read.cardinality() == INFINITE_CARDINALITY
+    def _pass(self, first: int = 0, position: bytes = b"", is_next: bool = False) -> Pass:
         return Pass(
-            self._read, self._content, self.length(), is_endless, first=first, position=position
+            self._read,
+            self._content,
+            self.length(),
+            self._read.cardinality() == INFINITE_CARDINALITY,
+            first=first,
+            position=position,
+            is_next=is_next,
+            source=self._source,
         )
+
+    def _source(self) -> str:
+        """Return the hash of a pipeline that runs in this process. The service compares
+        those that its workers run.
+        """
+        if any(isinstance(node, DataServiceDataset) for node in every_node(self.dataset.node)):
+            return ""
+        return str(self.dataset.fingerprint().structure)
 
     def check(self, state: LoaderState) -> None:
         """Raise an error for a state that this loader cannot continue.
 
         Raises:
-            FailedPreconditionError: other consumers shared the batches.
+            FailedPreconditionError: other consumers shared the batches, or the state is
+                of another dataset.
         """
         if state.world != self.consumer.count:
             raise other_world(state.world, self.consumer.count)
+        if state.source not in ("", self._source()):
+            raise FailedPreconditionError(
+                "this state is of a loader over another dataset: its operations or parameters "
+                "differ. Load it into a loader over the dataset that it was taken from"
+            )
 
     def position(self, elements: DatasetIterator, read: Pass, count: int) -> bytes:
         return msgspec.msgpack.encode(elements.state_dict())
 
     def present(self) -> bytes:
         return b""
+
+    def settle(self, present: bytes) -> None:
+        """Do nothing: no order is drawn from global generators."""
 
     def set_epoch(self, epoch: int) -> None:
         """Do nothing: each iterator of a dataset reads its next repetition."""
@@ -224,6 +270,19 @@ def _is_sent(node: Node) -> bool:
     if not isinstance(node, DataServiceDataset):
         return False
     return not node.options.is_local and node.options.placement == "service"
+
+
+def _is_divided(source: Node) -> bool:
+    """Return True if each element of a source goes to one of the clients of its job."""
+    if not isinstance(source, DataServiceDataset):
+        return False
+    options = source.options
+    return (
+        options.num_consumers is None
+        and options.cross_trainer_cache is None
+        and options.placement == "service"
+        and not options.is_local
+    )
 
 
 def other_world(then: int, now: int) -> FailedPreconditionError:

@@ -171,6 +171,39 @@ def test_a_promised_order_goes_on() -> None:
     assert before + after == whole
 
 
+@pytest.mark.parametrize("job_name", [None, "training"])
+@pytest.mark.parametrize("count", [0, 5, 12], ids=["begun", "within", "end"])
+@pytest.mark.parametrize("is_read", [True, False], ids=["read", "left"])
+def test_a_promised_order_goes_on_in_later_repetitions(
+    job_name: str | None, count: int, is_read: bool
+) -> None:
+    """A dataset whose second repetition resumes reads the third one next, in the order
+    of an undisturbed run, wherever in the second the state is from, and if it is left.
+    """
+    zmqdata.set_random_seed(7)
+
+    def dataset(cluster: SimulatedService) -> Dataset:
+        read = cluster.distribute(
+            "distributed_epoch", deterministic=True, num_tasks=2, job_name=job_name
+        )
+        return Dataset.range(12).shuffle(12).apply(read)
+
+    with SimulatedService(2) as first:
+        undisturbed = dataset(first)
+        whole = [rest(iter(undisturbed)) for _ in range(4)]
+    with SimulatedService(2) as second:
+        disturbed = dataset(second)
+        assert rest(iter(disturbed)) == whole[0]
+        before, state = stopped(disturbed, count)
+    with SimulatedService(1) as third:
+        resumed = dataset(third)
+        iterator = iter(resumed)
+        iterator.load_state_dict(state)
+        after = rest(iterator) if is_read else taken(iterator, min(1, 12 - count))
+        assert before + after == whole[1][: len(before + after)]
+        assert [rest(iter(resumed)) for _ in range(2)] == whole[2:]
+
+
 def test_every_worker_reads_all_again() -> None:
     """Each of two workers' copies resumes where it was with sharding off, on one worker
     and its successor.

@@ -35,6 +35,7 @@ class Standing:
         job: parameters of the job that the client reads.
         reader: the role in which the client reads.
         reading: received and handed-out elements of each task.
+        repetition: repetition that the client asks for; the answer says which it gets.
 
     Attributes:
         indices: index of each known task within the iteration.
@@ -44,11 +45,16 @@ class Standing:
     """
 
     def __init__(
-        self, client: str, job: m.JobParameters, reader: m.Reader, reading: Reading
+        self,
+        client: str,
+        job: m.JobParameters,
+        reader: m.Reader,
+        reading: Reading,
+        repetition: int = 0,
     ) -> None:
         self._client = client
         self._job = job
-        self._repetition = 0
+        self._repetition = repetition
         self._reader = reader
         self._reading = reading
         self._opened: m.IterationOpened | None = None

@@ -163,7 +163,7 @@ class ClientCore:
 
     def _begin(self, client: str) -> None:
         """Start to read under a new name, without any element."""
-        profile, self.client = self.profile, client
+        profile, self.client, job = self.profile, client, self.profile.job
         self.opened, self.task_list = False, m.TaskList(-1, (), False)
         kind = Stepping if self.is_numbered else Reading
         self.reading = kind(profile.max_outstanding, self._do)
@@ -176,7 +176,7 @@ class ClientCore:
             profile.decompresses,
         )
         self.links = ReadLinks(who, self._do, self.reading.grants, self.reading.loop)
-        self.standing = Standing(client, profile.job, profile.reader, self.reading)
+        self.standing = Standing(client, job, profile.reader, self.reading, profile.repetition)
         self.lease = ClientLease()
         self._began: float | None = None
         self._asked: float | None = None

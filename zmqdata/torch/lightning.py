@@ -1,0 +1,147 @@
+"""The callback that Lightning needs beside a ``Loader``, and finds by itself.
+
+Lightning takes a batch ahead of its loop if it does not know how many come, ends passes
+without asking for their end, and loads no state of a loader from the end of an epoch.
+The callback makes the states exact. Lightning is imported only if it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import warnings
+import weakref
+from functools import cache
+from typing import Any
+
+PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+"""The names under which Lightning is installed, the newer one first."""
+_READERS = frozenset(f"{package}.utilities.combined_loader" for package in PACKAGES)
+"""Modules that iterate over loaders."""
+_callbacks: weakref.WeakSet[LoaderStates] = weakref.WeakSet()
+_fitting: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The trainers that fit a model."""
+
+
+class LoaderStates:
+    """Hooks of a callback of Lightning that make the states of each ``Loader`` exact,
+    in the middle of an epoch and at its end, and also if the number of batches is not
+    known.
+
+    ``zmqdata.torch.LightningStateCallback`` is the callback. Lightning adds it to each
+    trainer, because an entry point of zmqdata names it. Pass it to the ``Trainer`` only
+    if zmqdata is not installed as a package.
+
+    Has no counterpart in torch.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        _callbacks.add(self)
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Expect a training."""
+        if stage == "fit":
+            _fitting.add(trainer)
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Expect no more of the training."""
+        _fitting.discard(trainer)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Expect no more of a training that has failed."""
+        _fitting.discard(trainer)
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Load the states of a checkpoint from the end of an epoch, which Lightning
+        leaves out.
+        """
+        loop = trainer.fit_loop
+        left_out = loop._combined_loader_states_to_load
+        if left_out:
+            for loader, state in zip(_stateful(loop), left_out, strict=False):
+                if _is_ours(loader):
+                    loader.close()
+                    loader.load_state_dict(state)
+            loop._combined_loader_states_to_load = []
+            iter(loop._data_fetcher)
+        for loader in filter(_is_ours, _stateful(loop)):
+            loader.settle()  # the loaders for validation have drawn, too
+            loader.trainer_state(_ahead(loop))  # raises now what saving would raise
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Set the states to the step that the training is at."""
+        loop = trainer.fit_loop
+        saved = checkpoint.get("loops", {}).get("fit_loop", {}).get("state_dict", {})
+        states = saved.get("combined_loader", [])
+        is_over = loop._data_fetcher is not None and loop._data_fetcher.done
+        for number, loader in enumerate(_stateful(loop) if states else []):
+            if _is_ours(loader):
+                states[number] = loader.trainer_state(_ahead(loop), is_over)
+
+
+def _stateful(loop: Any) -> list[Any]:
+    """Return the loaders whose states Lightning saves, in its order."""
+    loaders = [] if loop._combined_loader is None else loop._combined_loader.flattened
+    return [
+        one for one in loaders if hasattr(one, "state_dict") and hasattr(one, "load_state_dict")
+    ]
+
+
+def _is_ours(loader: Any) -> bool:
+    return hasattr(loader, "trainer_state")
+
+
+def _ahead(loop: Any) -> int:
+    """Return the number of batches that were taken for later steps."""
+    return len(getattr(loop._data_fetcher, "batches", ()))
+
+
+def takes_ahead(caller: str) -> bool:
+    """Return True if the caller of ``iter`` may take a batch for the next step.
+
+    Args:
+        caller: name of its module.
+    """
+    if caller not in _READERS:
+        return False
+    if not _callbacks:
+        warnings.warn(
+            "Lightning takes a batch ahead of its loop, because the number of batches is not "
+            "known, and saves states that leave this batch out. Pass `batches=` to the Loader, "
+            "or `callbacks=[zmqdata.torch.LightningStateCallback()]` to the Trainer. Lightning "
+            "adds this callback by itself where zmqdata is installed as a package",
+            stacklevel=3,
+        )
+    return any(trainer.training for trainer in _fitting)
+
+
+@cache
+def callback_class(package: str) -> type:
+    """Return the callback for Lightning under one of its names."""
+    base = importlib.import_module(package).Callback
+    return type("LightningStateCallback", (LoaderStates, base), {"__doc__": LoaderStates.__doc__})
+
+
+def callbacks() -> list[Any]:
+    """Return the callbacks of each trainer of ``lightning``."""
+    return [callback_class("lightning.pytorch")()]
+
+
+def callbacks_of_old_name() -> list[Any]:
+    """Return the callbacks of each trainer of ``pytorch_lightning``."""
+    return [callback_class("pytorch_lightning")()]
+
+
+def __getattr__(name: str) -> Any:
+    """Return ``LightningStateCallback``, for the package that the program uses."""
+    if name != "LightningStateCallback":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    for package in sorted(PACKAGES, key=lambda one: one not in sys.modules):
+        if importlib.util.find_spec(package.partition(".")[0]) is not None:
+            return callback_class(package)
+    raise ImportError(
+        "zmqdata.torch.LightningStateCallback needs Lightning, which is not installed here: "
+        "pip install lightning"
+    )
