@@ -328,8 +328,10 @@ class EndTaskUpdate(Update, frozen=True):
     task: int
     total: int
     """Number of its elements, or of its rounds in a coordinated job."""
-    dropped: int = 0
-    """Number of elements dropped because they did not fill a round."""
+    rest: int = 0
+    """Number of elements after the last full round of a coordinated job. They count as
+    a round in ``total``.
+    """
     left_out: int = 0
     """Number of elements that failed and were skipped, as the pipeline requests."""
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from zmqdata.core.rounds import (
     FEWEST_STEPS,
     MOST_STEPS,
+    LastRounds,
     Rounds,
     Run,
     last_step,
@@ -188,3 +189,40 @@ def test_rounds_that_were_restored_are_the_same() -> None:
     restored.restore(rounds.steps, rounds.views, rounds.horizon, rounds.known)
     assert rounds == restored
     assert rounds != "Rounds"
+
+
+@given(
+    st.integers(1, 6),
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=6),
+    st.integers(0, 20),
+)
+def test_the_last_rounds_deal_all_rests_but_less_than_a_round(
+    consumers: int, tasks: list[tuple[int, int]], first: int
+) -> None:
+    """Each consumer gets one element in each of the last rounds, no two get the same,
+    and fewer elements than there are consumers are left out.
+    """
+    rests = tuple(
+        (number, full, rest % consumers)
+        for number, (full, rest) in enumerate(tasks)
+        if rest % consumers
+    )
+    last = LastRounds(first, rests, consumers)
+    given_to = {consumer: dict(last.view(consumer).tasks) for consumer in range(consumers)}
+    assert {len(view) for view in given_to.values()} == {last.count}
+    assert last.stop == first + last.count
+    assert 0 <= sum(rest for _, _, rest in rests) - last.count * consumers < consumers
+    for number, full, _ in rests:
+        place, kept = last.places[number]
+        takers = {(place + at) % consumers for at in range(kept)}
+        assert {one for one, view in given_to.items() if number in view} == takers
+        assert all(given_to[one][number] == full for one in takers)
+        for consumer in range(consumers):
+            passed = [
+                step
+                for step in range(first, last.stop + 1)
+                if last.has_passed(number, consumer, step)
+            ]
+            due = list(given_to[consumer]).index(number) + 1 if consumer in takers else 0
+            assert passed == [*range(first + due, last.stop + 1)]
+            assert not last.has_passed(number, consumer, first - 1)

@@ -114,7 +114,8 @@ def ended(first: int, second: int, dropped: int = 0, **job: Any) -> Court:
     reported.
     """
     court = Court(**job)
-    court.says(u.EndTaskUpdate(1, first, dropped), u.EndTaskUpdate(2, second))
+    court.says(u.EndTaskUpdate(1, first + dropped, dropped), u.EndTaskUpdate(2, second))
+    court.says(u.CloseTaskListUpdate(2000))
     court.says(u.PassStepsUpdate(2000, 0, 6), u.PassStepsUpdate(2000, 1, 6))
     return court
 

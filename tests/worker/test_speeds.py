@@ -181,7 +181,7 @@ def test_tasks_on_one_link_share_it() -> None:
     place.pass_by()
     place.pass_by(k=1e8)
     assert [place.told(1), place.told(2)] == [5e7, 5e7]
-    place.core.handle(place.now, e.Exhausted(2, 1, 0, 0, 0))
+    place.core.handle(place.now, e.Exhausted(2, 1, 0, 0))
     place.pass_by(k=1e8)
     assert place.told(1) == 1e8
 

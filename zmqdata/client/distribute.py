@@ -372,9 +372,11 @@ def distribute(
             names, or paths to their folders or ``.py`` files. Their source is sent
             once, and only this dataset imports it. Definitions of the script itself
             need no mention. ``docs/shipping-code.md`` describes the limits.
-        finite: what happens in coordinated reads to a last round that is not full:
-            ``"drop"`` (left out and counted) or ``"pad"`` (filled with its own
-            elements). None: the dataset must be infinite, as in tf.data.
+        finite: what happens in coordinated reads to what fills no round of its task:
+            ``"drop"`` (all tasks together make the last rounds, and fewer elements than
+            there are consumers are left out and counted) or ``"pad"`` (each task fills
+            its last round with its own elements). None: the dataset must be infinite,
+            as in tf.data.
         consumer_timeout: seconds for which the other consumers of a coordinated job
             wait for a consumer that has not come or has died. Then all get
             ``UnavailableError``. A successor that comes in time continues at its

@@ -2,17 +2,19 @@
 consumers may read.
 
 A step is a round, made by a single task; every consumer takes it at the same place of
-its own stream. Views say which tasks take turns from which step on.
+its own stream. Views say which tasks take turns from which step on. The last rounds are
+made of what fills no round of any task alone.
 ``core.dispatcher.coordinated`` decides which client may read what, and when a view
 begins.
 
-Decision 0011; protocol 9.4 to 9.7.
+Decisions 0011 and 0045; protocol 9.4 to 9.7 and 9.11.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from zmqdata.messages import View
 
@@ -109,6 +111,98 @@ def last_step(view: View, totals: Mapping[int, int]) -> int | None:
         if left > 0:
             end = max(end, view.first_step + (left - 1) * len(view.tasks) + at + 1)
     return end
+
+
+def first_empty_steps(view: View, full: Mapping[int, int]) -> int:
+    """Return the first step at which every task of a view has had an empty step.
+
+    Args:
+        view: the view.
+        full: the full rounds of its tasks.
+
+    Example:
+        >>> first_empty_steps(View(10, ((7, 3), (8, 5))), {7: 5, 8: 5})
+        14
+    """
+    return max(
+        view.first_step + max(0, full[task] - first_round) * len(view.tasks) + at
+        for at, (task, first_round) in enumerate(view.tasks)
+    )
+
+
+@dataclass(frozen=True)
+class LastRounds:
+    """The last rounds of an iteration, made of the rests of its tasks.
+
+    The rest of a task is the elements after its last full round. The rests of all tasks
+    in a row, in the order of their numbers, are dealt to the consumers one by one.
+    Elements at the end that fill no round are dropped. A consumer gets at most one
+    element of a rest, since a rest is shorter than a round.
+    """
+
+    first_step: int
+    """Step of the first of these rounds."""
+    rests: tuple[tuple[int, int, int], ...]
+    """For each task with a rest its number, its number of full rounds, and the number
+    of elements of its rest.
+    """
+    num_consumers: int
+    """Number of consumers."""
+
+    @property
+    def count(self) -> int:
+        """Number of rounds."""
+        return sum(count for _, _, count in self.rests) // self.num_consumers
+
+    @property
+    def stop(self) -> int:
+        """The step behind the last."""
+        return self.first_step + self.count
+
+    @cached_property
+    def places(self) -> dict[int, tuple[int, int]]:
+        """For each task with a rest the place of its first element in the row of all
+        rests, and the number of its elements that are not dropped.
+
+        Example:
+            >>> LastRounds(9, ((1, 4, 2), (2, 5, 2), (3, 4, 1)), 3).places
+            {1: (0, 2), 2: (2, 1), 3: (4, 0)}
+        """
+        found, before, kept = {}, 0, self.count * self.num_consumers
+        for task, _, count in self.rests:
+            found[task] = before, max(0, min(count, kept - before))
+            before += count
+        return found
+
+    def view(self, consumer: int) -> View:
+        """Return the tasks that a consumer reads in these rounds, one in each step.
+
+        Example:
+            >>> last = LastRounds(9, ((1, 4, 2), (2, 5, 2), (3, 4, 2)), 3)
+            >>> [last.view(consumer).tasks for consumer in range(3)]
+            [((1, 4), (2, 5)), ((1, 4), (3, 4)), ((2, 5), (3, 4))]
+        """
+        mine = [
+            (task, full)
+            for task, full, _ in self.rests
+            if self._step_of(task, consumer) is not None
+        ]
+        return View(self.first_step, tuple(mine))
+
+    def _step_of(self, task: int, consumer: int) -> int | None:
+        """Return the step at which a consumer gets an element of the rest of a task;
+        None if it gets none.
+        """
+        before, kept = self.places.get(task, (0, 0))
+        behind = (consumer - before) % self.num_consumers
+        return self.first_step + (before + behind) // self.num_consumers if behind < kept else None
+
+    def has_passed(self, task: int, consumer: int, step: int) -> bool:
+        """Return True if a consumer that has passed all steps before this one needs
+        nothing of the rest of a task.
+        """
+        due = self._step_of(task, consumer)
+        return step >= self.first_step if due is None else step > due
 
 
 def steps_ahead(previous: int, seconds: float, tasks: int) -> int:
@@ -221,9 +315,39 @@ class Rounds:
         fresh = any(totals.get(task, 1) for task in live if task not in self.known)
         return last_step(self.views[-1], totals) if self.views and not fresh else None
 
-    def passed(self, task: int, total: int | None) -> tuple[int, ...]:
-        """Return how many rounds of a task each consumer has passed, at most ``total``
+    def last(
+        self,
+        full: Mapping[int, int],
+        rests: Mapping[int, int],
+        live: Iterable[int],
+        *,
+        is_fixed: bool,
+    ) -> LastRounds | None:
+        """Return the last rounds; None until they are certain: every task has ended,
+        and its full rounds lie before the horizon, which does not move any more.
+
+        Consumers may already have passed the empty steps before the horizon, so these
+        rounds begin there. With a fixed number of tasks the horizon is far away, and
+        every consumer has waited for the end of the task that ended last: at the step
+        after its last full round, if not before.
+
+        Args:
+            full: the full rounds of tasks that have ended.
+            rests: the number of elements after them.
+            live: all live tasks.
+            is_fixed: True if the number of tasks is fixed.
+        """
+        live = list(live)
+        end = self.end(full, live)
+        if end is None or end > self.horizon or not full.keys() >= set(live):
+            return None
+        places = tuple((task, full[task], rests[task]) for task in sorted(live) if rests.get(task))
+        first = first_empty_steps(self.views[-1], full) if is_fixed else self.horizon
+        return LastRounds(first, places, len(self.steps))
+
+    def passed(self, task: int, full: int | None) -> tuple[int, ...]:
+        """Return how many rounds of a task each consumer has passed, at most ``full``
         if that is known.
         """
         counts = (rounds_before(self.views, task, step) for step in self.steps)
-        return tuple(count if total is None else min(count, total) for count in counts)
+        return tuple(count if full is None else min(count, full) for count in counts)

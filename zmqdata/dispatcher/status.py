@@ -148,7 +148,7 @@ def _task(core: DispatcherCore, task: Task) -> dict[str, Any]:
         "produced": 0 if report is None else report.produced,
         "total": task.total,
         "delivered": len(task.delivered),
-        "dropped": task.dropped,
+        "rest": task.rest,
         "removed": task.removed,
         "skipped": {} if report is None else report.skipped,
         "seconds_without_progress": round(idle, 1),

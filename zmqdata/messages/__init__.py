@@ -108,6 +108,7 @@ from zmqdata.messages.parts import (
 from zmqdata.messages.workers import (
     ChunkCommitted,
     ChunkWritten,
+    DealRest,
     DecisionsKept,
     DropTask,
     ElementsDecided,
@@ -188,6 +189,7 @@ ToWorker = (
     | WorkerHeartbeatAnswered
     | Probe
     | HostTask
+    | DealRest
     | DropTask
     | SplitsAssigned
     | DecisionsKept
@@ -244,6 +246,7 @@ __all__ = [
     "DescribeDataset",
     "DrainStarted",
     "DrainWorker",
+    "DealRest",
     "DropTask",
     "ElementsLeftOut",
     "EndOfTask",

@@ -54,6 +54,10 @@ class TaskPart(Discreet, frozen=True, array_like=True):
     """Decisions of operations to skip an element or not."""
     poisoned: tuple[Place, ...] = ()
     """Elements that operations skip because they have killed their process."""
+    rest: int = 0
+    """Number of elements after the last full round. They count as a round in
+    ``total``.
+    """
 
 
 class SourcePart(Discreet, frozen=True, array_like=True):
@@ -108,12 +112,16 @@ class Checkpoint(Discreet, frozen=True):
     """Step of a numbered consumer."""
     views: tuple[View, ...] = ()
     """Views of a numbered consumer; they refer to tasks by their ``index``."""
+    last: int | None = None
+    """Step at which the last rounds begin; None if it is not known."""
     order: tuple[tuple[int, int, int], ...] = ()
     """Runs of elements (task's index, first, stop) handed out after this position. They
     must come again in this order, since a later operation has them.
     """
     over: bool = False
-    """True if the client had everything of all copies of the input that it read."""
+    """True if the client had everything: as a numbered consumer, or of all copies of
+    the input that it read.
+    """
 
 
 class _Head(Struct):

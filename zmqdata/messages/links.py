@@ -226,6 +226,8 @@ class Block(Message, frozen=True):
     """Number of the last ``TakeBackElements`` of the stream before it; 0 if there was
     none. The client drops a block that was sent before it gave elements back.
     """
+    rest: bool = False
+    """True if the element is one after the last full round of its task."""
 
     @property
     def stop(self) -> int:
@@ -251,8 +253,13 @@ class EndOfTask(Message, frozen=True):
     its user.
     """
     held: bool = False
-    """True if the client may still get elements that others give back. The task has not
-    ended for it, and the client tells this worker at once when its loop waits.
+    """True if the client may still get elements: those that others give back, or one
+    after the last full round. The task has not ended for it. In the first case the
+    client tells this worker at once when its loop waits.
+    """
+    rest: int = 0
+    """Number of elements after the last full round. They count as a round in
+    ``total``.
     """
 
 

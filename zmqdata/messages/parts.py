@@ -309,8 +309,8 @@ class Plan(Discreet, frozen=True):
     """The views, in order."""
     horizon: int
     """Steps below it may be read; their content never changes."""
-    totals: dict[int, int]
-    """Number of rounds of each task that has ended."""
+    full: dict[int, int]
+    """Number of full rounds of each task that has ended."""
     missing: tuple[int, ...] = ()
     """Consumers that no client reads as at present; the other consumers wait for
     them.
@@ -319,6 +319,12 @@ class Plan(Discreet, frozen=True):
     """The step behind the last; None until it is known."""
     indices: tuple[tuple[int, int], ...] = ()
     """For each task in the views its id, and its number within the iteration."""
+    rests: dict[int, int] = field(default_factory=dict)
+    """Number of elements after the full rounds of each task that has any."""
+    last: int | None = None
+    """Step at which the last rounds begin, which are made of the rests; None until it
+    is known.
+    """
 
 
 class LeftOutElement(Discreet, frozen=True, array_like=True):
@@ -499,7 +505,9 @@ class TaskReport(Discreet, frozen=True):
     produced: Number
     """Number of elements produced."""
     total: Number | None
-    """Number of elements in all; None until known."""
+    """Number of elements in all, or of rounds; None until known. A rest counts as a
+    round.
+    """
     idle: float = 0.0
     """Seconds without progress."""
     incomplete: bool = False
@@ -508,8 +516,8 @@ class TaskReport(Discreet, frozen=True):
     """
     skipped: dict[str, int] = field(default_factory=dict)
     """Per trainer of a shared cache, the elements that it was too slow for."""
-    dropped: int = 0
-    """Number of elements at the end that did not fill a round."""
+    rest: int = 0
+    """Number of elements after the last full round."""
     failure: bytes = b""
     """Failure of the task as a whole, in the form of ``Block.failure``. Such a task has
     no end.

@@ -306,6 +306,22 @@ class HostTask(Message, frozen=True):
     """Lineage of the task."""
 
 
+class DealRest(Message, frozen=True):
+    """Sent by the dispatcher once all tasks of a coordinated iteration have ended, and
+    repeated until the task is settled. The worker gives the elements after the last
+    full round of a task to the consumers, from one consumer on. Others are dropped.
+    """
+
+    task: int
+    """Id of the task."""
+    attempt: int
+    """Attempt that the worker hosts."""
+    consumer: int
+    """Consumer that gets the first element; the next consumer gets the next."""
+    count: int
+    """Number of elements to give away."""
+
+
 class DropTask(Message, frozen=True):
     """Sent by the dispatcher when a worker is no longer to host a task. The worker
     drops the task if its attempt is this or older.

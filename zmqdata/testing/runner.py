@@ -506,9 +506,10 @@ class SimulatedRunner:
         if left and self.definition.finite == "pad":
             while self._round:
                 self._add(self._round[len(self._round) % left])
-            left = 0
         self._hand_over()
-        self._tell(e.Exhausted(self.definition.task, self.definition.attempt, self._next, left))
+        key = (self.definition.task, self.definition.attempt)
+        rest = tuple(self._block(0, self._next, (name,)) for name in self._round)
+        self._tell(e.Exhausted(*key, self._next + bool(rest), rest=rest))
         self.stopped = True
 
     def _add(self, name: Name) -> None:
@@ -548,7 +549,10 @@ class SimulatedRunner:
             return
         names, self._flush = tuple(block.names), False
         block.names = []
+        self._tell(self._block(lane, block.first, names))
+
+    def _block(self, lane: int, first: int, names: tuple[Name, ...]) -> e.Produced:
         size = sum(map(self.pipeline.size, names))
         failure = b"failure" if self.pipeline.is_failure(names[0]) else b""
         key = (self.definition.task, self.definition.attempt)
-        self._tell(e.Produced(*key, block.first, len(names), size, b"", names, failure, lane))
+        return e.Produced(*key, first, len(names), size, b"", names, failure, lane)

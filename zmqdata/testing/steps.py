@@ -42,6 +42,7 @@ class StepLaws:
     def __init__(self, laws: Laws) -> None:
         self.laws = laws
         self.places: dict[int, Place] = {}
+        self.last_steps: dict[tuple[int, int], Place] = {}
         self.names: dict[tuple[int, int, int], Name] = {}
         self.paths: dict[int, Path] = {}
         laws.on_gone.append(self._client_gone)
@@ -72,11 +73,18 @@ class StepLaws:
 
     def _take(self, client: str, consumer: int, step: int, place: Place, name: Name) -> None:
         laws, path = self.laws, self.paths.setdefault(consumer, Path())
-        if self.places.setdefault(step, place) != place:
-            laws.fail(
-                f"step {step} is {self.places[step]} for other clients and {place} for {client}",
-                place[0],
-            )
+        last = self._iteration().last_rounds
+        if last is None or step < last.first_step:
+            if self.places.setdefault(step, place) != place:
+                laws.fail(
+                    f"step {step} is {self.places[step]} for other clients and {place} for "
+                    f"{client}",
+                    place[0],
+                )
+        elif last.view(consumer).tasks[step - last.first_step] != place:
+            laws.fail(f"step {step} of the last rounds is {place} for {client}", place[0])
+        else:
+            self.last_steps[step, consumer] = place
         known = self.names.setdefault((*place, consumer), name)
         if known != name:
             laws.fail(f"round {place} of consumer {consumer} was {known}, then {name}", place[0])
@@ -86,8 +94,9 @@ class StepLaws:
         if client in laws.gone or client not in laws.state.client_iteration:
             path.lost[_reader(client), step] = name
             return
-        if step >= self._rounds().horizon:
-            laws.fail(f"{client} reads step {step} at the horizon {self._rounds().horizon}", client)
+        horizon = self._iteration().horizon
+        if step >= horizon:
+            laws.fail(f"{client} reads step {step} at the horizon {horizon}", client)
         if step in path.steps:
             laws.fail(
                 f"step {step} of consumer {consumer} was handed out by "
@@ -144,38 +153,44 @@ class StepLaws:
                 self.laws.fail(
                     f"task {task.task} is not settled: {task.delivered} of {task.total}", task.task
                 )
+        last = iteration.last_rounds
+        due = set(self.places)
+        if last is not None:
+            due |= set(range(last.first_step, last.stop))
         for consumer in range(len(rounds.steps)):
             found = set(self.paths.get(consumer, Path()).steps)
-            if found != self.places.keys():
-                lacking = sorted(self.places.keys() - found)[:9]
-                numbers = [self.places[step][0] for step in lacking]
+            if found != due:
+                lacking = sorted(due - found)[:9]
+                numbers = [self._place(step, consumer)[0] for step in lacking]
                 self.laws.fail(f"consumer {consumer} has skipped steps {lacking}", *numbers)
         copies = [[task] for task in iteration.live_tasks]
-        for tasks in copies if iteration.job.processing_mode == "OFF" else [iteration.live_tasks]:
+        is_copied = iteration.job.processing_mode == "OFF"
+        missing = sum(
             self._check_elements(tasks, everything, iteration)
+            for tasks in (copies if is_copied else [iteration.live_tasks])
+        )
+        if missing != iteration.dropped or missing >= len(rounds.steps):
+            self.laws.fail(f"{missing} elements are missing, {iteration.dropped} dropped")
 
-    def _check_elements(self, tasks: list[Task], names: list[Name], iteration: Iteration) -> None:
+    def _place(self, step: int, consumer: int) -> Place:
+        return self.last_steps.get((step, consumer)) or self.places.get(step, (0, 0))
+
+    def _check_elements(self, tasks: list[Task], names: list[Name], iteration: Iteration) -> int:
+        """Return the number of elements of some tasks that are missing."""
         numbers = {task.task for task in tasks}
         everything = self.laws.without_slips(numbers, names)
         found = Counter(
             name
-            for path in self.paths.values()
+            for consumer, path in self.paths.items()
             for step, (_, name) in path.steps.items()
-            if self.places[step][0] in numbers
+            if self._place(step, consumer)[0] in numbers
         )
         lacking, surplus = sum((everything - found).values()), sum((found - everything).values())
-        dropped = sum(task.dropped for task in tasks)
-        most = len(tasks) * ((iteration.job.num_consumers or 1) - 1)
         padded = iteration.job.finite == "pad"
-        if (
-            lacking != dropped
-            or lacking > (0 if padded else most)
-            or surplus > (most if padded else 0)
-        ):
-            self.laws.fail(
-                f"{lacking} elements are missing ({dropped} dropped) and {surplus} surplus",
-                *numbers,
-            )
+        most = len(tasks) * ((iteration.job.num_consumers or 1) - 1) if padded else 0
+        if (padded and lacking) or surplus > most:
+            self.laws.fail(f"{lacking} elements are missing and {surplus} surplus", *numbers)
+        return lacking
 
     def check_order(self, pipeline: SimulatedPipeline, job: JobParameters) -> None:
         """Check that the element of each consumer at each step follows from the
@@ -193,14 +208,24 @@ class StepLaws:
         expected = [_made(pipeline, job, shard, left_out) for shard in range(job.num_tasks or 0)]
         for consumer, path in self.paths.items():
             for step, (client, name) in sorted(path.steps.items()):
-                task, number = self.places[step]
-                due = expected[tasks[task].shard or 0][number * (job.num_consumers or 1) + consumer]
+                task, number = self._place(step, consumer)
+                place = number * (job.num_consumers or 1) + consumer
+                if (step, consumer) in self.last_steps:
+                    place = self._place_in_rest(task, number, consumer)
+                due = expected[tasks[task].shard or 0][place]
                 if name != due:
                     self.laws.fail(
                         f"step {step} of consumer {consumer} was {name} for {client}, expected "
                         f"{due}",
                         task,
                     )
+
+    def _place_in_rest(self, task: int, full: int, consumer: int) -> int:
+        """Return the number of an element that a consumer gets of a rest."""
+        last = self._iteration().last_rounds
+        assert last is not None
+        first = last.places[task][0]
+        return full * last.num_consumers + (consumer - first) % last.num_consumers
 
 
 def _reader(client: str) -> str:
@@ -232,6 +257,6 @@ def _made(
     rest = len(made) % consumers
     return (
         made + [made[len(made) - rest + at % rest] for at in range(rest, consumers)]
-        if rest
+        if rest and job.finite == "pad"
         else made
     )

@@ -51,8 +51,8 @@ class Loader:
         num_consumers: number of consumers that share the batches. None: the number of
             ranks; 1: this process reads all of them.
         finite: what happens if the last batches do not suffice for a batch of each
-            consumer: ``"drop"`` leaves them out, ``"pad"`` repeats batches. All
-            consumers have equally many batches.
+            consumer: ``"drop"`` leaves them out, fewer than there are consumers;
+            ``"pad"`` repeats batches. All consumers have equally many batches.
 
     Raises (from the constructor and from ``iter``):
         TypeError: ``dataset`` is not a ``Dataset``.

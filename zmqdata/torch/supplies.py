@@ -203,8 +203,9 @@ class DatasetSupply:
         counts = None if node.original is None else counts_by_task(node.original, tasks)
         if counts is None:
             return None
-        missing = consumers - 1 if node.options.finite == "pad" else 0
-        return sum((count + missing) // consumers for count in counts)
+        if node.options.finite == "pad":
+            return sum(-(-count // consumers) for count in counts)
+        return sum(counts) // consumers
 
     def begin(self, epoch: int) -> Pass:
         return self._pass()

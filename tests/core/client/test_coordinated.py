@@ -45,13 +45,27 @@ class Consumer:
         )
 
     def arrives(
-        self, task: int, first: int, count: int = 1, skip: int = 0, attempt: int = 0, size: int = 10
+        self,
+        task: int,
+        first: int,
+        count: int = 1,
+        skip: int = 0,
+        attempt: int = 0,
+        size: int = 10,
+        *,
+        rest: bool = False,
     ) -> str:
-        header = m.Block(1, task, attempt or self.attempt, first, count, skip, size * count)
+        attempt = attempt or self.attempt
+        header = m.Block(1, task, attempt, first, count, skip, size * count, rest=rest)
         found = self.reading.current(header)
         self.reading.grants("w")
         assert found is not None
         return self.reading.take(found, header, f"content of {task}")
+
+    def ends(self, task: int, total: int, rest: int) -> None:
+        """Hear that a task has ended, and that its rest is not dealt yet."""
+        end = m.EndOfTask(2, task, self.attempt, total, held=True, rest=rest)
+        self.reading.hear_end(self.reading.task(task), end)
 
     @property
     def elements(self) -> list[tuple[int, int, int]]:
@@ -320,3 +334,41 @@ def test_a_total_counts_when_all_of_the_task_was_passed() -> None:
         consumer.take(task, 0)
     consumer.reading.settle(None)
     assert consumer.reading.totals == {7: 1}
+
+
+def test_a_rest_is_no_round() -> None:
+    """An element after the last full round of a task is delivered at its own step of
+    the last rounds, even if it comes before the plan that says so.
+    """
+    consumer = Consumer(V(0, ((7, 0), (8, 0))))
+    consumer.arrives(7, 0)
+    consumer.arrives(7, 1, rest=True)
+    consumer.arrives(8, 0)
+    assert consumer.elements == [(7, 0, 1), (8, 0, 1)]
+    consumer.ends(7, 2, 1)
+    consumer.ends(8, 1, 0)
+    assert consumer.elements == []
+    consumer.told(
+        V(0, ((7, 0), (8, 0))), horizon=5, totals={7: 1, 8: 1}, rests={7: 1}, last=4, end=5
+    )
+    assert consumer.elements == [(7, 1, 2)]
+    assert consumer.reading.step == 5
+    assert not consumer.reading.is_over(True)
+    consumer.take(7, 0)
+    consumer.take(8, 0)
+    consumer.take(7, 1)
+    assert consumer.reading.is_over(True)
+
+
+def test_empty_steps_of_a_task_with_a_rest_wait_for_its_end() -> None:
+    """A consumer passes no empty step of a task with a rest before the worker has told
+    of its end, because a state has to say what makes the rest.
+    """
+    consumer = Consumer(V(0, ((7, 0), (8, 0))))
+    consumer.arrives(8, 0)
+    consumer.told(V(0, ((7, 0), (8, 0))), horizon=9, totals={7: 0}, rests={7: 1})
+    assert consumer.elements == []
+    consumer.ends(7, 1, 1)
+    assert consumer.elements == [(8, 0, 1)]
+    assert consumer.reading.totals[7] == 1
+    assert consumer.reading.rests == {7: 1}

@@ -135,7 +135,7 @@ def test_a_task_that_has_ended_leaves_at_the_horizon() -> None:
     desk = started(finite="drop")
     first, second = desk.tasks
     desk.ends("w0", first, 1)
-    assert desk.plan.totals == {first: 1}
+    assert desk.plan.full == {first: 1}
     desk.beat("k", near=4)
     assert desk.plan.views[-1] == m.View(4, ((second, 2),))
     assert desk.plan.end is None

@@ -62,8 +62,8 @@ class Kept:
             self.task, self.iteration, self.out.state.datasets["dataset"], RangeSet(taken)
         )
 
-    def contradiction(self, total: int, *taken: tuple[int, int]) -> str:
-        return contradiction(self.task, self.iteration, RangeSet(taken), total)
+    def contradiction(self, total: int, *taken: tuple[int, int], rest: int = 0) -> str:
+        return contradiction(self.task, self.iteration, RangeSet(taken), total, rest)
 
 
 def test_states_of_the_present_host_are_committed() -> None:
@@ -171,7 +171,10 @@ def test_an_end_before_what_was_there_is_a_contradiction() -> None:
     assert "random_map" in kept.contradiction(50, (55, 60))
     kept.out.commit(u.EndTaskUpdate(kept.task.task, 70))
     assert kept.contradiction(70) == ""
-    assert "after 70 elements the first time, and after 71 when" in kept.contradiction(71)
+    assert "after 70 elements the first time, and after 71 elements when" in (
+        kept.contradiction(71)
+    )
+    assert "and after 69 elements and 2 elements when" in kept.contradiction(70, rest=2)
 
 
 def test_rounds_that_were_passed_were_there() -> None:

@@ -179,3 +179,24 @@ def test_what_somebody_reads_is_kept() -> None:
     add(dealing, 0)
     dealing.skip((2,))
     assert dealt(dealing) == [("a", 0, 2)]
+
+
+def test_a_rest_waits_until_it_is_known_whose_it_is() -> None:
+    """The elements after the last full round go to the consumers that the dispatcher
+    names, and those that fill no round go to none.
+    """
+    dealing = RoundRobin(3)
+    a, c = opened(dealing, "a", 0), opened(dealing, "c", 2)
+    add(dealing, 0)
+    dealt(dealing)
+    dealing.rest = tuple(Portion(2, 1, 10, bytes([at]), (), b"") for at in range(2))
+    assert dealt(dealing) == []
+    for _ in range(2):
+        dealing.deal_rest(2, 2)
+        assert dealing.rest == ()
+    given = [(stream.client, one.meta) for stream, one in dealing.deal(lambda one: one.open)]
+    assert given == [("a", b"\1"), ("c", b"\0")]
+    assert all(dealing.has_all(stream) for stream in (a, c))
+    dealing.rest = (Portion(3, 1, 10, b"", (), b""),)
+    dealing.deal_rest(0, 0)
+    assert (dealt(dealing), dealing.rest) == ([], ())

@@ -809,7 +809,7 @@ def test_a_task_tells_late_clients_what_it_left_out_although_it_is_dropped() -> 
         element = m.LeftOutElement(0, "/0", 0, "map(f)", "ValueError: no")
         host.feed(e.ElementLeftOut(1, 1, element))
         if is_over:
-            host.feed(e.Exhausted(1, 1, 0, 0, 1))
+            host.feed(e.Exhausted(1, 1, 0, 1))
         host.hear(D, m.DropTask(1, 1))
         assert (1 in host.core.tasks) == is_over
         if is_over:

@@ -203,16 +203,17 @@ def test_what_others_have_is_made_and_not_handed_over() -> None:
 
 
 def test_a_round_has_an_element_for_each_lane() -> None:
-    """Elements are dealt to the lanes in turn and numbered by rounds. The output keeps
-    an incomplete round.
+    """Elements are dealt to the lanes in turn and numbered by rounds. The end returns
+    the elements after the last full round, each as a block.
     """
     press = Press(num_consumers=3, finite="drop")
     press.add(*range(8))
     press.output.hand_over()
     assert press.blocks == [(0, 0, [0, 3]), (1, 0, [1, 4]), (2, 0, [2, 5])]
     assert press.output.number == 2
-    assert press.output.end() == 2
+    rest = press.output.end()
     assert press.blocks == []
+    assert [(one.first, one.count, one.failure) for one in rest] == [(2, 1, b"")] * 2
 
 
 def test_a_wish_is_granted_with_the_next_round() -> None:
@@ -244,7 +245,7 @@ def test_a_last_round_is_filled_with_its_own_elements(
     """
     press = Press(num_consumers=3, finite="pad")
     press.add(*left)
-    assert press.output.end() == 0
+    assert press.output.end() == ()
     press.output.hand_over()
     assert press.blocks == (
         [] if padded is None else [(lane, 0, [x]) for lane, x in enumerate(padded)]
@@ -257,7 +258,7 @@ def test_an_end_without_a_rule_is_an_error_for_everybody() -> None:
     """
     press = Press(num_consumers=2)
     press.add(0, 1, 2)
-    assert press.output.end() == 0
+    assert press.output.end() == ()
     press.output.hand_over()
     failures = [decode_failure(one.failure) for one in press.posted if one.failure]
     assert [(one.lane, one.first) for one in press.posted if one.failure] == [(0, 1), (1, 1)]
@@ -275,7 +276,7 @@ def test_an_error_for_everybody_takes_the_next_round() -> None:
     press.add(0, 1, 2)
     press.output.fail_all(ValueError("no"))
     assert [(lane, at) for lane, at, _ in press.blocks] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert (press.output.number, press.output.end()) == (2, 0)
+    assert (press.output.number, press.output.end()) == (2, ())
 
 
 def test_elements_may_be_handed_over_as_they_are() -> None:

@@ -199,7 +199,7 @@ class Standing:
         delivered, order, step = reading.at(place)
         if not can_come_again(delivered, order):
             raise FailedPreconditionError(_NOT_AGAIN.format(job=self._job.name))
-        sources, tasks = self.kept.parts(delivered, reading.totals)
+        sources, tasks = self.kept.parts(delivered, reading.totals, reading.rests)
         views = tuple([self._indexed(view) for view in reading.views])
         in_turn = {
             index for view in views for index, _ in view.tasks
@@ -226,8 +226,10 @@ class Standing:
             tasks=tasks,
             step=step,
             views=views,
+            last=reading.last_before(step),
             order=tuple([(self._index(task), first, stop) for task, first, stop in order]),
-            over=is_copied(self._job) and self._has_everything_at(place),
+            over=(is_copied(self._job) or self._reader.consumer_index is not None)
+            and self._has_everything_at(place),
         )
 
     def _has_everything_at(self, place: int) -> bool:

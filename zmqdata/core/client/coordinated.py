@@ -5,7 +5,7 @@ Each step is a round of a task. The plan of the dispatcher says of which task, a
 which horizon the consumer may read. Blocks that are not due yet wait here. Making the
 plan belongs to the dispatcher.
 
-Decisions 0011 and 0018; protocol 9.3 to 9.8 and 9.12.
+Decisions 0011, 0018 and 0045; protocol 9.3 to 9.8 and 9.12.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zmqdata.core.client.order import Runs
 from zmqdata.core.client.tasks import Grants, Reading, ReadTask
 from zmqdata.core.credit import IN_TURN_BYTES, IN_TURN_ELEMENTS
 from zmqdata.core.ranges import RangeSet
-from zmqdata.core.rounds import Run, rounds_before, run_at, turns_at
+from zmqdata.core.rounds import LastRounds, Run, rounds_before, run_at, turns_at
 
 Held = tuple[m.Block, object]
 
@@ -55,6 +55,7 @@ class Stretch:
         return self.steps[place] + turns * self.cycle
 
 
+ALONE = m.Reader(consumer_index=0)
 FEWEST_CYCLES = 2
 """Fewest whole cycles that are delivered at once. Fewer would not pay for the
 search.
@@ -68,6 +69,8 @@ class Stepping(Reading):
         max_outstanding: most elements in flight per stream. None leaves the limit to
             the window of the stream.
         do: receives the resulting commands.
+        reader: the role in which the client reads.
+        num_consumers: number of consumers.
 
     Attributes:
         step: the next step to deliver.
@@ -80,14 +83,24 @@ class Stepping(Reading):
     def _stream_limit(self) -> int | None:
         return self._limit
 
-    def __init__(self, max_outstanding: int | None, do: Callable[[e.ClientCommand], None]) -> None:
+    def __init__(
+        self,
+        max_outstanding: int | None,
+        do: Callable[[e.ClientCommand], None],
+        reader: m.Reader = ALONE,
+        num_consumers: int = 1,
+    ) -> None:
         self._limit = max_outstanding
+        self._consumer, self._num_consumers = reader.consumer_index or 0, num_consumers
         super().__init__(None, do)
         self.step = 0
         self._first_step = 0
         self._plan = m.Plan((), 0, {})
+        self._last: LastRounds | None = None
+        self._last_views: tuple[m.View, ...] = ()
         self._ask_at = 0
         self._held: dict[int, deque[Held]] = {}
+        self._held_rests: dict[int, deque[Held]] = {}
         self._delivered: deque[Stretch] = deque()
         self._taken: deque[Stretch] = (
             deque()
@@ -108,6 +121,7 @@ class Stepping(Reading):
                 self._ask_at = (max(self._plan.horizon, self._first_step) + plan.horizon) // 2
             has_begun, self._plan = bool(self.views), plan
             self.views = plan.views
+            self._plan_last(plan)
             for task in () if has_begun else self.tasks.values():
                 task.first = self._first_lacking(
                     task
@@ -116,30 +130,66 @@ class Stepping(Reading):
         super().list(task_list)
         self._deliver_due()
 
+    def _plan_last(self, plan: m.Plan) -> None:
+        """Find out which tasks this consumer reads in the last rounds."""
+        if plan.last is None or self._last is not None:
+            return
+        rests = tuple([(task, plan.full[task], plan.rests[task]) for task in sorted(plan.rests)])
+        self._last = LastRounds(plan.last, rests, self._num_consumers)
+        self._last_views = (self._last.view(self._consumer),)
+
     def _first_lacking(self, task: ReadTask) -> int:
         if task.received:
             return task.received.ranges[-1][1]
-        return rounds_before(self._plan.views, task.place.task, self.step)
+        return self._rounds_before(task.place.task, self.step)
+
+    def _rounds_before(self, task: int, step: int) -> int:
+        """Return the number of rounds of a task that lie before a step. The rest of the
+        task counts as a round as soon as this consumer needs nothing of it.
+        """
+        count = self._full_before(task, step)
+        if self._last is not None and task in self._plan.rests:
+            count += self._last.has_passed(task, self._consumer, step)
+        return count
+
+    def _full_before(self, task: int, step: int) -> int:
+        """Return the number of full rounds of a task that lie before a step."""
+        count = rounds_before(self.views, task, step)
+        return min(count, self._plan.full[task]) if task in self._plan.full else count
 
     # --- elements
 
     def _arrived(self, header: m.Block, content: object) -> None:
-        self._held.setdefault(header.task, deque()).append((header, content))
+        # An element of a rest may come before the plan that says at which step it is.
+        held = self._held_rests if header.rest else self._held
+        held.setdefault(header.task, deque()).append((header, content))
         self._deliver_due()
 
     def _deliver_due(self) -> None:
         """Deliver the next steps, up to the first missing element or to the horizon."""
-        end = (
-            self._plan.horizon
-            if self._plan.end is None
-            else min(self._plan.horizon, self._plan.end)
-        )
-        while (run := run_at(self._plan.views, self.step, end)) is not None:
-            if run.round >= self._plan.totals.get(run.task, math.inf):
-                # The task has ended, and every consumer passes the step alike.
+        plan, last = self._plan, self._last
+        end = plan.horizon if plan.end is None else min(plan.horizon, plan.end)
+        usual = end if last is None else last.first_step
+        while (run := run_at(plan.views, self.step, usual)) is not None:
+            if self._is_empty(run):
                 self.step += run.count
-            elif not self._weave(end) and not self._deliver_run(run):
+            elif not self._weave(usual) and not self._deliver_run(run, self._held):
                 return
+        has_all = all(self.task(number).total is not None for number in plan.rests)
+        while last is not None and has_all:
+            run = run_at(self._last_views, self.step, end)
+            if run is None or not self._deliver_run(run, self._held_rests):
+                return
+
+    def _is_empty(self, run: Run) -> bool:
+        """Return True if the task of a step has ended, so that every consumer passes
+        the step alike. After it, a state must tell all that makes the rest of the task,
+        which is known when the worker has told of the end, too.
+        """
+        has_ended = run.round >= self._plan.full.get(run.task, math.inf)
+        return has_ended and (
+            run.task not in self._plan.rests or self.task(run.task).total is not None
+        )
 
     def _weave(self, end: int) -> bool:
         """Deliver as many whole cycles of a view at once as the next blocks of its
@@ -157,7 +207,7 @@ class Stepping(Reading):
             self.step, self.step + cycle
         ):  # lazily: with thousands of tasks, the first ones often decide
             run = run_at(self._plan.views, step, stop)
-            if run is None or run.round >= self._plan.totals.get(run.task, math.inf):
+            if run is None or self._is_empty(run):
                 continue
             held = self._held.get(run.task)
             rounds = min(rounds, held[0][0].first + held[0][0].count - run.round) if held else 0
@@ -168,32 +218,22 @@ class Stepping(Reading):
         return True
 
     def _deliver_cycles(self, due: dict[int, Run], rounds: int, cycle: int) -> None:
-        woven = tuple([self._next_part(run, rounds) for run in due.values()])
+        woven = tuple([_next_part(run, rounds, self._held) for run in due.values()])
         count = rounds * len(woven)
         self.step += rounds * cycle
         self._delivered.append(Stretch(tuple(due), self.step, count, cycle))
         self.waiting += count
         self._do(e.Weave(woven, tuple(due), cycle))
 
-    def _next_part(self, run: Run, count: int) -> e.Deliver:
-        """Return the next ``count`` rounds of a task, which lie in a single block.
-        Forget a block that is used up.
-        """
-        header, content = self._held[run.task][0]
-        skip = run.round - header.first
-        if skip + count == header.count:
-            self._held[run.task].popleft()
-        return e.Deliver(header, content, skip, skip + count)
-
-    def _deliver_run(self, run: Run) -> bool:
+    def _deliver_run(self, run: Run, blocks: dict[int, deque[Held]]) -> bool:
         """Deliver as much of a run as the next block of its task contains. Return False
         if no block is available.
         """
-        held = self._held.get(run.task)
+        held = blocks.get(run.task)
         if not held:
             return False
         header = held[0][0]
-        part = self._next_part(run, min(run.count, header.first + header.count - run.round))
+        part = _next_part(run, min(run.count, header.first + header.count - run.round), blocks)
         first, self.step = self.step, self.step + part.stop - part.skip
         self._delivered.append(Stretch((first,), self.step, self.step - first))
         self._deliver(part.header, part.content, part.skip, part.stop)
@@ -234,8 +274,12 @@ class Stepping(Reading):
         """Return the rounds of a task before a step."""
         viewed = any(task == number for view in self.views for number, _ in view.tasks)
         # A task that is in no view any more had ended before every present view.
-        ended = self._plan.totals.get(task, 0) if task in self._seen and not viewed else 0
-        return RangeSet([(0, ended or rounds_before(self.views, task, step))])
+        ended = self._plan.full.get(task, 0) if task in self._seen and not viewed else 0
+        count = ended or self._full_before(task, step)
+        if task in self._plan.rests and self._plan.end is not None:
+            # Every rest says which consumer gets what of the rests after it.
+            count += step >= self._plan.end
+        return RangeSet([(0, count)])
 
     def _step_at(self, place: int) -> int:
         """Return the step that the training loop had reached at a place."""
@@ -254,11 +298,29 @@ class Stepping(Reading):
     def totals(self) -> dict[int, int]:
         # The plan may be ahead of the lineage of a task that has arrived, except where
         # every round of the task has been passed.
-        plan, step = self._plan.totals, self._oldest_step
-        ended = self._seen & plan.keys()
-        return super().totals | {
-            task: plan[task] for task in ended if self._rounds(task, step).covers(0, plan[task])
+        plan, step = self._plan, self._oldest_step
+        totals = {
+            task: plan.full[task] + (task in plan.rests) for task in self._seen & plan.full.keys()
         }
+        return super().totals | {
+            task: total
+            for task, total in totals.items()
+            if self._rounds(task, step).covers(0, total)
+        }
+
+    @property
+    def rests(self) -> dict[int, int]:
+        return {number: task.rest for number, task in self.tasks.items() if task.rest}
+
+    def last_before(self, step: int) -> int | None:
+        last = self._last
+        return last.first_step if last is not None and step > last.first_step else None
+
+    def hear_end(self, task: ReadTask, header: m.EndOfTask) -> Grants:
+        task.total, task.rest = header.total, header.rest
+        grants = {} if header.held else super().hear_end(task, header)
+        self._deliver_due()
+        return grants
 
     # --- what the dispatcher is told, and the end
 
@@ -276,3 +338,26 @@ class Stepping(Reading):
 
     def is_over(self, closed: bool) -> bool:
         return self._plan.end is not None and self.step >= self._plan.end and not self.waiting
+
+
+def reading_of(
+    job: m.JobParameters,
+    reader: m.Reader,
+    max_outstanding: int | None,
+    do: Callable[[e.ClientCommand], None],
+) -> Reading:
+    """Return the tasks that a client reads, in the way that its role asks for."""
+    if reader.consumer_index is None:
+        return Reading(max_outstanding, do)
+    return Stepping(max_outstanding, do, reader, job.num_consumers or 1)
+
+
+def _next_part(run: Run, count: int, blocks: dict[int, deque[Held]]) -> e.Deliver:
+    """Return the next ``count`` rounds of a task, which lie in a single block. Forget a
+    block that is used up.
+    """
+    header, content = blocks[run.task][0]
+    skip = run.round - header.first
+    if skip + count == header.count:
+        blocks[run.task].popleft()
+    return e.Deliver(header, content, skip, skip + count)

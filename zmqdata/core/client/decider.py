@@ -17,12 +17,12 @@ from msgspec import structs
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.checkpoint import Standing
-from zmqdata.core.client.coordinated import Stepping
+from zmqdata.core.client.coordinated import reading_of
 from zmqdata.core.client.lease import ClientLease
 from zmqdata.core.client.leaving import Goodbye, ReadingEnd
 from zmqdata.core.client.links import REPEAT, LinkProfile, ReadLinks
 from zmqdata.core.client.notices import Notices
-from zmqdata.core.client.tasks import Grants, Reading, ReadTask, taking_more
+from zmqdata.core.client.tasks import Grants, ReadTask, taking_more
 from zmqdata.core.job_rules import is_copied
 from zmqdata.errors import (
     FailedPreconditionError,
@@ -165,8 +165,7 @@ class ClientCore:
         """Start to read under a new name, without any element."""
         profile, self.client, job = self.profile, client, self.profile.job
         self.opened, self.task_list = False, m.TaskList(-1, (), False)
-        kind = Stepping if self.is_numbered else Reading
-        self.reading = kind(profile.max_outstanding, self._do)
+        self.reading = reading_of(job, profile.reader, profile.max_outstanding, self._do)
         who = LinkProfile(
             client,
             profile.host,

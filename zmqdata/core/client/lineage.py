@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from zmqdata import messages as m
 from zmqdata.core.ledger import Ledger, SpentSplits
@@ -158,13 +159,18 @@ class LineageKept:
             self.gone.setdefault(source, SpentSplits()).add(split)
 
     def parts(
-        self, delivered: Mapping[int, RangeSet], totals: Mapping[int, int]
+        self,
+        delivered: Mapping[int, RangeSet],
+        totals: Mapping[int, int],
+        rests: Mapping[int, int] = MappingProxyType({}),
     ) -> tuple[tuple[m.SourcePart, ...], tuple[m.TaskPart, ...]]:
         """Return what a checkpoint contains about sources and tasks.
 
         Args:
             delivered: elements per task that training loops have received.
             totals: further known totals of tasks.
+            rests: number of elements after the last full round of each task that has
+                any.
         """
         sources = tuple(
             m.SourcePart(repetition, ranges.ranges, source)
@@ -172,12 +178,17 @@ class LineageKept:
             for repetition, ranges in sorted(gone.repetitions.items())
         )
         tasks = [
-            self._part(number, delivered.get(number, RangeSet()), totals.get(number, kept.total))
+            self._part(
+                number,
+                delivered.get(number, RangeSet()),
+                totals.get(number, kept.total),
+                rests.get(number, 0),
+            )
             for number, kept in self.tasks.items()
         ]
         return sources, tuple(sorted(tasks, key=lambda part: part.index))
 
-    def _part(self, number: int, delivered: RangeSet, total: int | None) -> m.TaskPart:
+    def _part(self, number: int, delivered: RangeSet, total: int | None, rest: int) -> m.TaskPart:
         kept = self.tasks[number]
         return m.TaskPart(
             index=kept.origin.index,
@@ -191,6 +202,7 @@ class LineageKept:
             first_decision=kept.decisions.base,
             decisions=tuple(kept.decisions.entries),
             poisoned=kept.origin.poisoned,
+            rest=0 if total is None else rest,
         )
 
     def _states(

@@ -130,6 +130,8 @@ class ReadTask:
     """Number with which the stream of the present attempt begins."""
     total: int | None = None
     """Number of its elements, or None if unknown."""
+    rest: int = 0
+    """Number of elements after its last full round."""
     turn: int = 0
     """Turn in which it was last granted an element, if all streams have one limit."""
 
@@ -556,6 +558,17 @@ class Reading:
         since, and the step there.
         """
         return *self.passed.at(place), 0
+
+    @property
+    def rests(self) -> dict[int, int]:
+        """Number of elements after the last full round of the tasks that have any."""
+        return {}
+
+    def last_before(self, step: int) -> int | None:
+        """Return the step at which the last rounds begin; None if none of them lies
+        before a step.
+        """
+        return None
 
     @property
     def totals(self) -> dict[int, int]:

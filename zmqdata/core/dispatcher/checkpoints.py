@@ -61,7 +61,11 @@ class Past:
     views: dict[int, m.View] = field(default_factory=dict)
     """Views by their first step, in coordinated reads."""
     over: bool = False
-    """True if tasks are copies of the input, and nothing of them was to come."""
+    """True if nothing was to come: for numbered consumers, or of copies of the
+    input.
+    """
+    last: int | None = None
+    """Step at which the last rounds begin, if a consumer has passed any of them."""
 
 
 def read_checkpoint(ask: m.OpenIteration, dataset: m.DatasetDescription) -> m.Checkpoint:
@@ -130,7 +134,8 @@ def joined(checkpoints: Sequence[m.Checkpoint], sources: Sequence[SplitSource]) 
     """
     first = checkpoints[0]
     past = Past(first.job, first.repetition, first.seed, first.num_shards)
-    past.over = is_copied(first.job) and all(one.over for one in checkpoints)
+    is_countable = is_copied(first.job) or first.job.num_consumers is not None
+    past.over = is_countable and all(one.over for one in checkpoints)
     for one in checkpoints:
         if (one.seed, one.num_shards, one.repetition) != (
             past.seed,
@@ -179,6 +184,9 @@ def _add(past: Past, one: m.Checkpoint, num_sources: int) -> None:
     if one.reader.consumer_index is not None:
         _require(0 <= one.step <= MOST_NUMBER, "a step")
         past.steps[one.reader.consumer_index] = one.step
+        if one.last is not None:
+            _require(0 <= one.last < one.step and past.last in (None, one.last), "the last rounds")
+            past.last = one.last
         for view in one.views:
             past.views[view.first_step] = _both_views(past.views.get(view.first_step, view), view)
 
@@ -189,6 +197,8 @@ def _both(one: m.TaskPart, other: m.TaskPart, past: Past) -> m.TaskPart:
     """
     totals = {total for total in (one.total, other.total) if total is not None}
     same = (one.seed, one.shard) == (other.seed, other.shard) and len(totals) < 2
+    if None not in (one.total, other.total):
+        same = same and one.rest == other.rest
     _require(same, f"the combination of two states of task {one.index}")
     ledgers = [
         _both_ledgers(
@@ -213,6 +223,7 @@ def _both(one: m.TaskPart, other: m.TaskPart, past: Past) -> m.TaskPart:
         decisions.base,
         tuple(decisions.entries),
         tuple(sorted({*one.poisoned, *other.poisoned})),
+        max(one.rest, other.rest),
     )
 
 
@@ -324,6 +335,8 @@ def _check(past: Past, sources: Sequence[SplitSource]) -> None:
             task.shard == task.index and task.index in shards if static else task.shard is None,
             "a part",
         )
+        most = (past.job.num_consumers or 1) - 1 if task.total else 0
+        _require(0 <= task.rest <= most, "the number of elements after the last full round")
         _check_states(task)
     for source, one in enumerate(sources):
         _check_splits(past, source, one, num_tasks or 1)

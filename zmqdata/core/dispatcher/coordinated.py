@@ -5,11 +5,12 @@ and the steps they may read.
 when consumers begin and how far they may read. It also decides which client may take a
 consumer's place, and how long the others wait for a missing consumer.
 
-Decisions 0011 and 0018; protocol 9.1 to 9.12.
+Decisions 0011, 0018 and 0045; protocol 9.1 to 9.12.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 
 from zmqdata import messages as m
@@ -26,6 +27,8 @@ from zmqdata.errors import FailedPreconditionError, UnavailableError
 
 ALL_STEPS = 1 << 53
 """Number of steps by which the horizon moves at once if no further task can join."""
+REPEAT = 1.0
+"""Seconds between two messages that deal the rest of a task."""
 MISSED_BEATS = 3.0
 """Seconds within which every connected client has spoken, whatever ``client_timeout``
 is.
@@ -58,6 +61,7 @@ class Coordination:
         self.presence = presence
         self._moved: dict[int, tuple[int, float]] = {}
         self._missing_since: dict[int, float] = {}
+        self._dealt_at: dict[int, float] = {}
 
     # --- who is which consumer
 
@@ -118,7 +122,7 @@ class Coordination:
         rounds = iteration.rounds
         if rounds is None:
             return ()
-        end = _end_of(iteration, rounds)
+        end = iteration.end
         nobody = [index for index in range(len(rounds.steps)) if index not in iteration.consumers]
         return tuple(index for index in nobody if end is None or rounds.steps[index] < end)
 
@@ -142,11 +146,10 @@ class Coordination:
             rounds = iteration.rounds
             if rounds is None or len(iteration.consumers) == len(rounds.steps):
                 continue
-            passed = rounds.passed(task.task, task.total)
-            rest = task.total if task.total is not None and _may_read_all(iteration, rounds) else 0
+            everything = task.total if task.total is not None and _may_read_all(iteration) else 0
             found[task.task] = tuple(
-                count if index in iteration.consumers else max(count, rest)
-                for index, count in enumerate(passed)
+                count if index in iteration.consumers else max(count, everything)
+                for index, count in enumerate(iteration.passed(task))
             )
         return found
 
@@ -159,18 +162,20 @@ class Coordination:
         rounds = iteration.rounds
         if rounds is None:
             return None
-        end = _end_of(iteration, rounds)
+        last = iteration.last_rounds
         indices = {
             task: iteration.tasks[task].index for view in rounds.views for task, _ in view.tasks
         }
         known = tuple(sorted(indices.items()))
         return m.Plan(
             tuple(rounds.views),
-            rounds.horizon,
-            iteration.totals,
+            iteration.horizon,
+            iteration.full_rounds,
             self.missing(iteration),
-            end,
+            iteration.end,
             known,
+            iteration.rests,
+            last.first_step if last is not None and last.count else None,
         )
 
     def take(self, iteration: Iteration, client: str, steps: int, near: int, now: float) -> None:
@@ -180,11 +185,10 @@ class Coordination:
         rounds, consumer = iteration.rounds, _consumer_of(iteration, client)
         if rounds is None or consumer is None or iteration.failure is not None:
             return
-        if rounds.steps[consumer] < steps <= rounds.horizon:
-            before = [task for task in iteration.live_tasks if not task.settled]
-            self.out.commit(u.PassStepsUpdate(iteration.iteration, consumer, steps))
-            for task in [task for task in before if task.settled]:
-                self.hosting.settle(task)
+        if rounds.steps[consumer] < steps <= iteration.horizon:
+            self.hosting.commit_and_settle(
+                iteration, u.PassStepsUpdate(iteration.iteration, consumer, steps)
+            )
         if near == rounds.horizon and rounds.views and not self.missing(iteration):
             self._move_on(iteration, rounds, now)
 
@@ -192,7 +196,8 @@ class Coordination:
         """Move the horizon. A new view may begin there, because no consumer can have
         passed it yet.
         """
-        tasks = rounds.next_tasks(iteration.totals, [task.task for task in iteration.live_tasks])
+        live = [task.task for task in iteration.live_tasks]
+        tasks = rounds.next_tasks(iteration.full_rounds, live)
         if not tasks:
             return
         # With a promised order, a task that ends leaves a gap; the other tasks do not
@@ -209,7 +214,8 @@ class Coordination:
             else ALL_STEPS
         )
         self._moved[iteration.iteration] = (steps, now)
-        self.out.commit(u.ExtendHorizonUpdate(iteration.iteration, rounds.horizon + steps))
+        extended = u.ExtendHorizonUpdate(iteration.iteration, rounds.horizon + steps)
+        self.hosting.commit_and_settle(iteration, extended)
         self.hosting.lists.tell(iteration)
 
     def begin(self, iteration: Iteration, now: float) -> None:
@@ -234,28 +240,32 @@ class Coordination:
 
     def tick(self, now: float) -> None:
         """Begin iterations that are ready, and fail iterations that waited too long."""
-        coordinated = [
-            (one, one.rounds)
-            for one in self.out.state.iterations.values()
-            if one.rounds is not None
-        ]
-        for iteration, rounds in coordinated:
+        coordinated = [one for one in self.out.state.iterations.values() if one.rounds is not None]
+        for iteration in coordinated:
             self.begin(iteration, now)
             if iteration.failure is None:
-                self._wait(iteration, rounds, now)
-        known = {iteration.iteration for iteration, _ in coordinated}
-        for facts in (self._moved, self._missing_since):
+                self._wait(iteration, now)
+                self._deal_rests(iteration, now)
+        known = {iteration.iteration for iteration in coordinated}
+        for facts in (self._moved, self._missing_since, self._dealt_at):
             for number in [number for number in facts if number not in known]:
                 del facts[number]
 
-    def _wait(self, iteration: Iteration, rounds: Rounds, now: float) -> None:
+    def _deal_rests(self, iteration: Iteration, now: float) -> None:
+        """Tell the workers now and then which consumers get the rests of their
+        tasks.
+        """
+        last = iteration.last_rounds if iteration.rests else None
+        if last is None or now - self._dealt_at.get(iteration.iteration, -math.inf) < REPEAT:
+            return
+        self._dealt_at[iteration.iteration] = now
+        for number, (place, kept) in last.places.items():
+            self.hosting.deal_rest(iteration.tasks[number], place % last.num_consumers, kept)
+
+    def _wait(self, iteration: Iteration, now: float) -> None:
         """Count the time for which present consumers wait for missing ones."""
         missing = self.missing(iteration)
-        if (
-            not missing
-            or not self._somebody_waits(iteration, now)
-            or _may_read_all(iteration, rounds)
-        ):
+        if not missing or not self._somebody_waits(iteration, now) or _may_read_all(iteration):
             self._missing_since.pop(iteration.iteration, None)
             return
         since = self._missing_since.setdefault(iteration.iteration, now)
@@ -279,20 +289,12 @@ def _consumer_of(iteration: Iteration, client: str) -> int | None:
     return next((index for index, name in iteration.consumers.items() if name == client), None)
 
 
-def _end_of(iteration: Iteration, rounds: Rounds) -> int | None:
-    return (
-        rounds.end(iteration.totals, [task.task for task in iteration.live_tasks])
-        if iteration.closed
-        else None
-    )
-
-
-def _may_read_all(iteration: Iteration, rounds: Rounds) -> bool:
+def _may_read_all(iteration: Iteration) -> bool:
     """Return True if the present consumers can read to the end without the missing
     ones.
     """
-    end = _end_of(iteration, rounds)
-    return end is not None and end <= rounds.horizon
+    end = iteration.end
+    return end is not None and end <= iteration.horizon
 
 
 def _nobody_came(iteration: Iteration, missing: tuple[int, ...]) -> str:

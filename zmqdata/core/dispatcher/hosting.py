@@ -146,7 +146,10 @@ class Hosting:
                 self.fence(task)
             elif report.failure:
                 self._fail_with(task, report.failure)
-            elif report.total is not None and report.total != task.total:
+            elif report.total is not None and (report.total, report.rest) != (
+                task.total,
+                task.rest,
+            ):
                 self._end(task, report.total, report)
         missing: list[int] = []
         for number in sorted(facts.tasks):
@@ -168,19 +171,34 @@ class Hosting:
 
     def _end(self, task: Task, total: int, report: m.TaskReport) -> None:
         iteration = self.out.state.iterations[task.iteration]
-        wrong = contradiction(task, iteration, self.holdings.taken(task), total)
+        wrong = contradiction(task, iteration, self.holdings.taken(task), total, report.rest)
         if wrong and self._outlives_host(task):
             self.fail(iteration, DataLossError.__name__, wrong)
         if task.total is not None or task.removed:
             return
-        self.out.commit(u.EndTaskUpdate(task.task, total, report.dropped, report.left_out))
+        ends = u.EndTaskUpdate(task.task, total, report.rest, report.left_out)
+        self.commit_and_settle(iteration, ends, task)
         if iteration.rounds is not None:
             # Consumers pass the steps of an ended task only once they know that it has
             # ended.
             self.lists.tell(iteration)
-        if task.settled:
-            self.settle(task)
         self.close_if_ended(iteration)
+
+    def commit_and_settle(self, iteration: Iteration, update: u.AnyUpdate, *ended: Task) -> None:
+        """Commit an update, and note which tasks of an iteration it settles: those that
+        end, and with numbered consumers any.
+        """
+        concerned = ended if iteration.rounds is None else iteration.live_tasks
+        before = [task for task in concerned if not task.settled]
+        self.out.commit(update)
+        for task in [task for task in before if task.settled]:
+            self.settle(task)
+
+    def deal_rest(self, task: Task, consumer: int, count: int) -> None:
+        """Tell the host of an ended task which consumers get its rest."""
+        if task.worker in self.facts and not task.settled:
+            deal = m.DealRest(task.task, task.attempt, consumer, count)
+            self.out.send(self.workers.peer(task.worker), deal)
 
     # --- tasks get hosts
 
@@ -473,5 +491,5 @@ class Hosting:
 
     def close(self, iteration: Iteration) -> None:
         """Close a task list: no task will be added."""
-        self.out.commit(u.CloseTaskListUpdate(iteration.iteration))
+        self.commit_and_settle(iteration, u.CloseTaskListUpdate(iteration.iteration))
         self.lists.tell(iteration)

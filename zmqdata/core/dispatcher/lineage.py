@@ -107,9 +107,7 @@ def definition_of(
         shard=task.shard or 0,
         num_consumers=job.num_consumers,
         finite=job.finite,
-        passed=iteration.rounds.passed(task.task, task.total)
-        if iteration.rounds is not None
-        else (),
+        passed=iteration.passed(task),
         cache=job.cache,
         by_reference=job.by_reference,
         iteration_seed=iteration.seed,
@@ -129,7 +127,9 @@ def definition_of(
     )
 
 
-def contradiction(task: Task, iteration: Iteration, taken: RangeSet, total: int) -> str:
+def contradiction(
+    task: Task, iteration: Iteration, taken: RangeSet, total: int, rest: int = 0
+) -> str:
     """Return why the end that a task's host has reached contradicts earlier attempts;
     "" if it does not.
 
@@ -137,16 +137,17 @@ def contradiction(task: Task, iteration: Iteration, taken: RangeSet, total: int)
         task: the task.
         iteration: its iteration.
         taken: the elements that were delivered or are held by clients.
-        total: the number of elements according to the host.
+        total: the number of elements, or of rounds, according to the host.
+        rest: the number of elements after the last full round, according to the host.
     """
     had = max((stop for _, stop in taken.ranges[-1:]), default=0)
     if iteration.rounds is not None:
         had = max([had, *iteration.rounds.passed(task.task, None)])
     what = "rounds" if iteration.rounds is not None else "elements"
-    if task.total is not None and total != task.total:
+    if task.total is not None and (total, rest) != (task.total, task.rest):
         found = (
-            f"ended after {task.total} {what} the first time, and after {total} when it "
-            "was made again"
+            f"ended after {_length(task.total, task.rest, what)} the first time, and after "
+            f"{_length(total, rest, what)} when it was made again"
         )
     elif total < had:
         found = f"ended after {total} {what} when it was made again; clients already had {had}"
@@ -159,6 +160,10 @@ def contradiction(task: Task, iteration: Iteration, taken: RangeSet, total: int)
         "or changing files, for deterministic=False, and for packages that differ "
         "between workers. Elements may be missing or may have been delivered twice."
     )
+
+
+def _length(total: int, rest: int, what: str) -> str:
+    return f"{total - 1} {what} and {rest} elements" if rest else f"{total} {what}"
 
 
 def _deadly(task: Task, iteration: Iteration) -> tuple[set[m.Place], set[m.Place]]:

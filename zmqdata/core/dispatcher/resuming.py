@@ -101,12 +101,12 @@ def _updates(past: Past, new: Beginning) -> Iterator[u.AnyUpdate]:
             yield from _of_unknown(index, task, past, new)
         else:
             yield from _of_task(known, task, new, delivered[index])
-            if past.over and not is_settled(known, delivered[index]):
+            if past.over and not past.steps and not is_settled(known, delivered[index]):
                 yield u.RemoveTaskUpdate(task)  # a copy that was lost with its worker
     yield from _cursors(past, new, numbers)
     if past.steps:
         yield _rounds(past, new, numbers, delivered)
-    if past.num_shards or past.over:
+    if past.num_shards or past.over or past.last is not None:
         yield u.CloseTaskListUpdate(number)
 
 
@@ -127,7 +127,7 @@ def _of_task(
     if delivered:
         yield u.DeliverUpdate(number, delivered.ranges)
     if part.total is not None:
-        yield u.EndTaskUpdate(number, part.total)
+        yield u.EndTaskUpdate(number, part.total, part.rest)
 
 
 def _of_unknown(index: int, number: int, past: Past, new: Beginning) -> Iterator[u.AnyUpdate]:
@@ -285,8 +285,12 @@ def _delivered(past: Past) -> dict[int, RangeSet]:
     lowest = min(past.steps.values(), default=0)
     views = _views(past)
     for index in {index for view in views for index, _ in view.tasks} & past.tasks.keys():
-        rounds, total = rounds_before(views, index, lowest), past.tasks[index].total
-        delivered[index] = RangeSet([(0, rounds if total is None else min(rounds, total))])
+        rounds, part = rounds_before(views, index, lowest), past.tasks[index]
+        had = rounds if part.total is None else min(rounds, part.total - (part.rest > 0))
+        delivered[index] = RangeSet([(0, had)])
+    for index, part in past.tasks.items():
+        if past.over and past.steps and part.total is not None:
+            delivered[index] = RangeSet([(0, part.total)])
     return delivered
 
 
@@ -319,14 +323,16 @@ def _rounds(
     known |= {
         index
         for index, task in past.tasks.items()
-        if task.total and delivered[index].covers(0, task.total)
+        if task.total and delivered[index].covers(0, task.total - (task.rest > 0))
     }
     renumbered = [
         m.View(first, tuple([(numbers[index], at) for index, at in tasks]))
         for first, tasks in in_turn
     ]
     tasks = tuple(sorted(numbers[index] for index in known))
-    return u.RestoreRoundsUpdate(new.iteration, steps, tuple(renumbered), max(steps), tasks)
+    # The last rounds begin at the horizon.
+    horizon = max(steps) if past.last is None else past.last
+    return u.RestoreRoundsUpdate(new.iteration, steps, tuple(renumbered), horizon, tasks)
 
 
 def used_up(iteration: Iteration) -> tuple[m.SourcePart, ...]:

@@ -5,7 +5,7 @@ Each consumer has a lane. A lane keeps its elements until its client has reporte
 A successor can then continue where, as far as the dispatcher knows, its predecessor
 was.
 
-Decision 0011; protocol 9.2, 9.3 and 9.8 to 9.10.
+Decisions 0011 and 0045; protocol 9.2, 9.3 and 9.8 to 9.11.
 """
 
 from __future__ import annotations
@@ -163,12 +163,17 @@ class RoundRobin:
         num_consumers: number of consumers.
         passed: number of rounds that each consumer has passed; empty for none.
         sharing: number of tasks that share the memory for unreported elements.
+
+    Attributes:
+        rest: the elements after the last full round, until the dispatcher says which
+            consumers get them.
     """
 
     def __init__(self, num_consumers: int, passed: tuple[int, ...] = (), sharing: int = 1) -> None:
         self.streams: dict[str, Stream] = {}
         kept = KEPT_BYTES // (num_consumers * sharing)
         self.lanes = [Lane(low, kept) for low in passed or (0,) * num_consumers]
+        self.rest: tuple[Portion, ...] = ()
 
     @property
     def ahead(self) -> int:
@@ -198,6 +203,15 @@ class RoundRobin:
         assert isinstance(stream, LaneStream)
         lane = stream.lane
         return lane.streams[0] is stream and not stream.has_gap and lane.given == len(lane.portions)
+
+    def deal_rest(self, consumer: int, count: int) -> None:
+        """Give the first elements of the rest to a consumer and those after it, and
+        drop the others. Idempotent.
+        """
+        for at, portion in enumerate(self.rest[:count], consumer):
+            portion.lane, portion.rest = at % len(self.lanes), True
+            self.add(portion)
+        self.rest = ()
 
     def skip(self, unwanted: tuple[int, ...]) -> None:
         """Reserve no room for the first rounds of each consumer that, as the dispatcher

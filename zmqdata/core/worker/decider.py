@@ -146,6 +146,7 @@ class WorkerCore:
         on(m.WorkerHeartbeatAnswered, self._heartbeat_answered)
         on(m.RequestRefused, self._refused)
         on(m.HostTask, self._host)
+        on(m.DealRest, self._deal_rest)
         on(m.DropTask, self._drop)
         on(m.PipelineSent, self._pipeline_sent)
         on(m.PieceSent, lambda peer, message, now: piece_sent(message, now))
@@ -386,13 +387,16 @@ class WorkerCore:
     def _exhausted(self, event: e.Exhausted, now: float) -> None:
         task = self._task(event)
         if task is not None and task.total is None:
-            task.total = task.produced = event.total
+            task.end(event)
             self.writing.end(task.dealing)
-            task.dropped, task.left_out = event.dropped, event.left_out
-            for feed in task.feeds:
-                feed.ask = None  # splits requested ahead of time are not needed
             self._distribute(task)
             self._tell(now)
+
+    def _deal_rest(self, peer: e.Peer, message: m.DealRest, now: float) -> None:
+        task = self._task(message)
+        if task is not None:
+            task.deal_rest(message)
+            self._distribute(task)
 
     def _task_failed(self, event: e.TaskFailed, now: float) -> None:
         task = self._task(event)
@@ -426,19 +430,7 @@ class WorkerCore:
             self.links.push(client, news, ())
         for stream, portion in task.dealing.deal(self._is_usable):
             stream.sent_at = self._now
-            header = m.Block(
-                0,
-                *task.key,
-                portion.first,
-                portion.count,
-                portion.skip,
-                portion.size,
-                portion.meta,
-                portion.failure,
-                cut=portion.cut,
-                recall=stream.recall.number,
-            )
-            self._push(task, stream, header, portion.frames)
+            self._push(task, stream, task.header_of(portion, stream), portion.frames)
         self._commands += self.writing.drain(task.dealing)
         self._after_last(task)
         self._allow(task)
@@ -467,7 +459,7 @@ class WorkerCore:
         for stream in streams:
             if stream.told_end:
                 continue
-            end = m.EndOfTask(0, *task.key, task.total, task.left_out)
+            end = m.EndOfTask(0, *task.key, task.total, task.left_out, rest=task.rest)
             if task.may_end(stream, self._is_usable, self._now):
                 stream.told_end = True
                 self._push(task, stream, end, ())

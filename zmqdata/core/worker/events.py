@@ -335,11 +335,11 @@ class Exhausted:
     attempt: int
     """Attempt of the task."""
     total: int
-    """Number of elements, or rounds, that the task has."""
-    dropped: int = 0
-    """Number of elements that did not fill a round."""
+    """Number of elements, or rounds, that the task has. A rest counts as a round."""
     left_out: int = 0
     """Number of elements that failed and that the pipeline skipped."""
+    rest: tuple[Produced, ...] = ()
+    """The elements after the last full round, each as a block for no lane yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,8 @@ class Portion:
     """Number of elements after which those of other consumers begin; 0 if it is for one
     consumer.
     """
+    rest: bool = False
+    """True if the element is one after the last full round of its task."""
 
     @property
     def stop(self) -> int:

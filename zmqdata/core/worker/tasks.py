@@ -62,8 +62,8 @@ class HostedTask:
     """Size up to which blocks of few large elements are filled, in bytes."""
     total: int | None = None
     """Number of elements that the task has; None until its end is known."""
-    dropped: int = 0
-    """Number of elements that did not fill a round."""
+    rest: int = 0
+    """Number of elements after the last full round."""
     left_out: int = 0
     """Number of elements that failed and that the pipeline skipped."""
     quarantine: deque[m.LeftOutElement] = field(default_factory=lambda: deque(maxlen=LEFT_OUT_KEPT))
@@ -107,8 +107,11 @@ class HostedTask:
     @property
     def owes_elements(self) -> bool:
         """True if something that was produced waits for a client that reads here."""
-        return bool(self.agreement.waiting) or any(
-            not self.dealing.has_all(stream) for stream in self.dealing.streams.values()
+        has_rest = isinstance(self.dealing, RoundRobin) and bool(self.dealing.rest)
+        return (
+            bool(self.agreement.waiting)
+            or has_rest
+            or any(not self.dealing.has_all(stream) for stream in self.dealing.streams.values())
         )
 
     @property
@@ -129,21 +132,41 @@ class HostedTask:
 
     def add(self, made: e.Produced, now: float) -> None:
         """Add a block that was produced."""
-        self.dealing.add(
-            Portion(
-                first=made.first,
-                count=made.count,
-                size=made.size,
-                meta=made.meta,
-                frames=made.frames,
-                failure=made.failure,
-                lane=made.lane,
-            )
-        )
+        self.dealing.add(_portion(made))
         self.produced = max(self.produced, made.first + made.count)
         self.produced_bytes += occupied(made.size)
         self.progress = now
         self.hungry = False
+
+    def end(self, event: e.Exhausted) -> None:
+        """Record the end. The dispatcher says later which consumers get the rest."""
+        self.total = self.produced = event.total
+        self.left_out, self.rest = event.left_out, len(event.rest)
+        if event.rest and isinstance(self.dealing, RoundRobin):
+            self.dealing.rest = tuple(map(_portion, event.rest))
+        for feed in self.feeds:
+            feed.ask = None  # splits requested ahead of time are not needed
+
+    def deal_rest(self, message: m.DealRest) -> None:
+        """Give the rest to the consumers that the dispatcher names. Idempotent."""
+        if isinstance(self.dealing, RoundRobin):
+            self.dealing.deal_rest(message.consumer, message.count)
+
+    def header_of(self, portion: Portion, stream: Stream) -> m.Block:
+        """Return the header of a block for a client."""
+        return m.Block(
+            0,
+            *self.key,
+            portion.first,
+            portion.count,
+            portion.skip,
+            portion.size,
+            portion.meta,
+            portion.failure,
+            cut=portion.cut,
+            recall=stream.recall.number,
+            rest=portion.rest,
+        )
 
     def grant(self, stream: Stream, grant: m.StreamGrant, now: float) -> None:
         """Apply a grant, with which a client may give elements back."""
@@ -165,7 +188,11 @@ class HostedTask:
         ]
 
     def may_end(self, stream: Stream, usable: Callable[[Stream], bool], now: float) -> bool:
-        """Return True if a client need not wait for elements that others hold."""
+        """Return True if a client need not wait for elements that others hold, or that
+        fill no round of the task.
+        """
+        if isinstance(self.dealing, RoundRobin):
+            return not self.dealing.rest
         return not isinstance(self.dealing, FirstCome) or self.dealing.may_end(stream, usable, now)
 
     def notice(self, event: e.Busy | e.Compressing | e.ElementLeftOut) -> None:
@@ -318,7 +345,7 @@ class HostedTask:
             idle,
             incomplete,
             self.skipped,
-            self.dropped,
+            self.rest,
             self.failure,
             self.busy,
             self.crumb,
@@ -326,6 +353,18 @@ class HostedTask:
             self.compressed,
             self.waits_for_readers,
         )
+
+
+def _portion(made: e.Produced) -> Portion:
+    return Portion(
+        first=made.first,
+        count=made.count,
+        size=made.size,
+        meta=made.meta,
+        frames=made.frames,
+        failure=made.failure,
+        lane=made.lane,
+    )
 
 
 def _replayed(definition: m.TaskDefinition) -> int:

@@ -302,13 +302,13 @@ class Output:
         else:
             self._add_round([FailedElement(error) for _ in self._lanes])
 
-    def end(self) -> int:
+    def end(self) -> tuple[e.Produced, ...]:
         """End the output. Complete the last round if the job asks for that; otherwise
-        return the number of elements left over.
+        return the elements after the last full round.
         """
         left, rule = self._round, self.definition.finite
         if self.definition.num_consumers is None:
-            return 0
+            return ()
         if rule is None:
             few = (
                 " The task may own no split of the input: give distribute() a `num_tasks` of at "
@@ -325,7 +325,23 @@ class Output:
         elif left and rule == "pad":
             self._round = []
             self._add_round([left[at % len(left)] for at in range(len(self._lanes))])
-        return len(self._round)
+        return tuple(map(self._alone, range(len(self._round))))
+
+    def _alone(self, place: int) -> e.Produced:
+        """Return an element of the last round as a block, for a lane that is not known
+        yet.
+        """
+        element, number, lane = self._round[place], self._settled, LaneBlock(0, self.definition)
+        if isinstance(element, FailedElement):
+            return self._failed(lane, number, element.error)
+        try:
+            if not lane.builder.add(element, describe=False):
+                described: Any = lane.builder.describe(element)
+                lane.builder.add_described(described)
+        except BaseException as error:  # code of the user: see _put
+            return self._failed(lane, number, error)
+        lane.first = number
+        return self._built(lane)
 
     def _add_round(self, elements: list[Any]) -> None:
         number = self._settled
@@ -384,25 +400,28 @@ class Output:
         return nbytes >= few_full or count >= min(FEW_ELEMENTS, self._most)
 
     def _put_failure(self, lane: LaneBlock, number: int, error: BaseException) -> None:
-        failure = encode_failure(self._placed(error), number, self._worker)
+        failed = self._failed(lane, number, error)
         with self._lock:
             if lane.builder.count:
                 self._emit(lane)
-            self.emitted += occupied(len(failure))
+            self.emitted += occupied(failed.size)
             self.hungry = False
-            self._post(
-                e.Produced(
-                    task=self.definition.task,
-                    attempt=self.definition.attempt,
-                    first=number,
-                    count=1,
-                    size=len(failure),
-                    meta=b"",
-                    frames=(),
-                    failure=failure,
-                    lane=lane.index,
-                )
-            )
+            self._post(failed)
+
+    def _failed(self, lane: LaneBlock, number: int, error: BaseException) -> e.Produced:
+        """Return a failure in place of an element."""
+        failure = encode_failure(self._placed(error), number, self._worker)
+        return e.Produced(
+            task=self.definition.task,
+            attempt=self.definition.attempt,
+            first=number,
+            count=1,
+            size=len(failure),
+            meta=b"",
+            frames=(),
+            failure=failure,
+            lane=lane.index,
+        )
 
     def _emit_all(self) -> bool:
         """Hand over all blocks. Return False if all were empty. Requires the lock."""
@@ -413,18 +432,19 @@ class Output:
 
     def _emit(self, lane: LaneBlock) -> None:
         """Hand over a block. Requires the lock."""
+        made = self._built(lane)
+        self.emitted += occupied(made.size)
+        self._post(made)
+
+    def _built(self, lane: LaneBlock) -> e.Produced:
         block = lane.builder.build(self._compression)
-        self.emitted += occupied(block.nbytes)
-        first, count, size = lane.first, block.count, block.nbytes
-        self._post(
-            e.Produced(
-                task=self.definition.task,
-                attempt=self.definition.attempt,
-                first=first,
-                count=count,
-                size=size,
-                meta=block.meta,
-                frames=block.frames,
-                lane=lane.index,
-            )
+        return e.Produced(
+            task=self.definition.task,
+            attempt=self.definition.attempt,
+            first=lane.first,
+            count=block.count,
+            size=block.nbytes,
+            meta=block.meta,
+            frames=block.frames,
+            lane=lane.index,
         )

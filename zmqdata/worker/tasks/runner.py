@@ -507,10 +507,9 @@ class TaskRunner:
                 )
             )
 
-    def _finish(self, dropped: int) -> None:
+    def _finish(self, rest: tuple[e.Produced, ...]) -> None:
         self._output.hand_over()
         self.quarantine.end()
         if not self._stopped:
-            self._teller.tell(
-                e.Exhausted(*self.key, self._output.number, dropped, self.quarantine.total)
-            )
+            total = self._output.number + bool(rest)
+            self._teller.tell(e.Exhausted(*self.key, total, self.quarantine.total, rest))

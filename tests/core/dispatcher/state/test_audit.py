@@ -113,15 +113,32 @@ def test_a_turn_of_a_task_that_had_nothing_left_is_no_element() -> None:
     """
     # Task 1 has three rounds and task 2 has a single round, so steps 0, 1, 2 and 4 of
     # steps 0 to 7 gave an element.
-    ends = u.EndTaskUpdate(1, 3, dropped=1), u.EndTaskUpdate(2, 1)
+    ends = u.EndTaskUpdate(1, 4, rest=1), u.EndTaskUpdate(2, 1)
     audit = audit_of_consumers(*ends, u.PassStepsUpdate(2000, 0, 8))
     assert audit["consumers"] == [4, 3]
     audit = audit_of_consumers(
         *ends, *(u.PassStepsUpdate(2000, consumer, 8) for consumer in (0, 1))
     )
     assert audit["consumers"] == [4, 4]
-    assert audit["elements"]["made"] == audit["elements"]["delivered"] == 8
-    assert audit["elements"]["dropped"] == 1
+    assert audit["elements"]["delivered"] == 8
+    assert audit["elements"]["dropped"] == 0
+
+
+def test_what_fills_no_round_is_dropped_at_the_end() -> None:
+    """The audit counts an element that fills no round as made, and as dropped once all
+    tasks have ended. An element of the last rounds counts as delivered.
+    """
+    for rests, dropped in (((1, 0), 1), ((1, 1), 0)):
+        ends = [
+            u.EndTaskUpdate(task, 2 + rest, rest=rest)
+            for task, rest in zip((1, 2), rests, strict=True)
+        ]
+        passed = [u.PassStepsUpdate(2000, consumer, 9) for consumer in (0, 1)]
+        closed = (*ends, u.EndTaskUpdate(3, 0), u.CloseTaskListUpdate(2000))
+        elements = audit_of_consumers(*closed, *passed)["elements"]
+        assert elements["made"] == 8 + sum(rests)
+        assert elements["delivered"] == elements["made"] - dropped
+        assert elements["dropped"] == dropped
 
 
 def test_what_was_had_before_a_view_counts_behind_it() -> None:

@@ -409,7 +409,8 @@ class History:
         task = self.task()
         if task is None or self.state.tasks[task].total is not None:
             return None
-        return u.EndTaskUpdate(task, self.draw.randrange(25), self.draw.randrange(2))
+        rest = self.draw.randrange(2)
+        return u.EndTaskUpdate(task, rest + self.draw.randrange(25), rest)
 
     def rounds(self) -> tuple[int, Rounds] | None:
         coordinated = [
@@ -422,7 +423,7 @@ class History:
         if found is None:
             return None
         live = [task.task for task in self.state.iterations[found[0]].live_tasks]
-        tasks = found[1].next_tasks(self.state.iterations[found[0]].totals, live)
+        tasks = found[1].next_tasks(self.state.iterations[found[0]].full_rounds, live)
         return u.CreateViewUpdate(found[0], tasks) if tasks and not found[1].has(tasks) else None
 
     def extend_horizon(self) -> u.AnyUpdate | None:

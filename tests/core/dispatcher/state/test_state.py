@@ -320,9 +320,11 @@ def test_a_save_fails_or_ends() -> None:
 
 
 def test_the_total_of_an_ended_task_is_known() -> None:
-    """The totals are the totals of the ended tasks."""
-    assert state().iterations[2000].totals == {}
-    assert state(u.EndTaskUpdate(4000, 5)).iterations[2000].totals == {4000: 5}
+    """The full rounds are those of the ended tasks, and a rest is none of them."""
+    assert state().iterations[2000].full_rounds == {}
+    assert state(u.EndTaskUpdate(4000, 5)).iterations[2000].full_rounds == {4000: 5}
+    ended = state(u.EndTaskUpdate(4000, 5, rest=2)).iterations[2000]
+    assert (ended.full_rounds, ended.rests) == ({4000: 4}, {4000: 2})
 
 
 def ordered(*more: u.Update) -> DispatcherState:

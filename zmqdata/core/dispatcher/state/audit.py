@@ -49,10 +49,11 @@ def audit_of(iteration: Iteration) -> dict[str, Any]:
             "attempts": sum(task.attempt for task in tasks),
         },
         "elements": {
-            "made": sum(task.total or 0 for task in tasks) * (len(consumers) or 1),
+            "made": sum(task.full or 0 for task in tasks) * (len(consumers) or 1)
+            + sum(iteration.rests.values()),
             "delivered": sum(consumers) if consumers else iteration.delivered,
             "left_out": sum(task.left_out for task in tasks),
-            "dropped": sum(task.dropped for task in tasks),
+            "dropped": iteration.dropped,
             "duplicates_dropped": sum(tally.repeats.values()),
             "given_back": sum(tally.given_back.values()),
         },
@@ -78,15 +79,17 @@ def _had_by_consumers(iteration: Iteration) -> list[int]:
     if rounds is None:
         return []
     in_turn = {task for view in rounds.views for task, _ in view.tasks}
+    last = iteration.last_rounds
 
     def before(step: int, task: Task) -> int:
         if task.task not in in_turn:  # all consumers have passed it, or none has reached it yet
-            return len(task.delivered)
+            return len(task.delivered) if task.full is None else min(len(task.delivered), task.full)
         count = rounds_before(rounds.views, task.task, step)
-        return count if task.total is None else min(count, task.total)
+        return count if task.full is None else min(count, task.full)
 
     found = {
         step: sum(before(step, task) for task in iteration.tasks.values())
+        + (0 if last is None else max(0, min(step, last.stop) - last.first_step))
         for step in set(rounds.steps)
     }
     return [found[step] for step in rounds.steps]

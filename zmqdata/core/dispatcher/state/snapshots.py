@@ -156,6 +156,6 @@ def _of_task(task: Task) -> Iterator[u.AnyUpdate]:
     for (node, element), text in task.poisoned.items():
         yield u.PoisonUpdate(number, node, element, text)
     if task.total is not None:
-        yield u.EndTaskUpdate(number, task.total, task.dropped, task.left_out)
+        yield u.EndTaskUpdate(number, task.total, task.rest, task.left_out)
     if task.removed:
         yield u.RemoveTaskUpdate(number)

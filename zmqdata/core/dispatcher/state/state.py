@@ -27,7 +27,6 @@ from zmqdata.core.dispatcher.state.tasks import (
 )
 from zmqdata.core.job_rules import outlives_host
 from zmqdata.core.ledger import Ledger, SpentSplits, SplitCursor, cursor_of
-from zmqdata.core.lineage import keep_needed
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import Rounds
 from zmqdata.messages import DatasetDescription
@@ -319,10 +318,11 @@ class DispatcherState:
     def _end_task(self, update: u.EndTaskUpdate) -> None:
         task = self.tasks[update.task]
         self._uncount(task)
-        task.total, task.dropped, task.left_out = update.total, update.dropped, update.left_out
+        task.total, task.rest, task.left_out = update.total, update.rest, update.left_out
         self.iterations[task.iteration].hosts.end(task.task)
         self.iterations[task.iteration].ended += 1
         self._let_go(task)
+        self.iterations[task.iteration].settle_rests()
 
     def _remove_task(self, update: u.RemoveTaskUpdate) -> None:
         task = self.tasks[update.task]
@@ -330,19 +330,10 @@ class DispatcherState:
         self.iterations[task.iteration].hosts.remove(task.task)
         task.removed = True
         self._let_go(task)
+        self.iterations[task.iteration].settle_rests()
 
     def _let_go(self, task: Task) -> None:
-        """Forget the facts of a task that are no longer needed. A settled task needs
-        nothing for a next host.
-        """
-        if task.settled:
-            task.held, task.states = {}, []
-            task.decisions.trim(task.decisions.length)
-            for ledger in task.ledger:
-                ledger.trim(ledger.length)
-        elif task.states:
-            is_cache = self.iterations[task.iteration].job.cache
-            keep_needed(task.states, task.ledger, task.decisions, task.delivered, is_cache)
+        self.iterations[task.iteration].let_go(task)
 
     def _uncount(self, task: Task) -> None:
         iteration = self.iterations[task.iteration]
@@ -377,27 +368,24 @@ class DispatcherState:
 
     def _extend_horizon(self, update: u.ExtendHorizonUpdate) -> None:
         self._rounds(update.iteration).extend(update.horizon)
+        self.iterations[update.iteration].settle_rests()
 
     def _pass_steps(self, update: u.PassStepsUpdate) -> None:
-        for number, rounds in (
-            self._rounds(update.iteration).advance(update.consumer, update.step).items()
-        ):
-            task = self.tasks[number]
-            task.delivered.add(0, rounds if task.total is None else min(rounds, task.total))
-            self._let_go(task)
+        self.iterations[update.iteration].pass_steps(update.consumer, update.step)
 
     def _restore_rounds(self, update: u.RestoreRoundsUpdate) -> None:
         rounds = self._rounds(update.iteration)
         rounds.restore(update.steps, update.views, update.horizon, update.known)
         rounds.seats = list(update.seats) or rounds.seats
+        self.iterations[update.iteration].settle_rests()
 
     def _rounds(self, iteration: int) -> Rounds:
-        rounds = self.iterations[iteration].rounds
-        assert rounds is not None
-        return rounds
+        return self.iterations[iteration].numbered
 
     def _close_task_list(self, update: u.CloseTaskListUpdate) -> None:
-        self.iterations[update.iteration].closed = True
+        iteration = self.iterations[update.iteration]
+        iteration.closed = True
+        iteration.settle_rests()
 
     def _fail_iteration(self, update: u.FailIterationUpdate) -> None:
         self.iterations[update.iteration].failure = IterationFailure(

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.state.loads import Hosts
 from zmqdata.core.ledger import Ledger, SpentSplits, SplitCursor
+from zmqdata.core.lineage import keep_needed
 from zmqdata.core.ranges import RangeSet
-from zmqdata.core.rounds import Rounds
+from zmqdata.core.rounds import LastRounds, Rounds
 from zmqdata.decisions import Decisions
 from zmqdata.messages import JobParameters, Place, TaskState
 
@@ -102,7 +103,9 @@ class Task:
     worker: str = ""
     """Name of its host; "" if it has none."""
     total: int | None = None
-    """Number of its elements or rounds; None until it has ended."""
+    """Number of its elements or rounds; None until it has ended. A rest counts as a
+    round.
+    """
     removed: bool = False
     """True if it is no longer part of the iteration."""
     delivered: RangeSet = field(default_factory=RangeSet)
@@ -115,8 +118,8 @@ class Task:
     """Number of the task within its iteration."""
     chunks: list[SavedChunk] = field(default_factory=list)
     """Committed chunks in order, if it belongs to a save."""
-    dropped: int = 0
-    """Number of elements dropped in an incomplete last round."""
+    rest: int = 0
+    """Number of elements after its last full round."""
     left_out: int = 0
     """Number of elements that operations left out."""
     cuts: dict[int, int] = field(default_factory=dict)
@@ -135,6 +138,11 @@ class Task:
     """Elements that its nodes leave out because they kill their process, with the
     reason.
     """
+
+    @property
+    def full(self) -> int | None:
+        """Number of its full rounds; None until it has ended."""
+        return None if self.total is None else self.total - (self.rest > 0)
 
     @property
     def settled(self) -> bool:
@@ -230,9 +238,65 @@ class Iteration:
         return [task for task in self.tasks.values() if not task.removed]
 
     @property
-    def totals(self) -> dict[int, int]:
-        """The totals of the tasks that have ended."""
-        return {task.task: task.total for task in self.tasks.values() if task.total is not None}
+    def full_rounds(self) -> dict[int, int]:
+        """The full rounds of the tasks that have ended."""
+        return {task.task: task.full for task in self.tasks.values() if task.full is not None}
+
+    @property
+    def rests(self) -> dict[int, int]:
+        """The number of elements after the full rounds of the tasks that have any."""
+        return {task.task: task.rest for task in self.tasks.values() if task.rest}
+
+    @property
+    def last_rounds(self) -> LastRounds | None:
+        """The rounds made of the rests of all tasks; None until they are certain."""
+        if self.rounds is None or not self.closed:
+            return None
+        return self.rounds.last(
+            self.full_rounds,
+            self.rests,
+            [task.task for task in self.live_tasks],
+            is_fixed=self.job.num_tasks is not None,
+        )
+
+    @property
+    def end(self) -> int | None:
+        """The step behind the last; None until it is known."""
+        last = self.last_rounds
+        if last is not None and last.count:
+            return last.stop
+        if self.rounds is None or not self.closed:
+            return None
+        return self.rounds.end(self.full_rounds, [task.task for task in self.live_tasks])
+
+    @property
+    def horizon(self) -> int:
+        """The step before which numbered consumers may read; 0 without them."""
+        last = self.last_rounds
+        if last is not None and last.count:
+            return last.stop
+        return 0 if self.rounds is None else self.rounds.horizon
+
+    def passed(self, task: Task) -> tuple[int, ...]:
+        """Return how many rounds of a task each numbered consumer has passed. A rest
+        counts as a round.
+        """
+        rounds, last = self.rounds, self.last_rounds if task.rest else None
+        if rounds is None:
+            return ()
+        counts = rounds.passed(task.task, task.full)
+        if last is None:
+            return counts
+        return tuple(
+            count + last.has_passed(task.task, consumer, step)
+            for consumer, (count, step) in enumerate(zip(counts, rounds.steps, strict=True))
+        )
+
+    @property
+    def dropped(self) -> int:
+        """Number of elements that fill no round."""
+        last = self.last_rounds
+        return 0 if last is None else sum(self.rests.values()) % last.num_consumers
 
     @property
     def delivered(self) -> int:
@@ -267,6 +331,45 @@ class Iteration:
             and self.closed
             and all(task.settled for task in self._tasks_of(client))
         )
+
+    @property
+    def numbered(self) -> Rounds:
+        """The progress of the numbered consumers, which there must be."""
+        assert self.rounds is not None
+        return self.rounds
+
+    def pass_steps(self, consumer: int, step: int) -> None:
+        """Count the rounds that all consumers have passed as delivered."""
+        for number, count in self.numbered.advance(consumer, step).items():
+            task = self.tasks[number]
+            task.delivered.add(0, count if task.full is None else min(count, task.full))
+            self.let_go(task)
+        self.settle_rests()
+
+    def settle_rests(self) -> None:
+        """Count the rests of all tasks as delivered once every consumer has passed the
+        last rounds. Whatever ends a task or moves a consumer may show that.
+        """
+        end = self.end if self.rests and self.last_rounds is not None else None
+        if end is None or min(self.numbered.steps) < end:
+            return
+        for number in self.rests:
+            task = self.tasks[number]
+            if task.total is not None and not task.settled:
+                task.delivered.add(0, task.total)
+                self.let_go(task)
+
+    def let_go(self, task: Task) -> None:
+        """Forget the facts of a task that are no longer needed. A settled task needs
+        nothing for a next host.
+        """
+        if task.settled:
+            task.held, task.states = {}, []
+            task.decisions.trim(task.decisions.length)
+            for ledger in task.ledger:
+                ledger.trim(ledger.length)
+        elif task.states:
+            keep_needed(task.states, task.ledger, task.decisions, task.delivered, self.job.cache)
 
     def cursor(self, task: Task, source: int) -> SplitCursor:
         """Return the cursor from which a task gets its splits."""
