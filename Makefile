@@ -16,7 +16,7 @@ test test-full durations coverage test-torch-core: export OPENBLAS_NUM_THREADS :
 test test-full durations coverage test-torch-core: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL:
-.PHONY: demo test test-full durations test-pythons test-tfdata torch test-torch-core test-frameworks test-slurm test-mpi simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-sharing bench-torch bench-gpu build locked lock release audit clean bench-attacks
+.PHONY: demo test test-full durations test-pythons test-tfdata torch test-torch-core test-torch test-frameworks test-slurm test-mpi simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-sharing bench-torch bench-gpu build locked lock release audit clean bench-attacks
 demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 # The hundred slowest tests of `make test`, in a file that git ignores.
@@ -29,8 +29,10 @@ test-tfdata: .venv-tfdata/.ready ; ZMQDATA_CHAINS=$${ZMQDATA_CHAINS:-5000} .venv
 torch: .venv/.torch-ready
 # `zmqdata.torch` on the CPU. `make test` runs these tests, too, where torch is installed.
 test-torch-core: .venv/.torch-ready ; $(BIN)/python -m pytest tests/pytorch $(SHARED) $(ARGS)
-# Programs of torch, torchrun and a notebook, on real processes: never in .ci/run.
-test-frameworks: .venv-frameworks/.ready ; .venv-frameworks/bin/python -m pytest tests/frameworks $(ARGS)
+# torch, its trainers, JAX, Keras and TensorFlow, with programs that die and resume, also on two ranks: never in .ci/run.
+test-torch: .venv-torch/.ready ; .venv-torch/bin/python -m pytest tests/pytorch $(addprefix tests/frameworks/test_,torch*.py lightning.py accelerate.py transformers.py values.py jax.py keras.py tensorflow.py) $(ARGS)
+# Programs of Ray and a notebook, on real processes: never in .ci/run.
+test-frameworks: .venv-frameworks/.ready ; .venv-frameworks/bin/python -m pytest tests/frameworks/test_ray.py tests/frameworks/test_notebook.py $(ARGS)
 # As root, on Debian and Ubuntu: the daemons of Slurm run in a temporary folder while the tests do.
 test-slurm: .venv/.dev-ready ; $(call bring,srun,slurm-wlm munge) && ZMQDATA_LAUNCHERS=1 $(BIN)/python -m pytest tests/frameworks/test_slurm.py $(ARGS)
 test-mpi: .venv/.dev-ready ; $(call bring,mpirun.openmpi,openmpi-bin) && ZMQDATA_LAUNCHERS=1 $(BIN)/python -m pytest tests/frameworks/test_mpi.py $(ARGS)
@@ -57,7 +59,7 @@ lock: .venv-lock/.ready ; .venv-lock/bin/uv pip compile --quiet --universal --py
 # Everything up to the tag, in docs/releasing.md: make release VERSION=x.y.z
 release: .venv-lock/.ready ; .venv-lock/bin/python -m tools.release $(VERSION) $(ARGS)
 audit: .venv-lock/.ready ; .venv-lock/bin/python tools/audit.py $(LOCK)
-clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-bench .venv-lock .venv-pythons build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .durations.txt
+clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-torch .venv-bench .venv-lock .venv-pythons build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .durations.txt
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 14) else f"zmqdata needs Python 3.10 to 3.14, and $(PYTHON) is {v[0]}.{v[1]}; try: make PYTHON=python3.12 $(MAKECMDGOALS)")'

@@ -1,5 +1,5 @@
 """Runs of torch programs read each row once, epoch after epoch:
-``make test-frameworks``.
+``make test-torch``.
 """
 
 from __future__ import annotations

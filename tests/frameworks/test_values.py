@@ -1,5 +1,5 @@
 """Dtypes of ml_dtypes, images of Pillow and tensors of torch arrive as what they are.
-Those of torch need ``make test-frameworks``.
+Those of torch need ``make test-torch``.
 """
 
 from __future__ import annotations
