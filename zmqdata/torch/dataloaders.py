@@ -47,7 +47,7 @@ from zmqdata.torch.orders import (
 )
 from zmqdata.torch.packing import unpack
 from zmqdata.torch.ranks import Consumer, consumer_of, is_first, numbered, told_by_first
-from zmqdata.torch.supplies import LoaderState, Pass, other_world, short
+from zmqdata.torch.supplies import LoaderState, Pass, RankState, other_world, short
 
 DISPATCHER = "ZMQDATA_DISPATCHER"
 """Environment variable with the address of the dispatcher."""
@@ -218,7 +218,6 @@ class DataLoaderSupply:
         if finite not in FINITE:
             raise InvalidArgumentError(f"`finite` must be one of {FINITE}, got {finite!r}")
         self.loader = loader
-        self.consumer = consumer
         self._service = service
         self._batches = batches
         self._finite = finite
@@ -226,13 +225,6 @@ class DataLoaderSupply:
         self._patience = float(options.get("consumer_timeout", CONSUMER_TIMEOUT))
         self._passes = 0
         self._is_stream = isinstance(loader.dataset, IterableDataset)
-        is_sharded = any(isinstance(one, DistributedSampler) for one in samplers(loader))
-        self._dealing = BatchDealing(Consumer() if is_sharded else consumer, finite)
-        if self._is_stream and finite == "uneven" and not consumer.is_alone:
-            raise InvalidArgumentError(
-                "`finite='uneven'` needs a map-style dataset: the consumers of an iterable-style "
-                "dataset read in step. Pass 'drop' or 'pad'"
-            )
         _check_kind(loader)
         _check_samplers(loader)
         self._site = call_site()
@@ -242,7 +234,20 @@ class DataLoaderSupply:
         node = found.node
         assert isinstance(node, DataServiceDataset)
         digest = sha256(node.registration.description.fingerprint.encode()).hexdigest()[:16]
-        self._name = f"loader-{digest}" if consumer.is_alone else numbered(f"loader-{digest}")
+        self._name = f"loader-{digest}"
+        self.become(consumer)
+
+    def become(self, consumer: Consumer) -> None:
+        if self._is_stream and self._finite == "uneven" and not consumer.is_alone:
+            raise InvalidArgumentError(
+                "`finite='uneven'` needs a map-style dataset: the consumers of an iterable-style "
+                "dataset read in step. Pass 'drop' or 'pad'"
+            )
+        self.consumer = consumer
+        is_sharded = any(isinstance(one, DistributedSampler) for one in samplers(self.loader))
+        self._dealing = BatchDealing(Consumer() if is_sharded else consumer, self._finite)
+        if not consumer.is_alone:
+            self._name = numbered(self._name)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs, which cannot hold a server object."""
@@ -301,22 +306,23 @@ class DataLoaderSupply:
         return None if self._batches is None else self._batches * self._dealing.consumer.count
 
     def resume(self, epoch: int, state: LoaderState) -> Pass:
-        own = generators(self.loader)
-        present = msgspec.msgpack.decode(state.present, type=Generators)
-        is_mine = state.rank == self.consumer.index
-        restore(self.loader, msgspec.msgpack.decode(state.generators, type=Generators))
-        if not (state.batches or state.position) and self._dealing.consumer.is_alone:
+        mine = state.ranks.get(str(self.consumer.index))
+        now = generators(self.loader) if mine is None else _decoded(mine.present)
+        before = (mine and mine.generators) or state.generators
+        restore(self.loader, _decoded(before))
+        if not (state.batches or state.position):  # No rank has drawn the order yet.
+            restore_global(now)
             return self.begin(epoch)
         drawn = draw(self.loader, self._most())
-        restore_global(present if is_mine else own)
+        restore_global(now)
         # Each rank with a sampler of its own has an order of its own.
-        is_same = is_mine or self._dealing.consumer == self.consumer
+        is_same = mine is not None or self._dealing.consumer == self.consumer
         if is_same and state.world == self.consumer.count:
-            _check_order(drawn, state)
+            _check_order(drawn, (mine and mine.source) or state.source)
         base = 0
         if not self._is_stream and state.position:
             base = msgspec.msgpack.decode(state.position, type=int)
-        return self._pass(drawn, state.generators, base, state.batches, state.position)
+        return self._pass(drawn, before, base, state.batches, state.position)
 
     def _pass(self, drawn: Draw, before: bytes, base: int, first: int, position: bytes) -> Pass:
         """Return a pass from a place on.
@@ -403,10 +409,16 @@ class DataLoaderSupply:
         return msgspec.msgpack.encode(read.base + had)
 
     def settle(self, present: bytes) -> None:
-        restore_global(msgspec.msgpack.decode(present, type=Generators))
+        restore_global(_decoded(present))
 
     def present(self) -> bytes:
         return msgspec.msgpack.encode(generators(self.loader))
+
+    def rank_states(self, generators: bytes, source: str) -> dict[str, RankState]:
+        name = str(self.consumer.index)
+        if self._dealing.consumer != self.consumer:  # a rank with a sampler of its own
+            return {name: RankState(self.present(), generators, source)}
+        return {name: RankState(self.present())} if is_first(self.consumer) else {}
 
     def set_epoch(self, epoch: int) -> None:
         told = [*samplers(self.loader), self.loader.dataset]
@@ -490,10 +502,14 @@ def _digest(drawn: Draw) -> str:
     return "" if drawn.order is None else drawn.order.digest
 
 
-def _check_order(drawn: Draw, state: LoaderState) -> None:
+def _decoded(states: bytes) -> Generators:
+    return msgspec.msgpack.decode(states, type=Generators)
+
+
+def _check_order(drawn: Draw, source: str) -> None:
     """Raise an error if a state was taken from a pass with another order."""
     found = _digest(drawn)
-    if "" not in (state.source, found) and state.source != found:
+    if "" not in (source, found) and source != found:
         raise FailedPreconditionError(
             "this state is of a loader with another order: the sampler yields other indices than "
             "in the pass that the state is from. The dataset has another length, the DataLoader "

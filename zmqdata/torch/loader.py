@@ -20,7 +20,7 @@ from zmqdata.torch.devices import Copier, checked_device
 from zmqdata.torch.iterables import LoaderDataset
 from zmqdata.torch.lightning import takes_ahead
 from zmqdata.torch.ranks import consumer_of
-from zmqdata.torch.supplies import DatasetSupply, LoaderState, Pass, Supply, short
+from zmqdata.torch.supplies import DatasetSupply, LoaderState, Pass, Supply, read_by, short
 
 VERSION = 1
 """Version of the form of states. A change of their content increments it."""
@@ -99,7 +99,7 @@ class Loader:
     def _set_up(self, supply: Supply, device: Any, pin_memory: bool | None, prefetch: int) -> None:
         self.device, self.pin_memory = checked_device(device, pin_memory)
         self.prefetch_factor = positive("prefetch", "prefetch", prefetch)
-        self._supply = supply
+        self._latest_supply = supply
         self._epoch = 0
         self._resumed: LoaderState | None = None
         self._have_no_iterators()
@@ -120,12 +120,24 @@ class Loader:
         self.__dict__.update(state)
         self._have_no_iterators()
 
+    @property
+    def _supply(self) -> Supply:
+        """The supply of batches for the rank that this process is now."""
+        supply = self._latest_supply
+        if supply.consumer.is_alone and not supply.consumer.is_given:
+            consumer = consumer_of(None, None)
+            if not consumer.is_alone:  # its launcher has made it a rank
+                self._drop_started()
+                self._current = self._stream = None
+                self._latest_supply = supply = read_by(supply, consumer)
+        return supply
+
     # --- what training libraries ask for
 
     @property
     def dataset(self) -> Any:
         """The dataset that is read: of the ``DataLoader``, if it comes from one."""
-        return self._supply.dataset
+        return self._latest_supply.dataset
 
     def __len__(self) -> int:
         """Return the number of batches of a pass.
@@ -142,12 +154,13 @@ class Loader:
         return count
 
     def __iter__(self) -> Iterator[Any]:
+        supply = self._supply
         if self._started is not None:
             iterator, self._started = self._started, None
         else:
             iterator = self._begin()
         if iterator.count is None and takes_ahead(sys._getframe(1).f_globals.get("__name__", "")):
-            iterator.look_back(self._supply)
+            iterator.look_back(supply)
         self._current = iterator
         return iterator
 
@@ -238,20 +251,21 @@ class Loader:
             self._supply.settle(self._current.resumed)
 
     def _state_now(self, ahead: int = 0, is_over: bool = False) -> dict[str, Any]:
+        supply = self._supply
         current = self._current
         if current is None or current.is_over or is_over:
             current, ahead = self._started, 0
         if current is not None:
-            place = current.place(self._supply, ahead)
+            place = current.place(supply, ahead)
             return self._state(current.epoch, place, current.source(), current.generators)
         if self._resumed is not None:
             resumed: dict[str, Any] = msgspec.to_builtins(self._resumed)
             return resumed
         place, before = LoopPlace(0, b""), self._current
-        if before is not None and self._supply.is_continued:
-            position = before.place(self._supply).position
+        if before is not None and supply.is_continued:
+            position = before.place(supply).position
             place = LoopPlace(0, position, is_next=not before.is_endless)
-        return self._state(self._epoch, place, "", self._supply.present())
+        return self._state(self._epoch, place, "", supply.present())
 
     def _state(
         self, epoch: int, place: LoopPlace, source: str, generators: bytes
@@ -263,12 +277,11 @@ class Loader:
             epoch,
             place.batches,
             supply.consumer.count,
-            supply.consumer.index,
             place.position,
             place.is_next,
             source,
             generators,
-            supply.present(),
+            supply.rank_states(generators, source),
         )
         plain: dict[str, Any] = msgspec.to_builtins(state)
         return plain

@@ -38,7 +38,7 @@ class Consumer:
     """Number of consumers."""
     is_given: bool = False
     """True if the user has named the consumer, False if it is the rank of the
-    process.
+    process. A launcher such as that of Lightning says only later which rank it is.
     """
 
     @property
@@ -65,6 +65,7 @@ def consumer_of(consumer_index: int | None, num_consumers: int | None) -> Consum
             raise InvalidArgumentError(
                 f"`{name}` must be a number of at least {least} or None, got {value!r}"
             )
+    is_given = consumer_index is not None or num_consumers is not None
     count = world if num_consumers is None else num_consumers
     if consumer_index is None:
         if count not in (1, world):
@@ -78,7 +79,7 @@ def consumer_of(consumer_index: int | None, num_consumers: int | None) -> Consum
             f"`consumer_index={consumer_index}` must be below the number of consumers, "
             f"{count}. Pass `num_consumers`, or start as many ranks"
         )
-    return Consumer(consumer_index, count, num_consumers is not None)
+    return Consumer(consumer_index, count, is_given)
 
 
 def _rank_and_world() -> tuple[int, int]:

@@ -8,8 +8,9 @@ A supply says how long a pass is, begins a pass, and continues a pass from a sta
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -20,6 +21,8 @@ from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.nodes import Node, counts_by_task, every_node, source_nodes
 from zmqdata.torch.ranks import Consumer, copy_number, numbered
 from zmqdata.torch.tensors import tensors_of
+
+SupplyT = TypeVar("SupplyT", bound="Supply")
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,19 @@ class Supply(Protocol):
     def check(self, state: LoaderState) -> None:
         """Raise an error for a state that this loader cannot continue."""
 
+    def become(self, consumer: Consumer) -> None:
+        """Read as another consumer from now on."""
+
     def position(self, elements: DatasetIterator, read: Pass, count: int) -> bytes:
         """Return what is needed beside the number of batches to continue a pass."""
+
+    def rank_states(self, generators: bytes, source: str) -> dict[str, RankState]:
+        """Return what no other consumer knows, by the number of the consumer.
+
+        Args:
+            generators: generators of torch as they were when the pass began.
+            source: hash of what is read.
+        """
 
     def present(self) -> bytes:
         """Return the generators from which the next order may be drawn."""
@@ -96,9 +110,31 @@ class Supply(Protocol):
         """Tell samplers and datasets the number of the next pass."""
 
 
+def read_by(supply: SupplyT, consumer: Consumer) -> SupplyT:
+    """Return a supply of the same batches for another consumer."""
+    other = copy(supply)
+    other.become(consumer)
+    return other
+
+
+class RankState(msgspec.Struct, frozen=True):
+    """What a state knows of a single consumer."""
+
+    present: bytes
+    """Generators as they were when the state was taken."""
+    generators: bytes = b""
+    """Generators as they were when the pass began; empty if all consumers agreed on
+    them.
+    """
+    source: str = ""
+    """Hash of what is read; "" if it is the same for all consumers."""
+
+
 class LoaderState(msgspec.Struct, frozen=True):
-    """The content of a state of a ``Loader``. All states have the same keys, as
-    ``torch.distributed.checkpoint`` wants it.
+    """The content of a state of a ``Loader``.
+
+    ``torch.distributed.checkpoint`` saves each key once, from any of the ranks that
+    have it. So a value that differs between ranks has a key of its rank, in ``ranks``.
     """
 
     version: int
@@ -111,8 +147,6 @@ class LoaderState(msgspec.Struct, frozen=True):
     """Number of batches of the pass that the loop has received."""
     world: int
     """Number of consumers that share the batches."""
-    rank: int
-    """Number of the consumer whose state it is."""
     position: bytes
     """Position in the pass."""
     is_next: bool
@@ -121,8 +155,8 @@ class LoaderState(msgspec.Struct, frozen=True):
     """Hash of the pipeline or the order that is read; "" if others compare it."""
     generators: bytes
     """Generators as they were when the pass began."""
-    present: bytes
-    """Generators as they were when the state was taken."""
+    ranks: dict[str, RankState] = {}
+    """What only one consumer knows, by the number of the consumer."""
 
 
 class DatasetSupply:
@@ -142,11 +176,14 @@ class DatasetSupply:
         self, dataset: Dataset, batches: int | None, consumer: Consumer, finite: str
     ) -> None:
         self.dataset = dataset
-        self.consumer = consumer
         self._batches = batches
         self._finite = finite
-        self._read = self._as_consumer(dataset)
         self._copies = not _is_sent(dataset.node)
+        self.become(consumer)
+
+    def become(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self._read = self._as_consumer(self.dataset)
 
     @property
     def is_divided(self) -> bool:
@@ -253,6 +290,9 @@ class DatasetSupply:
 
     def present(self) -> bytes:
         return b""
+
+    def rank_states(self, generators: bytes, source: str) -> dict[str, RankState]:
+        return {}
 
     def settle(self, present: bytes) -> None:
         """Do nothing: no order is drawn from global generators."""
