@@ -1,10 +1,12 @@
 """Training programs that the tests start and kill:
-``python interrupted.py LIBRARY KIND SERVICE FOLDER SAVE_AT STOP_AT``.
+``python interrupted.py LIBRARY KIND SERVICE FOLDER SAVE_AT STOP_AT WORLD``.
 
-A program prints the numbers of the samples of each batch that it trains with. After
-``SAVE_AT`` batches it saves a checkpoint in its folder. After ``STOP_AT`` batches it
-waits for its death. A program whose folder has a checkpoint resumes from it, and fixes
-no seed: all that decides on the order comes from the checkpoint.
+A program may have several ranks: a launcher starts them, or its library. Each rank
+prints the number of its process, and the numbers of the samples of each batch that it
+trains with. After ``SAVE_AT`` batches it saves a checkpoint in its folder. After
+``STOP_AT`` batches it waits for its death. A program whose folder has a checkpoint
+resumes from it, and fixes no seed: all that decides on the order comes from the
+checkpoint. Only the state of rank 0 is saved, unless the library decides otherwise.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import distributed
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import zmqdata
@@ -33,7 +36,7 @@ STEPS = COUNT // SIZE
 class Numbers(Dataset[Any]):
     """Samples that are numbers."""
 
-    def __init__(self, count: int = COUNT) -> None:
+    def __init__(self, count: int) -> None:
         self.count = count
 
     def __len__(self) -> int:
@@ -46,36 +49,41 @@ class Numbers(Dataset[Any]):
 class Stream(IterableDataset[Any]):
     """Samples that two workers deal among themselves."""
 
+    def __init__(self, count: int) -> None:
+        self.count = count
+
     def __iter__(self) -> Iterator[dict[str, int]]:
         worker = torch.utils.data.get_worker_info()
-        return ({"number": one} for one in range(worker.id, COUNT, worker.num_workers))
+        return ({"number": one} for one in range(worker.id, self.count, worker.num_workers))
 
 
-def of_map(service: str, **options: Any) -> Loader:
+def of_map(service: str, count: int, **options: Any) -> Loader:
     """Return a loader in place of a shuffled ``DataLoader`` without a generator."""
-    return distribute_dataloader(DataLoader(Numbers(), SIZE, shuffle=True), service, **options)
+    plain: Any = DataLoader(Numbers(count), SIZE, shuffle=True)
+    return distribute_dataloader(plain, service, **options)
 
 
-def of_stream(service: str, **options: Any) -> Loader:
+def of_stream(service: str, count: int, **options: Any) -> Loader:
     """Return a loader in place of a ``DataLoader`` of unknown length."""
-    return distribute_dataloader(DataLoader(Stream(), SIZE, num_workers=2), service, **options)
+    plain: Any = DataLoader(Stream(count), SIZE, num_workers=2)
+    return distribute_dataloader(plain, service, **options)
 
 
-def promised(service: str, source: zmqdata.Dataset, **options: Any) -> Loader:
+def promised(service: str, source: zmqdata.Dataset, count: int, **options: Any) -> Loader:
     read = zmqdata.distribute("distributed_epoch", service, deterministic=True, num_tasks=2)
     named = source.map(lambda number: {"number": number})
-    return Loader(named.shuffle(COUNT).batch(SIZE).apply(read), **options)
+    return Loader(named.shuffle(count).batch(SIZE).apply(read), **options)
 
 
-def of_promised(service: str, **options: Any) -> Loader:
+def of_promised(service: str, count: int, **options: Any) -> Loader:
     """Return a loader over a dataset with a promised order."""
-    return promised(service, zmqdata.Dataset.range(COUNT), **options)
+    return promised(service, zmqdata.Dataset.range(count), count, **options)
 
 
-def of_unknown(service: str, **options: Any) -> Loader:
+def of_unknown(service: str, count: int, **options: Any) -> Loader:
     """Return a loader over a dataset with a promised order, and of unknown length."""
-    all_of_them = zmqdata.Dataset.range(COUNT).filter(lambda number: number >= 0)
-    return promised(service, all_of_them, **options)
+    all_of_them = zmqdata.Dataset.range(count).filter(lambda number: number >= 0)
+    return promised(service, all_of_them, count, **options)
 
 
 KINDS: dict[str, Callable[..., Loader]] = {
@@ -98,6 +106,12 @@ class Model(torch.nn.Module):
         return {"loss": self.layer(drawn).sum()}
 
 
+def tell(*words: object) -> None:
+    """Print a line at once: all ranks write to the same pipe, without buffers."""
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
 class Training:
     """The part of a training that all programs share.
 
@@ -106,19 +120,24 @@ class Training:
         folder: folder of the checkpoints.
         save_at: number of batches after which a checkpoint is saved; 0: never.
         stop_at: number of batches after which the program waits for its death.
+        world: number of ranks.
     """
 
-    def __init__(self, service: str, folder: Path, save_at: int, stop_at: int) -> None:
+    def __init__(self, service: str, folder: Path, save_at: int, stop_at: int, world: int) -> None:
         self.service = service
         self.folder = folder
         self.save_at = save_at
         self.stop_at = stop_at
+        self.world = world
         self.steps = 0
+
+    @property
+    def rank(self) -> int:
+        return distributed.get_rank() if distributed.is_initialized() else 0
 
     def count(self, batch: dict[str, torch.Tensor]) -> None:
         """Print the samples of a batch that the program trains with."""
-        rank = int(os.environ.get("RANK", "0"))
-        print("ROWS", json.dumps([rank, batch["number"].tolist()]), flush=True)
+        tell("ROWS", self.rank, json.dumps(batch["number"].tolist()))
         self.steps += 1
 
     @property
@@ -128,19 +147,26 @@ class Training:
 
     def told(self) -> None:
         """Print that a checkpoint is on disk."""
-        print("SAVED", flush=True)
+        tell("SAVED", self.rank)
 
     def stop(self) -> None:
         """Wait for death, if it is time."""
-        if self.steps == self.stop_at:
-            print("STOPPED", flush=True)
+        if 0 < self.steps == self.stop_at:
+            tell("STOPPED", self.rank)
             sys.stdin.read()
+
+
+def shared(model: Any) -> Any:
+    """Return a model whose gradients the ranks share."""
+    if not distributed.is_initialized():
+        return model
+    return torch.nn.parallel.DistributedDataParallel(model)
 
 
 def loop(loader: Loader, training: Training) -> None:
     """Train in a loop without a library."""
     place, first = training.folder / "state.pt", 0
-    model = Model()
+    model = shared(Model())
     if place.exists():
         saved = torch.load(place, weights_only=True)
         first = saved["epoch"]
@@ -151,10 +177,11 @@ def loop(loader: Loader, training: Training) -> None:
         loader.set_epoch(number)
         for batch in loader:
             training.count(batch)
-            model(**batch)
+            model(**batch)["loss"].backward()
             if training.saves:
-                states = {"model": model.state_dict(), "loader": loader.state_dict()}
-                torch.save(states | {"epoch": number}, place)
+                if training.rank == 0:
+                    states = {"model": model.state_dict(), "loader": loader.state_dict()}
+                    torch.save(states | {"epoch": number}, place)
                 training.told()
             training.stop()
 
@@ -243,6 +270,8 @@ def lightning(loader: Loader, training: Training) -> None:
         max_epochs=PASSES,
         callbacks=[saving, Told()],
         accelerator="cpu",
+        devices=training.world,
+        strategy="ddp" if training.world > 1 else "auto",
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -270,7 +299,7 @@ def accelerated(loader: Loader, training: Training) -> None:
     for number in range(loader.state_dict()["epoch"], PASSES):
         loader.set_epoch(number)
         for batch in loader:
-            assert batch["number"].device == accelerator.device
+            assert batch["number"].device.type == accelerator.device.type, accelerator.device
             training.count(batch)
             accelerator.backward(model(**batch)["loss"])
             optimizer.step()
@@ -315,7 +344,7 @@ def transformed(loader: Loader, training: Training) -> None:
         disable_tqdm=True,
     )
     fitting = Counted(Model(), arguments, callbacks=[TrainerStateCallback(), Told()])
-    fitting.train(resume_from_checkpoint=folder.exists() or None)
+    fitting.train(resume_from_checkpoint=any(folder.glob("checkpoint-*")) or None)
 
 
 def dcp(
@@ -365,6 +394,30 @@ def dcp_async(loader: Loader, training: Training) -> None:
     dcp(loader, training, save, lambda one: {"loader": one.state_dict()})
 
 
+def fsdp(loader: Loader, training: Training) -> None:
+    """Train with a model that is sharded, and with checkpoints of all ranks."""
+    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = Model()
+    fully_shard(model, mesh=init_device_mesh("cpu", (training.world,)))
+    place = training.folder / "state"
+    if place.exists():
+        states = {"model": get_model_state_dict(model), "loader": loader}
+        checkpoint.load(states, checkpoint_id=place)
+    for _ in range(loader.state_dict()["epoch"], PASSES):
+        for batch in loader:
+            training.count(batch)
+            model(**batch)["loss"].backward()
+            if training.saves:
+                states = {"model": get_model_state_dict(model), "loader": loader}
+                checkpoint.save(states, checkpoint_id=place)
+                training.told()
+            training.stop()
+
+
 LIBRARIES: dict[str, Callable[[Loader, Training], None]] = {
     "loop": loop,
     "stateful_alone": stateful_alone,
@@ -376,18 +429,24 @@ LIBRARIES: dict[str, Callable[[Loader, Training], None]] = {
     "dcp": dcp_saved,
     "dcp_stateful": dcp_stateful,
     "dcp_async": dcp_async,
+    "fsdp": fsdp,
 }
 
 
-def main(library: str, kind: str, service: str, folder: str, save_at: str, stop_at: str) -> None:
+def main(library: str, kind: str, service: str, folder: str, *numbers: str) -> None:
     """Train until the end, or until death."""
-    training = Training(service, Path(folder), int(save_at), int(stop_at))
+    tell("BORN", os.getpid())
+    training = Training(service, Path(folder), *map(int, numbers))
     if not [*training.folder.iterdir()]:
         torch.manual_seed(3)
         zmqdata.set_random_seed(3)
+    if library in ("loop", "fsdp") and training.world > 1:
+        distributed.init_process_group("gloo")
     options = {"device": "cpu"} if library == "accelerate" else {}
-    with KINDS[kind](service, **options) as loader:
+    with KINDS[kind](service, COUNT * training.world, **options) as loader:
         LIBRARIES[library](loader, training)
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

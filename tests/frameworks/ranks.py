@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -126,8 +128,29 @@ def copies(service: str) -> Any:
     return [rows(wrapped(service, **place)), rows(Loader(ordered, **place))]
 
 
+def bereaved(service: str, kind: str) -> Any:
+    """Return the error that ends this rank after rank 0 has died in the first pass, and
+    the seconds since its last batch. A rank gives up after three seconds.
+    """
+    if kind == "map":
+        loader = wrapped(service, consumer_timeout=3.0)
+    else:
+        loader = Loader(read(service, deterministic=True, num_tasks=2, consumer_timeout=3.0))
+    last = time.monotonic()
+    try:
+        for _ in range(2):
+            for number, _ in enumerate(loader):
+                last = time.monotonic()
+                if os.environ["RANK"] == "0" and number == 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+    except Exception as error:
+        return [type(error).__name__, str(error), time.monotonic() - last]
+    return ["no error", "", 0.0]
+
+
 CASES: dict[str, Callable[..., Any]] = {
-    one.__name__: one for one in (dealt, alone, sharded, streams, dataset, ordered, resumed, copies)
+    one.__name__: one
+    for one in (dealt, alone, sharded, streams, dataset, ordered, resumed, copies, bereaved)
 }
 
 
@@ -136,7 +159,9 @@ def main(case: str, service: str, group: str, *arguments: str) -> None:
         distributed.init_process_group("gloo")
     torch.manual_seed(int(os.environ["RANK"]) + 7)
     found = CASES[case](service, *arguments)
-    print("ROWS", os.environ["RANK"], json.dumps(found), flush=True)
+    # At once, because all ranks write to the same pipe, without buffers.
+    sys.stdout.write(f"ROWS {os.environ['RANK']} {json.dumps(found)}\n")
+    sys.stdout.flush()
     if group == "group":
         distributed.barrier()
         distributed.destroy_process_group()

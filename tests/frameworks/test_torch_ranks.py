@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.frameworks.launches import environment
 from zmqdata import LocalCluster
 
 pytestmark = [
@@ -120,6 +123,37 @@ def test_the_state_of_rank_0_resumes_all_ranks(cluster: LocalCluster) -> None:
     for found in ranks(cluster, "resumed"):
         for rest, again in found:
             assert rest == again != []
+
+
+@pytest.mark.parametrize("kind", ["map", "promised"])
+def test_ranks_that_outlive_another_end_with_the_same_error(
+    cluster: LocalCluster, kind: str
+) -> None:
+    """After rank 0 was killed, the two others end within the time that consumers wait
+    for each other, with the same error. Their launcher, which the test plays, has the
+    store and lets them live.
+    """
+    from torch.distributed import TCPStore
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, PROGRAM, "bereaved", cluster.target, "alone", kind],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(
+                RANK=str(rank), WORLD_SIZE="3", TORCHELASTIC_USE_AGENT_STORE="True", **place
+            ),
+        )
+        for rank in range(3)
+    ]
+    told = [one.communicate(timeout=120)[0] for one in started]
+    assert started[0].returncode == -signal.SIGKILL
+    first, second = (json.loads(text.split(" ", 2)[2]) for text in told[1:])
+    assert first[0] == second[0] != "no error"
+    assert re.sub(r"Consumer \d", "", first[1]) == re.sub(r"Consumer \d", "", second[1])
+    assert max(first[2], second[2]) < 30.0
 
 
 def test_ranks_that_are_one_consumer_read_the_same(cluster: LocalCluster) -> None:
