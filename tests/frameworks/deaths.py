@@ -32,7 +32,7 @@ def marks(*modules: str) -> list[pytest.MarkDecorator]:
     return [
         pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}"),
         pytest.mark.realprocess,
-        pytest.mark.timeout(300),
+        pytest.mark.timeout(600),  # three programs, of which each imports a library
     ]
 
 

@@ -27,6 +27,7 @@ from zmqdata.torch import Loader, distribute_dataloader
 
 COUNT = 103
 BATCH = 5
+PATIENCE = 20.0
 
 
 class Numbers(Dataset):
@@ -130,12 +131,17 @@ def copies(service: str) -> Any:
 
 def bereaved(service: str, kind: str) -> Any:
     """Return the error that ends this rank after rank 0 has died in the first pass, and
-    the seconds since its last batch. A rank gives up after three seconds.
+    the seconds since its last batch. The ranks wait so long for each other.
     """
     if kind == "map":
-        loader = wrapped(service, consumer_timeout=3.0)
+        loader = wrapped(service, consumer_timeout=PATIENCE)
     else:
-        loader = Loader(read(service, deterministic=True, num_tasks=2, consumer_timeout=3.0))
+        ordered = read(service, deterministic=True, num_tasks=2, consumer_timeout=PATIENCE)
+        loader = Loader(ordered)
+    port = int(os.environ["MASTER_PORT"])
+    store = distributed.TCPStore(os.environ["MASTER_ADDR"], port, is_master=False)
+    store.set(f"here/{os.environ['RANK']}", "")
+    store.wait([f"here/{rank}" for rank in range(int(os.environ["WORLD_SIZE"]))])
     last = time.monotonic()
     try:
         for _ in range(2):

@@ -20,7 +20,7 @@ from zmqdata import LocalCluster
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
     pytest.mark.realprocess,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
 ]
 PROGRAM = str(Path(__file__).with_name("ranks.py"))
 COUNT, BATCH = 103, 5
@@ -148,12 +148,12 @@ def test_ranks_that_outlive_another_end_with_the_same_error(
         )
         for rank in range(3)
     ]
-    told = [one.communicate(timeout=120)[0] for one in started]
+    told = [one.communicate(timeout=240)[0] for one in started]
     assert started[0].returncode == -signal.SIGKILL
     first, second = (json.loads(text.split(" ", 2)[2]) for text in told[1:])
     assert first[0] == second[0] != "no error"
     assert re.sub(r"Consumer \d", "", first[1]) == re.sub(r"Consumer \d", "", second[1])
-    assert max(first[2], second[2]) < 30.0
+    assert max(first[2], second[2]) < 60.0  # of 300 where nothing is said
 
 
 def test_ranks_that_are_one_consumer_read_the_same(cluster: LocalCluster) -> None:
