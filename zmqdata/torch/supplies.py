@@ -93,7 +93,7 @@ class Supply(Protocol):
         """Return what is needed beside the number of batches to continue a pass."""
 
     def rank_states(self, generators: bytes, source: str) -> dict[str, RankState]:
-        """Return what no other consumer knows, by the number of the consumer.
+        """Return the part of a state that belongs to this consumer, by its number.
 
         Args:
             generators: generators of torch as they were when the pass began.
@@ -118,7 +118,7 @@ def read_by(supply: SupplyT, consumer: Consumer) -> SupplyT:
 
 
 class RankState(msgspec.Struct, frozen=True):
-    """What a state knows of a single consumer."""
+    """Part of a state that belongs to a single consumer."""
 
     present: bytes
     """Generators as they were when the state was taken."""
@@ -156,7 +156,7 @@ class LoaderState(msgspec.Struct, frozen=True):
     generators: bytes
     """Generators as they were when the pass began."""
     ranks: dict[str, RankState] = {}
-    """What only one consumer knows, by the number of the consumer."""
+    """Parts that belong to a single consumer, by its number."""
 
 
 class DatasetSupply:

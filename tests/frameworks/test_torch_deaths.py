@@ -30,7 +30,7 @@ LAUNCHERS = {
     "transformers": TORCHRUN,
     "fsdp": TORCHRUN,
 }
-TRAINERS = ("lightning", "accelerate", "transformers")
+NOT_OF_TORCH = ("lightning", "accelerate", "transformers")
 CASES = [
     *((library, kind, 4) for library in LAUNCHERS for kind in ("map", "promised")),
     *(("loop", kind, save_at) for kind in ("map", "promised") for save_at in (10, 13)),
@@ -45,7 +45,7 @@ def test_two_ranks_resume_exactly(
     """Each rank of a killed training has the batches that it has in one that was left
     alone, over two passes, and the ranks together have each sample once in a pass.
     """
-    if library in TRAINERS and importlib.util.find_spec(library) is None:
+    if library in NOT_OF_TORCH and importlib.util.find_spec(library) is None:
         pytest.skip(f"not installed: {library}")
     found, whole = deaths.dies_and_resumes(
         lasting, library, kind, tmp_path, save_at, LAUNCHERS[library], WORLD
