@@ -7,7 +7,9 @@ from itertools import cycle, islice
 from typing import Any
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
 from torch import distributed
 from torch.utils.data import DataLoader
 
@@ -15,6 +17,7 @@ from zmqdata import Dataset
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.torch import Loader, distribute_dataloader, ranks
 
+pytestmark = pytest.mark.realprocess
 COUNT, BATCH = 24, 2
 
 

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import zmqdata
 from zmqdata import Dataset
 from zmqdata.errors import FailedPreconditionError
+from zmqdata.testing.cluster import await_condition
 from zmqdata.torch import Loader, distribute_dataloader
 
 pytestmark = pytest.mark.realprocess
@@ -58,6 +59,26 @@ def left_alone(cluster: str, make: Any) -> tuple[list[Batches], list[list[dict[s
             states[-1].append(loader.state_dict())
         states[-1].append(loader.state_dict())
     return passes, states
+
+
+def test_a_pass_that_has_begun_goes_on_after_set_epoch_with_its_number() -> None:
+    """Nothing is made twice if a loop sets the epoch of a pass that ``start`` has begun
+    from a state. It begins anew with another number.
+    """
+    made: list[int] = []
+    numbers = Dataset.range(12).map(lambda number: made.append(number) or number).prefetch(2)
+    loader = Loader(numbers)
+    next(iter(loader))
+    state = loader.state_dict()
+    loader.close()
+    for epoch in (0, 1):
+        loader.load_state_dict(state)
+        made.clear()
+        loader.start()
+        await_condition(lambda: made, what="the first element is made")
+        loader.set_epoch(epoch)
+        assert len([*loader]) == 11
+        assert (len(made) == 12) == (epoch == 0)  # with the one before the state
 
 
 @pytest.mark.parametrize("make", MAKERS)

@@ -420,6 +420,10 @@ class DataLoaderSupply:
             return {name: RankState(self.present(), generators, source)}
         return {name: RankState(self.present())} if is_first(self.consumer) else {}
 
+    def knows_epoch(self, is_resumed: bool) -> bool:
+        # The state has the order. A dataset is sent when the pass begins.
+        return is_resumed and not callable(getattr(self.loader.dataset, "set_epoch", None))
+
     def set_epoch(self, epoch: int) -> None:
         told = [*samplers(self.loader), self.loader.dataset]
         for one in told:

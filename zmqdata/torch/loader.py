@@ -191,18 +191,22 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next pass, for samplers and datasets that draw by it.
 
-        Equivalent of ``DistributedSampler.set_epoch``.
+        Equivalent of ``DistributedSampler.set_epoch``. A pass that ``start`` has begun
+        goes on if it has this number, and no sampler or dataset could change it.
 
         Args:
             epoch: number of the pass, from 0.
         """
         if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0:
             raise InvalidArgumentError(f"`epoch` must be a number of at least 0, got {epoch!r}")
-        self._drop_started()
-        if self._resumed is None or self._resumed.epoch != epoch:
-            self._epoch = epoch
-        # Otherwise the state knows this pass, and only the dataset has to be told.
-        self._supply.set_epoch(epoch)
+        supply, started = self._supply, self._started
+        is_same = started is not None and started.epoch == epoch
+        if not (is_same and supply.knows_epoch(self._started_from is not None)):
+            self._drop_started()
+            if self._resumed is None or self._resumed.epoch != epoch:
+                self._epoch = epoch
+            # Otherwise the state knows this pass, and only the dataset has to be told.
+        supply.set_epoch(epoch)
 
     def _drop_started(self) -> None:
         """End a pass that no loop has asked for yet. The next pass begins where it has

@@ -106,6 +106,14 @@ class Supply(Protocol):
     def settle(self, present: bytes) -> None:
         """Set the global generators to those that ``present`` has returned."""
 
+    def knows_epoch(self, is_resumed: bool) -> bool:
+        """Return True if nothing that is told the number of a pass changes one that has
+        begun with this number.
+
+        Args:
+            is_resumed: True if the pass continues from a state.
+        """
+
     def set_epoch(self, epoch: int) -> None:
         """Tell samplers and datasets the number of the next pass."""
 
@@ -296,6 +304,9 @@ class DatasetSupply:
 
     def settle(self, present: bytes) -> None:
         """Do nothing: no order is drawn from global generators."""
+
+    def knows_epoch(self, is_resumed: bool) -> bool:
+        return True
 
     def set_epoch(self, epoch: int) -> None:
         """Do nothing: each iterator of a dataset reads its next repetition."""
