@@ -28,10 +28,10 @@ SCRIPT = textwrap.dedent(
     from zmqdata import Dataset, distribute
 
     service, stop, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-    rule = sys.argv[4] if len(sys.argv) > 4 else "share"
-    made, awaited = sys.argv[5:] or ("", "")  # files that other scripts await and make
+    rule, job = sys.argv[4:6]
+    made, awaited = sys.argv[6:] or ("", "")  # files that other scripts await and make
     read = distribute(
-        "distributed_epoch", service, "train", max_outstanding_requests=2, on_existing=rule
+        "distributed_epoch", service, job, max_outstanding_requests=2, on_existing=rule
     )
     rows = Dataset.range(600).batch(5).apply(read)
     for number in range(2):
@@ -54,26 +54,39 @@ SCRIPT = textwrap.dedent(
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    """A cluster of one worker process."""
+    """A cluster of one worker process. Each test reads a job of its own."""
     with LocalCluster(num_workers=1) as made:
         yield made
 
 
+@pytest.fixture
+def job(request: pytest.FixtureRequest) -> str:
+    """Return the name of the test's job."""
+    return str(request.node.name)
+
+
+def readers_of(cluster: LocalCluster, job: str) -> list[tuple[int, list[dict[str, Any]]]]:
+    """Return each incarnation of a job, and its readers."""
+    jobs = status(cluster.target)["jobs"]
+    return [(one["incarnation"], one["readers"]) for one in jobs if one["job"] == job]
+
+
 class Program:
-    """A training script that reads two epochs of the job."""
+    """A training script that reads two epochs of a job."""
 
     def __init__(
         self,
         cluster: LocalCluster,
+        job: str,
         stop: int = 0,
         pause: float = 0.0,
         rule: str = "share",
         gates: Sequence[str | Path] = (),
         **environment: str,
     ) -> None:
-        options = [cluster.target, str(stop), str(pause), rule, *map(str, gates)]
+        options = [cluster.target, str(stop), str(pause), rule, job, *map(str, gates)]
         self.process = subprocess.Popen(
             [sys.executable, "-c", SCRIPT, *options],
             stdout=subprocess.PIPE,
@@ -98,46 +111,50 @@ ALL = list(range(COUNT))
 
 
 @pytest.mark.full
-def test_a_finished_script_that_runs_again_reads_everything(cluster: LocalCluster) -> None:
+def test_a_finished_script_that_runs_again_reads_everything(
+    cluster: LocalCluster, job: str
+) -> None:
     """A script that has ended reads both epochs again when it is run again."""
     for _ in range(2):
-        assert Program(cluster).rows() == [ALL, ALL, []]
+        assert Program(cluster, job).rows() == [ALL, ALL, []]
 
 
-def test_a_crashed_script_that_runs_again_reads_everything(cluster: LocalCluster) -> None:
+def test_a_crashed_script_that_runs_again_reads_everything(cluster: LocalCluster, job: str) -> None:
     """A script that follows one that died in the middle of an epoch reads everything,
     as soon as that one is known to be gone.
     """
-    crashed = Program(cluster, stop=40)
+    crashed = Program(cluster, job, stop=40)
     assert len(crashed.rows()[0]) == 200
     began = time.monotonic()
-    again = Program(cluster)
+    again = Program(cluster, job)
     assert again.rows() == [ALL, ALL, []]
     assert time.monotonic() - began < 30.0
 
 
 @pytest.mark.full
-def test_a_script_may_continue_what_another_has_left() -> None:
+def test_a_script_may_continue_what_another_has_left(job: str) -> None:
     """A script with ``on_existing="continue"`` reads the rest of the epoch of one that
     died, and then whole epochs.
     """
     with LocalCluster(num_workers=1, client_timeout_ms=4_000) as cluster:
-        crashed = Program(cluster, stop=40, pause=0.05)  # long enough to report some rows
+        crashed = Program(cluster, job, stop=40, pause=0.05)  # long enough to report some rows
         had = crashed.rows()[0]
-        first, second, _ = Program(cluster, rule="continue").rows()
+        first, second, _ = Program(cluster, job, rule="continue").rows()
     # What the dead script had not reported comes again.
     assert set(had) | set(first) == set(ALL)
     assert len(first) < COUNT
     assert second == ALL
 
 
-def test_scripts_that_overlap_share_and_say_so(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_scripts_that_overlap_share_and_say_so(
+    cluster: LocalCluster, job: str, tmp_path: Path
+) -> None:
     """A script that starts while another reads shares its epoch, and warns; each row
     reaches one of them.
     """
-    one = Program(cluster, pause=0.01, gates=("", tmp_path / "joined"))
+    one = Program(cluster, job, pause=0.01, gates=("", tmp_path / "joined"))
     begun = one.first()
-    other = Program(cluster, pause=0.01, gates=(tmp_path / "joined", ""))
+    other = Program(cluster, job, pause=0.01, gates=(tmp_path / "joined", ""))
     second = other.rows()
     first = one.rows(begun)
     for number in range(2):
@@ -146,17 +163,17 @@ def test_scripts_that_overlap_share_and_say_so(cluster: LocalCluster, tmp_path: 
 
 
 @pytest.mark.full
-def test_a_script_may_refuse_to_share(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_script_may_refuse_to_share(cluster: LocalCluster, job: str, tmp_path: Path) -> None:
     """A script with ``on_existing="error"`` ends with an error that names the remedy,
     and the other one reads on.
     """
-    one = Program(cluster, gates=("", tmp_path / "refused"))
+    one = Program(cluster, job, gates=("", tmp_path / "refused"))
     begun = one.first()
-    other = Program(cluster, rule="error")
+    other = Program(cluster, job, rule="error")
     other.rows()
     (tmp_path / "refused").touch()
     assert other.process.returncode == 1
-    assert "AlreadyExistsError: Job train exists, and on_existing='error'" in other.errors
+    assert f"AlreadyExistsError: Job {job} exists, and on_existing='error'" in other.errors
     assert one.rows(begun)[0] == ALL
 
 
@@ -169,7 +186,9 @@ def test_a_script_may_refuse_to_share(cluster: LocalCluster, tmp_path: Path) -> 
     ],
     ids=["slurm", "named"],
 )
-def test_ranks_of_a_launch_share_each_pass(cluster: LocalCluster, launcher: dict[str, str]) -> None:
+def test_ranks_of_a_launch_share_each_pass(
+    cluster: LocalCluster, job: str, launcher: dict[str, str]
+) -> None:
     """Ranks of one launch read each row once in each epoch; a launch that is requeued
     reads everything again.
     """
@@ -179,7 +198,7 @@ def test_ranks_of_a_launch_share_each_pass(cluster: LocalCluster, launcher: dict
         if "ZMQDATA_RUN_ID" in told:
             told["ZMQDATA_RUN_ID"] += str(restart)
         ranks = [
-            Program(cluster, pause=0.005, **told, **{rank: str(number)}) for number in range(2)
+            Program(cluster, job, pause=0.005, **told, **{rank: str(number)}) for number in range(2)
         ]
         first, second = (program.rows() for program in ranks)
         for number in range(2):
@@ -193,33 +212,33 @@ def read_rows(dataset: Dataset, rows: Any, go: Any = None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("job_name", "method"),
+    ("is_named", "method"),
     [
-        pytest.param(None, "fork", id="anonymous-fork", marks=pytest.mark.full),
-        pytest.param(None, "spawn", id="anonymous-spawn"),
-        pytest.param(None, "forkserver", id="anonymous-forkserver", marks=pytest.mark.full),
-        pytest.param("train", "fork", id="named-fork"),
-        pytest.param("train", "spawn", id="named-spawn", marks=pytest.mark.full),
-        pytest.param("train", "forkserver", id="named-forkserver", marks=pytest.mark.full),
+        pytest.param(False, "fork", id="anonymous-fork", marks=pytest.mark.full),
+        pytest.param(False, "spawn", id="anonymous-spawn"),
+        pytest.param(False, "forkserver", id="anonymous-forkserver", marks=pytest.mark.full),
+        pytest.param(True, "fork", id="named-fork"),
+        pytest.param(True, "spawn", id="named-spawn", marks=pytest.mark.full),
+        pytest.param(True, "forkserver", id="named-forkserver", marks=pytest.mark.full),
     ],
 )
 def test_children_share_the_dataset_of_their_parent(
-    cluster: LocalCluster, method: str, job_name: str | None
+    cluster: LocalCluster, job: str, method: str, is_named: bool
 ) -> None:
     """Child processes that are given a dataset read each row once together, and so do
     the children that are made for the next epoch, and the parent afterwards.
     """
     context: Any = multiprocessing.get_context(method)
-    read = distribute("distributed_epoch", cluster.target, job_name, max_outstanding_requests=2)
+    name = job if is_named else None
+    read = distribute("distributed_epoch", cluster.target, name, max_outstanding_requests=2)
     dataset = Dataset.range(COUNT).batch(5).apply(read)
     rows = context.SimpleQueue()
     for _ in range(2):
-        # So few rows may be read before the second child is made.
-        go = context.Event()
+        # So few rows may be read before the second child is ready.
+        go = context.Barrier(2)
         children = [context.Process(target=read_rows, args=(dataset, rows, go)) for _ in range(2)]
         for child in children:
             child.start()
-        go.set()
         found = rows.get() + rows.get()
         for child in children:
             child.join()
@@ -247,12 +266,12 @@ def read_some(dataset: Dataset, rows: Any) -> None:
     rows.put([int(row) for batch in itertools.islice(dataset, 4) for row in batch])
 
 
-def test_a_child_that_stops_early_says_goodbye(cluster: LocalCluster) -> None:
+def test_a_child_that_stops_early_says_goodbye(cluster: LocalCluster, job: str) -> None:
     """A child process that ends in the middle of an epoch closes its iterator, so that
     nobody waits for it, and its successor reads everything.
     """
     context: Any = multiprocessing.get_context("fork")
-    read = distribute("distributed_epoch", cluster.target, "train")
+    read = distribute("distributed_epoch", cluster.target, job)
     dataset = Dataset.range(COUNT).batch(5).apply(read)
     rows = context.SimpleQueue()
     for target, expected in ((read_some, ALL[:20]), (read_rows, ALL)):
@@ -260,27 +279,29 @@ def test_a_child_that_stops_early_says_goodbye(cluster: LocalCluster) -> None:
         child.start()
         assert rows.get() == expected
         child.join()
-        assert [job["readers"] for job in status(cluster.target)["jobs"]][-1] == []
+        assert readers_of(cluster, job)[-1][1] == []
 
 
-def test_the_status_shows_runs_and_how_readers_came(cluster: LocalCluster) -> None:
+def test_the_status_shows_runs_and_how_readers_came(cluster: LocalCluster, job: str) -> None:
     """The status of a dispatcher shows the incarnation of a job, and the run, the
     process and the way of each reader.
     """
-    for incarnation in (1, 2):
-        program = Program(cluster, pause=0.05)
+    incarnations: list[int] = []
+    for _ in range(2):
+        program = Program(cluster, job, pause=0.05)
         program.first()
 
-        def readers(number: int = incarnation) -> list[dict[str, Any]]:
-            jobs = status(cluster.target)["jobs"]
-            return [
-                reader for job in jobs if job["incarnation"] == number for reader in job["readers"]
-            ]
+        def came() -> list[tuple[int, dict[str, Any]]]:
+            told = readers_of(cluster, job)
+            return [(one, reader) for one, found in told for reader in found
+                    if one not in incarnations]  # fmt: skip
 
-        await_condition(lambda: len(readers()) == 1, what="the reader")
-        [reader] = readers()
+        await_condition(lambda came=came: len(came()) == 1, what="the reader")
+        [(incarnation, reader)] = came()
         assert reader["how"] == "begun"
         assert reader["run"].startswith("process:")
         assert f":{program.process.pid}:" in reader["process"]
+        incarnations.append(incarnation)
         program.process.kill()
         program.process.communicate()
+    assert incarnations[0] < incarnations[1]
