@@ -47,6 +47,13 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def small_cluster() -> Iterator[LocalCluster]:
+    """A dispatcher and a worker that no test disturbs."""
+    with LocalCluster(1, **OPTIONS) as made:
+        yield made
+
+
 def vectors(cluster: LocalCluster, mode: str = "distributed_epoch") -> Iterator[tuple[int, int]]:
     """Read ``COUNT`` elements of 800 bytes; yield the number in each, and the process
     that made it.
@@ -338,7 +345,7 @@ def test_a_dispatcher_learns_a_dataset_anew() -> None:
 
 
 def test_a_missing_module_is_named(
-    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A module that the workers lack is a FailedPreconditionError with its name, both
     sides' versions, and the remedy.
@@ -349,7 +356,9 @@ def test_a_missing_module_is_named(
     # The test forgets the module again at the end, with its folder.
     monkeypatch.setitem(sys.modules, module.__name__, sys.modules.pop(module.__name__))
     dataset = (
-        Dataset.range(3).map(module.double).apply(distribute("distributed_epoch", cluster.target))
+        Dataset.range(3)
+        .map(module.double)
+        .apply(distribute("distributed_epoch", small_cluster.target))
     )
     with pytest.raises(FailedPreconditionError) as caught:
         list(dataset)
@@ -455,12 +464,13 @@ def test_a_killed_script_leaves_no_worker(tmp_path: Path) -> None:
 # --- the state is visible
 
 
-def test_pipelines_let_others_in(cluster: LocalCluster) -> None:
+def test_pipelines_let_others_in(small_cluster: LocalCluster) -> None:
     """A computing thread of a worker yields to other threads after a millisecond
     instead of Python's five.
     """
     pauses = Dataset.range(4).map(lambda _: sys.getswitchinterval())
-    assert set(pauses.apply(distribute("parallel_epochs", cluster.target))) == {SWITCH_SECONDS}
+    read = distribute("parallel_epochs", small_cluster.target)
+    assert set(pauses.apply(read)) == {SWITCH_SECONDS}
     assert sys.getswitchinterval() > SWITCH_SECONDS
 
 
