@@ -34,6 +34,7 @@ from zmqdata.config.worker import WorkerConfig
 from zmqdata.logrecords import log_to_stderr
 from zmqdata.transport.addresses import resolve_host
 from zmqdata.worker.processes.accounts import check_account
+from zmqdata.worker.processes.interpreter import loading
 from zmqdata.worker.processes.keylending import lend_key
 from zmqdata.worker.processes.lifetime import StopSignals, exit_within, watch_lifeline
 from zmqdata.worker.processes.options import ProcessSettings
@@ -127,7 +128,8 @@ def serve_dispatcher(
     config: DispatcherConfig, stop: StopSignals, ready: Callable[[int], None] = lambda port: None
 ) -> int:
     """Start a dispatcher, print its address, wait for a signal, and stop it."""
-    from zmqdata.dispatcher.server import DispatchServer
+    with loading():
+        from zmqdata.dispatcher.server import DispatchServer
 
     with DispatchServer(config) as server:
         say(f"zmqdata dispatcher listening on {server.target}")

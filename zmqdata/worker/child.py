@@ -14,6 +14,7 @@ it.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import sys
@@ -25,7 +26,7 @@ from zmqdata.errors import DataServiceError, VersionMismatchError
 from zmqdata.logrecords import log_to_stderr
 from zmqdata.transport.addresses import free_port
 from zmqdata.worker.processes.crumbs import CrumbFile
-from zmqdata.worker.processes.interpreter import add_folder
+from zmqdata.worker.processes.interpreter import add_folder, loading
 from zmqdata.worker.processes.lifetime import (
     StopSignals,
     die_with_parent,
@@ -34,8 +35,6 @@ from zmqdata.worker.processes.lifetime import (
 )
 from zmqdata.worker.processes.limits import Limits
 from zmqdata.worker.processes.supervisor import CONFIGURATION_ERROR
-from zmqdata.worker.server import WorkerServer
-from zmqdata.worker.tasks.pipeline import own_process
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # from malloc.h
 KEPT_BYTES = 64 << 20
@@ -62,6 +61,7 @@ anything.
 
 def main(arguments: list[str]) -> int:
     """Run a worker until told to stop, and return the exit code."""
+    load()
     stop = StopSignals(owned=True)
     assignment = json.loads(arguments[0])
     report = take_over_standard_streams()
@@ -70,6 +70,8 @@ def main(arguments: list[str]) -> int:
     keep_memory()
     sys.setswitchinterval(SWITCH_SECONDS)
     log_to_stderr(assignment["log_level"])
+    from zmqdata.worker.tasks.pipeline import own_process
+
     own_process()
     crumbs = CrumbFile(int(arguments[1]))
     os.close(int(arguments[1]))
@@ -85,6 +87,15 @@ def main(arguments: list[str]) -> int:
     # Pipelines may have left threads that cannot be ended.
     exit_within(LAST_SECONDS, code)
     return code
+
+
+def load() -> None:
+    """Load the modules of a worker, before the module search path has a folder of the
+    user.
+    """
+    with loading():
+        for name in ("zmqdata.worker.server", "zmqdata.worker.tasks.pipeline"):
+            importlib.import_module(name)
 
 
 def take_over_standard_streams() -> TextIO:
@@ -112,6 +123,8 @@ def run_worker(
     if config.usable_data_ports is not None:
         first, last = config.usable_data_ports
         free_port(config.host, first, last)
+    from zmqdata.worker.server import WorkerServer
+
     server = WorkerServer(config, start=False)
     server.live_for(crumbs, max_tasks)
     server.start()

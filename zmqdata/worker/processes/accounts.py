@@ -37,8 +37,8 @@ OF_ROOT = frozenset(
 these folders from the home.
 """
 PROBE = (
-    "import sys, zmqdata.worker.child; from zmqdata.worker.processes.accounts import probe; "
-    "probe(sys.argv[1])"
+    "import sys; from zmqdata.worker import child; child.load(); "
+    "from zmqdata.worker.processes.accounts import probe; probe(sys.argv[1])"
 )
 """Import everything that a child imports, and run ``probe``. This is text and not a
 module, because the command line itself imports nothing that opens pipelines.

@@ -1,12 +1,14 @@
-"""Command line and module search path of the Python processes that a worker starts.
-This module imports only the standard library.
+"""Command line, module search path and beginning of the Python processes that a worker
+starts. This module imports only the standard library.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 PYTHON = (sys.executable, *(("-P",) if sys.version_info >= (3, 11) else ()))
 """First words of the command line. Without ``-P`` Python would import modules of the
@@ -72,3 +74,25 @@ def add_folder(place: str, path: list[str]) -> None:
         path.insert(0, folder)
     elif place == "last" and not {"", folder} & set(path):
         path.append(folder)
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """Pause the garbage collector while a new process loads its modules, and hide their
+    objects from it afterwards.
+
+    Modules live as long as their process. To look for garbage among their objects takes
+    a sixth of the time in which a process starts.
+
+    Example:
+        >>> with loading():
+        ...     import json
+        >>> gc.isenabled()
+        True
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
