@@ -28,6 +28,7 @@ settings.register_profile(
     "ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("local", deadline=None)
+settings.register_profile("few", settings.get_profile("ci"), max_examples=20)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

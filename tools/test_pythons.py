@@ -44,6 +44,10 @@ LEFT_OUT = ("tests/blocks/test_codec.py",)
 """Parts of these that a quick run leaves out. Like ``tests/core``, they are most of the
 cost, and pure Python that the run on processes uses, too.
 """
+FEW_EXAMPLES = "--hypothesis-profile=few"
+"""A quick run has fewer random examples than ``make test``, which has them on one
+version.
+"""
 FAST = (*QUICK, "tests/core", "tests/iterators", "tests/dataset", "tests/nodes", "tests/storage")
 CHECKERS = frozenset(
     {
@@ -332,7 +336,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--prepare", action="store_true", help="make the virtual environments, and run no test"
     )
-    parser.add_argument("--processes", type=int, default=min(4, (os.cpu_count() or 1) + 1))
+    parser.add_argument("--processes", type=int, default=min(4, os.cpu_count() or 1))
     parser.add_argument(
         "--system", type=Path, default=default_folder(), help="brought by bring_python.py"
     )
@@ -344,7 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         versions = sorted({*others[:1], *others[-1:]}, key=others.index)
         print(f"left out: Python {own}, which runs this program, and those between the others")
     left_out = [f"--ignore={part}" for part in LEFT_OUT]
-    tests = (*QUICK, *left_out) if asked.quick else FAST
+    tests = (*QUICK, *left_out, FEW_EXAMPLES) if asked.quick else FAST
     found = {version: find(version, asked.system) for version in versions}
     missing = {
         version: reason_of_absence(version, asked.system)
