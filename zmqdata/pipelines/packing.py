@@ -106,9 +106,10 @@ class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
         return msgspec.msgpack.decode(encoded, type=cls)
 
 
+@functools.cache
 def zmqdata_version() -> str:
     """Return the version of the installed zmqdata, or ``"0"`` if it runs from a folder
-    that was never installed.
+    that was never installed. The metadata of the package are parsed once per process.
     """
     try:
         return metadata.version("zmqdata")
