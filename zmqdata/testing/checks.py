@@ -39,13 +39,15 @@ Element = tuple[int, int]
 
 STORY = 400
 """Most lines of a story that are shown."""
-QUIET = (
-    events.Tick,
-    worker_events.AllowProduction,
-    m.Probe,
-    m.LinkReported,
-    m.WorkerHeartbeat,
-    m.WorkerHeartbeatAnswered,
+QUIET = frozenset(
+    {
+        events.Tick,
+        worker_events.AllowProduction,
+        m.Probe,
+        m.LinkReported,
+        m.WorkerHeartbeat,
+        m.WorkerHeartbeatAnswered,
+    }
 )
 """Messages and events left out of a story, because they are frequent and say little."""
 
@@ -145,9 +147,7 @@ class Laws:
     ) -> None:
         """Check what the core of a node returned for an event."""
         for what in (event, *commands):
-            if not isinstance(what, QUIET) and not isinstance(
-                getattr(what, "message", None), QUIET
-            ):
+            if type(what) not in QUIET and type(getattr(what, "message", None)) not in QUIET:
                 self.story.append((self.clock.now, name, what))
         if isinstance(core, DispatcherCore):
             self._check_dispatcher(commands)
