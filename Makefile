@@ -25,7 +25,7 @@ test-full: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) --full $(ARGS)
 # The fast part of the tests on each version of Python that this machine has: tools/bring_python.py brings others.
 test-pythons: ; $(PYTHON) -m tools.test_pythons $(ARGS)
 test-tfdata: .venv-tfdata/.ready ; ZMQDATA_CHAINS=$${ZMQDATA_CHAINS:-5000} .venv-tfdata/bin/python -m pytest tests/tfdata $(ARGS)
-# torch beside the packages of .venv, which works without it.
+# torch beside the packages of .venv, which works without it. Only what is imported is compiled, once for all processes.
 torch: .venv/.torch-ready
 # `zmqdata.torch` on the CPU. `make test` runs these tests, too, where torch is installed.
 test-torch-core: .venv/.torch-ready ; $(BIN)/python -m pytest tests/pytorch $(SHARED) $(ARGS)
@@ -74,12 +74,13 @@ clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-torch .venv-bench .ven
 	@touch $@ .venv/.run-ready
 
 .venv/.locked-ready: pyproject.toml setup.py $(LOCK) | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement $(LOCK)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes --requirement $(LOCK)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@ .venv/.dev-ready .venv/.run-ready
 
 .venv/.torch-ready: .venv/.dev-ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0
+	@$(BIN)/python -c "import torch.utils.data"
 	@touch $@
 
 .venv-lock/.ready: pyproject.toml Makefile
