@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -56,13 +57,23 @@ WITHOUT_CORE |= {
 # Counts are nonnegative, and small enough that their sums stay valid numbers.
 st.register_type_strategy(int, st.integers(0, MOST_NUMBER))
 st.register_type_strategy(float, st.floats(allow_nan=False))
-for part in [*PARTS, Split, IndexSplits, FileSplits, *KINDS]:
+
+
+@functools.cache
+def instances(part: Any) -> st.SearchStrategy[Any]:
+    """Return the instances of a message or a part. Hypothesis asks for those that a
+    test needs.
+    """
     hints = {
         name: st.from_type(hint)
         for name, hint in get_type_hints(part).items()
         if name in part.__struct_fields__
     }
-    st.register_type_strategy(part, st.builds(part, **hints))
+    return st.builds(part, **hints)
+
+
+for part in [*PARTS, Split, IndexSplits, FileSplits, *KINDS]:
+    st.register_type_strategy(part, instances)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *PARTS], ids=lambda kind: kind.__name__)
