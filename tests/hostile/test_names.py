@@ -13,12 +13,14 @@ import zmq
 from benchmarks.attackers import with_key
 from tests.hostile.conftest import Service, check_serves, endpoints, wait_until
 from zmqdata import Dataset, wire
-from zmqdata.transport.entrance import MOST_UNHEARD_BYTES
+from zmqdata.transport import entrance
 from zmqdata.transport.keychoice import own_key
 
 COUNT = 5_000
 PATIENCE = 30.0
 LARGE = bytes(900_000)
+UNHEARD_BYTES = 16 << 20
+"""Unread bytes that make a server of these tests listen anew."""
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux counts what a connection has carried"
@@ -35,11 +37,16 @@ pytestmark = pytest.mark.skipif(
     ],
 )
 def test_a_server_that_listens_anew_loses_nothing(
-    service: Service, caplog: pytest.LogCaptureFixture, mode: str, which: int
+    service: Service,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+    which: int,
 ) -> None:
     """A reader gets everything once while a server listens anew: all reconnect, and no
     worker, client or task is given up.
     """
+    monkeypatch.setattr(entrance, "MOST_UNHEARD_BYTES", UNHEARD_BYTES)
     endpoint = endpoints(service)[which]
     elements = iter(
         service.read(Dataset.range(COUNT), mode, job_name="read", max_outstanding_requests=4)
@@ -51,7 +58,7 @@ def test_a_server_that_listens_anew_loses_nothing(
         closing(with_key(context, endpoint, own_key(), name=b"x")) as second,
     ):
         first.send_multipart([wire.MAGIC, b"it is me"])
-        for _ in range(MOST_UNHEARD_BYTES // len(LARGE) + 2):
+        for _ in range(UNHEARD_BYTES // len(LARGE) + 2):
             for socket in (first, second):
                 assert socket.poll(PATIENCE * 1000, zmq.POLLOUT)
                 socket.send_multipart([wire.MAGIC, LARGE], copy=False)
