@@ -20,7 +20,7 @@ from zmqdata.client.calls import status
 from zmqdata.transport import connections, sockets
 from zmqdata.transport.keychoice import own_key
 
-COUNT = 100_000
+COUNT = 20_000
 MOST = 1 << 53
 SIZE = 4 << 20
 
