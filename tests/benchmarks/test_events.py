@@ -15,7 +15,7 @@ import pytest
 from benchmarks.events import Crowd, measure
 from zmqdata import messages as m
 
-FEW, MANY = 20, 400
+FEW, MANY = 20, 200
 
 
 def crowd(workers: int, clients: int = 2) -> Crowd:

@@ -46,10 +46,10 @@ def recorded() -> bytes:
     """The journal of a run: the worker of a job with two clients dies, and its tasks
     continue elsewhere.
     """
-    world = World(seed=1, pipeline=SimulatedPipeline(splits=40), journalled=True)
+    world = World(seed=1, pipeline=SimulatedPipeline(splits=16), journalled=True)
     first, _ = world.add_worker(), world.add_worker()
     clients = [world.add_client() for _ in range(2)]
-    world.run_until(lambda: sum(client.taken for client in clients) > 10)
+    world.run_until(lambda: sum(client.taken for client in clients) > 6)
     first.die()
     world.run_until(lambda: world.all_done)
     assert world.disk is not None

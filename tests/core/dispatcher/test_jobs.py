@@ -13,9 +13,9 @@ from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.jobs import Jobs
 from zmqdata.core.dispatcher.liveness import Roster
+from zmqdata.core.dispatcher.state import state
 from zmqdata.core.dispatcher.state.outbox import Outbox, derived
 from zmqdata.core.dispatcher.state.snapshots import snapshot
-from zmqdata.core.dispatcher.state.state import DEPARTED_KEPT
 from zmqdata.splits import IndexSplits, Split
 
 DESCRIPTION = m.DatasetDescription(
@@ -264,21 +264,22 @@ def test_the_last_report_counts() -> None:
     assert desk.done() == [m.IterationClosed("k")]
 
 
-def test_a_client_that_left_does_not_come_back() -> None:
+def test_a_client_that_left_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A late request of a client that said goodbye opens nothing, and its name is
     remembered for long but not for ever.
     """
+    monkeypatch.setattr(state, "DEPARTED_KEPT", 500)
     desk = Desk()
     desk.open("k")
     desk.close("k")
     desk.done()
     desk.open("k")
     assert desk.only(m.RequestRefused)
-    for number in range(DEPARTED_KEPT):
+    for number in range(500):
         desk.open(f"n{number}")
         desk.close(f"n{number}")
     desk.done()
-    assert len(desk.out.state.departed) == DEPARTED_KEPT
+    assert len(desk.out.state.departed) == 500
 
 
 def test_an_anonymous_job_ends_with_its_clients() -> None:

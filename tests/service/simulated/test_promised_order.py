@@ -58,10 +58,10 @@ def test_the_stream_is_the_same_with_any_number_of_workers(num_tasks: int) -> No
     hashes = []
     for count in (1, 2, 7):
         with SimulatedService(count) as cluster:
-            hashes.append(hashed(iter(ordered(cluster, stirred(300), num_tasks=num_tasks))))
+            hashes.append(hashed(iter(ordered(cluster, stirred(100), num_tasks=num_tasks))))
     assert len(set(hashes)) == 1
     with SimulatedService(2) as cluster:
-        assert hashed(iter(ordered(cluster, stirred(300), num_tasks=5))) not in hashes
+        assert hashed(iter(ordered(cluster, stirred(100), num_tasks=5))) not in hashes
 
 
 def test_a_worker_hosts_more_tasks_than_there_are_elements() -> None:
@@ -177,12 +177,12 @@ def few_files(folder: Path) -> Dataset:
 
 
 FEW: dict[str, tuple[Callable[[Path], Dataset], list[int]]] = {
-    "rows": (lambda _: Dataset.range(3).repeat(), [0, 1, 2] * 20),
-    "a row": (lambda _: Dataset.range(1).repeat(), [0] * 60),
-    "files": (few_files, [0, 10, 20, 30, 1, 11, 21, 31] * 7 + [0, 10, 20, 30]),
-    "prefetched": (lambda _: Dataset.range(3).prefetch(2).repeat().prefetch(2), [0, 1, 2] * 20),
-    "cached": (lambda _: Dataset.range(3).cache().repeat(), [0, 1, 2] * 20),
-    "filtered": (lambda _: Dataset.range(4).filter(lambda x: x < 3).repeat(), [0, 1, 2] * 20),
+    "rows": (lambda _: Dataset.range(3).repeat(), [0, 1, 2] * 10),
+    "a row": (lambda _: Dataset.range(1).repeat(), [0] * 30),
+    "files": (few_files, [0, 10, 20, 30, 1, 11, 21, 31] * 3 + [0, 10, 20, 30, 1, 11]),
+    "prefetched": (lambda _: Dataset.range(3).prefetch(2).repeat().prefetch(2), [0, 1, 2] * 10),
+    "cached": (lambda _: Dataset.range(3).cache().repeat(), [0, 1, 2] * 10),
+    "filtered": (lambda _: Dataset.range(4).filter(lambda x: x < 3).repeat(), [0, 1, 2] * 10),
     "taken": (lambda _: Dataset.range(3).repeat().take(5), [0, 1, 2] * 5),
     "finite": (lambda _: Dataset.range(3).repeat(5), [0, 1, 2] * 5),
     "nothing": (lambda _: Dataset.range(2).filter(lambda x: x < 0).repeat(), []),
@@ -208,7 +208,7 @@ def test_tasks_without_elements_end_an_endless_repeat(
         found = [int(x) for x in islice(iterator, 10)]
         again = iter(ordered(service, dataset, **options))
         again.load_state_dict(iterator.state_dict())  # type: ignore[attr-defined]
-        assert found + [int(x) for x in islice(again, 50)] == expected
+        assert found + [int(x) for x in islice(again, 20)] == expected
 
 
 def test_tasks_that_end_do_not_keep_the_names_of_files(
