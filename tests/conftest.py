@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import faulthandler
+import functools
 import gc
 import os
 import shutil
@@ -20,7 +21,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.counts import choose
+from tests.counts import choose, how_many
 from zmqdata.dataset.seeds import _seeds
 from zmqdata.transport import keychoice
 
@@ -46,6 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     begin_elsewhere(config)
     choose(config.getoption("--full"))
+    settings.register_profile("counted", settings.default, max_examples=how_many(50, 100))
+    settings.load_profile("counted")
     global _terminal
     _terminal = os.dup(2)
     if (
@@ -135,6 +138,7 @@ LEFTOVERS = (
 )
 
 
+@functools.cache
 def is_tidy(path: Path) -> bool:
     """Return True for a file of the folders ``TIDY``."""
     return path.relative_to(Path(__file__).parent).parts[0] in TIDY

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.counts import how_many
 from zmqdata import Dataset, LocalCluster, distribute, from_dataset_id, register_dataset
 from zmqdata.client.calls import status
 from zmqdata.cluster.processes import ServerProcess
@@ -26,7 +27,7 @@ from zmqdata.testing.cluster import await_condition, no_leaks
 
 pytestmark = pytest.mark.realprocess
 
-COUNT = 20_000
+COUNT, DEATHS = 10_000, how_many(3, 6)
 START = 30.0
 OPTIONS: dict[str, Any] = {"heartbeat_interval_ms": 100, "buffer_bytes": 1 << 16}
 
@@ -94,13 +95,13 @@ class Reader(threading.Thread):
 
 @pytest.mark.timeout(120)
 def test_killed_many_times_nothing_is_lost_and_nothing_comes_twice(cluster: LocalCluster) -> None:
-    """Two clients share a job through six deaths of the dispatcher: each element comes
-    once, and no task begins again.
+    """Two clients share a job through several deaths of the dispatcher: each element
+    comes once, and no task begins again.
     """
     readers = [Reader(cluster) for _ in range(2)]
-    for death in range(1, 7):
+    for death in range(1, DEATHS + 1):
         await_condition(
-            lambda goal=death * 1_500: sum(len(one.found) for one in readers) > goal,
+            lambda goal=death * 1_200: sum(len(one.found) for one in readers) > goal,
             what="elements",
         )
         crash(cluster)

@@ -31,15 +31,28 @@ def rows(batches: Any) -> list[int]:
     return sorted(row for batch in batches for row in batch.tolist())
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.parametrize("job_name", [None, "iterables"], ids=["anonymous", "named"])
-def test_processes_share_a_job(cluster: str, method: str, job_name: str | None) -> None:
+@pytest.mark.parametrize(
+    ("method", "job_name", "is_kept"),
+    [
+        pytest.param("fork", None, False, id="fork-anonymous"),
+        pytest.param("fork", "forked", False, id="fork-named"),
+        pytest.param("spawn", None, True, id="spawn-kept"),
+        pytest.param("spawn", None, False, id="spawn-anonymous", marks=pytest.mark.full),
+        pytest.param("spawn", "spawned", False, id="spawn-named", marks=pytest.mark.full),
+    ],
+)
+def test_processes_share_a_job(
+    cluster: str, method: str, job_name: str | None, is_kept: bool
+) -> None:
     """Two processes of a DataLoader read each row of a distributed dataset once, in
-    each of two passes, by whichever method they are started.
+    each of two passes, by whichever method they are started, and if the first pass has
+    left them to the second.
     """
-    name = None if job_name is None else f"{job_name}-{method}"
     loader = around(
-        distributed(cluster, job_name=name), num_workers=2, multiprocessing_context=method
+        distributed(cluster, job_name=job_name),
+        num_workers=2,
+        multiprocessing_context=method,
+        persistent_workers=is_kept,
     )
     assert [rows(loader) for _ in range(2)] == [[*range(40)]] * 2
 

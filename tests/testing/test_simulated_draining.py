@@ -13,10 +13,10 @@ from tests.counts import how_many
 from tests.full import full
 from zmqdata.testing import SimulatedPipeline, World
 
-DRAINS = how_many(30, 100)
+DRAINS, SPLITS = how_many(15, 100), how_many(1600, 4000)
 
 
-def begun(seed: int, workers: int, splits: int = 4000, num_consumers: int | None = None) -> World:
+def begun(seed: int, workers: int, splits: int = SPLITS, num_consumers: int | None = None) -> World:
     """Return a world in which workers with little memory make elements for slow
     loops.
     """

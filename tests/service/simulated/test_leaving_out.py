@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.full import full
 from tests.service.simulated.parts import by_task, together
 from zmqdata import Dataset
 from zmqdata.client import quarantine
@@ -104,8 +105,16 @@ REPEATED = Dataset.range(60).map(picky, on_error="skip").repeat(3)
 NESTED = Dataset.range(50).interleave(part, cycle_length=3).batch(2)
 
 
-@pytest.mark.parametrize("mode", ["distributed_epoch", "parallel_epochs"])
-@pytest.mark.parametrize(("dataset", "failures"), [(REPEATED, 18), (NESTED, 20)])
+@pytest.mark.parametrize(
+    ("mode", "dataset", "failures"),
+    [
+        ("distributed_epoch", REPEATED, 18),
+        full("parallel_epochs", REPEATED, 18),
+        full("distributed_epoch", NESTED, 20),
+        ("parallel_epochs", NESTED, 20),
+    ],
+    ids=["repeated", "repeated-parallel", "nested", "nested-parallel"],
+)
 @pytest.mark.parametrize("end", ["none", "kill", "stop"])
 def test_each_element_left_out_is_listed_once(
     make_service: Callable[..., SimulatedService],
