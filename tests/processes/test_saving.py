@@ -23,7 +23,7 @@ from zmqdata.testing.cluster import await_condition, descendants
 
 pytestmark = pytest.mark.realprocess
 
-COUNT = 100_000
+COUNT = 40_000
 OPTIONS: dict[str, Any] = {
     "heartbeat_interval_ms": 100,
     "buffer_bytes": 1 << 14,
@@ -37,7 +37,7 @@ def slow_until(path: Path) -> Callable[[Any], tuple[Any, int]]:
     """
 
     def slowly(x: Any) -> tuple[Any, int]:
-        if x % 50 == 0 and not path.exists():
+        if x % 20 == 0 and not path.exists():
             threading.Event().wait(0.05)
         return x, os.getpid()
 
@@ -65,7 +65,7 @@ def kill_a_worker(cluster: LocalCluster) -> list[int]:
 
 @pytest.mark.timeout(120)
 def test_a_killed_worker_and_a_new_one_leave_every_element_once(tmp_path: Path) -> None:
-    """Each of 100,000 elements is saved once if a worker of three is killed as it
+    """Each of 40,000 elements is saved once if a worker of three is killed as it
     writes, and replaced.
     """
     saved, survived = tmp_path / "saved", tmp_path / "survived"

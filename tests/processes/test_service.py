@@ -30,7 +30,7 @@ from zmqdata.worker.child import SWITCH_SECONDS
 
 pytestmark = pytest.mark.realprocess
 
-COUNT = 20_000
+COUNT = 10_000
 START = 30.0
 OPTIONS: dict[str, Any] = {"heartbeat_interval_ms": 100, "buffer_bytes": 1 << 16}
 """Workers make so little ahead that a worker which dies in the first half of a job

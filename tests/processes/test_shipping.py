@@ -24,7 +24,7 @@ from zmqdata.testing.cluster import await_condition, descendants
 pytestmark = [pytest.mark.realprocess, pytest.mark.timeout(180)]
 
 MEGABYTE = 1 << 20
-SIZE = 200 * MEGABYTE
+SIZE = 144 * MEGABYTE
 COUNT = 1_000
 START = 150.0
 
@@ -137,7 +137,8 @@ def resident(pid: int) -> int:
 
 @pytest.fixture(scope="module")
 def table() -> np.ndarray:
-    return np.frombuffer(np.random.default_rng(0).bytes(SIZE), np.uint8)
+    words = np.random.default_rng(0).integers(0, 1 << 63, SIZE // 8)
+    return np.frombuffer(words.tobytes(), np.uint8)
 
 
 @pytest.fixture
