@@ -72,11 +72,11 @@ def test_it_runs_without_any_server(
 @pytest.mark.realprocess
 def test_it_runs_on_worker_processes() -> None:
     """The script trains on two workers, proves exactly once, and exits with 0."""
-    command = [sys.executable, str(SCRIPT), "--files", "12", "--epochs", "1"]
+    command = [sys.executable, str(SCRIPT), "--files", "6", "--epochs", "1"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert "yes: 12 files" in ended.stdout
-    assert re.search(r"splits finished +│ +12 ", ended.stdout)
+    assert "yes: 6 files" in ended.stdout
+    assert re.search(r"splits finished +│ +6 ", ended.stdout)
 
 
 @pytest.mark.full
