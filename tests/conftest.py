@@ -6,7 +6,9 @@ Fakes and servers live in ``zmqdata.testing``, not here.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import faulthandler
+import fcntl
 import functools
 import gc
 import os
@@ -86,6 +88,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Stop the garbage collector while tests are collected: what is made then stays
+    until the end.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Keep the other processes of a run from doing the same at the same time."""
+    with Path(os.environ["ZMQDATA_TEST_CONFIG"], "turn").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
@@ -105,7 +127,10 @@ def pytest_collection_modifyitems(
             items=[item for item in items if item.get_closest_marker("full")]
         )
         items[:] = [item for item in items if not item.get_closest_marker("full")]
-    yield
+    # Hypothesis parses all modules for constants. The first process stores what it
+    # finds, and the others load that.
+    with one_at_a_time():
+        yield
     place: dict[str, Any] | None = getattr(config, "workerinput", None)
     if place is not None:
         items[:] = slow_first(items, place["workercount"])
