@@ -132,6 +132,31 @@ def test_a_library_ends_a_pass_with_its_last_batch(cluster: str) -> None:
         assert [batch.tolist() for batch in resumed] == passes[1]
 
 
+@pytest.mark.parametrize("taken", [3, 6])
+def test_a_library_takes_no_empty_pass(cluster: str, taken: int) -> None:
+    """A state from behind the last batch of a pass of unknown length begins the next
+    pass for a training library. Its first batch counts only once it was received.
+    """
+
+    def unknown(cluster: str) -> Loader:
+        numbers = Dataset.range(12).shuffle(12, seed=5).batch(2)
+        return Loader(numbers.filter(lambda batch: True))
+
+    passes, _ = left_alone(cluster, unknown)
+    loader = unknown(cluster)
+    iterator = iter(loader)
+    for _ in range(taken):
+        next(iterator)
+    resumed = unknown(cluster)
+    resumed.load_trainer_state(loader.trainer_state())
+    rest = passes[0][taken:] or passes[1]
+    iterator = iter(resumed)
+    again = unknown(cluster)
+    again.load_state_dict(resumed.state_dict())
+    assert [batch.tolist() for batch in iterator] == rest
+    assert [batch.tolist() for batch in again] == rest
+
+
 def of_dataloader(cluster: str, count: int = 12, size: int = 2) -> Loader:
     return distribute_dataloader(
         DataLoader(TensorDataset(torch.arange(count)), size, shuffle=True), cluster

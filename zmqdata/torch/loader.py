@@ -102,6 +102,7 @@ class Loader:
         self._latest_supply = supply
         self._epoch = 0
         self._resumed: LoaderState | None = None
+        self._skips_empty = False
         self._have_no_iterators()
 
     def _have_no_iterators(self) -> None:
@@ -159,6 +160,9 @@ class Loader:
             iterator, self._started = self._started, None
         else:
             iterator = self._begin()
+        if self._skips_empty and iterator.resumed is not None and not iterator.has_batch(supply):
+            iterator = self._begin()
+        self._skips_empty = False
         if iterator.count is None and takes_ahead(sys._getframe(1).f_globals.get("__name__", "")):
             iterator.look_back(supply)
         self._current = iterator
@@ -313,6 +317,21 @@ class Loader:
         self._current = None
         self._resumed = saved
 
+    def load_trainer_state(self, state: dict[str, Any]) -> None:
+        """Load a state for a training library that counts steps itself, and takes a
+        pass without a batch for the end of the training. If the state was taken behind
+        the last batch of a pass, continue with the next pass.
+
+        Args:
+            state: the result of ``trainer_state``.
+
+        Raises:
+            InvalidArgumentError: as ``load_state_dict``.
+            FailedPreconditionError: as ``load_state_dict``.
+        """
+        self.load_state_dict(state)
+        self._skips_empty = True
+
     @property
     def is_resumed(self) -> bool:
         """True if a state is loaded from which no pass has begun yet."""
@@ -455,6 +474,7 @@ class LoaderIterator:
         self._lock = threading.Lock()
         self._looks_back: Supply | None = None
         self._before: LoopPlace | None = None
+        self._ahead: list[Any] = []
         self.elements = self._begun() if stream is None else stream
 
     def _begun(self) -> DatasetIterator:
@@ -486,24 +506,45 @@ class LoaderIterator:
 
     def __next__(self) -> Any:
         with torch.autograd.profiler.record_function(SPAN), self._lock:
+            if self._ahead:
+                self._count += 1
+                return self._ahead.pop()
             if self.is_over or self.is_full():
                 self._end()
             if self._looks_back is not None:
                 self._before = self._place(self._looks_back)
+            return self._take()
+
+    def _take(self) -> Any:
+        """Return the next batch, and count it."""
+        try:
+            element = next(self.elements)
+        except StopIteration:
+            self._end()
+        except Exception as error:
+            if not getattr(error, "final", False):
+                self._count += 1  # The error stands for a batch.
+            raise
+        if isinstance(element, _Copied):
+            batch = self._copier.arrived(element.batch, element.copying)
+        else:
+            batch = self._read.content(element)
+        self._count += 1
+        return batch
+
+    def has_batch(self, supply: Supply) -> bool:
+        """Return True if the pass has another batch, which is kept for the loop."""
+        if self.is_full():
+            return False
+        with self._lock:
+            self._before = self._place(supply)
             try:
-                element = next(self.elements)
+                batch = self._take()
             except StopIteration:
-                self._end()
-            except Exception as error:
-                if not getattr(error, "final", False):
-                    self._count += 1  # The error stands for a batch.
-                raise
-            if isinstance(element, _Copied):
-                batch = self._copier.arrived(element.batch, element.copying)
-            else:
-                batch = self._read.content(element)
-            self._count += 1
-            return batch
+                return False
+            self._count -= 1
+            self._ahead.append(batch)
+            return True
 
     def is_full(self) -> bool:
         """Return True if all batches of the pass have been received."""
@@ -546,6 +587,9 @@ class LoaderIterator:
             return self._before
 
     def _place(self, supply: Supply) -> LoopPlace:
+        if self._ahead:
+            assert self._before is not None
+            return self._before
         return LoopPlace(self._count, supply.position(self.elements, self._read, self._count))
 
     @property

@@ -69,7 +69,7 @@ class TrainerStateCallback(TrainerCallback, ExportableState):
             )
         self._loader = train_dataloader
         if state.global_step:
-            train_dataloader.load_state_dict(_saved(state))
+            train_dataloader.load_trainer_state(_saved(state))
 
     def state(self) -> dict[str, Any]:
         """Return the state of the loader, as the ``Trainer`` saves it."""
