@@ -16,7 +16,7 @@ test test-full durations coverage test-torch-core: export OPENBLAS_NUM_THREADS :
 test test-full durations coverage test-torch-core: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL:
-.PHONY: demo test test-full durations test-pythons test-tfdata torch test-torch-core test-torch test-frameworks test-slurm test-mpi simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-sharing bench-torch bench-gpu build locked lock release audit clean bench-attacks
+.PHONY: demo test test-full durations test-pythons test-tfdata compile-tests torch test-torch-core test-torch test-frameworks test-slurm test-mpi simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-sharing bench-torch bench-gpu build locked lock release audit clean bench-attacks
 demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 # The hundred slowest tests of `make test`, in a file that git ignores.
@@ -25,10 +25,13 @@ test-full: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) --full $(ARGS)
 # The fast part of the tests on each version of Python that this machine has: tools/bring_python.py brings others.
 test-pythons: ; $(PYTHON) -m tools.test_pythons $(ARGS)
 test-tfdata: .venv-tfdata/.ready ; ZMQDATA_CHAINS=$${ZMQDATA_CHAINS:-5000} .venv-tfdata/bin/python -m pytest tests/tfdata $(ARGS)
-# torch beside the packages of .venv, which works without it. Only what is imported is compiled, once for all processes.
-torch: .venv/.torch-ready
-# `zmqdata.torch` on the CPU. `make test` runs these tests, too, where torch is installed.
-test-torch-core: .venv/.torch-ready ; $(BIN)/python -m pytest tests/pytorch $(SHARED) $(ARGS)
+# Compiles the tests once, in two processes. In a fresh clone each process of `make test` would compile all of them.
+# A test that cannot be imported is for `make test` to report.
+compile-tests: .venv/.dev-ready ; find tests -name 'test_*.py' | sort | xargs -n 250 -P 2 $(BIN)/python -m pytest -n0 --collect-only --quiet > /dev/null || true
+# torch beside the packages of .venv, in an environment of its own.
+torch: .venv-torch-core/.ready
+# `zmqdata.torch` on the CPU.
+test-torch-core: .venv-torch-core/.ready ; .venv-torch-core/bin/python -m pytest tests/pytorch $(SHARED) $(ARGS)
 # torch, its trainers, JAX, Keras and TensorFlow, with programs that die and resume, also on two ranks: never in .ci/run.
 test-torch: .venv-torch/.ready ; .venv-torch/bin/python -m pytest tests/pytorch $(addprefix tests/frameworks/test_,torch*.py lightning.py accelerate.py transformers.py values.py jax.py keras.py tensorflow.py) $(ARGS)
 # Programs of Ray and a notebook, on real processes: never in .ci/run.
@@ -59,7 +62,7 @@ lock: .venv-lock/.ready ; .venv-lock/bin/uv pip compile --quiet --universal --py
 # Everything up to the tag, in docs/releasing.md: make release VERSION=x.y.z
 release: .venv-lock/.ready ; .venv-lock/bin/python -m tools.release $(VERSION) $(ARGS)
 audit: .venv-lock/.ready ; .venv-lock/bin/python tools/audit.py $(LOCK)
-clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-torch .venv-bench .venv-lock .venv-pythons build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .durations.txt
+clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-torch .venv-torch-core .venv-bench .venv-lock .venv-pythons build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .durations.txt
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 14) else f"zmqdata needs Python 3.10 to 3.14, and $(PYTHON) is {v[0]}.{v[1]}; try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
@@ -78,9 +81,13 @@ clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-torch .venv-bench .ven
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@ .venv/.dev-ready .venv/.run-ready
 
-.venv/.torch-ready: .venv/.dev-ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0
-	@$(BIN)/python -c "import torch.utils.data"
+# Sees the packages of .venv. Only what is imported is compiled, once for all processes.
+.venv-torch-core/.ready: .venv/.dev-ready
+	rm -rf .venv-torch-core && $(BIN)/python -m venv --without-pip .venv-torch-core
+	$(BIN)/python -c 'import sysconfig as s; print("import site; site.addsitedir(%r)" % s.get_path("purelib"))' > .venv-torch-core/base.pth
+	mv .venv-torch-core/base.pth "$$(.venv-torch-core/bin/python -c 'import sysconfig as s; print(s.get_path("purelib"))')"
+	$(BIN)/python -m pip --python .venv-torch-core/bin/python install --quiet --disable-pip-version-check --no-compile torch==2.13.0
+	@.venv-torch-core/bin/python -c "import torch.utils.data"
 	@touch $@
 
 .venv-lock/.ready: pyproject.toml Makefile
