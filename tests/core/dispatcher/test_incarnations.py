@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from zmqdata import messages as m
+from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.splits import IndexSplits, Split
@@ -33,7 +34,12 @@ class Desk(Transcript):
         self.hear("w", m.RegisterWorker("w", "tcp://w:1", (), "3.11", "0", ()))
 
     def bring(
-        self, client: str, consumer: int | None = None, name: str = "job", **changes: Any
+        self,
+        client: str,
+        consumer: int | None = None,
+        name: str = "job",
+        process: str = "",
+        **changes: Any,
     ) -> bytes:
         """Let a client ask to resume from a state, and return the state."""
         job = replace(JOB if consumer is None else PAIR, name=name)
@@ -41,7 +47,9 @@ class Desk(Transcript):
         parts = () if consumer is not None else ("old",)
         plain = m.Checkpoint(1, job, "print", 0, 11, 0, reader, "old", parts, (), (TASK,), 0, ())
         content = m.encode_checkpoint(replace(plain, **changes))
-        self.hear(client, m.OpenIteration(client, job, 0, reader, resume=content))
+        which = m.Affiliation(process=process)
+        ask = m.OpenIteration(client, job, 0, reader, resume=content, affiliation=which)
+        self.hear(client, ask)
         return content
 
     def wait(self, seconds: float, *asking: Any) -> None:
@@ -82,6 +90,37 @@ def test_consumers_wait_for_each_other() -> None:
     desk.bring("zero", 0)
     assert {opened.client for opened in desk.all_of(m.IterationOpened)} == {"one", "zero"}
     assert next(iter(desk.core.state.iterations.values())).consumers == {0: "zero", 1: "one"}
+
+
+def test_a_consumer_that_brings_its_state_twice_is_not_alone() -> None:
+    """A process that leaves the iteration of its state without a step, and brings the
+    state once more, continues there with the consumers that brought theirs once.
+    """
+    desk = Desk()
+    for consumer in (0, 1):
+        desk.bring(f"first {consumer}", consumer, process=f"process {consumer}")
+    desk.hear("first 0", m.CloseIteration("first 0", 0, {}))
+    desk.all_of(m.IterationOpened)
+    desk.bring("second 0", 0, process="process 0")
+    assert desk.sent(m.IterationOpened).client == "second 0"
+    [iteration] = desk.core.state.iterations.values()
+    assert iteration.consumers == {0: "second 0", 1: "first 1"}
+    desk.hear("first 1", m.CloseIteration("first 1", 0, {}))
+    desk.bring("other 1", 1, process="another process")
+    assert "consumer 0 of job job" in desk.sent(m.OpenAwaited).missing
+
+
+def test_a_consumer_that_has_taken_a_step_begins_anew() -> None:
+    """A state that is brought once more after its consumer has taken steps begins
+    another iteration, for which all consumers bring their states.
+    """
+    desk = Desk()
+    for consumer in (0, 1):
+        desk.bring(f"first {consumer}", consumer, process=f"process {consumer}")
+    desk.core.out.commit(u.PassStepsUpdate(next(iter(desk.core.state.iterations)), 0, 1))
+    desk.hear("first 0", m.CloseIteration("first 0", 0, {}))
+    desk.bring("second 0", 0, process="process 0")
+    assert "consumer 1 of job job" in desk.sent(m.OpenAwaited).missing
 
 
 def test_who_does_not_come_is_named_in_the_end() -> None:

@@ -17,6 +17,7 @@ from zmqdata.core.dispatcher.checkpoints import joined, read_checkpoint
 from zmqdata.core.dispatcher.events import Peer
 from zmqdata.core.dispatcher.lease import Presence
 from zmqdata.core.dispatcher.state.outbox import Outbox
+from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.core.limits import MOST_WAITING_BYTES
 from zmqdata.errors import (
     DataServiceError,
@@ -121,6 +122,18 @@ class Gathering:
         )
 
 
+@dataclass(frozen=True)
+class Resumption:
+    """An iteration that began from the states of numbered consumers."""
+
+    iteration: int
+    """Number of the iteration."""
+    parts: dict[int, tuple[str, int, int]]
+    """For each consumer the process that brought its state, a hash of the state, and
+    the step that it names.
+    """
+
+
 class Incarnations:
     """Gathers the parts of jobs that resume from states.
 
@@ -137,6 +150,7 @@ class Incarnations:
         self.out = out
         self.presence = presence
         self.gatherings: dict[tuple[str, str], Gathering] = {}
+        self._resumptions: dict[tuple[str, str], Resumption] = {}
         self._refused: dict[
             str, tuple[float, type[DataServiceError], str]
         ] = {}  # by client: expiry time, error class and text
@@ -176,6 +190,38 @@ class Incarnations:
             self.out.send(peer, m.OpenAwaited(ask.client, awaited))
             return None
         return self.gatherings.pop(key)
+
+    def begin(self, gathering: Gathering, iteration: int) -> None:
+        """Record which states an iteration of numbered consumers began from."""
+        parts = {
+            part: _part_of(offer)
+            for part, offer in gathering.offers.items()
+            if isinstance(part, int)
+        }
+        if parts:
+            key = _key_of(next(iter(gathering.offers.values())).ask)
+            self._resumptions[key] = Resumption(iteration, parts)
+
+    def found_again(self, ask: m.OpenIteration) -> Iteration | None:
+        """Return the iteration that began from the very state that a numbered consumer
+        brings once more, if its process has taken nothing since.
+
+        A training library may begin a pass, leave it, and begin it once more, while the
+        other ranks have begun it once. They would never bring their states again.
+        """
+        key, consumer = _key_of(ask), ask.reader.consumer_index
+        known = self._resumptions.get(key)
+        if not ask.resume or known is None or key in self.gatherings:
+            return None
+        iteration = self.out.state.iterations.get(known.iteration)
+        if iteration is None or iteration.rounds is None or iteration.failure is not None:
+            return None
+        if consumer not in known.parts:
+            return None
+        process, content, step = known.parts[consumer]
+        is_same = (process, content) == (ask.affiliation.process, hash(ask.resume))
+        has_taken = iteration.rounds.steps[consumer] > step
+        return iteration if process and is_same and not has_taken else None
 
     def awaited_by(self, ask: m.OpenIteration) -> str:
         """Return what a client without a state must await, because others of its run
@@ -296,6 +342,10 @@ class Incarnations:
             }
             if not gathering.present:
                 del self.gatherings[key]
+        living = self.out.state.iterations
+        self._resumptions = {
+            key: known for key, known in self._resumptions.items() if known.iteration in living
+        }
         offers = [
             offer for gathering in self.gatherings.values() for offer in gathering.offers.values()
         ]
@@ -309,6 +359,10 @@ class Incarnations:
 
     def _refuse_all(self, key: tuple[str, str], error: DataServiceError, now: float) -> None:
         self.refuse_all(self.gatherings.pop(key), error, now)
+
+
+def _part_of(offer: Offer) -> tuple[str, int, int]:
+    return offer.ask.affiliation.process, hash(offer.ask.resume), offer.checkpoint.step
 
 
 def _key_of(ask: m.OpenIteration) -> tuple[str, str]:

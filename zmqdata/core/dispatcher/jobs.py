@@ -131,6 +131,8 @@ class Jobs:
             return
         if ask.iteration is not None:
             self._let_in(peer, ask, state.iterations[ask.iteration], now)
+        elif again := self.incarnations.found_again(ask):
+            self._let_in(peer, ask, again, now)
         elif ask.resume:
             gathering = self.incarnations.offer(peer, ask, now)
             if gathering is not None:
@@ -265,6 +267,7 @@ class Jobs:
         for update in updates:
             self.out.commit(update)
         iteration = state.iterations[number]
+        self.incarnations.begin(gathering, number)
         for offer in gathering.present:
             self.clients.heard(offer.ask.client, offer.peer, now)
             self.runs.bind_loaded(offer.ask, iteration, now)
