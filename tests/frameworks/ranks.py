@@ -19,6 +19,7 @@ from torch.utils.data import (
     Dataset,
     DistributedSampler,
     IterableDataset,
+    Subset,
     get_worker_info,
 )
 
@@ -70,9 +71,12 @@ def dealt(service: str, finite: str) -> Any:
 
 
 def alone(service: str) -> Any:
-    """Return what all ranks read after rank 0 has made and read a loader alone."""
+    """Return what all ranks read after rank 0 has made two loaders alone: one that it
+    reads, and one over other data.
+    """
     if os.environ["RANK"] == "0":
         rows(wrapped(service, num_consumers=1))
+        distribute_dataloader(DataLoader(Subset(Numbers(), range(12)), BATCH), service)
     return rows(wrapped(service))
 
 
@@ -91,11 +95,15 @@ def sharded(service: str) -> Any:
 
 
 def streams(service: str) -> Any:
-    return rows(distribute_dataloader(DataLoader(Streams(), BATCH, num_workers=3), service))
+    """Return two passes of a loader over streams."""
+    loader = distribute_dataloader(DataLoader(Streams(), BATCH, num_workers=3), service)
+    return [rows(loader), rows(loader)]
 
 
 def dataset(service: str, finite: str) -> Any:
-    return rows(Loader(read(service), finite=finite))
+    """Return two passes of a loader over a distributed dataset."""
+    loader = Loader(read(service), finite=finite)
+    return [rows(loader), rows(loader)]
 
 
 def ordered(service: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import cycle, islice
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import distributed
 from torch.utils.data import DataLoader
 
 from zmqdata import Dataset
-from zmqdata.errors import InvalidArgumentError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.torch import Loader, distribute_dataloader, ranks
 
 pytestmark = pytest.mark.realprocess
@@ -106,6 +107,25 @@ def test_a_process_that_becomes_a_rank_does_not_read_a_whole_local_dataset(
         with pytest.raises(InvalidArgumentError, match="each of them would read all of it"):
             rank(iter, loader)
         assert len(rank(list, alone)) == 4
+
+
+def test_ranks_that_disagree_are_told_before_the_first_batch(
+    cluster: str, pair: Callable[[], list[Rank]]
+) -> None:
+    """A rank whose loader has another rule for the end, or another number of batches,
+    gets an error that names both, and no batch.
+    """
+    numbers: Any = torch.arange(COUNT)
+
+    def made(**other: Any) -> Loader:
+        return distribute_dataloader(DataLoader(numbers, BATCH), cluster, **other)
+
+    for finite, batches in (("pad", None), ("drop", 3)):
+        first, second = pair()
+        rank_0, rank_1 = first(made), second(partial(made, finite=finite, batches=batches))
+        first(iter, rank_0)
+        with pytest.raises(FailedPreconditionError, match=r"rank 0 has .*, and consumer 1 has"):
+            second(iter, rank_1)
 
 
 @pytest.mark.parametrize("read", [0, 3, 6, 7], ids=["first", "middle", "last", "end"])

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import zmqdata
 from zmqdata import Dataset
@@ -205,6 +205,21 @@ def in_other_batches(cluster: str) -> Loader:
     return of_dataloader(cluster, 12, 3)
 
 
+class Numbers(IterableDataset):
+    """Numbers of two workers."""
+
+    def __iter__(self) -> Any:
+        return iter(range(12))
+
+
+def of_stream(cluster: str, size: int = 2) -> Loader:
+    return distribute_dataloader(DataLoader(Numbers(), size, num_workers=2), cluster)
+
+
+def of_stream_in_other_batches(cluster: str) -> Loader:
+    return of_stream(cluster, 3)
+
+
 def other_source(cluster: str) -> Loader:
     read = zmqdata.distribute("distributed_epoch", cluster, deterministic=True, num_tasks=2)
     return Loader(Dataset.range(13).shuffle(12, seed=5).batch(2).apply(read))
@@ -217,6 +232,7 @@ def other_source(cluster: str) -> Loader:
         (of_dataloader, longer, "with another order"),
         (of_dataloader, in_other_batches, "with another order"),
         (promised, other_source, "belongs to another pipeline"),
+        (of_stream, of_stream_in_other_batches, "makes other batches of its streams"),
         (local, of_dataloader, "of kind 'dataset'.* of kind 'map'"),
     ],
 )

@@ -186,6 +186,15 @@ class DataLoaderLoader(Loader):
         return self._loader.batch_sampler
 
 
+class DrawTerms(msgspec.Struct, frozen=True):
+    """The message of rank 0 to the other ranks before a pass."""
+
+    generators: Generators
+    """Generators from which the order is drawn."""
+    terms: str
+    """Arguments of the loader on which the ranks have to agree, in words."""
+
+
 class DataLoaderSupply:
     """Passes over the batches of a ``DataLoader``.
 
@@ -223,7 +232,7 @@ class DataLoaderSupply:
         self._finite = finite
         self._options = options
         self._patience = float(options.get("consumer_timeout", CONSUMER_TIMEOUT))
-        self._passes = 0
+        self._passes = self._jobs = 0
         self._is_stream = isinstance(loader.dataset, IterableDataset)
         _check_kind(loader)
         _check_samplers(loader)
@@ -233,8 +242,10 @@ class DataLoaderSupply:
         found = self._distributed(self._source(Draw(0, BatchIndices([])), []))
         node = found.node
         assert isinstance(node, DataServiceDataset)
-        digest = sha256(node.registration.description.fingerprint.encode()).hexdigest()[:16]
-        self._name = f"loader-{digest}"
+        # Loaders over other data have other names, so that one which a rank makes alone
+        # shifts none of theirs.
+        content = f"{node.registration.description.fingerprint} {_length_of(loader.dataset)}"
+        self._name = f"loader-{sha256(content.encode()).hexdigest()[:16]}"
         self.become(consumer)
 
     def become(self, consumer: Consumer) -> None:
@@ -276,8 +287,15 @@ class DataLoaderSupply:
         """Raise an error for a state that this loader cannot continue.
 
         Raises:
-            FailedPreconditionError: other consumers shared the batches.
+            FailedPreconditionError: other consumers shared the batches, or an
+                iterable-style ``DataLoader`` makes other batches.
         """
+        if self._is_stream and state.source not in ("", self._stream_source()):
+            raise FailedPreconditionError(
+                "this state is of a loader that makes other batches of its streams: the batch "
+                "size, drop_last, the number of workers or the dataset's length differ. Load it "
+                "into an equal loader"
+            )
         is_dealt = not self._is_stream and self._dealing.consumer == self.consumer
         if state.world != self.consumer.count and not is_dealt:
             raise other_world(state.world, self.consumer.count)
@@ -289,17 +307,46 @@ class DataLoaderSupply:
     def _drawn(self) -> tuple[bytes, Draw]:
         """Return what the first consumer draws, and the generators before that."""
         own, consumer = generators(self.loader), self._dealing.consumer
-        agreed = msgspec.msgpack.encode(own)
         if consumer.is_alone:
-            return agreed, draw(self.loader, self._most())
-        agreed = told_by_first(consumer, f"{self._name}/{self._passes}", agreed, self._patience)
+            return msgspec.msgpack.encode(own), draw(self.loader, self._most())
+        mine = DrawTerms(own, self._terms())
+        told = told_by_first(
+            consumer,
+            f"{self._name}/{self._passes}",
+            msgspec.msgpack.encode(mine),
+            self._patience,
+        )
         self._passes += 1
+        agreement = msgspec.msgpack.decode(told, type=DrawTerms)
+        if agreement.terms != mine.terms:
+            raise FailedPreconditionError(
+                f"the ranks disagree about what they read: rank 0 has {agreement.terms}, and "
+                f"consumer {consumer.index} has {mine.terms}. Make the loader with the same "
+                "arguments on all ranks, or pass `num_consumers=1` to one that a rank reads alone"
+            )
+        agreed = msgspec.msgpack.encode(agreement.generators)
         if not is_first(consumer):
-            restore(self.loader, msgspec.msgpack.decode(agreed, type=Generators))
+            restore(self.loader, agreement.generators)
         drawn = draw(self.loader, self._most())
         if not is_first(consumer):
             restore_global(own)
         return agreed, drawn
+
+    def _terms(self) -> str:
+        """Return the terms on which all ranks have to agree, in words."""
+        loader = self.loader
+        wanted = "all" if self._batches is None else str(self._batches)
+        return (
+            f"{self._dealing.consumer.count} consumers, finite={self._finite!r}, {wanted} batches "
+            f"of {loader.batch_size} of {_length_of(loader.dataset)} items"
+        )
+
+    def _stream_source(self) -> str:
+        """Return by what a state knows again how streams become batches."""
+        loader = self.loader
+        terms = (loader.batch_size, loader.drop_last, loader.num_workers)
+        content = f"{terms} {_length_of(loader.dataset)}"
+        return sha256(content.encode()).hexdigest()
 
     def _most(self) -> int | None:
         """Return the number of batches of all consumers together that are needed."""
@@ -336,7 +383,16 @@ class DataLoaderSupply:
         """
         if drawn.order is None:
             batches = self._as_consumer(self._distributed(self._source(drawn, [])))
-            return Pass(batches, unpack, self._batches, False, 0, first, 0, position, before)
+            count, source = self._batches, self._stream_source
+            return Pass(
+                batches,
+                unpack,
+                count,
+                first=first,
+                position=position,
+                generators=before,
+                source=source,
+            )
         numbers = self._dealing.numbers(base, len(drawn.order))
         count = first + len(numbers)
         if self._batches is not None:
@@ -386,7 +442,10 @@ class DataLoaderSupply:
         consumer = self.consumer
         if consumer.is_alone:
             return dataset
-        return for_consumer(dataset, consumer.index, consumer.count, self._finite, self._name)
+        # Each pass is a job, because its pipeline holds what was drawn for it.
+        self._jobs += 1
+        name = f"{self._name}-{self._jobs}"
+        return for_consumer(dataset, consumer.index, consumer.count, self._finite, name)
 
     def _tasks(self) -> int:
         """Return a number of tasks of which each serves a single virtual worker, with
@@ -500,6 +559,14 @@ def _check_kind(loader: DataLoader[Any]) -> None:
             "that method, and not from its dataset, sampler and collate_fn alone, so workers "
             "cannot make them. Pass a torch.utils.data.DataLoader with these"
         )
+
+
+def _length_of(dataset: Any) -> str:
+    """Return the number of items of a dataset; "unknown" if it has no length."""
+    try:
+        return str(len(dataset))
+    except (TypeError, NotImplementedError):
+        return "unknown"
 
 
 def _digest(drawn: Draw) -> str:
