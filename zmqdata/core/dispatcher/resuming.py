@@ -281,7 +281,7 @@ def _delivered(past: Past) -> dict[int, RangeSet]:
     """Return the elements of each task that need not be made again: with numbered
     consumers, the rounds that all of them have passed.
     """
-    delivered = {index: RangeSet(task.delivered) for index, task in past.tasks.items()}
+    delivered = {index: RangeSet(_without_rest(task)) for index, task in past.tasks.items()}
     lowest = min(past.steps.values(), default=0)
     views = _views(past)
     for index in {index for view in views for index, _ in view.tasks} & past.tasks.keys():
@@ -292,6 +292,16 @@ def _delivered(past: Past) -> dict[int, RangeSet]:
         if past.over and past.steps and part.total is not None:
             delivered[index] = RangeSet([(0, part.total)])
     return delivered
+
+
+def _without_rest(part: m.TaskPart) -> m.Ranges:
+    """Return what was delivered of a task without its rest, of which a consumer that
+    has read to the end knows, and others may lack their elements.
+    """
+    if part.total is None or not part.rest:
+        return part.delivered
+    full = part.total - 1
+    return tuple([(first, min(stop, full)) for first, stop in part.delivered if first < full])
 
 
 def _views(past: Past) -> tuple[m.View, ...]:
