@@ -342,7 +342,7 @@ class DataLoaderSupply:
         )
 
     def _stream_source(self) -> str:
-        """Return by what a state knows again how streams become batches."""
+        """Return a hash of all that decides how streams become batches."""
         loader = self.loader
         terms = (loader.batch_size, loader.drop_last, loader.num_workers)
         content = f"{terms} {_length_of(loader.dataset)}"

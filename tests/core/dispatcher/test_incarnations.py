@@ -110,6 +110,21 @@ def test_a_consumer_that_brings_its_state_twice_is_not_alone() -> None:
     assert "consumer 0 of job job" in desk.sent(m.OpenAwaited).missing
 
 
+def test_a_state_does_not_bring_another_job_into_an_iteration() -> None:
+    """A process that brings its state once more for a job with other parameters joins
+    no iteration of the former job.
+    """
+    desk = Desk()
+    for consumer in (0, 1):
+        content = desk.bring(f"first {consumer}", consumer, process=f"process {consumer}")
+    desk.hear("first 1", m.CloseIteration("first 1", 0, {}))
+    desk.all_of(m.IterationOpened)
+    job, which = replace(PAIR, finite="pad"), m.Affiliation(process="process 1")
+    ask = m.OpenIteration("other", job, 0, m.Reader(1), resume=content, affiliation=which)
+    desk.hear("other", ask)
+    assert desk.all_of(m.IterationOpened) == []
+
+
 def test_a_consumer_that_has_taken_a_step_begins_anew() -> None:
     """A state that is brought once more after its consumer has taken steps begins
     another iteration, for which all consumers bring their states.

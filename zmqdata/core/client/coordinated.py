@@ -183,8 +183,8 @@ class Stepping(Reading):
 
     def _is_empty(self, run: Run) -> bool:
         """Return True if the task of a step has ended, so that every consumer passes
-        the step alike. After it, a state must tell all that makes the rest of the task,
-        which is known when the worker has told of the end, too.
+        the step alike. A task with a rest must also have sent its end: a state behind
+        the step needs its whole lineage, which precedes the end.
         """
         has_ended = run.round >= self._plan.full.get(run.task, math.inf)
         return has_ended and (

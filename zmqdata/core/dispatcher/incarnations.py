@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.checkpoints import joined, read_checkpoint
 from zmqdata.core.dispatcher.events import Peer
@@ -216,7 +218,8 @@ class Incarnations:
         iteration = self.out.state.iterations.get(known.iteration)
         if iteration is None or iteration.rounds is None or iteration.failure is not None:
             return None
-        if consumer not in known.parts:
+        is_other = structs.replace(ask.job, seed=iteration.job.seed) != iteration.job
+        if consumer not in known.parts or is_other:  # the offer says what is wrong with it
             return None
         process, content, step = known.parts[consumer]
         is_same = (process, content) == (ask.affiliation.process, hash(ask.resume))

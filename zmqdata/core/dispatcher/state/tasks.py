@@ -348,7 +348,7 @@ class Iteration:
 
     def settle_rests(self) -> None:
         """Count the rests of all tasks as delivered once every consumer has passed the
-        last rounds. Whatever ends a task or moves a consumer may show that.
+        last rounds. Called after each update that ends a task or moves a consumer.
         """
         end = self.end if self.rests and self.last_rounds is not None else None
         if end is None or min(self.numbered.steps) < end:
