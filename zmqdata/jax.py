@@ -18,7 +18,7 @@ import numpy as np
 
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import at_least, refuse
-from zmqdata.elements.nesting import leaves_of, map_structure, nesting_of, places_of
+from zmqdata.elements.nesting import EqualNesting, leaves_of, map_structure, nesting_of, places_of
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.shapes import dtype_name
 from zmqdata.elements.specs import DatasetSpec, NoneTensorSpec
@@ -256,9 +256,9 @@ class _Transfer:
         self._shardings = map_structure(_as_sharding, sharding)
         self._parts: dict[tuple[Any, int], int] = {}
         self._rows: dict[str, int] = {}
-        self._nesting: Any = None  # of the last element, with its places and shardings
+        self._nesting = EqualNesting()
         self._places: list[str] = []
-        self._targets: list[Any] = []
+        self._targets: list[Any] | None = None  # shardings, once the nesting is known
         self._dtypes: dict[np.dtype[Any], np.dtype[Any] | None] = {}
 
     def check(self, spec: Any) -> tuple[str, ...]:
@@ -285,14 +285,14 @@ class _Transfer:
 
         Raises:
             TypeError: JAX has no arrays for a leaf, or ``strict`` refuses its dtype.
+            InvalidArgumentError: the element is not nested as the first.
             ValueError: the shape of a leaf does not fit its sharding.
             OverflowError: an integer has no value in the narrower dtype.
         """
-        nesting = nesting_of(element)
-        if nesting != self._nesting:
+        nesting = self._nesting.check(element)
+        if self._targets is None:
             self._targets = self._shardings_for(nesting)
             self._places = places_of(element, "element")
-            self._nesting = nesting
         arrays: list[Any] = []
         narrowed: list[str] = []
         targets = self._targets
@@ -308,7 +308,7 @@ class _Transfer:
             is_copied = self._copies or _shares(sharding)
             arrays.append(np.array(array, dtype) if is_copied else np.asarray(array, dtype))
             self._check_rows(place, array.shape, sharding)
-        return nesting.unflatten(self._on_devices(arrays)), tuple(narrowed)
+        return nesting.unflatten(self._on_devices(arrays, targets)), tuple(narrowed)
 
     def _shardings_for(self, nesting: Any) -> list[Any]:
         """Return the sharding of each leaf of an element."""
@@ -351,14 +351,14 @@ class _Transfer:
             )
         return found
 
-    def _on_devices(self, arrays: list[Any]) -> list[Any]:
+    def _on_devices(self, arrays: list[Any], targets: list[Any]) -> list[Any]:
         """Put the arrays of an element on devices; None stays None."""
-        if all(sharding is None for sharding in self._targets):
+        if all(sharding is None for sharding in targets):
             put: list[Any] = jax.device_put(arrays)  # once, as each call costs as much as a copy
             return put
         return [
             None if array is None else self._placed(place, array, sharding)
-            for place, array, sharding in zip(self._places, arrays, self._targets, strict=True)
+            for place, array, sharding in zip(self._places, arrays, targets, strict=True)
         ]
 
     def _placed(self, place: str, array: Any, sharding: Any) -> Any:
@@ -366,8 +366,8 @@ class _Transfer:
             return jax.device_put(array)
         try:
             return jax.make_array_from_process_local_data(sharding, array)
-        except (ValueError, IndexError) as error:
-            reason = str(error).rstrip(".")
+        except (ValueError, IndexError, AssertionError) as error:
+            reason = str(error).rstrip(".") or "it divides more axes than there are"
             raise ValueError(
                 f"{place} of shape {array.shape} does not fit its sharding {sharding}: {reason}. "
                 "Batch the elements first, or pass a sharding for each leaf, in the nesting of the "

@@ -19,7 +19,7 @@ import numpy as np
 
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import at_least, refuse
-from zmqdata.elements.nesting import leaves_of, map_arrays, places_of
+from zmqdata.elements.nesting import EqualNesting, leaves_of, map_arrays, places_of
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.shapes import dtype_name
 from zmqdata.elements.specs import (
@@ -108,6 +108,7 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no ty
         # repetitions, so that its state determines the order of the following ones.
         self._numbered = ds.enumerate().repeat()
         self._source: DatasetIterator | None = None
+        self._nesting = EqualNesting()
         self._turn = threading.Lock()  # held by the thread that reads
         self._lock = threading.Lock()  # held for moments, since back ends read ahead
         self._begin(0)
@@ -292,6 +293,7 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no ty
             self._drop_source()
             _refuse_end(count, self._batches)
         self._read_count += 1
+        self._nesting.check(numbered[1])
         return _Batch(_batch_for_keras(numbered[1]), source.bookmark())
 
     def state_dict(self, steps: int | None = None) -> dict[str, Any]:

@@ -169,6 +169,23 @@ def test_shardings_that_do_not_fit(rows: NamedSharding) -> None:
         next(device_iterator(ROWS.batch(8), {"y": rows}))
     with pytest.raises(TypeError, match=r"sharding must be a jax\.sharding\.Sharding"):
         device_iterator(ROWS.batch(8), "rows")
+    more_axes = NamedSharding(rows.mesh, PartitionSpec(*rows.spec, None, None))
+    with pytest.raises(ValueError, match=r"element of shape \(8,\) does not fit"):
+        next(device_iterator(ROWS.batch(8), more_axes))
+
+
+def test_elements_that_are_nested_otherwise_are_refused() -> None:
+    """An element that is not nested as the first is an error, and the next one comes."""
+    batches = device_iterator(Dataset.range(4).map(np.int32).map(mixed_up))
+    assert next(batches)["x"] == 0
+    with pytest.raises(InvalidArgumentError, match=r"not nested alike: one has element\['y'\]"):
+        next(batches)
+    assert next(batches)["x"] == 2
+
+
+def mixed_up(x: Any) -> Any:
+    """Return a number under another name for the second element."""
+    return {"y" if x == 1 else "x": x}
 
 
 def test_two_processes_read_parts_of_global_arrays(cluster: LocalCluster) -> None:

@@ -230,6 +230,15 @@ def test_late_forms_are_refused(element: Any, words: str) -> None:
         PyDataset(Dataset.range(2).map(lambda _: element), 2)[0]
 
 
+def test_batches_that_are_nested_otherwise_are_refused() -> None:
+    """A batch that is not nested as the first is an error that shows both."""
+    mixed = Dataset.range(2).map(lambda n: {"xy"[n]: ROWS})
+    batches = PyDataset(mixed, 2)
+    assert [*batches[0]] == ["x"]
+    with pytest.raises(InvalidArgumentError, match=r"one has element\['y'\], and the first had"):
+        batches[1]
+
+
 @pytest.mark.parametrize(
     ("count", "batches", "words"),
     [

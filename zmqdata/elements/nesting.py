@@ -17,6 +17,7 @@ import numpy as np
 import optree
 
 from zmqdata.elements.ragged import RaggedTensor
+from zmqdata.errors import InvalidArgumentError
 from zmqdata.peeking import has, peek
 
 SCALAR_TYPES = frozenset({np.dtype(code).type for code in "?bhilqBHILQefdgFDGUSMm"}) | frozenset(
@@ -114,6 +115,48 @@ def nesting_of(structure: Any, *, empty_is_leaf: bool = False) -> optree.PyTreeS
         none_is_leaf=True,
         namespace=_NAMESPACE,
     )
+
+
+class EqualNesting:
+    """Checks that the elements of a pass are nested as the first of them.
+
+    A training step takes elements of one nesting, so adapters of frameworks refuse
+    others where they arrive.
+
+    >>> equal = EqualNesting()
+    >>> equal.check({"a": 1}) == equal.check({"a": 2})
+    True
+    >>> equal.check({"a": 1, "b": 2})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+      ...
+    zmqdata.errors.InvalidArgumentError: the elements of the dataset are not ...
+    """
+
+    def __init__(self) -> None:
+        self._first: optree.PyTreeSpec | None = None
+
+    def check(self, element: Any) -> optree.PyTreeSpec:
+        """Return the nesting of an element.
+
+        Raises:
+            InvalidArgumentError: the first element was nested otherwise.
+        """
+        nesting = nesting_of(element)
+        if self._first is None:
+            self._first = nesting
+        elif nesting != self._first:
+            first = self._first.unflatten([0] * self._first.num_leaves)
+            raise InvalidArgumentError(
+                f"the elements of the dataset are not nested alike: one has {_described(element)}, "
+                f"and the first had {_described(first)}. Return one nesting for all elements from "
+                "the last function of the pipeline"
+            )
+        return nesting
+
+
+def _described(element: Any) -> str:
+    """Return the places of the leaves of an element, in words."""
+    return ", ".join(places_of(element, "element")) or "no leaves"
 
 
 def field_names(kind: type) -> tuple[str, ...] | None:

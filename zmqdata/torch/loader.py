@@ -519,16 +519,16 @@ class LoaderIterator:
         """Return the next batch, and count it."""
         try:
             element = next(self.elements)
+            if isinstance(element, _Copied):
+                batch = self._copier.arrived(element.batch, element.copying)
+            else:
+                batch = self._read.content(element)
         except StopIteration:
             self._end()
         except Exception as error:
             if not getattr(error, "final", False):
                 self._count += 1  # The error stands for a batch.
             raise
-        if isinstance(element, _Copied):
-            batch = self._copier.arrived(element.batch, element.copying)
-        else:
-            batch = self._read.content(element)
         self._count += 1
         return batch
 

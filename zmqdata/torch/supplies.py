@@ -16,6 +16,7 @@ import msgspec
 
 from zmqdata.client.distribute import DataServiceDataset, for_consumer
 from zmqdata.dataset import Dataset, DatasetIterator
+from zmqdata.elements.nesting import EqualNesting
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.nodes import Node, counts_by_task, every_node, source_nodes
@@ -192,6 +193,7 @@ class DatasetSupply:
     def become(self, consumer: Consumer) -> None:
         self.consumer = consumer
         self._read = self._as_consumer(self.dataset)
+        self.length()  # Too few batches are refused now if their number is known.
 
     @property
     def is_divided(self) -> bool:
@@ -261,7 +263,7 @@ class DatasetSupply:
     def _pass(self, first: int = 0, position: bytes = b"", is_next: bool = False) -> Pass:
         return Pass(
             self._read,
-            self._content,
+            TensorContent(copy=self._copies),
             self.length(),
             self._read.cardinality() == INFINITE_CARDINALITY,
             first=first,
@@ -311,8 +313,21 @@ class DatasetSupply:
     def set_epoch(self, epoch: int) -> None:
         """Do nothing: each iterator of a dataset reads its next repetition."""
 
-    def _content(self, element: Any) -> Any:
-        return tensors_of(element, copy=self._copies)
+
+class TensorContent:
+    """Makes tensors of the elements of a pass, which have to be nested alike.
+
+    Args:
+        copy: as for ``tensors_of``.
+    """
+
+    def __init__(self, *, copy: bool) -> None:
+        self._copy = copy
+        self._nesting = EqualNesting()
+
+    def __call__(self, element: Any) -> Any:
+        self._nesting.check(element)
+        return tensors_of(element, copy=self._copy)
 
 
 def _is_sent(node: Node) -> bool:
