@@ -33,7 +33,7 @@ torch: .venv-torch-core/.ready
 # `zmqdata.torch` on the CPU.
 test-torch-core: .venv-torch-core/.ready ; .venv-torch-core/bin/python -m pytest tests/pytorch $(SHARED) $(ARGS)
 # torch, its trainers, JAX, Keras and TensorFlow, with programs that die and resume, also on two ranks: never in .ci/run.
-test-torch: .venv-torch/.ready ; .venv-torch/bin/python -m pytest tests/pytorch $(addprefix tests/frameworks/test_,torch*.py lightning.py accelerate.py transformers.py values.py jax.py keras.py tensorflow.py) $(ARGS)
+test-torch: .venv-torch/.ready ; .venv-torch/bin/python -m pytest tests/pytorch $(addprefix tests/frameworks/test_,pages.py torch*.py lightning.py accelerate.py transformers.py values.py jax.py keras.py tensorflow.py) $(ARGS)
 # Programs of Ray and a notebook, on real processes: never in .ci/run.
 test-frameworks: .venv-frameworks/.ready ; .venv-frameworks/bin/python -m pytest tests/frameworks/test_ray.py tests/frameworks/test_notebook.py $(ARGS)
 # As root, on Debian and Ubuntu: the daemons of Slurm run in a temporary folder while the tests do.

@@ -175,7 +175,7 @@ def test_shardings_that_do_not_fit(rows: NamedSharding) -> None:
 
 
 def test_elements_that_are_nested_otherwise_are_refused() -> None:
-    """An element that is not nested as the first is an error, and the next one comes."""
+    """An element that is not nested as the first is an error. The next one comes."""
     batches = device_iterator(Dataset.range(4).map(np.int32).map(mixed_up))
     assert next(batches)["x"] == 0
     with pytest.raises(InvalidArgumentError, match=r"not nested alike: one has element\['y'\]"):
