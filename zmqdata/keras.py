@@ -117,6 +117,7 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no ty
     def _begin(self, given: int) -> None:
         """Continue behind the first batches of an epoch, with nothing read ahead."""
         self._given = given  # batches of the epoch that Keras has
+        self._steps_from = 0  # batches of the epoch before those that Keras counts
         self._read_count = given  # batches of the epoch that the source has given
         self._handed_out = 0  # batches since the epoch, or this position, began
         self._kept: list[_Batch] = []  # those batches, while they are few
@@ -188,6 +189,7 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no ty
                 f"the epoch of {self._batches} batches is complete. Go on with the dataset itself, "
                 "and with the next `initial_epoch`"
             )
+        self._steps_from = self._batches - self.remaining
         return _Remainder(self, self.remaining)
 
     def on_epoch_begin(self) -> None:
@@ -222,7 +224,7 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no ty
     def _hand_out(self, batch: _Batch) -> None:
         if self._given == self._batches:
             self._places = {0: self._places[self._given]}
-            self._given = self._handed_out = 0
+            self._given = self._handed_out = self._steps_from = 0
             self._kept = []
         self._given += 1
         self._handed_out += 1
@@ -265,7 +267,7 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no ty
             # The epoch was broken off.
             if self._cardinality == INFINITE_CARDINALITY:
                 self._places = {0: self._places[self._given]}
-                self._given, self._read_count = 0, len(self._back)
+                self._given, self._steps_from, self._read_count = 0, 0, len(self._back)
                 self._handed_out, self._kept = 0, []
                 return
         self._drop_source()
@@ -300,11 +302,11 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no ty
         """Return the position as plain values.
 
         Args:
-            steps: number of batches of the present epoch that count as read. None: all
-                that Keras has asked for. This is exact at the end of an epoch, and at
-                any time with PyTorch, and with JAX on CPU. TensorFlow, and JAX on an
-                accelerator, read ahead: pass ``batch + 1`` in a callback's
-                ``on_train_batch_end(batch)``.
+            steps: number of batches of the present epoch, or of its ``rest()``, that
+                count as read. None: all that Keras has asked for. This is exact at the
+                end of an epoch, and at any time with PyTorch, and with JAX on CPU.
+                TensorFlow, and JAX on an accelerator, read ahead: pass ``batch + 1`` in
+                a callback's ``on_train_batch_end(batch)``.
 
         Raises:
             InvalidArgumentError: Keras has not asked for so many batches, or for too
@@ -322,11 +324,13 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no ty
             with self._turn:
                 self._open()
         with self._lock:
-            count = self._trained() if steps is None else at_least("steps", steps, 0)
+            count = self._trained()
+            if steps is not None:
+                count = self._steps_from + at_least("steps", steps, 0)
             place = self._places.get(count)
         if place is None:
             raise InvalidArgumentError(
-                f"steps={count}: Keras has asked for {self._given} batches of this epoch, and the "
+                f"steps={steps}: Keras has asked for {self._given} batches of this epoch, and the "
                 f"positions of the last {_PLACES} are kept. Pass the number of steps that this "
                 "epoch has had"
             )

@@ -131,6 +131,11 @@ def test_a_training_resumes_exactly(found: dict[str, Any], kind: int) -> None:
     assert len(parts) == 8
 
 
+def test_a_training_resumes_twice_within_a_pass(found: dict[str, Any]) -> None:
+    """A state that was saved in the rest of a pass counts the batches before it, too."""
+    assert found["resumed_twice"] == [True, True]
+
+
 def test_what_was_asked_for_to_learn_shapes_counts_as_not_read(found: dict[str, Any]) -> None:
     """Before the training, a state is at the beginning, and all batches remain."""
     assert found["asked_ahead"] == [0, 8]

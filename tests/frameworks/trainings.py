@@ -158,6 +158,27 @@ def resumed() -> Any:
     return found
 
 
+def resumed_twice() -> Any:
+    """Train until the second batch, then until the fifth, and then to the end of the
+    second pass, each time in a dataset of its own.
+    """
+    found = []
+    for dataset in (numbered(8).shuffle(8), numbered(8).shuffle(8).repeat()):
+        states: list[Any] = []
+
+        def note(step: int, whole: PyDataset, states: list[Any] = states) -> None:
+            states.append(whole.state_dict(step + 1))
+
+        whole = PyDataset(dataset, 8)
+        batches = fitted(whole, act=lambda step, whole=whole: note(step, whole), epochs=2)
+        again = PyDataset(dataset, 8)
+        again.load_state_dict(states[1])
+        states.clear()
+        fitted(again.rest(), act=lambda step, again=again: note(step, again))
+        found.append(trained_from(dataset, states[2], 2) == batches[5:])
+    return found
+
+
 def asked_ahead() -> Any:
     """Return the state before training, and that after the second batch."""
     dataset = PyDataset(numbered(8), 8)
@@ -267,6 +288,7 @@ CASES = [
     validated,
     predicted,
     resumed,
+    resumed_twice,
     asked_ahead,
     looked_at,
     forms,
