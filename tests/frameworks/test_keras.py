@@ -132,7 +132,7 @@ def test_a_training_resumes_exactly(found: dict[str, Any], kind: int) -> None:
 
 
 def test_a_training_resumes_twice_within_a_pass(found: dict[str, Any]) -> None:
-    """A state that was saved in the rest of a pass counts the batches before it, too."""
+    """A state that was saved in the rest of a pass counts the batches before it."""
     assert found["resumed_twice"] == [True, True]
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.frameworks import deaths
-from zmqdata import Dataset
-from zmqdata.errors import FailedPreconditionError
+from zmqdata import Dataset, LocalCluster
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 
 pytestmark = deaths.marks("torch", "torchdata")
 
@@ -50,6 +50,33 @@ def test_a_state_between_passes_begins_a_pass(read: int) -> None:
         assert [batch.tolist() for batch in stopped] == passes[0]
     resumed.load_state_dict(stopped.state_dict())
     assert [batch.tolist() for batch in resumed] == passes[bool(read)]
+
+
+def test_a_loader_of_torchdata_is_distributed_if_it_draws_as_torch() -> None:
+    """Without processes, its batches are those of the service. With processes, or with
+    a state, it is refused, and the error says what to pass.
+    """
+    import torch
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    from zmqdata.torch import distribute_dataloader
+
+    def made(**options: Any) -> Any:
+        generator = torch.Generator().manual_seed(3)
+        return StatefulDataLoader([*range(8)], 2, shuffle=True, generator=generator, **options)
+
+    with LocalCluster(num_workers=1, in_process=True) as cluster:
+        read = [batch.tolist() for batch in distribute_dataloader(made(), cluster)]
+        assert read == [batch.tolist() for batch in made()]
+        with pytest.raises(
+            InvalidArgumentError, match=r"with processes.*Pass a torch\.utils\.data"
+        ):
+            distribute_dataloader(made(num_workers=2), cluster)
+        resumed, before = made(), made()
+        next(iter(before))
+        resumed.load_state_dict(before.state_dict())
+        with pytest.raises(InvalidArgumentError, match="a state was loaded into the Stateful"):
+            distribute_dataloader(resumed, cluster)
 
 
 def test_several_processes_have_no_state() -> None:

@@ -112,8 +112,14 @@ def test_a_number_of_batches(cluster: str) -> None:
         seed(1)
         assert found == numbers(make(0))[:4]
         assert len(numbers(loader)) == 4
+        # Of a stream, only reading shows it.
         with pytest.raises(InvalidArgumentError, match="has 6: 3 are missing"):
             list(distribute_dataloader(make(0), cluster, batches=more))
+    with pytest.raises(InvalidArgumentError, match="has 6: 3 are missing"):
+        distribute_dataloader(LOADERS["shuffled"](0), cluster, batches=9)
+    for wrong in (0, -1, True, 2.5, "3"):
+        with pytest.raises((ValueError, TypeError), match="batches"):
+            distribute_dataloader(LOADERS["shuffled"](0), cluster, batches=wrong)
     endless = distribute_dataloader(
         DataLoader(Made(9), batch_sampler=Unsized()), cluster, batches=3
     )
@@ -156,6 +162,12 @@ def test_a_pass_may_start_early(cluster: str) -> None:
     loader.load_state_dict(before)
     loader.start()
     assert [numbers(loader), numbers(loader)] == wanted
+    seed(1)
+    loader.load_state_dict(before)
+    assert numbers(loader) == wanted[0]
+    loader.start()
+    loader.set_epoch(1)  # nothing is told of it
+    assert numbers(loader) == wanted[1]
     alternating = distribute_dataloader(LOADERS["alternating"](0), cluster)
     alternating.start()
     alternating.set_epoch(1)

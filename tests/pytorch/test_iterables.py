@@ -71,6 +71,16 @@ def mixed(cluster: str) -> Loader:
     return Loader(both)
 
 
+def taken(cluster: str) -> Loader:
+    read = zmqdata.distribute("distributed_epoch", cluster)
+    return Loader(Dataset.range(40).batch(4).apply(read).take(5))
+
+
+def limited(cluster: str) -> Loader:
+    read = zmqdata.distribute("distributed_epoch", cluster)
+    return Loader(Dataset.range(40).batch(4).apply(read), batches=5)
+
+
 def cached(cluster: str) -> Loader:
     cache = zmqdata.CrossTrainerCache(trainer_id="a")
     read = zmqdata.distribute(
@@ -83,7 +93,7 @@ def of_dataloader(cluster: str) -> Loader:
     return distribute_dataloader(DataLoader(TensorDataset(torch.arange(40)), 4), cluster)
 
 
-@pytest.mark.parametrize("make", [local, promised, mixed, cached, of_dataloader])
+@pytest.mark.parametrize("make", [local, promised, mixed, taken, limited, cached, of_dataloader])
 def test_processes_that_would_read_everything_are_refused(cluster: str, make: Any) -> None:
     """Two processes of a DataLoader that would each have all batches read none, and the
     error says what to pass.

@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import cycle, islice
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from torch import distributed
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
+import zmqdata
 from zmqdata import Dataset
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.torch import Loader, distribute_dataloader, ranks
@@ -54,6 +56,7 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Rank]]:
     def begin() -> list[Rank]:
         store, made = distributed.HashStore(), [ranks.Counter[str]() for _ in range(2)]
         monkeypatch.setattr(ranks, "_store", lambda: store)
+        monkeypatch.setenv("ZMQDATA_RUN_ID", uuid4().hex)
 
         def play(number: int) -> None:
             monkeypatch.setenv("RANK", str(number))
@@ -126,6 +129,128 @@ def test_ranks_that_disagree_are_told_before_the_first_batch(
         first(iter, rank_0)
         with pytest.raises(FailedPreconditionError, match=r"rank 0 has .*, and consumer 1 has"):
             second(iter, rank_1)
+
+
+class EachSecond(Sampler[int]):
+    """The part of a rank, drawn by a rule of its own.
+
+    Args:
+        rank: the rank.
+        **named: what else it holds.
+    """
+
+    def __init__(self, rank: int, **named: Any) -> None:
+        self.rank = rank
+        self.__dict__.update(named)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.rank, COUNT, 2))
+
+    def __len__(self) -> int:
+        return COUNT // 2
+
+
+def sharding(cluster: str, rank: int, **named: Any) -> Loader:
+    numbers: Any = torch.arange(COUNT)
+    loader = DataLoader(numbers, BATCH, sampler=EachSecond(rank, **named))
+    return distribute_dataloader(loader, cluster)
+
+
+def test_a_sampler_that_shards_by_rank_is_not_dealt_again(
+    cluster: str, pair: Callable[[], list[Rank]]
+) -> None:
+    """A sampler that names its rank and their number, as torch's and that of
+    accelerate do, is read whole. Any other that yields other indices on each rank is
+    refused.
+    """
+    for named in ({"num_replicas": 2}, {"process_index": 0, "num_processes": 2}):
+        found = [
+            rank(whole, rank(partial(sharding, **named), cluster, number))
+            for number, rank in enumerate(pair())
+        ]
+        assert sorted(row for one in found for batch in one for row in batch) == [*range(COUNT)]
+
+    def plain(number: int) -> Loader:
+        return sharding(cluster, number)
+
+    first, second = pair()
+    loaders = [first(plain, 0), second(plain, 1)]
+    first(iter, loaders[0])
+    with pytest.raises(FailedPreconditionError, match=r"other indices for consumer 1.*shards by"):
+        second(iter, loaders[1])
+
+
+def test_an_index_alone_does_not_say_who_shares_the_batches(
+    cluster: str, pair: Callable[[], list[Rank]]
+) -> None:
+    """``consumer_index`` without ``num_consumers`` is refused where there are ranks."""
+    for rank in pair():
+        with pytest.raises(InvalidArgumentError, match=r"how many consumers.*there are 2 ranks"):
+            rank(partial(Loader, Dataset.range(4), consumer_index=0))
+
+
+@pytest.mark.parametrize("kind", ["dealt", "dataset"])
+def test_ranks_that_are_one_consumer_have_the_same_batches(
+    cluster: str, pair: Callable[[], list[Rank]], kind: str
+) -> None:
+    """Two ranks of one group have equal batches, all of them, in two shuffled passes,
+    whatever their own generators would draw.
+    """
+    numbers: Any = torch.arange(COUNT)
+    one = {"consumer_index": 0, "num_consumers": 1}
+    read = zmqdata.distribute("distributed_epoch", cluster, deterministic=True, num_tasks=2)
+
+    def made() -> Loader:
+        if kind == "dealt":
+            return distribute_dataloader(DataLoader(numbers, BATCH, shuffle=True), cluster, **one)
+        return Loader(Dataset.range(COUNT).shuffle(COUNT, seed=3).batch(BATCH).apply(read), **one)
+
+    both = pair()
+    loaders = [rank(made) for rank in both]
+    for _ in range(2):
+        found = [rank(whole, loader) for rank, loader in zip(both, loaders, strict=True)]
+        assert found[0] == found[1]
+        assert sorted(row for batch in found[0] for row in batch) == [*range(COUNT)]
+
+
+def test_ranks_of_one_consumer_need_a_promised_order(
+    cluster: str, pair: Callable[[], list[Rank]]
+) -> None:
+    """Ranks of one group refuse a dataset whose order is not promised."""
+    read = zmqdata.distribute("distributed_epoch", cluster)
+    dataset = Dataset.range(COUNT).batch(BATCH).apply(read)
+    for rank in pair():
+        with pytest.raises(InvalidArgumentError, match="deterministic=True"):
+            rank(partial(Loader, dataset, consumer_index=0, num_consumers=1))
+
+
+def test_a_number_of_batches_belongs_to_the_number_of_ranks(
+    cluster: str, pair: Callable[[], list[Rank]]
+) -> None:
+    """A state of a loader with ``batches`` is refused by another number of ranks."""
+    numbers: Any = torch.arange(COUNT)
+
+    def made(batches: int) -> Loader:
+        return distribute_dataloader(DataLoader(numbers, BATCH), cluster, batches=batches)
+
+    alone = made(6)
+    next(iter(alone))
+    state = alone.state_dict()
+    for rank in pair():
+        with pytest.raises(FailedPreconditionError, match="of 1 consumers that shared"):
+            rank(made, 3).load_state_dict(state)
+
+
+def test_padding_of_a_dataset_is_not_known(cluster: str, pair: Callable[[], list[Rank]]) -> None:
+    """A loader over a dataset that is padded says that it knows no mask."""
+    read = zmqdata.distribute("distributed_epoch", cluster)
+    dataset = Dataset.range(6).batch(2).apply(read)
+    for rank in pair():
+        loader = rank(partial(Loader, dataset, finite="pad"))
+        rank(iter, loader)
+        with pytest.raises(FailedPreconditionError, match="is not known with `finite='pad'`"):
+            rank(lambda: loader.is_padding)  # noqa: B023 - called at once
+        loader.close()
 
 
 @pytest.mark.parametrize("read", [0, 3, 6, 7], ids=["first", "middle", "last", "end"])

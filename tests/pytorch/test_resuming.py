@@ -99,6 +99,43 @@ def test_a_state_of_any_pass_goes_on_in_later_passes(cluster: str, make: Any) ->
             assert rest[1] == passes[2]
 
 
+def test_loaders_that_share_a_generator_resume(cluster: str) -> None:
+    """A validation loader that draws from the same generator in the middle of a pass
+    leaves the later passes of a resumed training those of one that was left alone.
+    """
+
+    def made() -> tuple[Loader, Loader]:
+        shared = torch.Generator().manual_seed(5)
+        numbers: Any = torch.arange(12)
+        loaders = [DataLoader(numbers, 2, shuffle=True, generator=shared) for _ in range(2)]
+        first, second = (distribute_dataloader(one, cluster) for one in loaders)
+        return first, second
+
+    def trained(loader: Loader, other: Loader, states: list[Any] | None = None) -> Batches:
+        found = []
+        for _ in range(2):
+            for batch in loader:
+                found.append(batch.tolist())
+                if len(found) == 3:
+                    list(other)
+                if states is not None:
+                    states.append(loader.state_dict())
+        return found
+
+    states: list[Any] = []
+    wanted = trained(*made(), states)
+    for place in (2, 4):  # before and after the validation
+        loader, other = made()
+        loader.load_state_dict(states[place - 1])
+        found = []
+        for _ in range(2):
+            for batch in loader:
+                found.append(batch.tolist())
+                if place + len(found) == 3:
+                    list(other)
+        assert found == wanted[place:]
+
+
 @pytest.mark.parametrize("make", MAKERS)
 def test_a_pass_that_was_left_is_followed_by_the_next(cluster: str, make: Any) -> None:
     """A loop that left a pass early and was restarted in the next has the batches of

@@ -31,7 +31,7 @@ from zmqdata.client.distribute import (
 )
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.dataset import Dataset, DatasetIterator
-from zmqdata.dataset.arguments import call_site
+from zmqdata.dataset.arguments import call_site, positive
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.torch.fetching import BatchFetcher, LoaderParts, StreamFetcher, batch_or_error
 from zmqdata.torch.loader import Loader
@@ -46,7 +46,14 @@ from zmqdata.torch.orders import (
     samplers,
 )
 from zmqdata.torch.packing import unpack
-from zmqdata.torch.ranks import Consumer, consumer_of, is_first, numbered, told_by_first
+from zmqdata.torch.ranks import (
+    Consumer,
+    consumer_of,
+    copy_number,
+    is_first,
+    numbered,
+    told_by_first,
+)
 from zmqdata.torch.supplies import LoaderState, Pass, RankState, other_world, short
 
 DISPATCHER = "ZMQDATA_DISPATCHER"
@@ -56,7 +63,9 @@ ASK_AGAIN = 5.0
 sooner.
 """
 PATIENCE = 30.0
-"""Seconds to wait for the answer of a dispatcher that says which workers it has."""
+"""Seconds to wait for a dispatcher that says which workers it has, if the user names no
+other time.
+"""
 FINITE = ("drop", "pad", "uneven")
 """Values of ``finite``."""
 _OURS = frozenset(
@@ -145,8 +154,9 @@ def distribute_dataloader(
             f"{type(dataloader).__name__}. A Dataset of zmqdata becomes a Loader by "
             "`zmqdata.torch.Loader`"
         )
+    count = None if batches is None else positive("batches", "batches", batches)
     consumer = consumer_of(consumer_index, num_consumers)
-    supply = DataLoaderSupply(dataloader, _address(service), batches, consumer, finite, options)
+    supply = DataLoaderSupply(dataloader, _address(service), count, consumer, finite, options)
     if pin_memory is None and dataloader.pin_memory and device is None:
         pin_memory = torch.accelerator.is_available()
     return DataLoaderLoader(supply, device, pin_memory, prefetch)
@@ -193,6 +203,8 @@ class DrawTerms(msgspec.Struct, frozen=True):
     """Generators from which the order is drawn."""
     terms: str
     """Arguments of the loader on which the ranks have to agree, in words."""
+    order: str = ""
+    """Hash of the order that rank 0 has drawn; "" if it has drawn none."""
 
 
 class DataLoaderSupply:
@@ -232,6 +244,7 @@ class DataLoaderSupply:
         self._finite = finite
         self._options = options
         self._patience = float(options.get("consumer_timeout", CONSUMER_TIMEOUT))
+        self._answers_within = float(options.get("dispatcher_timeout", PATIENCE))
         self._passes = self._jobs = 0
         self._is_stream = isinstance(loader.dataset, IterableDataset)
         _check_kind(loader)
@@ -255,10 +268,15 @@ class DataLoaderSupply:
                 "dataset read in step. Pass 'drop' or 'pad'"
             )
         self.consumer = consumer
-        is_sharded = any(isinstance(one, DistributedSampler) for one in samplers(self.loader))
+        is_sharded = any(map(_shards_by_rank, samplers(self.loader)))
         self._dealing = BatchDealing(Consumer() if is_sharded else consumer, self._finite)
-        if not consumer.is_alone:
+        if consumer.agrees:
             self._name = numbered(self._name)
+        copy = copy_number(consumer, self._name) if self._is_stream else 0
+        self._stream_name = f"{self._name}-copy-{copy}" if copy else self._name
+        known = self._known()
+        if self._batches is not None and known is not None and known < self._batches:
+            raise short(self._batches, known)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs, which cannot hold a server object."""
@@ -273,8 +291,12 @@ class DataLoaderSupply:
         return self.loader.dataset
 
     def length(self) -> int | None:
-        if self._batches is not None:
-            return self._batches
+        return self._known() if self._batches is None else self._batches
+
+    def _known(self) -> int | None:
+        """Return the number of batches that the loader has for this consumer, if that
+        is known.
+        """
         if self._is_stream:
             return None
         try:
@@ -297,7 +319,9 @@ class DataLoaderSupply:
                 "into an equal loader"
             )
         is_dealt = not self._is_stream and self._dealing.consumer == self.consumer
-        if state.world != self.consumer.count and not is_dealt:
+        # A number of batches is that of each consumer, which had others with the state.
+        goes_on = is_dealt and self._batches is None
+        if state.world != self.consumer.count and not goes_on:
             raise other_world(state.world, self.consumer.count)
 
     def begin(self, epoch: int) -> Pass:
@@ -307,30 +331,38 @@ class DataLoaderSupply:
     def _drawn(self) -> tuple[bytes, Draw]:
         """Return what the first consumer draws, and the generators before that."""
         own, consumer = generators(self.loader), self._dealing.consumer
-        if consumer.is_alone:
+        if not consumer.agrees:
             return msgspec.msgpack.encode(own), draw(self.loader, self._most())
-        mine = DrawTerms(own, self._terms())
-        told = told_by_first(
-            consumer,
-            f"{self._name}/{self._passes}",
-            msgspec.msgpack.encode(mine),
-            self._patience,
-        )
+        terms, name = self._terms(), f"{self._name}/{self._passes}"
         self._passes += 1
-        agreement = msgspec.msgpack.decode(told, type=DrawTerms)
-        if agreement.terms != mine.terms:
+        if is_first(consumer):
+            drawn = None
+            try:
+                drawn = draw(self.loader, self._most())
+            finally:  # The others draw, too, and so get the error of a sampler.
+                told = DrawTerms(own, terms, "" if drawn is None else _digest(drawn))
+                told_by_first(consumer, name, msgspec.msgpack.encode(told), self._patience)
+            return msgspec.msgpack.encode(own), drawn
+        agreement = msgspec.msgpack.decode(
+            told_by_first(consumer, name, b"", self._patience), type=DrawTerms
+        )
+        if agreement.terms != terms:
             raise FailedPreconditionError(
                 f"the ranks disagree about what they read: rank 0 has {agreement.terms}, and "
-                f"consumer {consumer.index} has {mine.terms}. Make the loader with the same "
+                f"consumer {consumer.index} has {terms}. Make the loader with the same "
                 "arguments on all ranks, or pass `num_consumers=1` to one that a rank reads alone"
             )
-        agreed = msgspec.msgpack.encode(agreement.generators)
-        if not is_first(consumer):
-            restore(self.loader, agreement.generators)
+        restore(self.loader, agreement.generators)
         drawn = draw(self.loader, self._most())
-        if not is_first(consumer):
-            restore_global(own)
-        return agreed, drawn
+        restore_global(own)
+        if "" not in (agreement.order, _digest(drawn)) and agreement.order != _digest(drawn):
+            raise FailedPreconditionError(
+                f"the sampler yields other indices for consumer {consumer.index} than for rank 0, "
+                "so dealing its batches would leave some out. If it shards by rank itself, pass "
+                "`num_consumers=1`. Otherwise let it draw from a generator that is an attribute "
+                "of its own"
+            )
+        return msgspec.msgpack.encode(agreement.generators), drawn
 
     def _terms(self) -> str:
         """Return the terms on which all ranks have to agree, in words."""
@@ -361,7 +393,10 @@ class DataLoaderSupply:
             restore_global(now)
             return self.begin(epoch)
         drawn = draw(self.loader, self._most())
-        restore_global(now)
+        if mine is None:
+            restore_global(now)
+        else:  # other loaders may have drawn from its generators since
+            restore(self.loader, now)
         # Each rank with a sampler of its own has an order of its own.
         is_same = mine is not None or self._dealing.consumer == self.consumer
         if is_same and state.world == self.consumer.count:
@@ -444,7 +479,7 @@ class DataLoaderSupply:
             return dataset
         # Each pass is a job, because its pipeline holds what was drawn for it.
         self._jobs += 1
-        name = f"{self._name}-{self._jobs}"
+        name = f"{self._stream_name}-{self._jobs}"
         return for_consumer(dataset, consumer.index, consumer.count, self._finite, name)
 
     def _tasks(self) -> int:
@@ -456,7 +491,7 @@ class DataLoaderSupply:
             return virtual
         now = time.monotonic()
         if now - self._asked > ASK_AGAIN:
-            self._workers = max(1, len(status(self._service, PATIENCE)["workers"]))
+            self._workers = max(1, len(status(self._service, self._answers_within)["workers"]))
             self._asked = now
         return virtual * -(-self._workers // virtual)
 
@@ -480,14 +515,17 @@ class DataLoaderSupply:
         return {name: RankState(self.present())} if is_first(self.consumer) else {}
 
     def knows_epoch(self, is_resumed: bool) -> bool:
-        # The state has the order. A dataset is sent when the pass begins.
-        return is_resumed and not callable(getattr(self.loader.dataset, "set_epoch", None))
+        # A state has the order. A dataset is sent when the pass begins.
+        return not (self._told([self.loader.dataset]) if is_resumed else self._told())
+
+    def _told(self, among: Sequence[Any] | None = None) -> list[Any]:
+        """Return the samplers and the dataset, as far as they are told of epochs."""
+        among = [*samplers(self.loader), self.loader.dataset] if among is None else among
+        return [one for one in among if callable(getattr(one, "set_epoch", None))]
 
     def set_epoch(self, epoch: int) -> None:
-        told = [*samplers(self.loader), self.loader.dataset]
-        for one in told:
-            if callable(getattr(one, "set_epoch", None)):
-                one.set_epoch(epoch)
+        for one in self._told():
+            one.set_epoch(epoch)
 
 
 class BatchDealing:
@@ -551,14 +589,41 @@ def _check_kind(loader: DataLoader[Any]) -> None:
             "IterableDataset, or read it with a zmqdata Dataset"
         )
     kind = type(loader)
-    # The loader of torchdata iterates as torch's, and keeps states.
-    is_usual = kind.__iter__ is DataLoader.__iter__ or kind.__module__.startswith("torchdata.")
-    if not is_usual:
+    if kind.__module__.startswith("torchdata."):
+        _check_stateful(loader)
+    elif kind.__iter__ is not DataLoader.__iter__:
         raise InvalidArgumentError(
             f"the loader is a {kind.__name__}, which overrides `__iter__`. Its batches follow from "
             "that method, and not from its dataset, sampler and collate_fn alone, so workers "
             "cannot make them. Pass a torch.utils.data.DataLoader with these"
         )
+
+
+def _check_stateful(loader: DataLoader[Any]) -> None:
+    """Raise an error for a ``StatefulDataLoader`` of torchdata whose batches are not
+    those of a ``DataLoader``.
+    """
+    if loader.num_workers:
+        raise InvalidArgumentError(
+            "the loader is a StatefulDataLoader with processes, which draws another order than "
+            "torch's DataLoader. Pass a torch.utils.data.DataLoader with these arguments: the "
+            "Loader has states of its own"
+        )
+    if getattr(loader, "next_iter_state", None) is not None:
+        raise InvalidArgumentError(
+            "a state was loaded into the StatefulDataLoader, which the Loader cannot read. Pass a "
+            "torch.utils.data.DataLoader, and load a state of the Loader"
+        )
+
+
+def _shards_by_rank(sampler: Any) -> bool:
+    """Return True for a sampler that yields the part of a rank."""
+    names = getattr(sampler, "__dict__", {}).keys()
+    return isinstance(sampler, DistributedSampler) or any(pair <= names for pair in _OF_A_RANK)
+
+
+_OF_A_RANK = ({"rank", "num_replicas"}, {"process_index", "num_processes"})
+"""Attributes of samplers that shard by rank: as in torch, and as in accelerate."""
 
 
 def _length_of(dataset: Any) -> str:

@@ -142,10 +142,12 @@ def _check_worker(loader: StatefulBatches) -> None:
     if worker.num_workers > 1 and not loader.is_divided:
         raise FailedPreconditionError(
             f"Each of the {worker.num_workers} processes of the DataLoader would read all batches, "
-            "because they are not those of one job of the service that its clients share. Pass "
-            "`num_workers=1` or 0 to the DataLoader: the workers of the service do the work. Only "
-            "a dataset that ends its sources with `zmqdata.distribute(...)`, without "
-            "`deterministic=True`, consumers and a cache, can be shared by several processes"
+            "or count batches of its own, because they are not all those of one job of the service "
+            "that its clients share. Pass `num_workers=1` or 0 to the DataLoader: the workers of "
+            "the service do the work. Only a dataset whose last operation is "
+            "`zmqdata.distribute(...)`, without `deterministic=True`, consumers, a cache and "
+            "`batches=`, can be shared by several processes. After it, `map`, `filter`, `batch` "
+            "and `prefetch` may follow"
         )
 
 

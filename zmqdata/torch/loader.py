@@ -373,6 +373,10 @@ class Loader:
     def is_padding(self) -> bool:
         """True if the last batch repeats one that another consumer has had, because
         ``finite="pad"`` fills the last step. An evaluation leaves it out.
+
+        Raises:
+            FailedPreconditionError: it is not known of a ``Dataset`` that is read with
+                ``finite="pad"``.
         """
         return self._current is not None and self._current.is_padding
 
@@ -614,8 +618,14 @@ class LoaderIterator:
     @property
     def is_padding(self) -> bool:
         """True if another consumer has had the last batch, too."""
-        count = self._read.count
-        return count is not None and self._count > count - self._read.padding
+        count, padding = self._read.count, self._read.padding
+        if padding is None:
+            raise FailedPreconditionError(
+                "which batches of a Dataset repeat others is not known with `finite='pad'`. Mark "
+                "them by a number in the elements, such as that of `enumerate()`, or wrap a "
+                "DataLoader by `distribute_dataloader`"
+            )
+        return count is not None and self._count > count - padding
 
     def close(self) -> None:
         """End the pass, and release its threads and connections. Idempotent."""

@@ -40,11 +40,20 @@ class Consumer:
     """True if the user has named the consumer, False if it is the rank of the
     process. A launcher such as that of Lightning says only later which rank it is.
     """
+    has_copies: bool = False
+    """True if several ranks are the same consumer, such as those of a tensor-parallel
+    group.
+    """
 
     @property
     def is_alone(self) -> bool:
         """True if no other consumer shares the batches."""
         return self.count == 1
+
+    @property
+    def agrees(self) -> bool:
+        """True if ranks have to agree on what is read."""
+        return not self.is_alone or self.has_copies
 
 
 def consumer_of(consumer_index: int | None, num_consumers: int | None) -> Consumer:
@@ -65,8 +74,15 @@ def consumer_of(consumer_index: int | None, num_consumers: int | None) -> Consum
             raise InvalidArgumentError(
                 f"`{name}` must be a number of at least {least} or None, got {value!r}"
             )
+    if consumer_index is not None and num_consumers is None and world > 1:
+        raise InvalidArgumentError(
+            f"`consumer_index={consumer_index}` does not say how many consumers share the batches, "
+            f"and there are {world} ranks. Pass `num_consumers`, too: {world}, or the number of "
+            "groups if the ranks of a group read the same"
+        )
     is_given = consumer_index is not None or num_consumers is not None
     count = world if num_consumers is None else num_consumers
+    has_copies = consumer_index is not None and count < world
     if consumer_index is None:
         if count not in (1, world):
             raise InvalidArgumentError(
@@ -79,7 +95,7 @@ def consumer_of(consumer_index: int | None, num_consumers: int | None) -> Consum
             f"`consumer_index={consumer_index}` must be below the number of consumers, "
             f"{count}. Pass `num_consumers`, or start as many ranks"
         )
-    return Consumer(consumer_index, count, is_given)
+    return Consumer(consumer_index, count, is_given, has_copies)
 
 
 def _rank_and_world() -> tuple[int, int]:
@@ -111,7 +127,7 @@ def is_first(consumer: Consumer) -> bool:
     """Return True if this process tells the others what it has drawn: rank 0, and a
     process that reads alone.
     """
-    return consumer.is_alone or _rank_and_world()[0] == 0
+    return not consumer.agrees or _rank_and_world()[0] == 0
 
 
 def told_by_first(consumer: Consumer, name: str, value: bytes, patience: float) -> bytes:
@@ -127,7 +143,7 @@ def told_by_first(consumer: Consumer, name: str, value: bytes, patience: float) 
         FailedPreconditionError: the processes have no store in common.
         UnavailableError: rank 0 has not come in time.
     """
-    if consumer.is_alone:
+    if not consumer.agrees:
         return value
     store = _store()
     if is_first(consumer):
@@ -135,9 +151,10 @@ def told_by_first(consumer: Consumer, name: str, value: bytes, patience: float) 
         return value
     if not _comes(store, name, patience):
         raise UnavailableError(
-            f"Consumer {consumer.index} of {consumer.count} waited for {patience:g} s for rank 0 "
-            "to begin the same pass. All ranks have to read a loader over equal data, pass after "
-            "pass. A loader that a single rank reads needs `num_consumers=1`."
+            f"Rank {_rank_and_world()[0]}, consumer {consumer.index} of {consumer.count}, waited "
+            f"for {patience:g} s for rank 0 to begin the same pass. All ranks have to read loaders "
+            "over equal data, pass after pass. A loader that a single rank reads needs "
+            "`num_consumers=1`."
         )
     told: bytes = store.get(name)
     return told
@@ -170,7 +187,7 @@ def copy_number(consumer: Consumer, name: str) -> int:
         consumer: the consumer that this process is.
         name: name that the loaders of all ranks have in common.
     """
-    if not consumer.is_given or _rank_and_world()[1] <= consumer.count:
+    if not consumer.has_copies:
         return 0
     return int(_store().add(f"{name}/{consumer.index}/copies", 1)) - 1
 

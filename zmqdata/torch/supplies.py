@@ -19,7 +19,20 @@ from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.elements.nesting import EqualNesting
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
-from zmqdata.nodes import Node, counts_by_task, every_node, source_nodes
+from zmqdata.nodes import (
+    Batch,
+    Collate,
+    Filter,
+    Map,
+    Node,
+    PaddedBatch,
+    ParallelCollate,
+    ParallelMap,
+    Prefetch,
+    WithOptions,
+    counts_by_task,
+    every_node,
+)
 from zmqdata.torch.ranks import Consumer, copy_number, numbered
 from zmqdata.torch.tensors import tensors_of
 
@@ -38,8 +51,10 @@ class Pass:
     """Number of batches of the whole pass; None if unknown."""
     is_endless: bool = False
     """True if the next pass goes on where this one has ended."""
-    padding: int = 0
-    """Number of batches at the end that other consumers have had, too."""
+    padding: int | None = 0
+    """Number of batches at the end that other consumers have had, too; None if
+    unknown.
+    """
     first: int = 0
     """Number of the first batch."""
     base: int = 0
@@ -197,7 +212,7 @@ class DatasetSupply:
 
     @property
     def is_divided(self) -> bool:
-        return all(map(_is_divided, source_nodes(self._read.node)))
+        return self._batches is None and _is_divided(self._read.node)
 
     def length(self) -> int | None:
         count = self._known()
@@ -214,9 +229,11 @@ class DatasetSupply:
             InvalidArgumentError: each rank would read all of it.
         """
         node, consumer = dataset.node, self.consumer
-        if consumer.is_alone:
+        if not consumer.agrees:
             return dataset
         if not isinstance(node, DataServiceDataset):
+            if consumer.is_alone:  # each of its copies reads all of it
+                return dataset
             raise InvalidArgumentError(
                 f"This process is consumer {consumer.index} of {consumer.count}, and the dataset "
                 "does not end with `distribute`, so each of them would read all of it. Make "
@@ -227,15 +244,15 @@ class DatasetSupply:
         if options.num_consumers is not None and options.job_name is not None:
             return dataset  # The user has said who reads.
         name = numbered(f"loader-{node.registration.description.fingerprint[:16]}")
-        copy = copy_number(consumer, name)
-        if copy:
-            name += f"-copy-{copy}"
-        if copy and options.num_tasks is None:
+        if consumer.has_copies and options.num_tasks is None:
             raise InvalidArgumentError(
                 f"`consumer_index={consumer.index}` is that of another rank, too, which would get "
                 "other batches: the order of this dataset is not promised. Pass "
                 "`deterministic=True` to `distribute`"
             )
+        copy = copy_number(consumer, name)
+        if copy:
+            name += f"-copy-{copy}"
         return for_consumer(dataset, consumer.index, consumer.count, self._finite, name)
 
     def _known(self) -> int | None:
@@ -266,7 +283,8 @@ class DatasetSupply:
             TensorContent(copy=self._copies),
             self.length(),
             self._read.cardinality() == INFINITE_CARDINALITY,
-            first=first,
+            None if self._finite == "pad" and not self.consumer.is_alone else 0,
+            first,
             position=position,
             is_next=is_next,
             source=self._source,
@@ -314,6 +332,22 @@ class DatasetSupply:
         """Do nothing: each iterator of a dataset reads its next repetition."""
 
 
+_UNCOUNTED = frozenset(
+    {
+        Batch,
+        Collate,
+        Filter,
+        Map,
+        PaddedBatch,
+        ParallelCollate,
+        ParallelMap,
+        Prefetch,
+        WithOptions,
+    }
+)
+"""Operations that hand out what each element becomes, whatever came before it."""
+
+
 class TensorContent:
     """Makes tensors of the elements of a pass, which have to be nested alike.
 
@@ -339,11 +373,15 @@ def _is_sent(node: Node) -> bool:
     return not node.options.is_local and node.options.placement == "service"
 
 
-def _is_divided(source: Node) -> bool:
-    """Return True if each element of a source goes to one of the clients of its job."""
-    if not isinstance(source, DataServiceDataset):
+def _is_divided(node: Node) -> bool:
+    """Return True if each element goes to one of the clients of a job, and no operation
+    counts the elements of each client.
+    """
+    if type(node) in _UNCOUNTED:
+        return all(map(_is_divided, node.inputs))
+    if not isinstance(node, DataServiceDataset):
         return False
-    options = source.options
+    options = node.options
     return (
         options.num_consumers is None
         and options.cross_trainer_cache is None

@@ -42,7 +42,7 @@ class TrainerStateCallback(TrainerCallback, ExportableState):
 
         class MyTrainer(transformers.Trainer):
             def get_train_dataloader(self):
-                return distribute_dataloader(super().get_train_dataloader(), service)
+                return distribute_dataloader(plain, service)  # your own DataLoader
 
         args = TrainingArguments(output_dir, ignore_data_skip=True)
         MyTrainer(model, args, callbacks=[zmqdata.torch.TrainerStateCallback()])
