@@ -66,6 +66,25 @@ def test_loading_forgets_what_was_before() -> None:
     assert read == [0, 1, 2, 0, 1, 2, 3, 4, 5]
 
 
+def test_iterators_after_a_loaded_state_count_on_from_it() -> None:
+    """A dataset that reshuffles each iteration goes on with the orders that follow that
+    of the state.
+    """
+
+    def made() -> Dataset:
+        return Dataset.range(20).shuffle(20, seed=1)
+
+    whole = made()
+    list(whole)
+    second = iter(whole)
+    next(second)
+    state = second.state_dict()
+    later = [list(whole) for _ in range(2)]
+    resumed = made()
+    iter(resumed).load_state_dict(state)
+    assert [list(resumed) for _ in range(2)] == later
+
+
 @pytest.mark.parametrize(
     "dataset",
     [

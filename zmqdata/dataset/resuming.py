@@ -93,6 +93,8 @@ class DatasetIterator:
         context: seeds and number of this iterator.
         fingerprint: returns the pipeline's fingerprint; called when a state is saved or
             loaded.
+        count_on: called with the number of the iterator that a state was taken from,
+            when it is loaded.
 
     >>> from zmqdata.dataset import Dataset
     >>> dataset = Dataset.range(100).shuffle(10).batch(2)
@@ -118,6 +120,7 @@ class DatasetIterator:
         "__weakref__",
         "_at_close",
         "_context",
+        "_count_on",
         "_executor",
         "_fingerprint",
         "_node",
@@ -125,10 +128,15 @@ class DatasetIterator:
     )
 
     def __init__(
-        self, node: Node, context: Context, fingerprint: Callable[[], Fingerprint]
+        self,
+        node: Node,
+        context: Context,
+        fingerprint: Callable[[], Fingerprint],
+        count_on: Callable[[int], None],
     ) -> None:
         self._node = node
         self._fingerprint = fingerprint
+        self._count_on = count_on
         self._run(context)
 
     def _run(self, context: Context, position: Any = None, *, restored: bool = False) -> None:
@@ -304,7 +312,8 @@ class DatasetIterator:
 
     def load_state_dict(self, state: dict[str, Any], *, strict: bool = True) -> None:
         """Continue at the position at which ``state_dict`` was called. The present
-        position of this iterator is discarded.
+        position of this iterator is discarded. The next iterator of the dataset has the
+        number after that of the state.
 
         Args:
             state: the result of ``state_dict``.
@@ -348,6 +357,7 @@ class DatasetIterator:
                 self._take_from(partial(steps_of, refusal))
             raise
         before.close()
+        self._count_on(saved.iteration)
         if restoring.checks:
             # The operations may have nothing to request from the service, and would
             # then hide its refusal to continue.

@@ -96,7 +96,11 @@ class Dataset(
             seed=next_seed(), fixed_seed=fixed_seed(), iteration=self._iterations, options=options
         )
         self._iterations += 1
-        return DatasetIterator(self._node, context, self.fingerprint)
+        return DatasetIterator(self._node, context, self.fingerprint, self._count_on)
+
+    def _count_on(self, iteration: int) -> None:
+        """Count the next iterator as the one after this number."""
+        self._iterations = iteration + 1
 
     def fingerprint(self) -> Fingerprint:
         """Return hashes of the pipeline, equal in every run of the same script: of its
