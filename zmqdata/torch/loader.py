@@ -163,10 +163,13 @@ class Loader:
         if self._skips_empty and iterator.resumed is not None and not iterator.has_batch(supply):
             iterator = self._begin()
         self._skips_empty = False
-        if iterator.count is None and takes_ahead(sys._getframe(1).f_globals.get("__name__", "")):
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if iterator.count is None and takes_ahead(caller):
             iterator.look_back(supply)
         self._current = iterator
-        return iterator
+        # The reader of a dataset around this loader may take batches ahead of the loop.
+        is_read_by_loop = caller != LoaderDataset.__module__
+        return AcceleratedIterator(iterator) if _gradients() and is_read_by_loop else iterator
 
     def start(self) -> None:
         """Begin the next pass now: batches are made while the program does something
@@ -631,6 +634,58 @@ class LoaderIterator:
         """End the pass, and release its threads and connections. Idempotent."""
         self.is_over = True
         self.elements.close()
+
+
+class AcceleratedIterator:
+    """An iterator over a pass, from which accelerate learns of the end of the pass, as
+    from its own loaders. It knows the iterator until the loop drops it.
+
+    Args:
+        iterator: the iterator.
+    """
+
+    remainder = 0
+    """Number of samples that the last batch repeats, as accelerate asks for it."""
+
+    def __init__(self, iterator: LoaderIterator) -> None:
+        self._iterator = iterator
+        _show_accelerate(self)
+        weakref.finalize(self, _show_accelerate).atexit = False
+
+    @property
+    def end_of_dataloader(self) -> bool:
+        """True if the loop has the last batch of a pass whose length is known."""
+        return self._iterator.is_full()
+
+    def __iter__(self) -> AcceleratedIterator:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            _show_accelerate(without=self)
+            raise
+
+
+def _gradients() -> Any:
+    """Return the state in which accelerate knows the loaders that are read; None if the
+    program does not use it.
+    """
+    kind = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
+    return kind() if kind is not None and kind._shared_state else None
+
+
+def _show_accelerate(
+    read: AcceleratedIterator | None = None, without: AcceleratedIterator | None = None
+) -> None:
+    """Tell accelerate that an iterator is read, or is read no more."""
+    gradients = _gradients()
+    if gradients is not None:
+        known = gradients.dataloader_references
+        # Those that were dropped are None, and so is the first, which stays.
+        still = [one for one in known if one is not None and one is not without]
+        gradients.dataloader_references = [None, *still, *([] if read is None else [read])]
 
 
 def _load(elements: DatasetIterator, position: bytes) -> None:
