@@ -56,8 +56,8 @@ def steps_of(make: Any, *, validates: bool) -> list[tuple[int, int]]:
 
 
 def test_the_end_of_a_pass_is_a_step(lasting: str) -> None:
-    """With gradient accumulation, the optimizer steps after the last batch of a pass,
-    as with a DataLoader, also if a validation was left early in the middle of it.
+    """An optimizer that accumulates gradients steps after the last batch of a pass, as
+    with a DataLoader, also if a validation was left early in the middle of it.
     """
     import torch
     from torch.utils.data import DataLoader

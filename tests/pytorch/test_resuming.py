@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import zmqdata
 from zmqdata import Dataset
+from zmqdata.client.iterator import ServiceIterator
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.testing.cluster import await_condition
 from zmqdata.torch import Loader, distribute_dataloader
@@ -152,6 +153,33 @@ def test_a_pass_that_was_left_is_followed_by_the_next(cluster: str, make: Any) -
         iter(resumed)
         resumed.load_state_dict(state)
         assert before + [batch.tolist() for batch in resumed] == wanted
+
+
+def test_a_state_is_not_preceded_by_a_reader_from_the_beginning(
+    cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loader that resumes opens its job once, at the place of the state. Ranks of a
+    reader from the beginning, which leaves late, could find their job begun anew.
+    """
+    first = promised(cluster)
+    wanted = [batch.tolist() for batch in first]
+    stopped = promised(cluster)
+    next(iter(stopped))
+    state = stopped.state_dict()
+    stopped.close()
+    opened: list[bytes] = []
+    make = ServiceIterator._open_shell
+
+    def counting(iterator: Any, profile: Any) -> Any:
+        opened.append(profile.resume)
+        return make(iterator, profile)
+
+    monkeypatch.setattr(ServiceIterator, "_open_shell", counting)
+    with promised(cluster) as resumed:
+        resumed.load_state_dict(state)
+        assert [batch.tolist() for batch in resumed] == wanted[1:]
+    assert len(opened) == 1
+    assert opened[0]
 
 
 def test_a_library_ends_a_pass_with_its_last_batch(cluster: str) -> None:

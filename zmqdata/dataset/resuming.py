@@ -134,10 +134,38 @@ class DatasetIterator:
         fingerprint: Callable[[], Fingerprint],
         count_on: Callable[[int], None],
     ) -> None:
+        self._describe(node, fingerprint, count_on)
+        self._run(context)
+
+    @classmethod
+    def resumed(
+        cls, state: dict[str, Any], node: Node, context: Context, *described: Callable[..., Any]
+    ) -> DatasetIterator:
+        """Return an iterator that begins at the place of a state.
+
+        Args:
+            state: as for ``load_state_dict(state, strict=False)``.
+            node: as for the class.
+            context: as for the class.
+            *described: the other arguments of the class.
+        """
+        iterator = cls.__new__(cls)
+        iterator._describe(node, *described)
+        iterator._context = context
+        unbegun: Any = _Unbegun()
+        iterator._executor = unbegun
+        iterator.load_state_dict(state, strict=False)
+        return iterator
+
+    def _describe(
+        self,
+        node: Node,
+        fingerprint: Callable[[], Fingerprint],
+        count_on: Callable[[int], None],
+    ) -> None:
         self._node = node
         self._fingerprint = fingerprint
         self._count_on = count_on
-        self._run(context)
 
     def _run(self, context: Context, position: Any = None, *, restored: bool = False) -> None:
         try:
@@ -528,6 +556,13 @@ def _closed_by(thread: int) -> Callable[[], Any]:
 
 def _refuse(name: str, text: str) -> Any:
     raise named_error(name, text)
+
+
+class _Unbegun:
+    """Stands for the operations of an iterator until its state is loaded."""
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class _LastLook:

@@ -91,12 +91,26 @@ class Dataset(
 
     def __iter__(self) -> DatasetIterator:
         """Return an iterator over the elements, run in this process."""
+        return self._iterator(DatasetIterator)
+
+    def _resumed(self, state: dict[str, Any]) -> DatasetIterator:
+        """Return an iterator that begins at the place of a state.
+
+        Nothing is read before that. A reader of the service that opens its job from the
+        beginning first, only to load a state, may come in the way of other ranks.
+
+        Args:
+            state: as for ``load_state_dict(state, strict=False)``.
+        """
+        return self._iterator(partial(DatasetIterator.resumed, state))
+
+    def _iterator(self, make: Callable[..., DatasetIterator]) -> DatasetIterator:
         options = nodes.options_of(self._node)
         context = Context(
             seed=next_seed(), fixed_seed=fixed_seed(), iteration=self._iterations, options=options
         )
         self._iterations += 1
-        return DatasetIterator(self._node, context, self.fingerprint, self._count_on)
+        return make(self._node, context, self.fingerprint, self._count_on)
 
     def _count_on(self, iteration: int) -> None:
         """Count the next iterator as the one after this number."""

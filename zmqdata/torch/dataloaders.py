@@ -8,7 +8,6 @@ them, so the batches are those of the ``DataLoader``, in its order.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +18,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from torch.nn import Module
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from zmqdata.client.calls import status
@@ -54,10 +52,9 @@ from zmqdata.torch.ranks import (
     numbered,
     told_by_first,
 )
+from zmqdata.torch.refusals import check_kind, check_options, check_samplers, service_of
 from zmqdata.torch.supplies import LoaderState, Pass, RankState, other_world, short
 
-DISPATCHER = "ZMQDATA_DISPATCHER"
-"""Environment variable with the address of the dispatcher."""
 ASK_AGAIN = 5.0
 """Seconds for which the number of workers counts as known, so that short passes begin
 sooner.
@@ -68,21 +65,6 @@ other time.
 """
 FINITE = ("drop", "pad", "uneven")
 """Values of ``finite``."""
-_OURS = frozenset(
-    {
-        "processing_mode",
-        "deterministic",
-        "consumer_index",
-        "num_consumers",
-        "finite",
-        "job_name",
-        "on_existing",
-        "cross_trainer_cache",
-        "placement",
-        "allow_objects",
-    }
-)
-"""Options of ``distribute`` that follow from the loader."""
 
 
 def distribute_dataloader(
@@ -156,7 +138,7 @@ def distribute_dataloader(
         )
     count = None if batches is None else positive("batches", "batches", batches)
     consumer = consumer_of(consumer_index, num_consumers)
-    supply = DataLoaderSupply(dataloader, _address(service), count, consumer, finite, options)
+    supply = DataLoaderSupply(dataloader, service_of(service), count, consumer, finite, options)
     if pin_memory is None and dataloader.pin_memory and device is None:
         pin_memory = torch.accelerator.is_available()
     return DataLoaderLoader(supply, device, pin_memory, prefetch)
@@ -230,12 +212,7 @@ class DataLoaderSupply:
         finite: str,
         options: dict[str, Any],
     ) -> None:
-        wrong = sorted(_OURS & options.keys())
-        if wrong:
-            raise InvalidArgumentError(
-                f"`{wrong[0]}` cannot be passed to distribute_dataloader: it follows from the "
-                "loader, whose batches come in its own order, each once. Leave it out"
-            )
+        check_options(options)
         if finite not in FINITE:
             raise InvalidArgumentError(f"`finite` must be one of {FINITE}, got {finite!r}")
         self.loader = loader
@@ -247,8 +224,8 @@ class DataLoaderSupply:
         self._answers_within = float(options.get("dispatcher_timeout", PATIENCE))
         self._passes = self._jobs = 0
         self._is_stream = isinstance(loader.dataset, IterableDataset)
-        _check_kind(loader)
-        _check_samplers(loader)
+        check_kind(loader)
+        check_samplers(loader)
         self._site = call_site()
         self._workers, self._asked = 1, -math.inf
         # The first refusal of what cannot be sent comes from here, and not from a pass.
@@ -567,55 +544,6 @@ class BatchDealing:
         return int(self._finite == "pad" and 0 < rest <= self.consumer.index)
 
 
-def _address(service: Service | None) -> Service:
-    if service is not None:
-        return service
-    address = os.environ.get(DISPATCHER)
-    if not address:
-        raise InvalidArgumentError(
-            f"no dispatcher is named: `service` is None, and the environment variable {DISPATCHER} "
-            "is not set. Pass `service=` with the address of a dispatcher, such as "
-            "'tcp://host:5050', or a LocalCluster"
-        )
-    return address
-
-
-def _check_kind(loader: DataLoader[Any]) -> None:
-    """Raise an error for a loader whose batches do not follow from its attributes."""
-    if isinstance(loader.dataset, getattr(torch.utils.data, "IterDataPipe", ())):
-        raise InvalidArgumentError(
-            "the dataset is an IterDataPipe, which torch's DataLoader seeds and shards by rules "
-            "of its own, so the batches would not be equal. Wrap its source in an "
-            "IterableDataset, or read it with a zmqdata Dataset"
-        )
-    kind = type(loader)
-    if kind.__module__.startswith("torchdata."):
-        _check_stateful(loader)
-    elif kind.__iter__ is not DataLoader.__iter__:
-        raise InvalidArgumentError(
-            f"the loader is a {kind.__name__}, which overrides `__iter__`. Its batches follow from "
-            "that method, and not from its dataset, sampler and collate_fn alone, so workers "
-            "cannot make them. Pass a torch.utils.data.DataLoader with these"
-        )
-
-
-def _check_stateful(loader: DataLoader[Any]) -> None:
-    """Raise an error for a ``StatefulDataLoader`` of torchdata whose batches are not
-    those of a ``DataLoader``.
-    """
-    if loader.num_workers:
-        raise InvalidArgumentError(
-            "the loader is a StatefulDataLoader with processes, which draws another order than "
-            "torch's DataLoader. Pass a torch.utils.data.DataLoader with these arguments: the "
-            "Loader has states of its own"
-        )
-    if getattr(loader, "next_iter_state", None) is not None:
-        raise InvalidArgumentError(
-            "a state was loaded into the StatefulDataLoader, which the Loader cannot read. Pass a "
-            "torch.utils.data.DataLoader, and load a state of the Loader"
-        )
-
-
 def _shards_by_rank(sampler: Any) -> bool:
     """Return True for a sampler that yields the part of a rank."""
     names = getattr(sampler, "__dict__", {}).keys()
@@ -653,17 +581,3 @@ def _check_order(drawn: Draw, source: str) -> None:
             "that is not an attribute of its own. Load the state into an equal loader, or begin "
             "a new pass"
         )
-
-
-def _check_samplers(loader: DataLoader[Any]) -> None:
-    """Raise an error for a sampler that looks at what the model makes of the batches,
-    because the order of a pass is drawn before the first batch.
-    """
-    for sampler in samplers(loader):
-        for name, value in getattr(sampler, "__dict__", {}).items():
-            if isinstance(value, Module):
-                raise InvalidArgumentError(
-                    f"the sampler {type(sampler).__name__} holds a model in `{name}`, so its order "
-                    "may depend on results of the training. The order of a pass is drawn when "
-                    "the pass begins. Let the sampler draw from numbers that are computed before"
-                )

@@ -492,19 +492,13 @@ class LoaderIterator:
             content = read.content
             batches = batches.map(lambda *element: _Copied(*copier.begin(content(_one(element)))))
             batches = batches.prefetch(self._prefetch)
-        elements = self._numbered(batches)
-        if read.position:
-            _load(elements, read.position)
-        if read.is_next:
+        elements = _resumed(batches, read.position) if read.position else None
+        if elements is not None and not read.is_next:
+            return elements
+        if elements is not None:
             # The end of the pass before says which repetition of which job follows.
             elements.close()
-            elements = self._numbered(batches)
-        return elements
-
-    def _numbered(self, batches: Dataset) -> DatasetIterator:
-        """Return an iterator that has the number of the pass, as in a program that was
-        not interrupted.
-        """
+        # As in a program that was not interrupted:
         batches._iterations = self.epoch
         return iter(batches)
 
@@ -688,14 +682,14 @@ def _show_accelerate(
         gradients.dataloader_references = [None, *still, *([] if read is None else [read])]
 
 
-def _load(elements: DatasetIterator, position: bytes) -> None:
-    """Continue at a position.
+def _resumed(batches: Dataset, position: bytes) -> DatasetIterator:
+    """Return an iterator that continues at a position.
 
     Raises:
         FailedPreconditionError: the position belongs to another pipeline.
     """
     try:
-        elements.load_state_dict(msgspec.msgpack.decode(position), strict=False)
+        return batches._resumed(msgspec.msgpack.decode(position))
     except InvalidArgumentError as error:
         raise FailedPreconditionError(
             "this state is of a loader over other operations. A loader with `device=` or "

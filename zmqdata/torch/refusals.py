@@ -1,0 +1,113 @@
+"""Refusals at the call of ``distribute_dataloader``: loaders whose batches do not
+follow from their attributes, and options that follow from the loader.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.nn import Module
+from torch.utils.data import DataLoader
+
+from zmqdata.config.endpoints import Service
+from zmqdata.errors import InvalidArgumentError
+from zmqdata.torch.orders import samplers
+
+DISPATCHER = "ZMQDATA_DISPATCHER"
+"""Environment variable with the address of the dispatcher."""
+_OURS = frozenset(
+    {
+        "processing_mode",
+        "deterministic",
+        "consumer_index",
+        "num_consumers",
+        "finite",
+        "job_name",
+        "on_existing",
+        "cross_trainer_cache",
+        "placement",
+        "allow_objects",
+    }
+)
+"""Options of ``distribute`` that follow from the loader."""
+
+
+def service_of(service: Service | None) -> Service:
+    """Return the service that a user has named, or the environment.
+
+    Raises:
+        InvalidArgumentError: nothing names it.
+    """
+    if service is not None:
+        return service
+    address = os.environ.get(DISPATCHER)
+    if not address:
+        raise InvalidArgumentError(
+            f"no dispatcher is named: `service` is None, and the environment variable {DISPATCHER} "
+            "is not set. Pass `service=` with the address of a dispatcher, such as "
+            "'tcp://host:5050', or a LocalCluster"
+        )
+    return address
+
+
+def check_options(names: Iterable[str]) -> None:
+    """Raise an error for options of ``distribute`` that follow from the loader."""
+    wrong = sorted(_OURS & {*names})
+    if wrong:
+        raise InvalidArgumentError(
+            f"`{wrong[0]}` cannot be passed to distribute_dataloader: it follows from the "
+            "loader, whose batches come in its own order, each once. Leave it out"
+        )
+
+
+def check_kind(loader: DataLoader[Any]) -> None:
+    """Raise an error for a loader whose batches do not follow from its attributes."""
+    if isinstance(loader.dataset, getattr(torch.utils.data, "IterDataPipe", ())):
+        raise InvalidArgumentError(
+            "the dataset is an IterDataPipe, which torch's DataLoader seeds and shards by rules "
+            "of its own, so the batches would not be equal. Wrap its source in an "
+            "IterableDataset, or read it with a zmqdata Dataset"
+        )
+    kind = type(loader)
+    if kind.__module__.startswith("torchdata."):
+        _check_stateful(loader)
+    elif kind.__iter__ is not DataLoader.__iter__:
+        raise InvalidArgumentError(
+            f"the loader is a {kind.__name__}, which overrides `__iter__`. Its batches follow from "
+            "that method, and not from its dataset, sampler and collate_fn alone, so workers "
+            "cannot make them. Pass a torch.utils.data.DataLoader with these"
+        )
+
+
+def _check_stateful(loader: DataLoader[Any]) -> None:
+    """Raise an error for a ``StatefulDataLoader`` of torchdata whose batches are not
+    those of a ``DataLoader``.
+    """
+    if loader.num_workers:
+        raise InvalidArgumentError(
+            "the loader is a StatefulDataLoader with processes, which draws another order than "
+            "torch's DataLoader. Pass a torch.utils.data.DataLoader with these arguments: the "
+            "Loader has states of its own"
+        )
+    if getattr(loader, "next_iter_state", None) is not None:
+        raise InvalidArgumentError(
+            "a state was loaded into the StatefulDataLoader, which the Loader cannot read. Pass a "
+            "torch.utils.data.DataLoader, and load a state of the Loader"
+        )
+
+
+def check_samplers(loader: DataLoader[Any]) -> None:
+    """Raise an error for a sampler that looks at what the model makes of the batches,
+    because the order of a pass is drawn before the first batch.
+    """
+    for sampler in samplers(loader):
+        for name, value in getattr(sampler, "__dict__", {}).items():
+            if isinstance(value, Module):
+                raise InvalidArgumentError(
+                    f"the sampler {type(sampler).__name__} holds a model in `{name}`, so its order "
+                    "may depend on results of the training. The order of a pass is drawn when "
+                    "the pass begins. Let the sampler draw from numbers that are computed before"
+                )
