@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
+from itertools import chain, count
 from typing import Any
 from weakref import WeakSet
 
@@ -45,13 +45,13 @@ class BatchIndices(Sequence[Any]):
     def __init__(self, batches: Sequence[Any]) -> None:
         self._others: Sequence[Any] | None = None
         self._ends: Any = None
-        if all(type(one) is int and _is_small(one) for one in batches):
-            self._numbers = np.array(batches, np.int64)
-        elif all(type(one) is list and all(map(_is_index, one)) for one in batches):
-            self._numbers = np.array([index for one in batches for index in one], np.int64)
+        numbers = _whole(batches)
+        if numbers is None and {*map(type, batches)} == {list}:
+            numbers = _whole([*chain.from_iterable(batches)])
             self._ends = np.cumsum([0, *map(len, batches)])
-        else:
+        if numbers is None:
             self._others = batches
+        self._numbers = numbers
 
     def __len__(self) -> int:
         if self._others is not None:
@@ -79,12 +79,17 @@ class BatchIndices(Sequence[Any]):
         return found.hexdigest()
 
 
-def _is_index(value: object) -> bool:
-    return type(value) is int and _is_small(value)
+def _whole(values: Sequence[Any]) -> Any:
+    """Return values as an array of 64-bit numbers; None if one is no such number.
 
-
-def _is_small(number: int) -> bool:
-    return -(2**63) <= number < 2**63
+    A pass may have millions of indices, so no Python code runs for each.
+    """
+    if not {*map(type, values)} <= {int}:
+        return None
+    try:
+        return np.array(values, np.int64)
+    except OverflowError:
+        return None
 
 
 @dataclass
