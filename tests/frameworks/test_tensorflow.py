@@ -250,6 +250,7 @@ def test_leaving_early_closes_the_iterator(cluster: LocalCluster) -> None:
     """An iteration that is left, here or of the service, leaves no thread."""
     here = Dataset.range(100).repeat().prefetch(2)
     far = Dataset.range(100).repeat().apply(distribute("parallel_epochs", cluster.target))
+    next(iter(far))  # The threads of the process's sockets stay.
     for dataset in (here, far):
         made = to_tf_dataset(dataset).prefetch(3)
         with no_leaks():
