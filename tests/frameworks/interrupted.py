@@ -69,9 +69,17 @@ def of_stream(service: str, count: int, **options: Any) -> Loader:
     return distribute_dataloader(plain, service, **options)
 
 
+def by_name(number: Any) -> dict[str, Any]:
+    return {"number": number}
+
+
+def is_number(number: Any) -> bool:
+    return bool(number >= 0)
+
+
 def promised(service: str, source: zmqdata.Dataset, count: int, **options: Any) -> Loader:
     read = zmqdata.distribute("distributed_epoch", service, deterministic=True, num_tasks=2)
-    named = source.map(lambda number: {"number": number})
+    named = source.map(by_name)
     return Loader(named.shuffle(count).batch(SIZE).apply(read), **options)
 
 
@@ -82,7 +90,7 @@ def of_promised(service: str, count: int, **options: Any) -> Loader:
 
 def of_unknown(service: str, count: int, **options: Any) -> Loader:
     """Return a loader over a dataset with a promised order, and of unknown length."""
-    all_of_them = zmqdata.Dataset.range(count).filter(lambda number: number >= 0)
+    all_of_them = zmqdata.Dataset.range(count).filter(is_number)
     return promised(service, all_of_them, count, **options)
 
 
@@ -192,14 +200,16 @@ def stateful(loader: Loader, training: Training, **options: Any) -> None:
 
     around = StatefulDataLoader(loader.as_iterable_dataset(), batch_size=None, **options)
     place, first = training.folder / "state.pt", 0
-    model = Model()
+    model, saved = Model(), None
     if place.exists():
         saved = torch.load(place, weights_only=True)
         first = saved["epoch"]
         around.load_state_dict(saved["loader"])
-        torch.set_rng_state(saved["generator"])
     for number in range(first, PASSES):
-        for batch in around:
+        batches = iter(around)  # draws the seed of a process
+        if saved is not None and number == first:
+            torch.set_rng_state(saved["generator"])
+        for batch in batches:
             training.count(batch)
             model(**batch)
             if training.saves:
@@ -440,6 +450,8 @@ def main(library: str, kind: str, service: str, folder: str, *numbers: str) -> N
     if not [*training.folder.iterdir()]:
         torch.manual_seed(3)
         zmqdata.set_random_seed(3)
+    elif library == "stateful_forked":
+        zmqdata.set_random_seed(3)  # all that a process of a later pass knows
     if library in ("loop", "fsdp") and training.world > 1:
         distributed.init_process_group("gloo")
     options = {"device": "cpu"} if library == "accelerate" else {}

@@ -151,10 +151,9 @@ def told_by_first(consumer: Consumer, name: str, value: bytes, patience: float) 
         return value
     if not _comes(store, name, patience):
         raise UnavailableError(
-            f"Rank {_rank_and_world()[0]}, consumer {consumer.index} of {consumer.count}, waited "
-            f"for {patience:g} s for rank 0 to begin the same pass. All ranks have to read loaders "
-            "over equal data, pass after pass. A loader that a single rank reads needs "
-            "`num_consumers=1`."
+            f"Consumer {consumer.index} of {consumer.count} waited for {patience:g} s for rank 0 "
+            "to begin the same pass. All ranks have to read a loader over equal data, pass after "
+            "pass. A loader that a single rank reads needs `num_consumers=1`."
         )
     told: bytes = store.get(name)
     return told
