@@ -760,3 +760,15 @@ def test_a_worker_begins_three_copies_at_most() -> None:
         hosts.hosting.add_worker(name, WorkerFacts("tcp://w", (), "3.11"))
         hosts.hosting.lose_worker(name)
     assert len(hosts.tasks) == MOST_COPIES == 3
+
+
+def test_a_worker_that_lives_begins_a_copy_each_time_it_is_found_again() -> None:
+    """A worker that was lost without having died, because it did not hear the
+    dispatcher, begins copies without a limit: otherwise its job would wait for good.
+    """
+    hosts = Hosts("k", mode="OFF")
+    for _ in range(MOST_COPIES + 2):
+        hosts.workers.heard("lives", "lives", 0.0)
+        hosts.hosting.add_worker("lives", WorkerFacts("tcp://w", (), "3.11"))
+        hosts.hosting.lose_worker("lives")
+    assert len(hosts.tasks) == MOST_COPIES + 2

@@ -28,7 +28,9 @@ from zmqdata.errors import DataLossError, UnavailableError
 from zmqdata.failures.codec import told_by
 
 MOST_COPIES = 3
-"""Maximum number of copies of an input that the worker at an address begins."""
+"""Maximum number of workers at an address, one after the other, that begin copies of an
+input.
+"""
 
 
 class Hosting:

@@ -246,7 +246,7 @@ class DispatcherState:
         iteration = self.iterations[task.iteration]
         iteration.hosts.place(task.task, update.worker)
         if update.worker in self.workers and not outlives_host(iteration.job):
-            iteration.tally.begin_copy(self.workers[update.worker].address)
+            iteration.tally.begin_copy(self.workers[update.worker].address, update.worker)
         if not update.worker:
             task.held = {}
             iteration.tally.lose_host(task.task)

@@ -64,7 +64,11 @@ class Tally:
     given_back: dict[str, int] = field(default_factory=dict)
     """Elements that a client gave back for others, by client."""
     copies: dict[str, int] = field(default_factory=dict)
-    """Copies of the input that were begun, by the address of their worker."""
+    """Workers that have begun a copy of the input, by their address. A process that is
+    started again is another worker.
+    """
+    last_of_copies: dict[str, str] = field(default_factory=dict, compare=False)
+    """The last of these workers by address, as known since the dispatcher began."""
 
     def hand_out(self, task: int, splits: int) -> None:
         """Count splits that a task was given; a negative number counts returned
@@ -76,9 +80,13 @@ class Tally:
         """Count the splits of a task that continues on another worker."""
         self.rehosted += self.splits.get(task, 0)
 
-    def begin_copy(self, address: str) -> None:
-        """Count a copy of the input that the worker at an address begins."""
-        self.copies[address] = self.copies.get(address, 0) + 1
+    def begin_copy(self, address: str, worker: str) -> None:
+        """Count a worker that begins a copy of the input. One that was lost for a while
+        and lives counts once.
+        """
+        if self.last_of_copies.get(address) != worker:
+            self.copies[address] = self.copies.get(address, 0) + 1
+        self.last_of_copies[address] = worker
 
     def deliver(self, client: str, elements: int) -> None:
         """Count elements that a client was the first to report."""
