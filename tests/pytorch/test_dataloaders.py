@@ -16,7 +16,12 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 from tests.pytorch.comparing import assert_same, drawn, seed, stored
 from tests.pytorch.loaders import LOADERS, Made, Uneven, whole
 from zmqdata import LocalCluster
-from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, PipelineError
+from zmqdata.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    PipelineError,
+    UnavailableError,
+)
 from zmqdata.torch import Loader, distribute_dataloader
 
 pytestmark = pytest.mark.realprocess
@@ -376,6 +381,12 @@ def test_what_cannot_be_distributed_is_refused_at_the_call(
         distribute_dataloader(LOADERS["sequential"](0))
     monkeypatch.setenv("ZMQDATA_DISPATCHER", cluster)
     assert len(numbers(distribute_dataloader(LOADERS["sequential"](0)))) == 6
+
+
+def test_a_dispatcher_that_is_not_there_is_waited_for_as_long_as_told() -> None:
+    """The call ends with an error after ``dispatcher_timeout``, which it names."""
+    with pytest.raises(UnavailableError, match=r"0\.3 s \(dispatcher_timeout\)"):
+        distribute_dataloader(LOADERS["sequential"](0), "tcp://127.0.0.1:9", dispatcher_timeout=0.3)
 
 
 class Doubled(DataLoader):

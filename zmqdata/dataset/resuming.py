@@ -95,6 +95,8 @@ class DatasetIterator:
             loaded.
         count_on: called with the number of the iterator that a state was taken from,
             when it is loaded.
+        state: place to begin at, as for ``load_state_dict(state, strict=False)``; None:
+            the first element.
 
     >>> from zmqdata.dataset import Dataset
     >>> dataset = Dataset.range(100).shuffle(10).batch(2)
@@ -133,39 +135,17 @@ class DatasetIterator:
         context: Context,
         fingerprint: Callable[[], Fingerprint],
         count_on: Callable[[int], None],
-    ) -> None:
-        self._describe(node, fingerprint, count_on)
-        self._run(context)
-
-    @classmethod
-    def resumed(
-        cls, state: dict[str, Any], node: Node, context: Context, *described: Callable[..., Any]
-    ) -> DatasetIterator:
-        """Return an iterator that begins at the place of a state.
-
-        Args:
-            state: as for ``load_state_dict(state, strict=False)``.
-            node: as for the class.
-            context: as for the class.
-            *described: the other arguments of the class.
-        """
-        iterator = cls.__new__(cls)
-        iterator._describe(node, *described)
-        iterator._context = context
-        unbegun: Any = _Unbegun()
-        iterator._executor = unbegun
-        iterator.load_state_dict(state, strict=False)
-        return iterator
-
-    def _describe(
-        self,
-        node: Node,
-        fingerprint: Callable[[], Fingerprint],
-        count_on: Callable[[int], None],
+        state: dict[str, Any] | None = None,
     ) -> None:
         self._node = node
         self._fingerprint = fingerprint
         self._count_on = count_on
+        if state is None:
+            self._run(context)
+        else:
+            self._context = context
+            self._executor: Any = _Unbegun()
+            self.load_state_dict(state, strict=False)
 
     def _run(self, context: Context, position: Any = None, *, restored: bool = False) -> None:
         try:

@@ -91,7 +91,7 @@ class Dataset(
 
     def __iter__(self) -> DatasetIterator:
         """Return an iterator over the elements, run in this process."""
-        return self._iterator(DatasetIterator)
+        return self._iterator()
 
     def _resumed(self, state: dict[str, Any]) -> DatasetIterator:
         """Return an iterator that begins at the place of a state.
@@ -102,15 +102,15 @@ class Dataset(
         Args:
             state: as for ``load_state_dict(state, strict=False)``.
         """
-        return self._iterator(partial(DatasetIterator.resumed, state))
+        return self._iterator(state)
 
-    def _iterator(self, make: Callable[..., DatasetIterator]) -> DatasetIterator:
+    def _iterator(self, state: dict[str, Any] | None = None) -> DatasetIterator:
         options = nodes.options_of(self._node)
         context = Context(
             seed=next_seed(), fixed_seed=fixed_seed(), iteration=self._iterations, options=options
         )
         self._iterations += 1
-        return make(self._node, context, self.fingerprint, self._count_on)
+        return DatasetIterator(self._node, context, self.fingerprint, self._count_on, state)
 
     def _count_on(self, iteration: int) -> None:
         """Count the next iterator as the one after this number."""

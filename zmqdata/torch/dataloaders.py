@@ -8,6 +8,7 @@ them, so the batches are those of the ``DataLoader``, in its order.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -52,9 +53,11 @@ from zmqdata.torch.ranks import (
     numbered,
     told_by_first,
 )
-from zmqdata.torch.refusals import check_kind, check_options, check_samplers, service_of
+from zmqdata.torch.refusals import check_kind, check_options, check_samplers
 from zmqdata.torch.supplies import LoaderState, Pass, RankState, other_world, short
 
+DISPATCHER = "ZMQDATA_DISPATCHER"
+"""Environment variable with the address of the dispatcher."""
 ASK_AGAIN = 5.0
 """Seconds for which the number of workers counts as known, so that short passes begin
 sooner.
@@ -138,7 +141,7 @@ def distribute_dataloader(
         )
     count = None if batches is None else positive("batches", "batches", batches)
     consumer = consumer_of(consumer_index, num_consumers)
-    supply = DataLoaderSupply(dataloader, service_of(service), count, consumer, finite, options)
+    supply = DataLoaderSupply(dataloader, _service_of(service), count, consumer, finite, options)
     if pin_memory is None and dataloader.pin_memory and device is None:
         pin_memory = torch.accelerator.is_available()
     return DataLoaderLoader(supply, device, pin_memory, prefetch)
@@ -542,6 +545,24 @@ class BatchDealing:
         """Return the number of batches of this consumer that repeat others, 0 or 1."""
         rest = (count - base) % self.consumer.count
         return int(self._finite == "pad" and 0 < rest <= self.consumer.index)
+
+
+def _service_of(service: Service | None) -> Service:
+    """Return the service that a user has named, or the environment.
+
+    Raises:
+        InvalidArgumentError: nothing names it.
+    """
+    if service is not None:
+        return service
+    address = os.environ.get(DISPATCHER)
+    if not address:
+        raise InvalidArgumentError(
+            f"no dispatcher is named: `service` is None, and the environment variable {DISPATCHER} "
+            "is not set. Pass `service=` with the address of a dispatcher, such as "
+            "'tcp://host:5050', or a LocalCluster"
+        )
+    return address
 
 
 def _shards_by_rank(sampler: Any) -> bool:

@@ -4,7 +4,6 @@ follow from their attributes, and options that follow from the loader.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,12 +11,9 @@ import torch
 from torch.nn import Module
 from torch.utils.data import DataLoader
 
-from zmqdata.config.endpoints import Service
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.torch.orders import samplers
 
-DISPATCHER = "ZMQDATA_DISPATCHER"
-"""Environment variable with the address of the dispatcher."""
 _OURS = frozenset(
     {
         "processing_mode",
@@ -33,24 +29,6 @@ _OURS = frozenset(
     }
 )
 """Options of ``distribute`` that follow from the loader."""
-
-
-def service_of(service: Service | None) -> Service:
-    """Return the service that a user has named, or the environment.
-
-    Raises:
-        InvalidArgumentError: nothing names it.
-    """
-    if service is not None:
-        return service
-    address = os.environ.get(DISPATCHER)
-    if not address:
-        raise InvalidArgumentError(
-            f"no dispatcher is named: `service` is None, and the environment variable {DISPATCHER} "
-            "is not set. Pass `service=` with the address of a dispatcher, such as "
-            "'tcp://host:5050', or a LocalCluster"
-        )
-    return address
 
 
 def check_options(names: Iterable[str]) -> None:
