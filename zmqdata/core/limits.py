@@ -11,8 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from itertools import chain, islice
+from typing import Generic, TypeVar
 
 from zmqdata.messages import Message
+
+Item = TypeVar("Item")
 
 MOST_DATASETS = 10_000
 MOST_JOBS = 10_000
@@ -99,7 +102,7 @@ def repeats_too_long(ask: Message) -> str:
     return ""
 
 
-class Rotation:
+class Rotation(Generic[Item]):
     """Round-robin over a changing collection, a bounded number at a time.
 
     Args:
@@ -117,12 +120,12 @@ class Rotation:
         self._most = most
         self._next = 0
 
-    def take(self, names: Collection[str]) -> tuple[str, ...]:
+    def take(self, items: Collection[Item]) -> tuple[Item, ...]:
         """Return the next items, or all of them if they are few enough. Each item that
         stays in the collection comes once per round.
         """
-        if len(names) <= self._most:
-            return tuple(names)
-        first = self._next % len(names)
+        if len(items) <= self._most:
+            return tuple(items)
+        first = self._next % len(items)
         self._next = first + self._most
-        return tuple(islice(chain(names, names), first, self._next))
+        return tuple(islice(chain(items, items), first, self._next))

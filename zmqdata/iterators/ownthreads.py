@@ -35,6 +35,12 @@ class OwnThreads:
         """Return the threads of another operation of the same iterator."""
         return OwnThreads(self._places, place)
 
+    def places(self) -> list[tuple[int, Place]]:
+        """Return each thread of the iterator with the operation that it works for. May
+        be called from any thread.
+        """
+        return list(self._places.copy().items())
+
     def __enter__(self) -> None:
         self._places[this_thread()] = self._place
 

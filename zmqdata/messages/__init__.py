@@ -76,6 +76,14 @@ from zmqdata.messages.links import (
     Slot,
     TakeBackElements,
 )
+from zmqdata.messages.measures import (
+    LoopMeasures,
+    LoopSums,
+    NodeTime,
+    Pace,
+    TaskMeasures,
+    TaskSums,
+)
 from zmqdata.messages.parts import (
     MOST_PIECE_BYTES,
     MOST_WHOLE_BYTES,
@@ -336,4 +344,10 @@ __all__ = [
     "is_digest",
     "request_of",
     "shown_name",
+    "LoopMeasures",
+    "LoopSums",
+    "NodeTime",
+    "Pace",
+    "TaskMeasures",
+    "TaskSums",
 ]

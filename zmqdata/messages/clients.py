@@ -6,6 +6,7 @@ from msgspec import field
 
 from zmqdata.messages.checkpoints import SourcePart
 from zmqdata.messages.links import Origin
+from zmqdata.messages.measures import LoopMeasures
 from zmqdata.messages.parts import (
     PIECE_BYTES,
     Affiliation,
@@ -168,6 +169,8 @@ class ClientHeartbeat(Message, frozen=True):
     while other clients still owe elements. It ends when they owe none, or with
     ``MayEnd``.
     """
+    measures: LoopMeasures | None = None
+    """What the training loop does for how long; None before it reads."""
 
 
 class HoldingsReported(Message, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from zmqdata.decisions import Decision
 from zmqdata.messages.deaths import Place
 from zmqdata.messages.discreet import Discreet
+from zmqdata.messages.measures import Pace, TaskMeasures
 from zmqdata.messages.parts import (
     LeftOutElement,
     Message,
@@ -186,6 +187,10 @@ class LinkReported(Message, frozen=True):
     """The ``sent`` of the grant. A client that reads alone knows by it that the worker
     will vouch for it.
     """
+    tasks: tuple[TaskMeasures, ...] = ()
+    """What some of the tasks that the client reads do for how long."""
+    paces: tuple[Pace, ...] = ()
+    """The other numbered consumers of these tasks."""
 
 
 # --- worker -> client (data)

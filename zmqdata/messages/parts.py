@@ -10,6 +10,7 @@ from msgspec import Meta, field
 from zmqdata.decisions import Decision
 from zmqdata.messages.deaths import Crumb, Place
 from zmqdata.messages.discreet import Discreet
+from zmqdata.messages.measures import TaskMeasures
 from zmqdata.splits import Split, SplitSource
 
 PROTOCOL_VERSION = 3
@@ -534,6 +535,10 @@ class TaskReport(Discreet, frozen=True):
     """Compression of the blocks and its savings, for people."""
     waits: bool = False
     """True if the task has produced all that it may before its readers take some."""
+    measures: TaskMeasures | None = None
+    """What the attempt did for how long; None if this report omits it, as those of a
+    worker with many tasks do in turn.
+    """
 
 
 class StreamGrant(Discreet, frozen=True):

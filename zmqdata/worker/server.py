@@ -44,6 +44,7 @@ from zmqdata.worker.chunks import ChunkThread
 from zmqdata.worker.control import ControlSockets
 from zmqdata.worker.flushing import Flushes
 from zmqdata.worker.links import LinkSockets, data_address
+from zmqdata.worker.measuring import Measuring
 from zmqdata.worker.partcache import PartCache
 from zmqdata.worker.processes.crumbs import CrumbFile, CrumbNote, crumb_of
 from zmqdata.worker.processes.limits import is_starvation
@@ -141,6 +142,7 @@ class WorkerShell:
             config.pipeline_cache_dir, config.pipeline_cache_bytes, self._report_soon
         )
         self.runners: dict[tuple[int, int], TaskRunner] = {}
+        self.measuring = Measuring(self.runners, self.speeds.linked)
         self.relays = Relays()
         self.flushes = Flushes(self.loop.later)
         self.chunks = ChunkThread(self._report_soon)
@@ -190,6 +192,7 @@ class WorkerShell:
     def close(self) -> None:
         """Release sockets and threads. The loop has ended."""
         withdraw_worker(self.address)
+        self.measuring.close()
         if not self.registered.is_set():
             self.ended_unregistered = True
             self.registered.set()
@@ -229,6 +232,8 @@ class WorkerShell:
             self._look_around()
             for event in self.speeds.look(time.monotonic(), self.runners):
                 self._handle(event)
+            for measured in self.measuring.reports(time.monotonic()):
+                self._handle(measured)
         self._handle(e.Tick())
 
     def _look_around(self) -> None:

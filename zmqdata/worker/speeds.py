@@ -12,7 +12,7 @@ from zmqdata.blocks import UNKNOWN_SPEED
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.core.worker.links import Link
-from zmqdata.core.worker.speeds import LinkSpeed, task_speed
+from zmqdata.core.worker.speeds import LinkSpeed, LinkUse, task_speed
 from zmqdata.core.worker.tasks import HostedTask
 from zmqdata.worker.links import LinkSockets
 from zmqdata.worker.tasks.runner import TaskRunner
@@ -34,6 +34,8 @@ class Speeds:
         self._core = core
         self._sockets = sockets
         self._measured: dict[str, LinkSpeed] = {}
+        self._used: dict[str, LinkUse] = {}
+        self._linked: dict[tuple[int, int], tuple[float, float]] = {}
         self._hosts: OrderedDict[str, float] = OrderedDict()  # last known speed by host
 
     def look(self, now: float, runners: Runners) -> Iterator[e.Compressing]:
@@ -52,12 +54,21 @@ class Speeds:
             if runners[task.key].compression.chosen
             for link in readers[task.key]
         }
+        self._used = {link: self._used.get(link) or LinkUse() for link in far}
         for name, sent in self._sockets.sent().items():
             self._measured[name].observe(now, sent.nbytes, sent.busy, name in packed)
+            self._used[name].observe(now, sent.nbytes, sent.busy)
             self._remember(far[name], self._measured[name].bytes_per_second)
         sharing = Counter(
             link.name for task in tasks if task.total is None for link in readers[task.key]
         )
+        self._linked = {
+            task.key: max(
+                (self._used[link.name].shown for link in readers[task.key] if link.name in far),
+                default=(0.0, 0.0),
+            )
+            for task in tasks
+        }
         for task in tasks:
             runner, links = runners[task.key], readers[task.key]
             if not task.definition.save_path:
@@ -76,6 +87,12 @@ class Speeds:
                 runner.compression.is_wanted = not links or any(link.decompresses for link in links)
             if runner.compression.shown != task.compressed:
                 yield e.Compressing(*task.key, runner.compression.shown)
+
+    def linked(self, key: tuple[int, int]) -> tuple[float, float]:
+        """Return for a task the share of time in which its busiest link had bytes in
+        flight, and the bytes per second that this link moved meanwhile.
+        """
+        return self._linked.get(key, (0.0, 0.0))
 
     def _begun(self, host: str) -> LinkSpeed:
         """Return the speed of a new link, which starts with the last known speed of its

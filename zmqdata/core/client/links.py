@@ -154,7 +154,7 @@ class ReadLinks:
         self._loop = loop
         self._reach: dict[str, Reach] = {}
         self._made = 0
-        self._rotation = Rotation(VOUCHING)
+        self._rotation: Rotation[str] = Rotation(VOUCHING)
         self._vouching: set[str] = set()
         self._turned = -math.inf
         self.asks = 0

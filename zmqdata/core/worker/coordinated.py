@@ -136,6 +136,8 @@ class LaneStream(Stream):
     """First round of the stream."""
     met: bool = False
     """True once the client has sent a grant."""
+    consumer: int | None = None
+    """Number of the consumer; None if it is none of this job."""
 
     def grant(self, grant: m.StreamGrant, now: float) -> list[Portion]:
         if not self.met:
@@ -181,11 +183,10 @@ class RoundRobin:
 
     def join(self, client: str, reader: m.Reader) -> Stream:
         index = reader.consumer_index
+        consumer = index if index is not None and 0 <= index < len(self.lanes) else None
         # A client that is not a consumer of this job gets a lane that stays empty.
-        lane = (
-            self.lanes[index] if index is not None and 0 <= index < len(self.lanes) else Lane(0, 0)
-        )
-        stream = LaneStream(client, lane=lane)
+        lane = Lane(0, 0) if consumer is None else self.lanes[consumer]
+        stream = LaneStream(client, lane=lane, consumer=consumer)
         lane.streams.append(stream)
         self.streams[client] = stream
         return stream

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from msgspec import structs
 
 from zmqdata import messages as m
+from zmqdata.core.limits import Rotation
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.cross_trainer import fitting
@@ -26,13 +27,16 @@ from zmqdata.core.worker.draining import DRAIN_SECONDS, Draining
 from zmqdata.core.worker.heartbeats import Heartbeats, given_up, is_silent
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.lineage import Agreement
-from zmqdata.core.worker.links import Link, SendLinks
+from zmqdata.core.worker.links import Link, LinkNews, SendLinks
+from zmqdata.core.worker.measures import measures_of, paces_of
 from zmqdata.core.worker.pipelines import REPEAT, Found, Pipelines
 from zmqdata.core.worker.saving import Writing
 from zmqdata.core.worker.splits import Feeding
 from zmqdata.core.worker.streams import Stream
 from zmqdata.core.worker.tasks import HostedTask
 
+MEASURED_AT_ONCE = 64
+"""Number of tasks whose measures a heartbeat has."""
 DROPPED_KEPT = 10_000
 """Maximum number of dropped tasks that the worker remembers."""
 
@@ -112,6 +116,7 @@ class WorkerCore:
         self.handlers = e.Handlers()
         self.messages = e.PeerHandlers()
         self.heartbeats = Heartbeats(profile.heartbeat, profile.dispatcher_timeout)
+        self._measured: Rotation[int] = Rotation(MEASURED_AT_ONCE)
         self._neighbours: Counter[int] = Counter()  # number of hosted tasks by iteration
         self.agreeing = Agreeing(profile.worker, self._task, self._do, self.handlers)
         self._handle_events()
@@ -137,6 +142,7 @@ class WorkerCore:
         on(e.Busy, self._noticed)
         on(e.Compressing, self._noticed)
         on(e.ElementLeftOut, self._noticed)
+        on(e.Measured, self._noticed)
         self.handlers.update(self.writing.events | self.feeding.events | self.agreeing.events)
 
     def _handle_messages(self) -> None:
@@ -226,7 +232,10 @@ class WorkerCore:
 
     def _heartbeat(self, now: float) -> None:
         self.heartbeats.spoke(now)
-        reports = tuple(task.report(now) for task in self.tasks.values())
+        measured = set(self._measured.take(self.tasks))
+        reports = tuple(
+            task.report(now, number in measured) for number, task in self.tasks.items()
+        )
         who = self.profile
         if self.registered:
             pause = self.heartbeats.pause
@@ -402,10 +411,11 @@ class WorkerCore:
         task = self._task(event)
         if task is not None:
             task.failure = event.failure
+            task.measures = event.measures or task.measures
             self.writing.fail(task.dealing, event.failure)
             self._tell(now)
 
-    def _noticed(self, event: e.Busy | e.Compressing | e.ElementLeftOut, now: float) -> None:
+    def _noticed(self, event: e.Noticed, now: float) -> None:
         task = self._task(event)
         if task is not None:
             task.notice(event)
@@ -499,8 +509,16 @@ class WorkerCore:
             if one in self.tasks
         ]:
             self._distribute(task)
-        skipped = (task.skipped.get(link.reader.trainer_id, 0) for task in self.tasks.values())
-        self.links.report(link, grant, now, skipped)
+        self.links.report(link, grant, now, lambda: self._news_for(link))
+
+    def _news_for(self, link: Link) -> LinkNews:
+        """Return the news of the tasks that the client of a link reads."""
+        trainer = link.reader.trainer_id
+        skipped = sum(task.skipped.get(trainer, 0) for task in self.tasks.values())
+        read = [task for task in self.tasks.values() if link.client in task.dealing.streams]
+        return LinkNews(
+            skipped, measures_of(read, link.told_measures), paces_of(read, link.client)
+        )
 
     def _apply_grant(self, link: Link, task: int) -> None:
         grant, hosted = link.grants.get(task), self.tasks.get(task)

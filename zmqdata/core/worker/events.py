@@ -30,6 +30,7 @@ from zmqdata.messages import (
     Memory,
     OnLink,
     TaskDefinition,
+    TaskMeasures,
     TaskState,
 )
 from zmqdata.splits import Split
@@ -340,6 +341,8 @@ class Exhausted:
     """Number of elements that failed and that the pipeline skipped."""
     rest: tuple[Produced, ...] = ()
     """The elements after the last full round, each as a block for no lane yet."""
+    measures: TaskMeasures | None = field(default=None, compare=False)
+    """The last measures of the attempt; None if it has never run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +367,8 @@ class TaskFailed:
     """Attempt of the task."""
     failure: bytes
     """The error, in the form of ``Block.failure``."""
+    measures: TaskMeasures | None = field(default=None, compare=False)
+    """The last measures of the attempt; None if it has never run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,6 +457,24 @@ class Compressing:
     """Attempt of the task."""
     compressed: str
     """Description of the compression for humans; "" for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Event: it was measured what an attempt of a task does for how long."""
+
+    measures: TaskMeasures
+    """The measures, with the numbers of the task and the attempt."""
+
+    @property
+    def task(self) -> int:
+        """Number of the task."""
+        return self.measures.task
+
+    @property
+    def attempt(self) -> int:
+        """Attempt of the task."""
+        return self.measures.attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -550,12 +573,16 @@ class WriteFailed:
     """Text of the error."""
 
 
+Noticed = Busy | Compressing | ElementLeftOut | Measured
+"""What is observed of a runner, besides the elements that it makes."""
+
 WorkerEvent = (
     BlockWritten
     | Busy
     | ElementLeftOut
     | ChunkClosed
     | Compressing
+    | Measured
     | Connected
     | Decided
     | DrainRequested

@@ -39,6 +39,8 @@ NAMED_AT_ONCE = 32
 """Number of clients that a heartbeat names."""
 SPOKE_LATELY = 5.0
 """Seconds for which a client counts as heard after a message."""
+MEASURES_AT_ONCE = 16
+"""Number of tasks whose measures a client gets with an answer to a grant."""
 LEAST_PACE = 1e-9
 MOST_PACE = 1e9
 """Least and most seconds for an element that count as a pace. Any other number stands
@@ -49,6 +51,18 @@ ANSWER_PAUSE = 0.5
 which clients repeat grants. With large blocks, answering the grant for every block took
 a tenth of all processor time.
 """
+
+
+@dataclass(frozen=True)
+class LinkNews:
+    """News of the tasks that a client reads."""
+
+    skipped: int = 0
+    """Number of elements that the client was too slow for."""
+    tasks: tuple[m.TaskMeasures, ...] = ()
+    """Measures of these tasks."""
+    paces: tuple[m.Pace, ...] = ()
+    """Paces of the other numbered consumers."""
 
 
 @dataclass
@@ -105,6 +119,8 @@ class Link:
     """Seconds that the client's training loop takes for an element; 0 if unknown."""
     waits: bool = False
     """True if its training loop had nothing left at the last grant."""
+    told_measures: Rotation[int] = field(default_factory=lambda: Rotation(MEASURES_AT_ONCE))
+    """Tasks whose measures the client gets next."""
 
     @property
     def bound(self) -> bool:
@@ -141,7 +157,7 @@ class SendLinks:
         self.by_name: dict[str, Link] = {}
         self.by_client: dict[str, Link] = {}
         self._released: dict[str, None] = {}
-        self._rotation = Rotation(NAMED_AT_ONCE)
+        self._rotation: Rotation[str] = Rotation(NAMED_AT_ONCE)
         self._do = do
 
     def is_bound(self, client: str) -> bool:
@@ -293,15 +309,30 @@ class SendLinks:
             )
         )
 
-    def report(self, link: Link, grant: m.Grant, now: float, skipped: Iterable[int] = ()) -> None:
-        """Answer a grant with the number of messages sent to its client and the number
-        of elements that it was too slow for. Do nothing if a grant was answered
-        recently.
+    def report(
+        self, link: Link, grant: m.Grant, now: float, news: Callable[[], LinkNews] = LinkNews
+    ) -> None:
+        """Answer a grant with the number of messages sent to its client, and with news
+        of the tasks that it reads. Do nothing if a grant was answered recently.
+
+        Args:
+            link: link of the client.
+            grant: the grant.
+            now: present time.
+            news: returns the news.
         """
         if not grant.sent and now - link.reported < ANSWER_PAUSE:
             return
         link.reported = now
-        self._do(e.Send(link.peer, m.LinkReported(link.name, link.sent, sum(skipped), grant.sent)))
+        told = news()
+        self._do(
+            e.Send(
+                link.peer,
+                m.LinkReported(
+                    link.name, link.sent, told.skipped, grant.sent, told.tasks, told.paces
+                ),
+            )
+        )
 
     # --- closing
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from zmqdata.core.measures import Recent
+
 FULL = 0.8
 """Share of the time in which a connection had data to send, above which its measured
 rate counts as the rate of the link.
@@ -68,6 +70,40 @@ class LinkSpeed:
             self.bytes_per_second = measured if known is None else (known + measured) / 2
         elif known is not None and measured > known:
             self.bytes_per_second = min(measured, known * GROWTH)
+
+
+class LinkUse:
+    """The share of time in which a link had bytes in flight.
+
+    Attributes:
+        shown: this share of the last seconds, and the bytes per second that the link
+            moved meanwhile.
+
+    >>> use = LinkUse()
+    >>> for now, sent, busy in [(0.0, 0, 0.0), (1.0, 50_000, 0.5)]:
+    ...     use.observe(now, sent, busy)
+    >>> use.shown
+    (0.5, 100000.0)
+    """
+
+    def __init__(self) -> None:
+        self.shown = (0.0, 0.0)
+        self._recent = Recent(3)
+        self._began: float | None = None
+
+    def observe(self, now: float, sent: int, busy: float) -> None:
+        """Update the share from counters that start with the connection.
+
+        Args:
+            now: time of the measurement.
+            sent: number of bytes that have arrived.
+            busy: seconds in which bytes were in flight.
+        """
+        if self._began is None:
+            self._began = now
+        seconds, moved, working = self._recent.look(now, (now - self._began, float(sent), busy))
+        if seconds > 0:
+            self.shown = (min(1.0, working / seconds), moved / working if working else 0.0)
 
 
 def task_speed(speeds: Sequence[float], *, numbered: bool = False, cached: bool = False) -> float:

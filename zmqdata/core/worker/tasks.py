@@ -90,6 +90,8 @@ class HostedTask:
     """Note of what the runner is working on; None if unknown."""
     compressed: str = ""
     """Description of the compression of the task's blocks; "" for none."""
+    measures: m.TaskMeasures | None = None
+    """The newest measures of the attempt; None before the first."""
     agreement: Agreement = field(default_factory=lambda: Agreement(Decisions(), 0))
     """Decisions of the task's operations, and the events that wait for the dispatcher
     to acknowledge them.
@@ -141,6 +143,7 @@ class HostedTask:
     def end(self, event: e.Exhausted) -> None:
         """Record the end. The dispatcher says later which consumers get the rest."""
         self.total = self.produced = event.total
+        self.measures = event.measures or self.measures
         self.left_out, self.rest = event.left_out, len(event.rest)
         if event.rest and isinstance(self.dealing, RoundRobin):
             self.dealing.rest = tuple(map(_portion, event.rest))
@@ -195,9 +198,11 @@ class HostedTask:
             return not self.dealing.rest
         return not isinstance(self.dealing, FirstCome) or self.dealing.may_end(stream, usable, now)
 
-    def notice(self, event: e.Busy | e.Compressing | e.ElementLeftOut) -> None:
+    def notice(self, event: e.Noticed) -> None:
         """Record what was observed of the runner."""
-        if isinstance(event, e.Busy):
+        if isinstance(event, e.Measured):
+            self.measures = event.measures
+        elif isinstance(event, e.Busy):
             self.busy, self.crumb = event.seconds, event.crumb
         elif isinstance(event, e.ElementLeftOut):
             self.quarantine.append(event.element)
@@ -332,8 +337,13 @@ class HostedTask:
             self.agreement.repeated(now, after),
         ]
 
-    def report(self, now: float) -> m.TaskReport:
-        """Return the task's report for the dispatcher."""
+    def report(self, now: float, is_measured: bool = False) -> m.TaskReport:
+        """Return the task's report for the dispatcher.
+
+        Args:
+            now: present time.
+            is_measured: True if the report includes the measures.
+        """
         idle = 0.0 if self.total is not None else now - self.progress
         incomplete = self.incomplete or any(
             stream.has_gap for stream in self.dealing.streams.values()
@@ -352,6 +362,7 @@ class HostedTask:
             self.left_out,
             self.compressed,
             self.waits_for_readers,
+            self.measures if is_measured else None,
         )
 
 

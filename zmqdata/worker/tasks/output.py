@@ -80,6 +80,7 @@ class Output:
         hungry: True if a client waits for the next element, which must then be settled
             at once.
         emitted: number of bytes that the blocks handed over have occupied.
+        moved: size in bytes of these blocks.
         few_bytes: size up to which blocks of few elements are filled; no block is
             larger.
     """
@@ -97,7 +98,8 @@ class Output:
         self.definition = definition
         self.fresh: list[Any] = []
         self.hungry = False
-        self.emitted = 0
+        self.emitted = self.moved = 0
+        self._leapt = 0  # number of elements, or rounds, that were not made
         self._settled = 0  # number of elements, or rounds, that were settled
         self._post = post
         self._compression = compression
@@ -146,9 +148,15 @@ class Output:
         """Return True if no client needs the elements before ``number``."""
         return self.is_between_rounds and self._skip.covers(self.number, number)
 
+    @property
+    def made(self) -> int:
+        """Number of elements made, of all lanes. Does not need the lock."""
+        return (self.roughly - self._leapt) * len(self._lanes)
+
     def leap(self, number: int) -> None:
         """Continue with this number for the next element."""
         self.hand_over()
+        self._leapt += number - self._settled
         self._settled = number
 
     @property
@@ -405,6 +413,7 @@ class Output:
             if lane.builder.count:
                 self._emit(lane)
             self.emitted += occupied(failed.size)
+            self.moved += failed.size
             self.hungry = False
             self._post(failed)
 
@@ -434,6 +443,7 @@ class Output:
         """Hand over a block. Requires the lock."""
         made = self._built(lane)
         self.emitted += occupied(made.size)
+        self.moved += made.size
         self._post(made)
 
     def _built(self, lane: LaneBlock) -> e.Produced:

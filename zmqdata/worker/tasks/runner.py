@@ -13,13 +13,15 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import islice
+from types import FrameType
 
 from zmqdata.blocks import Compression
 from zmqdata.core.credit import FEW_BYTES
 from zmqdata.core.worker import events as e
+from zmqdata.core.worker.measures import Doing, TaskMeter
 from zmqdata.elements.nesting import LEAF_TYPES
 from zmqdata.errors import (
     DataLossError,
@@ -33,7 +35,7 @@ from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators import Context, ElementIterator, Stackable, make_iterator
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.iterators.sharding import shard_statically
-from zmqdata.messages import TaskState
+from zmqdata.messages import TaskMeasures, TaskState
 from zmqdata.nodes import Node, options_of
 from zmqdata.pipelines import FindPart
 from zmqdata.splits import Split, SplitProvider
@@ -45,6 +47,7 @@ from zmqdata.worker.tasks.output import BLOCK_BYTES, Output
 from zmqdata.worker.tasks.pipeline import context_of, opened
 from zmqdata.worker.tasks.quarantine import TaskQuarantine
 from zmqdata.worker.tasks.relay import Relays, Stint
+from zmqdata.worker.tasks.sampling import NodeSampler
 from zmqdata.worker.tasks.states import StateTaker, counting_of, restore
 from zmqdata.worker.tasks.stride import BYTES, Stride
 from zmqdata.worker.tasks.watch import TaskWatch, WatchedProvider
@@ -144,6 +147,9 @@ class TaskRunner:
         self._changed = threading.Condition()
         self._begun, self._ended = False, threading.Event()
         self._carrier = 0
+        self._meter: TaskMeter | None = None
+        self._sampler: NodeSampler | None = None
+        self._sampled = 0.0
         self._life = self._live()
 
     def _provider(self, source: int, entries: Sequence[Split]) -> LedgerProvider:
@@ -154,12 +160,24 @@ class TaskRunner:
         base = self.definition.bases[source] if self.definition.bases else 0
         return LedgerProvider(entries, want, self._clock, source, base, self._away)
 
-    def _away(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def _away(self) -> Iterator[None]:
         """Return the context in which a source waits for splits. The thread that has
         the turn passes it on; other threads of the pipeline have none.
         """
         mine = threading.get_ident() == self._carrier
-        return self._relay.away(self) if self._relay is not None and mine else nullcontext()
+        away = self._relay.away(self) if self._relay is not None and mine else nullcontext()
+        meter = self._meter
+        if meter is None:
+            with away:
+                yield
+            return
+        meter.watch.wait_for_split(1, self._clock())
+        try:
+            with away:
+                yield
+        finally:
+            meter.watch.wait_for_split(-1, self._clock())
 
     def _pause(self, seconds: float) -> None:
         """Wait before an element is retried. Called from any thread of the pipeline."""
@@ -245,6 +263,37 @@ class TaskRunner:
         """Hand over what is collected."""
         self._output.hand_over()
 
+    def measures(self, linked: tuple[float, float] = (0.0, 0.0)) -> TaskMeasures | None:
+        """Return what the attempt does for how long; None if it has not begun.
+
+        Args:
+            linked: share of time in which the busiest link to its readers was busy, and
+                its bytes per second.
+        """
+        output, meter = self._output, self._meter
+        if meter is None:
+            return None
+        return meter.report(self._clock(), output.made, output.moved, linked)
+
+    @property
+    def is_making(self) -> bool:
+        """True if the pipeline runs: it waits neither for readers nor for splits."""
+        return self._meter is not None and self._meter.watch.is_making
+
+    def sample(self, frames: Mapping[int, FrameType]) -> None:
+        """Record which nodes the threads of the pipeline work in.
+
+        Args:
+            frames: stacks of all threads, by their numbers.
+        """
+        meter, sampler = self._meter, self._sampler
+        if meter is None or sampler is None:
+            return
+        making = meter.watch.times(self._clock())[1]
+        seconds, self._sampled = making - self._sampled, making
+        if seconds > 0 and meter.watch.is_making:
+            meter.nodes.see(sampler.look(frames, self._carrier), seconds)
+
     # --- in its own thread, or that of its relay
 
     @property
@@ -262,6 +311,7 @@ class TaskRunner:
         return next(self._life, True) is True
 
     def _run(self) -> None:
+        self._carrier = threading.get_ident()
         for _ in self._life:
             pass
 
@@ -269,6 +319,8 @@ class TaskRunner:
         """Run the whole task, yielding at the end of each turn."""
         try:
             node, context, generators = self._open()
+            self._meter = TaskMeter(*self.key, self._clock())
+            self._sampler = NodeSampler(node, context.threads)
             is_over = False
             while not is_over:
                 is_over = yield from self._produce(node, context, generators)
@@ -278,8 +330,18 @@ class TaskRunner:
             # The boundary to user code: all that it raises is data, even sys.exit().
             self._fail(error)
         finally:
+            self._turn(Doing.ENDED)
             self.watch.end()
             self._ended.set()
+
+    def _turn(self, doing: Doing) -> None:
+        if self._meter is not None:
+            self._meter.watch.turn(doing, self._clock())
+
+    def _last_measures(self) -> TaskMeasures | None:
+        """Return the measures of the attempt, which has ended."""
+        self._turn(Doing.ENDED)
+        return self.measures()
 
     def _open(self) -> tuple[Node, Context, TaskGenerators]:
         if self._reason:
@@ -457,9 +519,11 @@ class TaskRunner:
         since = self._states.clock()
         self.watch.rest()
         self.compression.rest()
+        self._turn(Doing.FOR_READERS)
         with self._changed:
             while not self._may_make(self._output.emitted) and not self._stopped:
                 self._changed.wait()
+        self._turn(Doing.MAKING)
         self.compression.resume()
         self._states.idle(self._states.clock() - since)
 
@@ -471,7 +535,9 @@ class TaskRunner:
         self.watch.rest()
         self.compression.rest()
         rests, since = not self._may_make(output.emitted), clock()
+        self._turn(Doing.FOR_READERS if rests else Doing.FOR_TURN)
         yield
+        self._turn(Doing.MAKING)
         self.compression.resume()
         if rests:
             self._states.idle(clock() - since)
@@ -504,6 +570,7 @@ class TaskRunner:
                 e.TaskFailed(
                     *self.key,
                     encode_failure(self._placed(error), self._output.number, self._worker),
+                    measures=self._last_measures(),
                 )
             )
 
@@ -512,4 +579,7 @@ class TaskRunner:
         self.quarantine.end()
         if not self._stopped:
             total = self._output.number + bool(rest)
-            self._teller.tell(e.Exhausted(*self.key, total, self.quarantine.total, rest))
+            measures = self._last_measures()
+            self._teller.tell(
+                e.Exhausted(*self.key, total, self.quarantine.total, rest, measures=measures)
+            )

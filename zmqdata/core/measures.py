@@ -1,0 +1,85 @@
+"""Sums of what happened, and the same sums in which the last seconds count most.
+
+Decision 0046; protocol 10.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from msgspec import structs
+
+from zmqdata.messages import LoopSums, TaskSums
+
+HALVED = 10.0
+"""Seconds after which what was measured counts half in the recent sums: long enough for
+a mean of slow steps, short enough that a verdict follows a change within a minute.
+"""
+Sums = TypeVar("Sums", TaskSums, LoopSums)
+
+
+def kept(seconds: float) -> float:
+    """Return the share that counts of what was measured so many seconds ago.
+
+    Example:
+        >>> kept(0.0), kept(10.0), kept(20.0)
+        (1.0, 0.5, 0.25)
+    """
+    return 0.5 ** (max(0.0, seconds) / HALVED)
+
+
+class Recent:
+    """Turns growing sums into sums in which the last seconds count most.
+
+    Args:
+        width: how many sums there are.
+
+    Example:
+        >>> recent = Recent(1)
+        >>> [recent.look(now, (made,)) for now, made in ((0.0, 0.0), (10.0, 8.0), (20.0, 8.0))]
+        [(0.0,), (8.0,), (4.0,)]
+    """
+
+    def __init__(self, width: int) -> None:
+        self._sums = [0.0] * width
+        self._last: tuple[float, ...] = (0.0,) * width
+        self._looked: float | None = None
+
+    def look(self, now: float, totals: Sequence[float]) -> tuple[float, ...]:
+        """Take the present sums, and return the recent ones.
+
+        Args:
+            now: present time.
+            totals: sums since the beginning; none of them shrinks.
+        """
+        share = 1.0 if self._looked is None else kept(now - self._looked)
+        for at, (total, last) in enumerate(zip(totals, self._last, strict=True)):
+            self._sums[at] = self._sums[at] * share + max(0.0, total - last)
+        self._last, self._looked = tuple(totals), now
+        return tuple(self._sums)
+
+
+def values_of(sums: TaskSums | LoopSums) -> tuple[float, ...]:
+    """Return the values of sums, in the order of their fields.
+
+    Example:
+        >>> values_of(LoopSums(seconds=2.0, waiting=1.0))
+        (2.0, 1.0, 0.0, 0.0, 0.0)
+    """
+    return structs.astuple(sums)
+
+
+def added(sums: Iterable[Sums], nothing: Sums) -> Sums:
+    """Return the sums of sums.
+
+    Args:
+        sums: the sums to add.
+        nothing: the result if there are none.
+
+    Example:
+        >>> added([LoopSums(1.0, 0.5), LoopSums(2.0, 1.0)], LoopSums())
+        LoopSums(seconds=3.0, waiting=1.5, elements=0.0, decoding=0.0, decoding_work=0.0)
+    """
+    columns = list(zip(*map(values_of, sums), strict=True))
+    return type(nothing)(*map(sum, columns)) if columns else nothing

@@ -1,0 +1,410 @@
+"""The verdict on a training loop that reads from workers: what limits it, with the
+evidence and advice.
+
+The same function judges for ``stats()``, ``profile()``, ``zmqdata status`` and every
+page, so all of them say the same.
+
+Decision 0046.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from zmqdata.core.measures import added
+from zmqdata.messages import LoopSums, NodeTime, Pace, TaskSums
+
+INPUT_BOUND = "INPUT-BOUND"
+"""The loop waits, and the pipeline on the workers is the reason."""
+COMPUTE_BOUND = "COMPUTE-BOUND"
+"""The training process is the limit: workers and links could deliver more."""
+STRAGGLER = "STRAGGLER"
+"""One of several workers, consumers or splits holds up the others."""
+LINK_BOUND = "LINK-BOUND"
+"""The loop waits for bytes on their way from a worker."""
+UNKNOWN = "UNKNOWN"
+"""Too little was observed."""
+
+WAITS = 0.05
+"""Share of its time that a loop may wait without being held up by its input."""
+LEAST_SECONDS = 0.5
+LEAST_ELEMENTS = 2
+"""Seconds and elements below which nothing is said."""
+SATURATED = 0.6
+"""Share of their time that tasks make elements, above which more tasks would help."""
+MOSTLY = 0.5
+"""Share of the time above which something counts as what is done most of the time."""
+LINK_BUSY = 0.7
+"""Share of the time with bytes in flight above which a link is the limit."""
+SLOWER = 2.0
+"""Factor by which a worker is slower than the median of the others that counts."""
+UNEQUAL = 1.5
+"""Factor by which a consumer is slower than the others that counts."""
+HELD_UP = 2.5
+"""Factor by which work in the training process takes longer than its processor time, if
+other threads hold the interpreter lock.
+"""
+COLD = 0.2
+"""Share of the time that the first element may take without being mentioned."""
+
+
+@dataclass(frozen=True)
+class TaskEvidence:
+    """What is known of a task."""
+
+    worker: str
+    """Address of its worker."""
+    recent: TaskSums
+    """What it did in the last seconds."""
+    nodes: tuple[NodeTime, ...] = ()
+    """The nodes of its pipeline."""
+    linked: tuple[float, float] = (0.0, 0.0)
+    """Share of the time in which its busiest link had bytes in flight, and the bytes
+    per second that this link moved.
+    """
+    has_ended: bool = False
+    """True if it makes nothing any more."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What is known of a training loop and of all that feeds it."""
+
+    loop: LoopSums
+    """What the loop did in the last seconds."""
+    tasks: tuple[TaskEvidence, ...] = ()
+    """The tasks that it reads."""
+    first: float | None = None
+    """Seconds from the beginning to its first element; None if unknown."""
+    total: LoopSums = field(default_factory=LoopSums)
+    """What it did since its iterator began."""
+    served: LoopSums | None = None
+    """What the reader of the service did in the last seconds, if operations of this
+    process lie between it and the loop; otherwise None.
+    """
+    consumer: int | None = None
+    """Number of the consumer; None if it has none."""
+    others: tuple[Pace, ...] = ()
+    """The other numbered consumers."""
+    limit: int | None = None
+    """Most elements in flight that the user allows; None if there is no such limit."""
+
+    @property
+    def wait_share(self) -> float:
+        """Share of its time that the loop waits."""
+        return _share(self.loop.waiting, self.loop.seconds)
+
+    @property
+    def step(self) -> float:
+        """Seconds that the loop itself takes for an element; 0 if unknown."""
+        working = max(0.0, self.loop.seconds - self.loop.waiting)
+        return working / self.loop.elements if self.loop.elements else 0.0
+
+    @property
+    def running(self) -> list[TaskEvidence]:
+        """The tasks that have not ended."""
+        return [task for task in self.tasks if not task.has_ended]
+
+    @property
+    def workers(self) -> int:
+        """Number of workers that host a task that has not ended."""
+        return len({task.worker for task in self.running})
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What limits a training loop."""
+
+    word: str
+    """One of the verdicts above."""
+    advice: str
+    """Evidence and advice, in a sentence or two."""
+    node: str = ""
+    """Label of the node that takes the most time; empty if unknown."""
+    node_share: float = 0.0
+    """Share of the workers' time that this node takes."""
+    workers_needed: int = 0
+    """Number of workers that would feed the loop; 0 if unknown."""
+
+    def __str__(self) -> str:
+        return f"{self.word}: {self.advice}"
+
+
+def judge(situation: Situation) -> Verdict:
+    """Return the verdict on a training loop.
+
+    Args:
+        situation: what is known of it.
+
+    Example:
+        >>> node = NodeTime("0", "map(decode) at train.py:31", 9.4, 9.4)
+        >>> sums = TaskSums(seconds=10.0, making=10.0, elements=50.0)
+        >>> tasks = tuple(TaskEvidence(name, sums, (node,)) for name in ("a", "b"))
+        >>> loop = LoopSums(seconds=10.0, waiting=6.1, elements=100.0)
+        >>> verdict = judge(Situation(loop, tasks))
+        >>> verdict.word, verdict.workers_needed
+        ('INPUT-BOUND', 5)
+        >>> verdict.advice[:62]
+        "map(decode) at train.py:31 takes 94 % of the workers' time; wi"
+    """
+    loop = situation.loop
+    if loop.seconds < LEAST_SECONDS or loop.elements < LEAST_ELEMENTS:
+        return Verdict(
+            UNKNOWN,
+            f"Only {loop.elements:.0f} elements were read in {loop.seconds:.1f} s. Ask again when "
+            "the loop has run for some seconds.",
+        )
+    node, share = dominant(situation.running)
+    label = "" if node is None else node.label
+    found = _not_waiting(situation) if situation.wait_share < WAITS else _waiting(situation)
+    word, advice = found
+    need = needed_workers(situation)
+    cold = _cold_start(situation)
+    return Verdict(word, f"{advice} {cold}" if cold else advice, label, share, need)
+
+
+def _not_waiting(situation: Situation) -> tuple[str, str]:
+    waits = f"the loop waits {_percent(situation.wait_share)} of its time"
+    usual = _usual_step(situation)
+    if usual and situation.step >= UNEQUAL * usual and situation.consumer is not None:
+        return STRAGGLER, (
+            f"This consumer ({situation.consumer}) takes {_ms(situation.step)} for a step, the "
+            f"others {_ms(usual)}: they wait for it. Look at this process and its machine."
+        )
+    return COMPUTE_BOUND, (
+        f"The input keeps up: {waits}, and takes {_ms(situation.step)} for a step itself. More "
+        "workers would not help; make the step faster."
+    )
+
+
+def _waiting(situation: Situation) -> tuple[str, str]:
+    if (found := _here(situation)) is not None:
+        return found
+    running = situation.running
+    if not running:
+        if situation.tasks:
+            return INPUT_BOUND, (
+                "All tasks have ended, and the loop waits for the last elements or the end. A "
+                "longer pass, such as repeat() before distribute(), has fewer ends."
+            )
+        return INPUT_BOUND, (
+            "No worker hosts a task of this job. Start workers, or look at `zmqdata status` for "
+            "the reason."
+        )
+    sums = added([task.recent for task in running], TaskSums())
+    making = _share(sums.making, sums.seconds)
+    for_splits = _share(sums.for_splits, sums.seconds)
+    if (found := _straggling_split(situation, making)) is not None:
+        return found
+    if making >= SATURATED:
+        return _slow_worker(situation) or _slow_pipeline(situation)
+    for look in (_slow_link, _slow_consumer, _held_up, _slow_worker):
+        found = look(situation)
+        if found is not None:
+            return found
+    if for_splits >= MOSTLY:
+        return INPUT_BOUND, (
+            f"The workers wait {_percent(for_splits)} of their time for splits: the source has "
+            "fewer files or elements left than workers. Use more and smaller files."
+        )
+    if making >= MOSTLY:
+        return _slow_pipeline(situation)
+    return INPUT_BOUND, _too_little_ahead(situation)
+
+
+def _here(situation: Situation) -> tuple[str, str] | None:
+    """Return the verdict if the operations after ``distribute`` are the limit."""
+    served = situation.served
+    if served is None or served.seconds < LEAST_SECONDS:
+        return None
+    if _share(served.waiting, served.seconds) >= MOSTLY * situation.wait_share:
+        return None
+    return INPUT_BOUND, (
+        f"The operations after distribute() run in this process, and the loop waits "
+        f"{_percent(situation.wait_share)} of its time for them. Move them before distribute(), so "
+        "that the workers do them, or put prefetch() behind them."
+    )
+
+
+def _slow_pipeline(situation: Situation) -> tuple[str, str]:
+    node, share = dominant(situation.running)
+    count, need = situation.workers, needed_workers(situation)
+    waits = f"with {_count(count, 'worker')} the loop waits {_percent(situation.wait_share)} of"
+    if node is not None and node.place == "+compression" and share >= MOSTLY:
+        return INPUT_BOUND, (
+            f"Compressing blocks takes {_percent(share)} of the workers' time; {waits} each step. "
+            "Compression does not pay here: pass compression=None or 'AUTO' to distribute()."
+        )
+    takes = (
+        "The workers are busy all the time"
+        if node is None
+        else f"{node.label} takes {_percent(share)} of the workers' time"
+    )
+    return INPUT_BOUND, f"{takes}; {waits} each step; {need} would feed it."
+
+
+def _slow_worker(situation: Situation) -> tuple[str, str] | None:
+    costs = costs_by_worker(situation.running)
+    if len(costs) < 2:
+        return None
+    slowest = max(costs, key=lambda worker: costs[worker])
+    usual = statistics.median_low(cost for worker, cost in costs.items() if worker != slowest)
+    if usual <= 0 or costs[slowest] < SLOWER * usual:
+        return None
+    return STRAGGLER, (
+        f"Worker {slowest} takes {_ms(costs[slowest])} for an element, the others {_ms(usual)}; "
+        f"the loop waits {_percent(situation.wait_share)} of each step. Look at its machine, or "
+        "drain it."
+    )
+
+
+def _straggling_split(situation: Situation, making: float) -> tuple[str, str] | None:
+    """Return the verdict if few tasks are left at work, and the others have nothing."""
+    at_work = [
+        task
+        for task in situation.running
+        if _share(task.recent.for_splits, task.recent.seconds) < MOSTLY
+    ]
+    workers = {task.worker for task in situation.tasks}
+    busy = {task.worker for task in at_work}
+    if not at_work or len(workers) < 2 or 2 * len(busy) > len(workers) or making <= 0:
+        return None
+    names = ", ".join(sorted(busy)[:3])
+    return STRAGGLER, (
+        f"{_count(len(busy), 'worker')} of {len(workers)} ({names}) still reads a split, and the "
+        f"others have none left; the loop waits {_percent(situation.wait_share)} of each step. "
+        "Use more and smaller files, of about equal size."
+    )
+
+
+def _slow_link(situation: Situation) -> tuple[str, str] | None:
+    linked = [task for task in situation.running if task.linked[0] >= LINK_BUSY]
+    if not linked:
+        return None
+    worst = max(linked, key=lambda task: task.linked)
+    busy, rate = worst.linked
+    return LINK_BOUND, (
+        f"The link from worker {worst.worker} is busy {_percent(busy)} of the time and moves "
+        f"{rate / 1e6:.3g} MB/s; the loop waits {_percent(situation.wait_share)} of each step. "
+        "Send less: smaller dtypes such as uint8, compression='AUTO', or casts and augmentation "
+        "that enlarge elements after distribute()."
+    )
+
+
+def _slow_consumer(situation: Situation) -> tuple[str, str] | None:
+    if not situation.others:
+        return None
+    slowest = max(situation.others, key=lambda one: one.step)
+    if slowest.waits or slowest.step < UNEQUAL * max(situation.step, 1e-9):
+        return None
+    return STRAGGLER, (
+        f"Consumer {slowest.consumer} takes {_ms(slowest.step)} for a step, this one "
+        f"{_ms(situation.step)}: the workers have to wait for it, and so does the loop, "
+        f"{_percent(situation.wait_share)} of its time. Look at that process and its machine."
+    )
+
+
+def _held_up(situation: Situation) -> tuple[str, str] | None:
+    loop = situation.loop
+    lost = max(0.0, loop.decoding - loop.decoding_work)
+    if loop.decoding < HELD_UP * loop.decoding_work or _share(lost, loop.waiting) < 0.3:
+        return None
+    return COMPUTE_BOUND, (
+        f"Elements have arrived, and the loop waits {_percent(situation.wait_share)} of its time "
+        "because other threads of this process hold the interpreter lock: decoding takes "
+        f"{loop.decoding / max(loop.decoding_work, 1e-9):.0f} times as long as it computes. More "
+        "workers would not help; move Python code of this process to the workers, or to other "
+        "processes."
+    )
+
+
+def _too_little_ahead(situation: Situation) -> str:
+    text = (
+        f"The loop waits {_percent(situation.wait_share)} of each step, and the workers wait, too: "
+        "too few elements are under way. "
+    )
+    if situation.limit is not None:
+        return (
+            f"{text}Raise max_outstanding_requests of distribute(), which is {situation.limit}, or "
+            "leave it out."
+        )
+    return f"{text}Put prefetch() behind distribute(), or make elements smaller."
+
+
+def _cold_start(situation: Situation) -> str:
+    first = situation.first
+    if first is None or first < 1.0 or first < COLD * (first + situation.total.seconds):
+        return ""
+    return (
+        f"The first element took {first:.1f} s, which is not counted: begin the next pass earlier, "
+        "or keep workers running between passes."
+    )
+
+
+def dominant(tasks: Iterable[TaskEvidence]) -> tuple[NodeTime | None, float]:
+    """Return the node that keeps its threads busiest, over all tasks, and the share of
+    their time that it takes.
+    """
+    times: dict[tuple[str, str], list[NodeTime]] = defaultdict(list)
+    making = 0.0
+    for task in tasks:
+        making += task.recent.making
+        for node in task.nodes:
+            times[node.place, node.label].append(node)
+    if not times or making <= 0:
+        return None, 0.0
+    shares = {name: sum(one.recent / one.threads for one in found) for name, found in times.items()}
+    worst = max(shares, key=lambda name: shares[name])
+    return times[worst][0], min(1.0, shares[worst] / making)
+
+
+def costs_by_worker(tasks: Iterable[TaskEvidence]) -> dict[str, float]:
+    """Return the seconds that each worker takes to make an element, of the workers that
+    have made any.
+    """
+    sums: dict[str, list[TaskSums]] = defaultdict(list)
+    for task in tasks:
+        sums[task.worker].append(task.recent)
+    whole = {worker: added(found, TaskSums()) for worker, found in sums.items()}
+    return {
+        worker: one.making / one.elements for worker, one in whole.items() if one.elements > 0.1
+    }
+
+
+def needed_workers(situation: Situation) -> int:
+    """Return the least number of workers with which the loop would wait less than
+    ``WAITS`` of its time; 0 if unknown.
+
+    A step lasts as long as the loop itself, or as long as the workers together take for
+    an element, whichever is longer.
+    """
+    sums = added([task.recent for task in situation.running], TaskSums())
+    if sums.elements <= 0 or situation.step <= 0:
+        return 0
+    cost = sums.making / sums.elements
+    return max(1, math.floor((1 - WAITS) * cost / situation.step) + 1)
+
+
+def _usual_step(situation: Situation) -> float:
+    steps = [one.step for one in situation.others if one.step > 0]
+    return statistics.median(steps) if steps else 0.0
+
+
+def _share(part: float, whole: float) -> float:
+    return min(1.0, part / whole) if whole > 0 else 0.0
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

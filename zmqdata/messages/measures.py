@@ -1,0 +1,115 @@
+"""Measures that workers and clients report: where time goes, and what was moved.
+
+Each reporter counts from its own beginning, and sends sums. So a report that is lost,
+late or repeated neither loses nor doubles anything: the newest one counts.
+
+Decision 0046; protocol 10.1.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, field
+
+from zmqdata.messages.discreet import Discreet
+
+Amount = Annotated[float, Meta(ge=0, le=1e15)]
+"""A number of seconds, elements or bytes."""
+
+
+class TaskSums(Discreet, frozen=True, array_like=True):
+    """What an attempt of a task did for how long, and what it made meanwhile."""
+
+    seconds: Amount = 0.0
+    """Seconds that were observed."""
+    making: Amount = 0.0
+    """Seconds in which its pipeline ran: nothing kept it from making elements."""
+    for_readers: Amount = 0.0
+    """Seconds in which it had made all that it may before its readers take some."""
+    for_splits: Amount = 0.0
+    """Seconds in which a source waited for splits."""
+    elements: Amount = 0.0
+    """Number of elements that it has made."""
+    nbytes: Amount = 0.0
+    """Bytes of the blocks that it has handed over, as they travel."""
+
+
+class NodeTime(Discreet, frozen=True, array_like=True):
+    """Time that the threads of a pipeline spent in a node, and not in its inputs."""
+
+    place: str
+    """Position in the tree: numbers of inputs from the last node on, as in ``"0.0"``;
+    empty for the last node. ``"+packing"`` and the like stand for the work of the
+    worker itself.
+    """
+    label: str
+    """The node as the user knows it, with the line of code that made it."""
+    total: Amount
+    """Seconds since the attempt began."""
+    recent: Amount
+    """The same, in which the last seconds count most."""
+    threads: Annotated[int, Meta(ge=1)] = 1
+    """Most threads that worked in it at a time."""
+
+
+class TaskMeasures(Discreet, frozen=True):
+    """Measures of an attempt of a task, by its worker."""
+
+    task: int
+    """Id of the task."""
+    attempt: int
+    """Attempt of the task."""
+    total: TaskSums
+    """Sums since the attempt began on this worker."""
+    recent: TaskSums
+    """The same sums, in which the last seconds count most."""
+    nodes: tuple[NodeTime, ...] = ()
+    """The nodes, in the order of the drawing of the pipeline."""
+    linked: tuple[Amount, Amount] = (0.0, 0.0)
+    """For the busiest link to its readers: the share of the last seconds in which bytes
+    were in flight, and the bytes per second that it moved; 0 if unknown.
+    """
+
+
+class LoopSums(Discreet, frozen=True, array_like=True):
+    """What a training loop did for how long."""
+
+    seconds: Amount = 0.0
+    """Seconds that were observed, without the wait for the first element."""
+    waiting: Amount = 0.0
+    """Seconds in which it waited for an element."""
+    elements: Amount = 0.0
+    """Number of elements that it has taken."""
+    decoding: Amount = 0.0
+    """Seconds in which the thread of the iterator decoded blocks."""
+    decoding_work: Amount = 0.0
+    """Processor seconds that this took."""
+
+
+class LoopMeasures(Discreet, frozen=True):
+    """Measures of a training loop, by its client."""
+
+    total: LoopSums = LoopSums()
+    """Sums since the iterator began."""
+    recent: LoopSums = LoopSums()
+    """The same sums, in which the last seconds count most."""
+    first: Amount | None = None
+    """Seconds from the beginning to the first element; None before that."""
+    waiting: int = 0
+    """Number of elements that have arrived and were not taken."""
+    moved: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By transport and codec, as in ``"tcp zstd"``: bytes as they travelled, and
+    elements.
+    """
+
+
+class Pace(Discreet, frozen=True, array_like=True):
+    """How fast a numbered consumer takes elements, as its worker hears."""
+
+    consumer: int
+    """Number of the consumer."""
+    step: Amount
+    """Seconds that its training loop takes for an element; 0 if unknown."""
+    waits: bool
+    """True if the loop has nothing left."""

@@ -1,0 +1,84 @@
+"""Measures of the tasks of a worker: a thread looks at the stacks of their threads, and
+the worker's loop collects what was measured.
+
+Decision 0046; protocol 10.1.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+
+from zmqdata.core.limits import Rotation
+from zmqdata.core.worker import events as e
+from zmqdata.threads import Background
+from zmqdata.worker.tasks.runner import TaskRunner
+
+LOOK = (0.02, 0.06)
+"""Least and most seconds between two looks. They are drawn, because a look after equal
+pauses would meet periodic work always at the same point.
+"""
+IDLE_LOOK = 0.25
+"""Seconds between two looks while no task runs."""
+REPORT = 1.0
+"""Seconds between two reports of a task."""
+AT_ONCE = 64
+"""Maximum number of tasks that are reported at a tick of the worker."""
+
+Runners = Mapping[tuple[int, int], TaskRunner]
+
+
+class Measuring:
+    """Measures the tasks of a worker.
+
+    Args:
+        runners: the tasks, by number and attempt; others may change them.
+        linked: returns, for a task, the share of time in which its busiest link was
+            busy, and the bytes per second that this link moved.
+    """
+
+    def __init__(
+        self, runners: Runners, linked: Callable[[tuple[int, int]], tuple[float, float]]
+    ) -> None:
+        self._runners, self._linked = runners, linked
+        self._rotation: Rotation[tuple[int, int]] = Rotation(AT_ONCE)
+        self._reported: dict[tuple[int, int], float] = {}
+        self._closed = threading.Event()
+        self._thread = Background(target=self._look_on, name="zmqdata-measuring", daemon=True)
+        self._thread.start()
+
+    def _look_on(self) -> None:
+        while not self._closed.wait(random.uniform(*LOOK) if self._runners else IDLE_LOOK):
+            self.look()
+
+    def look(self) -> None:
+        """Look at the stacks of all threads once."""
+        making = [runner for runner in list(self._runners.values()) if runner.is_making]
+        if making:
+            # The frames are released at once: they keep elements alive.
+            frames = sys._current_frames()
+            for runner in making:
+                runner.sample(frames)
+            frames.clear()
+
+    def reports(self, now: float) -> Iterator[e.Measured]:
+        """Yield the measures that are due.
+
+        Args:
+            now: present time.
+        """
+        for key in [key for key in self._reported if key not in self._runners]:
+            del self._reported[key]
+        due = [key for key in self._runners if now - self._reported.get(key, 0.0) >= REPORT]
+        for key in self._rotation.take(due):
+            self._reported[key] = now
+            measures = self._runners[key].measures(self._linked(key))
+            if measures is not None:
+                yield e.Measured(measures)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed.set()
+        self._thread.join(1.0)
