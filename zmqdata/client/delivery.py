@@ -214,13 +214,17 @@ class DeliveryQueue:
 
     Args:
         holds: returns True if the client may hand out blocks now.
+
+    Attributes:
+        late: seconds in which the training thread did not come to run after a wait.
     """
 
     def __init__(self, holds: Callable[[], bool]) -> None:
         self._items: deque[Delivery | End] = deque()
         self._holds = holds
         self._awaited = False
-        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wakes: queue.SimpleQueue[float] = queue.SimpleQueue()
+        self.late = 0.0
 
     def __bool__(self) -> bool:
         return bool(self._items)
@@ -266,8 +270,10 @@ class DeliveryQueue:
         """
         self._awaited = True
         if self.first() is None:
+            began = time.monotonic()
             with contextlib.suppress(queue.Empty):
-                self._wakes.get(timeout=seconds)
+                woken = self._wakes.get(timeout=seconds)  # perhaps before this wait
+                self.late += time.monotonic() - max(began, woken)
         self._awaited = False
 
     def remove(self, delivery: Delivery) -> None:
@@ -280,7 +286,7 @@ class DeliveryQueue:
 
     def wake(self) -> None:
         """End the wait of the training thread."""
-        self._wakes.put(None)
+        self._wakes.put(time.monotonic())
 
     # --- from the iterator's thread
 

@@ -208,14 +208,18 @@ class DataServiceDataset(Node):
                 process must not unpickle.
         """
         self.check_objects()
-        return make(
+        iterator = make(
             self.profile(context),
             self.repetitions.resumed,
             context.restoring,
             listing(context),
             self.check_of_elements(),
             self.registration.description.maps,
+            context.meter if context.is_last else None,
         )
+        if context.meter is not None:
+            context.meter.readers.append(iterator)
+        return iterator
 
     def profile(self, context: Context) -> ClientProfile:
         """Return the profile with which to read the next repetition.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
@@ -20,6 +21,7 @@ from zmqdata.client.quarantine import ListLeftOut, list_nowhere
 from zmqdata.client.shell import ReaderShell
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.core.client.events import Finish
+from zmqdata.core.verdict import Situation
 from zmqdata.descriptors import AN_ITERATOR, shortage_explained
 from zmqdata.errors import (
     CancelledError,
@@ -28,7 +30,9 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.iterators import CLOSED, ElementIterator, Restoring
-from zmqdata.messages import MappedRange
+from zmqdata.iterators.metering import LoopMeter
+from zmqdata.measures import Recent
+from zmqdata.messages import LoopSums, MappedRange
 from zmqdata.transport.forks import check_process
 
 Resumed = Callable[[ClientProfile, Any], ClientProfile]
@@ -65,6 +69,7 @@ class ServiceIterator(ElementIterator):
         list_left_out: takes the elements that workers skip.
         check_first: raises an error if the first element is not one of this dataset.
         maps: ranges of files that the pipeline maps.
+        meter: measures the waits of the loop; None: a meter of its own.
 
     Raises (from ``next``):
         PipelineError: a function of the pipeline failed at this element. The next call
@@ -87,8 +92,10 @@ class ServiceIterator(ElementIterator):
         list_left_out: ListLeftOut = list_nowhere,
         check_first: CheckElement | None = None,
         maps: Sequence[MappedRange] = (),
+        meter: LoopMeter | None = None,
     ) -> None:
         self._profile = profile
+        self._meter = LoopMeter(time.perf_counter) if meter is None else meter
         self._maps = maps
         self._resumed = resumed
         self._restoring = restoring
@@ -124,7 +131,7 @@ class ServiceIterator(ElementIterator):
 
     def _open_shell(self, profile: ClientProfile) -> ReaderShell:
         """Make the thread and the sockets of this iterator."""
-        return ReaderShell(profile, self._list_left_out, self._maps)
+        return ReaderShell(profile, self._list_left_out, self._maps, self._meter)
 
     def _begin_late(self) -> None:
         if self._finalizer is not None:
@@ -139,6 +146,7 @@ class ServiceIterator(ElementIterator):
         return self._next_block()
 
     def _next_block(self) -> Any:
+        self._meter.ask()
         before = self._phase
         self._check_process()
         self._begin_late()
@@ -156,11 +164,13 @@ class ServiceIterator(ElementIterator):
                     self._has_given = True
                     failure = first.take_failure()
                     if failure is not None:
+                        self._meter.give()
                         lifetime.call(lifetime.after_reading)
                         raise failure
                     for element in self._strides.begin(first.elements):
                         if self._check_first is not None:
                             self._check(element, self._check_first)
+                        self._meter.give()
                         return element
                     self._shell.finish_delivery(first)
         self._raise_failure()
@@ -349,6 +359,16 @@ class ServiceIterator(ElementIterator):
         self._shell.queue.wake()
         self._finalizer.detach()
         return True
+
+    def situation(self, recent: Recent) -> Situation:
+        """Return what is known of the loop and of all that feeds it.
+
+        Args:
+            recent: turns the sums of the loop into recent ones.
+        """
+        if self._finalizer is None:
+            return Situation(LoopSums())
+        return self._shell.situation(recent)
 
     def audit(self) -> dict[str, Any]:
         """Return what became of the splits and elements of this repetition of the job,

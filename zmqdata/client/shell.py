@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import zmq
+from msgspec import structs
 
 from zmqdata import wire
 from zmqdata.blocks import warn_of_missing_codec
@@ -30,6 +31,7 @@ from zmqdata.client.supplying import MapSupplier
 from zmqdata.config.endpoints import endpoint_host
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore, ClientProfile
+from zmqdata.core.verdict import Situation
 from zmqdata.descriptors import AN_ITERATOR, LEAST, check_room
 from zmqdata.errors import (
     DataServiceError,
@@ -40,7 +42,10 @@ from zmqdata.errors import (
     UnavailableError,
     VersionMismatchError,
 )
+from zmqdata.iterators.metering import LoopMeter, new_recent
+from zmqdata.measures import Recent
 from zmqdata.messages import (
+    LoopMeasures,
     MappedRange,
     TakeBackElements,
     encode_checkpoint,
@@ -58,6 +63,8 @@ from zmqdata.transport.rejects import Rejects
 
 log = logging.getLogger(__name__)
 
+MEASURE = 1.0
+"""Seconds between two measures of the loop for the dispatcher."""
 LACKING = 10.0
 """Seconds to wait for the lineage of tasks that other clients read earlier."""
 
@@ -70,6 +77,7 @@ class ReaderShell:
         profile: what to read, and in which role.
         list_left_out: takes the elements that workers skip.
         maps: ranges of files that the pipeline maps.
+        meter: measures the waits of the loop.
     """
 
     def __init__(
@@ -77,8 +85,13 @@ class ReaderShell:
         profile: ClientProfile,
         list_left_out: ListLeftOut = list_nowhere,
         maps: Sequence[MappedRange] = (),
+        meter: LoopMeter | None = None,
     ) -> None:
         self.core = ClientCore(profile)
+        self._meter = LoopMeter(time.perf_counter) if meter is None else meter
+        self._recent = new_recent()
+        self._measured = -MEASURE
+        self._late = 0.0
         self._lacks_codec = profile.job.compression is not None and not profile.decompresses
         self._list_left_out = list_left_out
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -182,13 +195,40 @@ class ReaderShell:
         # A part of a block, as numbered consumers get, returns no credit. Its report
         # can wait for that of other parts.
         if delivery.returns_credit or not self.queue:
-            self.loop.post(self._report_taken)
+            asked = time.monotonic()
+            self.loop.post(lambda: self._report_asked(asked))
 
     @property
     def place(self) -> int:
         """Number of elements that the training loop has taken."""
         first = self.queue.being_read()
         return self._behind if first is None or first.before is None else first.place
+
+    def situation(self, recent: Recent) -> Situation:
+        """Return what is known of the loop and of all that feeds it.
+
+        Args:
+            recent: turns the sums of the loop into recent ones.
+        """
+        core, loop = self.core, self.measures(recent)
+        return Situation(
+            loop.recent,
+            core.evidence.of(core.reading.tasks.copy()),
+            loop.first,
+            loop.total,
+            consumer=core.profile.reader.consumer_index,
+            others=tuple(core.evidence.others.copy().values()),
+            limit=core.profile.max_outstanding,
+        )
+
+    def measures(self, recent: Recent) -> LoopMeasures:
+        """Return the measures of the loop.
+
+        Args:
+            recent: turns the sums of the loop into recent ones.
+        """
+        found = self._meter.measures(recent, self.place, self._late + self.queue.late)
+        return structs.replace(found, waiting=self.core.reading.waiting)
 
     def begin_delivery(self, delivery: Delivery) -> bool:
         """Begin to read the first block. Return False if it was dropped meanwhile."""
@@ -263,11 +303,18 @@ class ReaderShell:
     def _tick(self) -> None:
         self.strides.end()
         self._report_partly()
+        self._measure()
         self._handle(e.Tick())
         closed = why_closed(self.core.profile.service)
         if closed:
             self._handle(e.ShutOut(UnavailableError.__name__, closed))
         self.servers.look(self.core.links.by_address)
+
+    def _measure(self) -> None:
+        now = time.monotonic()
+        if now - self._measured >= MEASURE:
+            self._measured = now
+            self._handle(e.LoopMeasured(self.measures(self._recent)))
 
     def look_after_lease(self) -> None:
         """Let the core act on the lease, because the training loop waits for it."""
@@ -297,6 +344,13 @@ class ReaderShell:
                 "earlier. Take the state again in a second."
             )
         return encode_checkpoint(self.core.standing.checkpoint(place))
+
+    def _report_asked(self, asked: float) -> None:
+        """Report the deliveries that the training loop has finished, which it has asked
+        for at a time. Until then other threads kept this one from running.
+        """
+        self._late += time.monotonic() - asked
+        self._report_taken()
 
     def _report_taken(self) -> None:
         """Report the deliveries that the training loop has finished."""

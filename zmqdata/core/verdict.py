@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from zmqdata.core.measures import added
+from zmqdata.measures import added
 from zmqdata.messages import LoopSums, NodeTime, Pace, TaskSums
 
 INPUT_BOUND = "INPUT-BOUND"
@@ -44,9 +44,9 @@ SLOWER = 2.0
 """Factor by which a worker is slower than the median of the others that counts."""
 UNEQUAL = 1.5
 """Factor by which a consumer is slower than the others that counts."""
-HELD_UP = 2.5
-"""Factor by which work in the training process takes longer than its processor time, if
-other threads hold the interpreter lock.
+HELD_UP = 0.4
+"""Share of a loop's waits in which threads of its own process did not come to run,
+above which these waits are not the input's.
 """
 COLD = 0.2
 """Share of the time that the first element may take without being mentioned."""
@@ -310,15 +310,13 @@ def _slow_consumer(situation: Situation) -> tuple[str, str] | None:
 
 def _held_up(situation: Situation) -> tuple[str, str] | None:
     loop = situation.loop
-    lost = max(0.0, loop.decoding - loop.decoding_work)
-    if loop.decoding < HELD_UP * loop.decoding_work or _share(lost, loop.waiting) < 0.3:
+    if _share(loop.late, loop.waiting) < HELD_UP:
         return None
     return COMPUTE_BOUND, (
         f"Elements have arrived, and the loop waits {_percent(situation.wait_share)} of its time "
-        "because other threads of this process hold the interpreter lock: decoding takes "
-        f"{loop.decoding / max(loop.decoding_work, 1e-9):.0f} times as long as it computes. More "
-        "workers would not help; move Python code of this process to the workers, or to other "
-        "processes."
+        "because other threads of this process hold the interpreter lock, or all cores of this "
+        "machine are busy. More workers would not help; move Python code of this process to the "
+        "workers, or to other processes."
     )
 
 

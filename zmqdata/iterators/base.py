@@ -30,6 +30,7 @@ from zmqdata.errors import (
 )
 from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators.deciding import Deciding, is_loss, loss
+from zmqdata.iterators.metering import LoopMeter
 from zmqdata.iterators.ownthreads import OwnThreads, Place
 from zmqdata.iterators.permutation import Order
 from zmqdata.iterators.quarantine import Quarantine
@@ -428,8 +429,15 @@ class Context:
     """True while elements are run only to find the spec of a node."""
     forgiving: bool = False
     """True if a later operation leaves out elements that fail."""
+    meter: LoopMeter | None = field(default=None, compare=False, repr=False)
+    """Measures the waits of the loop that reads the iterator; None if nobody asks."""
     threads: OwnThreads = field(default_factory=lambda: OwnThreads({}), compare=False, repr=False)
     """All threads that work for this iterator."""
+
+    @property
+    def is_last(self) -> bool:
+        """True if the loop itself takes the elements of the node."""
+        return not self.path and not self.depth
 
     @property
     def whole_path(self) -> Place:

@@ -81,10 +81,10 @@ class LoopSums(Discreet, frozen=True, array_like=True):
     """Seconds in which it waited for an element."""
     elements: Amount = 0.0
     """Number of elements that it has taken."""
-    decoding: Amount = 0.0
-    """Seconds in which the thread of the iterator decoded blocks."""
-    decoding_work: Amount = 0.0
-    """Processor seconds that this took."""
+    late: Amount = 0.0
+    """Seconds in which threads of this process had something to do for the loop and did
+    not come to run.
+    """
 
 
 class LoopMeasures(Discreet, frozen=True):

@@ -318,7 +318,9 @@ class SimulatedIterator(ServiceIterator):
     def _open_shell(self, profile: ClientProfile) -> SimulatedShell:
         # The names of clients decide orders, so that the seed has to decide them.
         named = replace(profile, client=self._service.new_client())
-        return SimulatedShell(self._service, named, self._list_left_out, self._maps)
+        return SimulatedShell(
+            self._service, named, self._list_left_out, self._maps, self._meter
+        )
 
     def kill(self) -> None:
         """End at once, as at SIGKILL of the training process: without a goodbye, and

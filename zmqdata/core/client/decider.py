@@ -18,6 +18,7 @@ from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.checkpoint import Standing
 from zmqdata.core.client.coordinated import reading_of
+from zmqdata.core.client.evidence import Evidence
 from zmqdata.core.client.lease import ClientLease
 from zmqdata.core.client.leaving import Goodbye, ReadingEnd
 from zmqdata.core.client.links import REPEAT, LinkProfile, ReadLinks
@@ -116,6 +117,8 @@ class ClientCore:
         self._iteration: int | None = None
         self._step, self._former = 0, ""
         self._names = 0
+        self._measures: m.LoopMeasures | None = None
+        self.evidence = Evidence()
         self.notices = Notices(
             job=profile.job.name,
             reader=profile.reader,
@@ -140,6 +143,7 @@ class ClientCore:
         on(e.LinkBroken, lambda event, now: self.links.broken(event, now))
         on(e.MemoryMapped, lambda event, now: self.links.mapped(event, now))
         on(e.UnbegunDropped, lambda event, now: self._grant(self.reading.give_back(event)))
+        on(e.LoopMeasured, self._loop_measured)
         on(e.Wanted, lambda event, now: self.notices.wanted())
         on(e.ShutOut, lambda event, now: self._shut_out(event.error, event.text, now))
         on(e.CloseRequested, lambda event, now: self._close(now))
@@ -332,6 +336,7 @@ class ClientCore:
                 given_back=self.reading.given_back,
                 unreached=self.links.unreached(now),
                 done=self.ending.has_begun,
+                measures=self._measures,
             )
         )
         return beat
@@ -491,8 +496,14 @@ class ClientCore:
     def _link_reported(self, message: m.LinkReported, now: float) -> None:
         if message.heard:
             self.lease.heard(message.heard, now)
+        link = self.links.by_name.get(message.link)
+        if link is not None:
+            self.evidence.hear(message, link.address)
         self.links.reported(message, now)
         self.notices.count_skipped(message.link, message.skipped)
+
+    def _loop_measured(self, event: e.LoopMeasured, now: float) -> None:
+        self._measures = event.measures
 
     def _handed_out(self, event: e.PartsHandedOut, now: float) -> None:
         grants: Grants = {}

@@ -18,7 +18,7 @@ from zmqdata.core.events import Peer as Peer
 from zmqdata.core.events import Received as Received
 from zmqdata.core.events import Send as Send
 from zmqdata.core.events import Tick as Tick
-from zmqdata.messages import Block, LeftOutElement, Memory, OnLink
+from zmqdata.messages import Block, LeftOutElement, LoopMeasures, Memory, OnLink
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +220,19 @@ class Closed:
     """
 
 
+@dataclass(frozen=True, slots=True)
+class LoopMeasured:
+    """Event: it was measured what the training loop does for how long."""
+
+    measures: LoopMeasures
+    """The measures."""
+
+
 ClientEvent = (
     Arrived
     | CloseRequested
     | LinkBroken
+    | LoopMeasured
     | MemoryMapped
     | PartsHandedOut
     | Received

@@ -21,7 +21,6 @@ from types import FrameType
 from zmqdata.blocks import Compression
 from zmqdata.core.credit import FEW_BYTES
 from zmqdata.core.worker import events as e
-from zmqdata.core.worker.measures import Doing, TaskMeter
 from zmqdata.elements.nesting import LEAF_TYPES
 from zmqdata.errors import (
     DataLossError,
@@ -43,6 +42,7 @@ from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.tasks.events import Teller
 from zmqdata.worker.tasks.generators import TaskGenerators
 from zmqdata.worker.tasks.ledger import LedgerProvider, Stopped
+from zmqdata.worker.tasks.meter import Doing, TaskMeter
 from zmqdata.worker.tasks.output import BLOCK_BYTES, Output
 from zmqdata.worker.tasks.pipeline import context_of, opened
 from zmqdata.worker.tasks.quarantine import TaskQuarantine

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from zmqdata.iterators.base import make_iterator
 from zmqdata.iterators.ownthreads import OwnThreads, Place
@@ -38,7 +39,7 @@ _MORE_FILES = {"Map": ("transforms.py",), "Filter": ("transforms.py",)}
 
 
 @cache
-def _files_of(kind: type[Node]) -> frozenset[str]:
+def _files_of(kind: Any) -> frozenset[str]:
     """Return the files with the iterators of a class of nodes."""
     maker = make_iterator.dispatch(kind)
     names = [f"{maker.__module__.rpartition('.')[2]}.py", *_MORE_FILES.get(kind.__name__, ())]

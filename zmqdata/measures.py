@@ -26,7 +26,7 @@ def kept(seconds: float) -> float:
         >>> kept(0.0), kept(10.0), kept(20.0)
         (1.0, 0.5, 0.25)
     """
-    return 0.5 ** (max(0.0, seconds) / HALVED)
+    return float(0.5 ** (max(0.0, seconds) / HALVED))
 
 
 class Recent:
@@ -65,7 +65,7 @@ def values_of(sums: TaskSums | LoopSums) -> tuple[float, ...]:
 
     Example:
         >>> values_of(LoopSums(seconds=2.0, waiting=1.0))
-        (2.0, 1.0, 0.0, 0.0, 0.0)
+        (2.0, 1.0, 0.0, 0.0)
     """
     return structs.astuple(sums)
 
@@ -79,7 +79,7 @@ def added(sums: Iterable[Sums], nothing: Sums) -> Sums:
 
     Example:
         >>> added([LoopSums(1.0, 0.5), LoopSums(2.0, 1.0)], LoopSums())
-        LoopSums(seconds=3.0, waiting=1.5, elements=0.0, decoding=0.0, decoding_work=0.0)
+        LoopSums(seconds=3.0, waiting=1.5, elements=0.0, late=0.0)
     """
     columns = list(zip(*map(values_of, sums), strict=True))
     return type(nothing)(*map(sum, columns)) if columns else nothing

@@ -1,0 +1,192 @@
+"""The time that a loop waits for elements, and the time that it takes for them itself.
+
+Decision 0046.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, Protocol
+
+from zmqdata.measures import Recent, values_of
+from zmqdata.messages import LoopMeasures, LoopSums
+
+MEASURED = 16
+"""Elements of a fast loop that are measured in a row."""
+PASSED = 240
+"""Elements of a fast loop that follow without being measured."""
+FAST = 20e-6
+"""Seconds for an element below which a loop counts as fast: two looks at the clock for
+each of its elements would take a hundredth of its time.
+"""
+
+
+class Observer(Protocol):
+    """A reader of the service that knows what its workers do."""
+
+    def situation(self, recent: Recent) -> Any:
+        """Return what is known of its loop and of all that feeds it."""
+
+
+def new_recent() -> Recent:
+    """Return what turns the sums of a loop into recent ones."""
+    return Recent(len(values_of(LoopSums())))
+
+
+class LoopMeter:
+    """Sums the time in which a loop waits for elements.
+
+    Args:
+        clock: returns the time in seconds.
+
+    Attributes:
+        elements: number of elements that the loop has taken.
+        first: seconds from the beginning to the first element; None before that.
+        readers: readers of the service below the loop.
+
+    Example:
+        >>> times = iter([0.0, 1.0, 4.0, 6.0, 7.0])
+        >>> meter = LoopMeter(lambda: next(times))
+        >>> for _ in range(2):
+        ...     meter.ask()
+        ...     meter.give()
+        >>> meter.first, meter.sums()
+        (4.0, LoopSums(seconds=3.0, waiting=1.0, elements=2.0, late=0.0))
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.elements = 0
+        self.first: float | None = None
+        self.readers: list[Observer] = []
+        self._began = clock()
+        self._asked = self._given = self._began
+        self._waiting = self._working = 0.0
+        self._is_waiting = True
+
+    def ask(self) -> None:
+        """Record that the loop asks for an element."""
+        now = self.clock()
+        self._asked = now
+        if self.first is not None:
+            self._working += now - self._given
+        self._is_waiting = True
+
+    def give(self, elements: int = 1) -> None:
+        """Record that the loop gets what it has asked for.
+
+        Args:
+            elements: number of elements that it gets, or has got since it last asked.
+        """
+        now = self.clock()
+        self._is_waiting = False
+        if self.first is None:
+            self.first = now - self._began
+        else:
+            self._waiting += now - self._asked
+        self._given = now
+        self.elements += elements
+
+    def pass_over(self, elements: int, share: float) -> None:
+        """Record elements that the loop got since it last asked, without measuring.
+
+        Args:
+            elements: number of these elements.
+            share: share of the time in which it waited meanwhile.
+        """
+        now = self.clock()
+        seconds = now - self._given
+        self._waiting += seconds * share
+        self._working += seconds * (1 - share)
+        self._given = now
+        self.elements += elements
+
+    @property
+    def split(self) -> tuple[float, float]:
+        """Seconds that it waited so far, and worked."""
+        return self._waiting, self._working
+
+    def sums(self, elements: int | None = None, late: float = 0.0) -> LoopSums:
+        """Return the sums up to now. May be called from any thread.
+
+        Args:
+            elements: number of elements that the loop has taken; None: as counted here.
+            late: seconds in which threads of this process did not come to run.
+        """
+        if self.first is None:
+            return LoopSums()
+        waiting, working = self._waiting, self._working
+        if self._is_waiting:
+            waiting += max(0.0, self.clock() - self._asked)
+        taken = self.elements if elements is None else elements
+        return LoopSums(waiting + working, waiting, float(taken), late)
+
+    def measures(
+        self, recent: Recent, elements: int | None = None, late: float = 0.0
+    ) -> LoopMeasures:
+        """Return the measures up to now. May be called from any thread.
+
+        Args:
+            recent: turns the sums into recent ones, in a single thread.
+            elements: as for ``sums``.
+            late: as for ``sums``.
+        """
+        total = self.sums(elements, late)
+        return LoopMeasures(
+            total, LoopSums(*recent.look(self.clock(), values_of(total))), self.first
+        )
+
+
+class MeteredIterator:
+    """Measures the waits of a loop for an iterator. Of a fast loop, it measures some
+    elements in a row, and not those that follow.
+
+    Args:
+        take: returns the next element.
+        meter: sums the waits.
+    """
+
+    def __init__(self, take: Callable[[], Any], meter: LoopMeter) -> None:
+        self._take, self._meter = take, meter
+        self._endless = iter(take, object())
+        self._passed: Iterator[Any] = iter(())
+        self._size = 0
+        self._since = meter.clock()
+        self._measured = 0
+        self._share = 0.0
+        self._split = (0.0, 0.0)
+
+    def __iter__(self) -> MeteredIterator:
+        return self
+
+    def __next__(self) -> Any:
+        for element in self._passed:
+            return element
+        return self._next_measured()
+
+    def _next_measured(self) -> Any:
+        meter = self._meter
+        if self._size:
+            meter.pass_over(self._size, self._share)
+            self._size = 0
+        if not self._measured:
+            self._split = meter.split
+        meter.ask()
+        element = self._take()
+        meter.give()
+        self._measured += 1
+        if self._measured >= MEASURED:
+            self._end_measuring()
+        return element
+
+    def _end_measuring(self) -> None:
+        """Pass over some elements if the loop is fast."""
+        waited, worked = (
+            now - before for now, before in zip(self._meter.split, self._split, strict=True)
+        )
+        whole = waited + worked
+        if 0 < whole < FAST * self._measured:
+            self._share, self._size = waited / whole, PASSED
+            self._passed = islice(self._endless, PASSED)
+        self._measured = 0
