@@ -37,7 +37,8 @@ class Recent:
 
     Example:
         >>> recent = Recent(1)
-        >>> [recent.look(now, (made,)) for now, made in ((0.0, 0.0), (10.0, 8.0), (20.0, 8.0))]
+        >>> looks = ((0.0, 0.0), (10.0, 8.0), (20.0, 8.0))
+        >>> [recent.look(now, (made,)) for now, made in looks]
         [(0.0,), (8.0,), (4.0,)]
     """
 

@@ -310,9 +310,9 @@ class ReaderShell:
             self._handle(e.ShutOut(UnavailableError.__name__, closed))
         self.servers.look(self.core.links.by_address)
 
-    def _measure(self) -> None:
-        now = time.monotonic()
-        if now - self._measured >= MEASURE:
+    def _measure(self, at_once: bool = False) -> None:
+        now = self._now()
+        if at_once or now - self._measured >= MEASURE:
             self._measured = now
             self._handle(e.LoopMeasured(self.measures(self._recent)))
 
@@ -390,6 +390,7 @@ class ReaderShell:
 
     def _close(self) -> None:
         self._report_partly()
+        self._measure(at_once=True)
         self._closing = True
         self._handle(e.CloseRequested())
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from zmqdata.measures import added
-from zmqdata.messages import LoopSums, NodeTime, Pace, TaskSums
+from zmqdata.messages import ConsumerPace, LoopSums, NodeTime, TaskSums
 
 INPUT_BOUND = "INPUT-BOUND"
 """The loop waits, and the pipeline on the workers is the reason."""
@@ -88,7 +88,7 @@ class Situation:
     """
     consumer: int | None = None
     """Number of the consumer; None if it has none."""
-    others: tuple[Pace, ...] = ()
+    others: tuple[ConsumerPace, ...] = ()
     """The other numbered consumers."""
     limit: int | None = None
     """Most elements in flight that the user allows; None if there is no such limit."""

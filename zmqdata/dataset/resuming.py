@@ -22,10 +22,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from zmqdata.core.verdict import Situation, Verdict, judge
 from zmqdata.dataset.depth import too_deep, within_stack
 from zmqdata.dataset.drawing import difference, parameter_lines, shipped_in
 from zmqdata.dataset.seeds import resumed_orders
-from zmqdata.core.verdict import Situation, Verdict, judge
 from zmqdata.dataset.sharing import Turns
 from zmqdata.dataset.stats import stats_of
 from zmqdata.elements.nesting import map_structure
@@ -257,7 +257,8 @@ class DatasetIterator:
 
         >>> from zmqdata import Dataset, LocalCluster, distribute
         >>> with LocalCluster(1, in_process=True) as cluster:
-        ...     reader = iter(Dataset.range(50).apply(distribute("OFF", cluster.target)))
+        ...     ds = Dataset.range(50).apply(distribute("OFF", cluster.target))
+        ...     reader = iter(ds)
         ...     _ = list(reader)
         ...     int(reader.stats()["data/elements"])
         50
@@ -283,10 +284,11 @@ class DatasetIterator:
                 "distributed. Apply `zmqdata.distribute(...)` to it, or look at `ds.profile()`."
             )
         whole, part = self._recents
+        recent = whole if self._turns is None else part
+        found: list[Situation] = [one.situation(recent) for one in self._meter.readers]
         if self._turns is None:
-            return self._meter.readers[0].situation(whole)
+            return found[0]
         loop = self._meter.measures(whole)
-        found = [reader.situation(part) for reader in self._meter.readers]
         worst = max(found, key=lambda one: one.loop.waiting)
         return replace(
             worst, loop=loop.recent, total=loop.total, first=loop.first, served=worst.loop

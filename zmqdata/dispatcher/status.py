@@ -6,16 +6,19 @@ Protocol 3.10 and 3.11.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.jobs import CollectedIteration
+from zmqdata.core.dispatcher.measures import JobTotals
 from zmqdata.core.dispatcher.poison import what
 from zmqdata.core.dispatcher.state.audit import audit_of
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
-from zmqdata.messages import JobParameters, shown_name
+from zmqdata.core.verdict import Situation, Verdict
+from zmqdata.messages import JobParameters, LoopMeasures, TaskMeasures, TaskSums, shown_name
 
 STALLED = 60.0
 """Seconds without progress after which a task counts as stalled."""
@@ -36,9 +39,70 @@ def status_of(
         + [_gone(one) for one in core.jobs.collected],
         "jobs": [_job(core, iteration) for iteration in iterations],
         "tasks": [
-            _task(core, task) for iteration in iterations for task in iteration.tasks.values()
+            _task(core, task, measured)
+            for iteration in iterations
+            for measured in [core.hosting.measures.tasks_of(iteration)]
+            for task in iteration.tasks.values()
         ],
+        "totals": totals_of(core),
         "rejected": dict(rejected),
+    }
+
+
+def totals_of(core: DispatcherCore) -> list[dict[str, Any]]:
+    """Return what each job has done so far, all its repetitions together."""
+    return [
+        {"job": name, **_totals(found)}
+        for name, found in sorted(core.hosting.measures.totals().items())
+    ]
+
+
+def _totals(found: JobTotals) -> dict[str, Any]:
+    return {
+        "delivered": found.delivered,
+        "redone": found.redone,
+        "left_out": found.skipped,
+        "making_seconds": round(found.sums.making, 3),
+        "waiting_for_readers_seconds": round(found.sums.for_readers, 3),
+        "waiting_for_splits_seconds": round(found.sums.for_splits, 3),
+        "block_bytes": int(found.sums.nbytes),
+        "loop_waiting_seconds": round(found.loop.waiting, 3),
+        "loop_seconds": round(found.loop.seconds, 3),
+        "nodes": [
+            {"place": place, "node": label, "seconds": round(seconds, 3)}
+            for (place, label), seconds in sorted(found.nodes.items())
+        ],
+        "moved": [
+            {"by": by, "bytes": nbytes, "elements": elements}
+            for by, (nbytes, elements) in sorted(found.moved.items())
+        ],
+    }
+
+
+def _verdict(verdict: Verdict | None) -> dict[str, Any]:
+    if verdict is None:
+        return {"verdict": "", "advice": "", "workers_needed": 0}
+    return {
+        "verdict": verdict.word,
+        "advice": verdict.advice,
+        "workers_needed": verdict.workers_needed,
+    }
+
+
+def _loop(measures: LoopMeasures | None) -> dict[str, Any]:
+    """Return what a training loop does, without the wait for its first element."""
+    found = measures or LoopMeasures()
+    situation = Situation(found.recent)
+    seconds, elements = found.recent.seconds, found.recent.elements
+    return {
+        "wait_share": round(situation.wait_share, 4),
+        "wait_ms": round(1000 * found.recent.waiting / elements, 3) if elements else 0.0,
+        "step_ms": round(1000 * situation.step, 3),
+        "elements_per_second": float(f"{elements / seconds:.3g}") if seconds else 0.0,
+        "first_element_seconds": found.first,
+        "elements": int(found.total.elements),
+        "waited_seconds": round(found.total.waiting, 3),
+        "buffered": found.waiting,
     }
 
 
@@ -94,6 +158,7 @@ def _iteration(
 
 def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
     tasks = iteration.live_tasks
+    numbers = {client: number for number, client in iteration.consumers.items()}
     splits = [
         {
             "handed_out": cursor.next,
@@ -118,6 +183,8 @@ def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
                 "process": opening.process,
                 "how": opening.how,
                 "given_back": iteration.tally.given_back.get(client, 0),
+                "consumer": numbers.get(client),
+                **_loop(core.hosting.measures.loop_of(iteration, client)),
             }
             for client, opening in sorted(iteration.openings.items())
         ],
@@ -131,14 +198,20 @@ def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
         "poisoned": [text for task in iteration.tasks.values() for text in task.poisoned.values()],
         "failure": "" if iteration.failure is None else iteration.failure.text,
         "missing_consumers": list(core.jobs.coordination.missing(iteration)),
+        **_verdict(core.hosting.measures.verdict(iteration)),
+        "measures": _totals(core.hosting.measures.of_iteration(iteration)),
     }
 
 
-def _task(core: DispatcherCore, task: Task) -> dict[str, Any]:
+def _task(
+    core: DispatcherCore, task: Task, measured: Mapping[int, tuple[str, TaskMeasures]]
+) -> dict[str, Any]:
     facts = core.hosting.facts.get(task.worker)
     report = facts.reports.get(task.task) if facts is not None else None
     waits = report is not None and report.waits
     idle = 0.0 if report is None or waits else report.idle
+    _, measures = measured.get(task.task, ("", None))
+    recent = TaskSums() if measures is None else measures.recent
     return {
         "task": task.task,
         "iteration": task.iteration,
@@ -158,4 +231,26 @@ def _task(core: DispatcherCore, task: Task) -> dict[str, Any]:
         "busy_with": "" if report is None or report.crumb is None else what(report.crumb),
         "deaths": len(task.deaths),
         "compressed": "" if report is None else report.compressed,
+        "making_share": _share(recent.making, recent.seconds),
+        "waiting_for_readers_share": _share(recent.for_readers, recent.seconds),
+        "waiting_for_splits_share": _share(recent.for_splits, recent.seconds),
+        "elements_per_second": _share(recent.elements, recent.seconds),
+        "bytes_per_second": round(_share(recent.nbytes, recent.seconds)),
+        "link_busy_share": 0.0 if measures is None else round(measures.linked[0], 4),
+        "nodes": []
+        if measures is None
+        else [
+            {
+                "place": node.place,
+                "node": node.label,
+                "seconds": round(node.total, 3),
+                "share": _share(node.recent / node.threads, recent.making),
+                "threads": node.threads,
+            }
+            for node in measures.nodes
+        ],
     }
+
+
+def _share(part: float, whole: float) -> float:
+    return float(f"{part / whole:.4g}") if whole > 0 else 0.0

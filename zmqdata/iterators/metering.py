@@ -56,10 +56,14 @@ class LoopMeter:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
+        self.readers: list[Observer] = []
+        self.restart(clock)
+
+    def restart(self, clock: Callable[[], float]) -> None:
+        """Begin anew with another clock."""
         self.clock = clock
         self.elements = 0
         self.first: float | None = None
-        self.readers: list[Observer] = []
         self._began = clock()
         self._asked = self._given = self._began
         self._waiting = self._working = 0.0

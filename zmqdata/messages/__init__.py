@@ -77,10 +77,10 @@ from zmqdata.messages.links import (
     TakeBackElements,
 )
 from zmqdata.messages.measures import (
+    ConsumerPace,
     LoopMeasures,
     LoopSums,
     NodeTime,
-    Pace,
     TaskMeasures,
     TaskSums,
 )
@@ -347,7 +347,7 @@ __all__ = [
     "LoopMeasures",
     "LoopSums",
     "NodeTime",
-    "Pace",
+    "ConsumerPace",
     "TaskMeasures",
     "TaskSums",
 ]

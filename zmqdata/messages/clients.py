@@ -210,6 +210,8 @@ class CloseIteration(Message, frozen=True):
     """Number of elements that were given back for other clients."""
     at_end: bool = False
     """True if the client has read its iteration to the end."""
+    measures: LoopMeasures | None = None
+    """What the training loop did for how long; None if it did not read."""
 
 
 class StartSave(Message, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zmqdata.decisions import Decision
 from zmqdata.messages.deaths import Place
 from zmqdata.messages.discreet import Discreet
-from zmqdata.messages.measures import Pace, TaskMeasures
+from zmqdata.messages.measures import ConsumerPace, TaskMeasures
 from zmqdata.messages.parts import (
     LeftOutElement,
     Message,
@@ -189,7 +189,7 @@ class LinkReported(Message, frozen=True):
     """
     tasks: tuple[TaskMeasures, ...] = ()
     """What some of the tasks that the client reads do for how long."""
-    paces: tuple[Pace, ...] = ()
+    paces: tuple[ConsumerPace, ...] = ()
     """The other numbered consumers of these tasks."""
 
 

@@ -104,7 +104,7 @@ class LoopMeasures(Discreet, frozen=True):
     """
 
 
-class Pace(Discreet, frozen=True, array_like=True):
+class ConsumerPace(Discreet, frozen=True, array_like=True):
     """How fast a numbered consumer takes elements, as its worker hears."""
 
     consumer: int

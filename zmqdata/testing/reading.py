@@ -34,6 +34,7 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.iterators import Context, ElementIterator, make_iterator
+from zmqdata.iterators.metering import LoopMeter
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.network import SimulatedNetwork
 from zmqdata.threads import Background
@@ -203,6 +204,7 @@ class SimulatedShell(ReaderShell):
         profile: the client and the job that it reads.
         list_left_out: takes the elements that workers skip.
         maps: ranges of files that the pipeline maps.
+        meter: measures the waits of the loop.
     """
 
     loop: ClockLoop
@@ -213,11 +215,12 @@ class SimulatedShell(ReaderShell):
         profile: ClientProfile,
         list_left_out: ListLeftOut = list_nowhere,
         maps: Sequence[m.MappedRange] = (),
+        meter: LoopMeter | None = None,
     ) -> None:
         self._service = service
         self.name = f"client-{next(_names)}"
         self._is_answered = False
-        super().__init__(profile, list_left_out, maps)
+        super().__init__(profile, list_left_out, maps, meter)
         self.queue = ClockedQueue(service, lambda: self.core.lease.holds(self._now()))
 
     def _make_supplier(self, profile: ClientProfile, maps: Sequence[m.MappedRange]) -> MapSupplier:
@@ -314,13 +317,12 @@ class SimulatedIterator(ServiceIterator):
     def __init__(self, service: ReadWorld, *read: Any) -> None:
         self._service = service
         super().__init__(*read)
+        self._meter.restart(lambda: service.clock.now)
 
     def _open_shell(self, profile: ClientProfile) -> SimulatedShell:
         # The names of clients decide orders, so that the seed has to decide them.
         named = replace(profile, client=self._service.new_client())
-        return SimulatedShell(
-            self._service, named, self._list_left_out, self._maps, self._meter
-        )
+        return SimulatedShell(self._service, named, self._list_left_out, self._maps, self._meter)
 
     def kill(self) -> None:
         """End at once, as at SIGKILL of the training process: without a goodbye, and

@@ -50,7 +50,8 @@ class Measuring:
         self._thread.start()
 
     def _look_on(self) -> None:
-        while not self._closed.wait(random.uniform(*LOOK) if self._runners else IDLE_LOOK):
+        drawn = random.Random()  # noqa: S311 - for a pause, not for a secret
+        while not self._closed.wait(drawn.uniform(*LOOK) if self._runners else IDLE_LOOK):
             self.look()
 
     def look(self) -> None:
@@ -63,7 +64,7 @@ class Measuring:
                 runner.sample(frames)
             frames.clear()
 
-    def reports(self, now: float) -> Iterator[e.Measured]:
+    def reports(self, now: float) -> Iterator[e.TaskMeasured]:
         """Yield the measures that are due.
 
         Args:
@@ -76,7 +77,7 @@ class Measuring:
             self._reported[key] = now
             measures = self._runners[key].measures(self._linked(key))
             if measures is not None:
-                yield e.Measured(measures)
+                yield e.TaskMeasured(measures)
 
     def close(self) -> None:
         """End the thread."""

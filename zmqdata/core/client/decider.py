@@ -117,7 +117,6 @@ class ClientCore:
         self._iteration: int | None = None
         self._step, self._former = 0, ""
         self._names = 0
-        self._measures: m.LoopMeasures | None = None
         self.evidence = Evidence()
         self.notices = Notices(
             job=profile.job.name,
@@ -336,7 +335,7 @@ class ClientCore:
                 given_back=self.reading.given_back,
                 unreached=self.links.unreached(now),
                 done=self.ending.has_begun,
-                measures=self._measures,
+                measures=self.reading.measures,
             )
         )
         return beat
@@ -503,7 +502,7 @@ class ClientCore:
         self.notices.count_skipped(message.link, message.skipped)
 
     def _loop_measured(self, event: e.LoopMeasured, now: float) -> None:
-        self._measures = event.measures
+        self.reading.measures = event.measures
 
     def _handed_out(self, event: e.PartsHandedOut, now: float) -> None:
         grants: Grants = {}

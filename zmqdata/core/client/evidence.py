@@ -21,7 +21,7 @@ class Evidence:
 
     def __init__(self) -> None:
         self._tasks: dict[int, tuple[str, m.TaskMeasures]] = {}
-        self.others: dict[int, m.Pace] = {}
+        self.others: dict[int, m.ConsumerPace] = {}
 
     def hear(self, message: m.LinkReported, worker: str) -> None:
         """Record what a worker tells.

@@ -124,6 +124,7 @@ class Goodbye:
             repeats=self._reading.repeats,
             given_back=self._reading.given_back,
             at_end=self._is_at_end,
+            measures=self._reading.measures,
         )
         self._do(e.Send(e.DISPATCHER, goodbye))
 

@@ -170,6 +170,7 @@ class Reading:
         pace: pace of the training loop.
         ordering: blocks that wait while elements have to arrive in the order of a
             state, or None.
+        measures: what the training loop does for how long, or None.
     """
 
     views: tuple[m.View, ...] = ()
@@ -183,6 +184,7 @@ class Reading:
         self.shared = False
         self.now = 0.0
         self.pace = LoopPace()
+        self.measures: m.LoopMeasures | None = None
         self._turns = 0
         self._ending: set[int] = set()  # tasks of which others may give elements back
         self._has_said, self._said = False, -1.0

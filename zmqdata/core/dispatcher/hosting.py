@@ -18,6 +18,7 @@ from zmqdata import updates as u
 from zmqdata.core.dispatcher.holdings import Holdings
 from zmqdata.core.dispatcher.lineage import contradiction, definition_of
 from zmqdata.core.dispatcher.liveness import Roster
+from zmqdata.core.dispatcher.measures import Measures
 from zmqdata.core.dispatcher.placement import Placement, WorkerFacts
 from zmqdata.core.dispatcher.state.outbox import Outbox, derived
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
@@ -62,6 +63,7 @@ class Hosting:
         self.facts = self.placement.facts
         self.orphan_timeout = orphan_timeout
         self.holdings = Holdings()
+        self.measures = Measures(out.state.iterations)
         self.hosted: Callable[[Task], None] = lambda task: None
         self._orphaned: dict[int, float] = {}
         self.lists = TaskLists(out, clients, self.placement, self.holdings)
@@ -135,6 +137,7 @@ class Hosting:
         """
         facts, peer = self.facts[name], self.workers.peer(name)
         facts.take(reports, now)
+        self.measures.take_tasks(facts.address, reports, self.out.state.tasks)
         for report in reports:
             task = self.out.state.tasks.get(report.task)
             if (

@@ -289,6 +289,7 @@ class Jobs:
     def _join(self, ask: m.OpenIteration, iteration: Iteration, how: str, now: float) -> None:
         self.unused_since.pop(iteration.incarnation, None)
         self.runs.open(ask, iteration, how)
+        self.hosting.measures.replace_loop(iteration.iteration, ask.former)
         self.hosting.staff(iteration)
         # From now on a reader exists that can be given the elements of silent clients.
         for client in sorted(self.absent & iteration.clients):
@@ -312,6 +313,7 @@ class Jobs:
         self.clients.heard(beat.client, peer, now)
         self.absent.discard(beat.client)
         self.count(iteration, beat)
+        self.hosting.measures.take_loop(iteration.iteration, beat.client, beat.measures)
         self.coordination.take(iteration, beat.client, beat.steps, beat.near, now)
         if iteration.failure is not None:
             self.hosting.refuse_failed(beat.client, iteration)
@@ -398,6 +400,7 @@ class Jobs:
         """Count a client's last report and forget the client."""
         iteration = self.iteration_of(goodbye.client)
         if iteration is not None:
+            self.hosting.measures.take_loop(iteration.iteration, goodbye.client, goodbye.measures)
             self.count(iteration, goodbye)
             self.coordination.take(iteration, goodbye.client, goodbye.steps, 0, now)
             self.runs.leave(iteration.job.name, goodbye.client, goodbye.at_end, now)
@@ -509,6 +512,7 @@ class Jobs:
     def _collect(self, incarnation: Incarnation) -> None:
         self.unused_since.pop(incarnation.number, None)
         for iteration in incarnation.iterations.values():
+            self.hosting.measures.forget(iteration)
             self.hosting.forget_iteration(iteration)
             self.leases.forget_iteration(iteration.iteration)
             self.collected.append(

@@ -142,7 +142,7 @@ class WorkerCore:
         on(e.Busy, self._noticed)
         on(e.Compressing, self._noticed)
         on(e.ElementLeftOut, self._noticed)
-        on(e.Measured, self._noticed)
+        on(e.TaskMeasured, self._noticed)
         self.handlers.update(self.writing.events | self.feeding.events | self.agreeing.events)
 
     def _handle_messages(self) -> None:
@@ -233,9 +233,7 @@ class WorkerCore:
     def _heartbeat(self, now: float) -> None:
         self.heartbeats.spoke(now)
         measured = set(self._measured.take(self.tasks))
-        reports = tuple(
-            task.report(now, number in measured) for number, task in self.tasks.items()
-        )
+        reports = tuple(task.report(now, number in measured) for number, task in self.tasks.items())
         who = self.profile
         if self.registered:
             pause = self.heartbeats.pause
@@ -516,9 +514,7 @@ class WorkerCore:
         trainer = link.reader.trainer_id
         skipped = sum(task.skipped.get(trainer, 0) for task in self.tasks.values())
         read = [task for task in self.tasks.values() if link.client in task.dealing.streams]
-        return LinkNews(
-            skipped, measures_of(read, link.told_measures), paces_of(read, link.client)
-        )
+        return LinkNews(skipped, measures_of(read, link.told_measures), paces_of(read, link.client))
 
     def _apply_grant(self, link: Link, task: int) -> None:
         grant, hosted = link.grants.get(task), self.tasks.get(task)

@@ -460,7 +460,7 @@ class Compressing:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class TaskMeasured:
     """Event: it was measured what an attempt of a task does for how long."""
 
     measures: TaskMeasures
@@ -573,7 +573,7 @@ class WriteFailed:
     """Text of the error."""
 
 
-Noticed = Busy | Compressing | ElementLeftOut | Measured
+Noticed = Busy | Compressing | ElementLeftOut | TaskMeasured
 """What is observed of a runner, besides the elements that it makes."""
 
 WorkerEvent = (
@@ -582,7 +582,7 @@ WorkerEvent = (
     | ElementLeftOut
     | ChunkClosed
     | Compressing
-    | Measured
+    | TaskMeasured
     | Connected
     | Decided
     | DrainRequested

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,7 +61,7 @@ class LinkNews:
     """Number of elements that the client was too slow for."""
     tasks: tuple[m.TaskMeasures, ...] = ()
     """Measures of these tasks."""
-    paces: tuple[m.Pace, ...] = ()
+    paces: tuple[m.ConsumerPace, ...] = ()
     """Paces of the other numbered consumers."""
 
 

@@ -200,7 +200,7 @@ class HostedTask:
 
     def notice(self, event: e.Noticed) -> None:
         """Record what was observed of the runner."""
-        if isinstance(event, e.Measured):
+        if isinstance(event, e.TaskMeasured):
             self.measures = event.measures
         elif isinstance(event, e.Busy):
             self.busy, self.crumb = event.seconds, event.crumb

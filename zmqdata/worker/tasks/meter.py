@@ -1,5 +1,5 @@
-"""The time that an attempt of a task spends making elements, and waiting for its readers
-or for splits.
+"""The time that an attempt of a task spends making elements, and waiting for its
+readers or for splits.
 
 Decision 0046; protocol 10.1.
 """

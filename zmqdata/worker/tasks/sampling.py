@@ -11,10 +11,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from zmqdata.iterators.base import make_iterator
 from zmqdata.iterators.ownthreads import OwnThreads, Place
@@ -38,12 +36,17 @@ _MORE_FILES = {"Map": ("transforms.py",), "Filter": ("transforms.py",)}
 """Further files with iterators of a node."""
 
 
-@cache
-def _files_of(kind: Any) -> frozenset[str]:
-    """Return the files with the iterators of a class of nodes."""
-    maker = make_iterator.dispatch(kind)
-    names = [f"{maker.__module__.rpartition('.')[2]}.py", *_MORE_FILES.get(kind.__name__, ())]
-    return frozenset(str(_HOME / "iterators" / name) for name in names)
+_KNOWN: dict[str, frozenset[str]] = {}
+
+
+def _files_of(node: Node) -> frozenset[str]:
+    """Return the files with the iterators of nodes of this class."""
+    kind = type(node)
+    if kind.__name__ not in _KNOWN:
+        maker = make_iterator.dispatch(kind)
+        names = [f"{maker.__module__.rpartition('.')[2]}.py", *_MORE_FILES.get(kind.__name__, ())]
+        _KNOWN[kind.__name__] = frozenset(str(_HOME / "iterators" / name) for name in names)
+    return _KNOWN[kind.__name__]
 
 
 class NodeSampler:
@@ -134,7 +137,7 @@ def _below(at: Place, node: Node | None, root: Node, file: str) -> tuple[Place, 
     rank = [((), root)] if node is None else _inputs(at, node)
     while rank:
         for found in rank:
-            if file in _files_of(type(found[1])):
+            if file in _files_of(found[1]):
                 return found
         rank = [inner for outer in rank for inner in _inputs(*outer)]
     return None
