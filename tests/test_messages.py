@@ -17,6 +17,7 @@ from zmqdata.core.client.decider import ClientCore, ClientProfile
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.worker import events as worker_events
 from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
+from zmqdata.messages.measures import MOST_AMOUNT
 from zmqdata.messages.parts import MOST_NUMBER
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
@@ -31,6 +32,7 @@ PARTS = [
     m.TaskReport,
 ]
 PARTS += [m.StreamGrant, m.Origin]
+MEASURES = [m.TaskSums, m.LoopSums, m.NodeTime, m.ConsumerPace, m.TaskMeasures, m.LoopMeasures]
 UNIONS = {
     "dispatcher": (wire.to_dispatcher, set(get_args(m.ToDispatcher))),
     "client": (wire.to_client, set(get_args(m.ToClient))),
@@ -72,11 +74,27 @@ def instances(part: Any) -> st.SearchStrategy[Any]:
     return st.builds(part, **hints)
 
 
+@functools.cache
+def measures(part: Any) -> st.SearchStrategy[Any]:
+    """Return the instances of a struct of measures, whose amounts are limited."""
+    amount = st.floats(0, MOST_AMOUNT)
+    counts = {"threads": st.integers(1, 100)}
+    named = {
+        name: amount if hint is float else counts.get(name, st.from_type(hint))
+        for name, hint in get_type_hints(part).items()
+        if name in part.__struct_fields__
+    }
+    special = {"linked": st.tuples(amount, amount), "first": st.none() | amount}
+    return st.builds(part, **(named | {k: v for k, v in special.items() if k in named}))
+
+
+for part in MEASURES:
+    st.register_type_strategy(part, measures)
 for part in [*PARTS, Split, IndexSplits, FileSplits, *KINDS]:
     st.register_type_strategy(part, instances)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *PARTS], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [*KINDS, *PARTS, *MEASURES], ids=lambda kind: kind.__name__)
 def test_every_message_is_documented(kind: type[msgspec.Struct]) -> None:
     """Each message and each part has a docstring of a full sentence."""
     text = (kind.__doc__ or "").strip()
@@ -117,7 +135,7 @@ def test_every_message_is_handled() -> None:
 
 def test_everything_is_in_the_facade() -> None:
     """``zmqdata.messages`` exports every message and every part."""
-    assert {kind.__name__ for kind in [*KINDS, *PARTS]} <= set(m.__all__)
+    assert {kind.__name__ for kind in [*KINDS, *PARTS, *MEASURES]} <= set(m.__all__)
 
 
 @given(st.sampled_from(KINDS).flatmap(st.from_type))

@@ -216,7 +216,8 @@ class DeliveryQueue:
         holds: returns True if the client may hand out blocks now.
 
     Attributes:
-        late: seconds in which the training thread did not come to run after a wait.
+        late: seconds in which threads of this process had something to do for the
+            training loop and did not come to run.
     """
 
     def __init__(self, holds: Callable[[], bool]) -> None:

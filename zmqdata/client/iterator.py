@@ -21,7 +21,6 @@ from zmqdata.client.quarantine import ListLeftOut, list_nowhere
 from zmqdata.client.shell import ReaderShell
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.core.client.events import Finish
-from zmqdata.core.verdict import Situation
 from zmqdata.descriptors import AN_ITERATOR, shortage_explained
 from zmqdata.errors import (
     CancelledError,
@@ -30,8 +29,9 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.iterators import CLOSED, ElementIterator, Restoring
-from zmqdata.iterators.metering import LoopMeter
-from zmqdata.measures import Recent
+from zmqdata.measures.meter import LoopMeter
+from zmqdata.measures.sums import Recent
+from zmqdata.measures.verdict import Situation
 from zmqdata.messages import LoopSums, MappedRange
 from zmqdata.transport.forks import check_process
 
@@ -368,7 +368,10 @@ class ServiceIterator(ElementIterator):
         """
         if self._finalizer is None:
             return Situation(LoopSums())
-        return self._shell.situation(recent)
+        shell, core = self._shell, self._shell.core
+        return core.links.evidence.situation(
+            shell.measures(recent), core.reading.tasks.copy(), core.profile.max_outstanding
+        )
 
     def audit(self) -> dict[str, Any]:
         """Return what became of the splits and elements of this repetition of the job,

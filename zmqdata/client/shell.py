@@ -13,6 +13,7 @@ import logging
 import queue
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import zmq
@@ -31,7 +32,6 @@ from zmqdata.client.supplying import MapSupplier
 from zmqdata.config.endpoints import endpoint_host
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore, ClientProfile
-from zmqdata.core.verdict import Situation
 from zmqdata.descriptors import AN_ITERATOR, LEAST, check_room
 from zmqdata.errors import (
     DataServiceError,
@@ -42,8 +42,8 @@ from zmqdata.errors import (
     UnavailableError,
     VersionMismatchError,
 )
-from zmqdata.iterators.metering import LoopMeter, new_recent
-from zmqdata.measures import Recent
+from zmqdata.measures.meter import LoopMeter, new_recent
+from zmqdata.measures.sums import Recent
 from zmqdata.messages import (
     LoopMeasures,
     MappedRange,
@@ -63,8 +63,6 @@ from zmqdata.transport.rejects import Rejects
 
 log = logging.getLogger(__name__)
 
-MEASURE = 1.0
-"""Seconds between two measures of the loop for the dispatcher."""
 LACKING = 10.0
 """Seconds to wait for the lineage of tasks that other clients read earlier."""
 
@@ -90,8 +88,6 @@ class ReaderShell:
         self.core = ClientCore(profile)
         self._meter = LoopMeter(time.perf_counter) if meter is None else meter
         self._recent = new_recent()
-        self._measured = -MEASURE
-        self._late = 0.0
         self._lacks_codec = profile.job.compression is not None and not profile.decompresses
         self._list_left_out = list_left_out
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -195,8 +191,7 @@ class ReaderShell:
         # A part of a block, as numbered consumers get, returns no credit. Its report
         # can wait for that of other parts.
         if delivery.returns_credit or not self.queue:
-            asked = time.monotonic()
-            self.loop.post(lambda: self._report_asked(asked))
+            self.loop.post(partial(self._report_taken, time.monotonic()))
 
     @property
     def place(self) -> int:
@@ -204,30 +199,13 @@ class ReaderShell:
         first = self.queue.being_read()
         return self._behind if first is None or first.before is None else first.place
 
-    def situation(self, recent: Recent) -> Situation:
-        """Return what is known of the loop and of all that feeds it.
-
-        Args:
-            recent: turns the sums of the loop into recent ones.
-        """
-        core, loop = self.core, self.measures(recent)
-        return Situation(
-            loop.recent,
-            core.evidence.of(core.reading.tasks.copy()),
-            loop.first,
-            loop.total,
-            consumer=core.profile.reader.consumer_index,
-            others=tuple(core.evidence.others.copy().values()),
-            limit=core.profile.max_outstanding,
-        )
-
     def measures(self, recent: Recent) -> LoopMeasures:
         """Return the measures of the loop.
 
         Args:
             recent: turns the sums of the loop into recent ones.
         """
-        found = self._meter.measures(recent, self.place, self._late + self.queue.late)
+        found = self._meter.measures(recent, self.place, self.queue.late)
         return structs.replace(found, waiting=self.core.reading.waiting)
 
     def begin_delivery(self, delivery: Delivery) -> bool:
@@ -303,18 +281,12 @@ class ReaderShell:
     def _tick(self) -> None:
         self.strides.end()
         self._report_partly()
-        self._measure()
+        self._handle(e.LoopMeasured(self.measures(self._recent)))
         self._handle(e.Tick())
         closed = why_closed(self.core.profile.service)
         if closed:
             self._handle(e.ShutOut(UnavailableError.__name__, closed))
         self.servers.look(self.core.links.by_address)
-
-    def _measure(self, at_once: bool = False) -> None:
-        now = self._now()
-        if at_once or now - self._measured >= MEASURE:
-            self._measured = now
-            self._handle(e.LoopMeasured(self.measures(self._recent)))
 
     def look_after_lease(self) -> None:
         """Let the core act on the lease, because the training loop waits for it."""
@@ -345,15 +317,15 @@ class ReaderShell:
             )
         return encode_checkpoint(self.core.standing.checkpoint(place))
 
-    def _report_asked(self, asked: float) -> None:
-        """Report the deliveries that the training loop has finished, which it has asked
-        for at a time. Until then other threads kept this one from running.
-        """
-        self._late += time.monotonic() - asked
-        self._report_taken()
+    def _report_taken(self, asked: float | None = None) -> None:
+        """Report the deliveries that the training loop has finished.
 
-    def _report_taken(self) -> None:
-        """Report the deliveries that the training loop has finished."""
+        Args:
+            asked: time at which the loop asked for it, from when on this thread had
+                something to do; None if it did not ask.
+        """
+        if asked is not None:
+            self.queue.late += time.monotonic() - asked
         parts: list[e.TakenElements] = []
         came_back = False
         while not self._closing:
@@ -390,7 +362,7 @@ class ReaderShell:
 
     def _close(self) -> None:
         self._report_partly()
-        self._measure(at_once=True)
+        self._handle(e.LoopMeasured(self.measures(self._recent)))
         self._closing = True
         self._handle(e.CloseRequested())
 

@@ -22,12 +22,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from zmqdata.core.verdict import Situation, Verdict, judge
 from zmqdata.dataset.depth import too_deep, within_stack
 from zmqdata.dataset.drawing import difference, parameter_lines, shipped_in
 from zmqdata.dataset.seeds import resumed_orders
 from zmqdata.dataset.sharing import Turns
-from zmqdata.dataset.stats import stats_of
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.errors import (
@@ -51,8 +49,9 @@ from zmqdata.iterators import (
     plain_state,
 )
 from zmqdata.iterators.base import Steps, steps_of
-from zmqdata.iterators.metering import LoopMeter, MeteredIterator, new_recent
 from zmqdata.iterators.watching import LeftOut
+from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
+from zmqdata.measures.verdict import Situation, Verdict, judge, stats_of
 from zmqdata.nodes import Node, kept_orders
 from zmqdata.paths import FileName, local_path
 from zmqdata.pipelines import Fingerprint
@@ -257,8 +256,8 @@ class DatasetIterator:
 
         >>> from zmqdata import Dataset, LocalCluster, distribute
         >>> with LocalCluster(1, in_process=True) as cluster:
-        ...     ds = Dataset.range(50).apply(distribute("OFF", cluster.target))
-        ...     reader = iter(ds)
+        ...     read = distribute("distributed_epoch", cluster.target)
+        ...     reader = iter(Dataset.range(50).apply(read))
         ...     _ = list(reader)
         ...     int(reader.stats()["data/elements"])
         50

@@ -13,11 +13,11 @@ from typing import Any
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.jobs import CollectedIteration
-from zmqdata.core.dispatcher.measures import JobTotals
 from zmqdata.core.dispatcher.poison import what
 from zmqdata.core.dispatcher.state.audit import audit_of
+from zmqdata.core.dispatcher.state.measures import JobTotals
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
-from zmqdata.core.verdict import Situation, Verdict
+from zmqdata.measures.verdict import Situation, Verdict
 from zmqdata.messages import JobParameters, LoopMeasures, TaskMeasures, TaskSums, shown_name
 
 STALLED = 60.0

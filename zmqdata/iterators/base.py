@@ -30,11 +30,11 @@ from zmqdata.errors import (
 )
 from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators.deciding import Deciding, is_loss, loss
-from zmqdata.iterators.metering import LoopMeter
 from zmqdata.iterators.ownthreads import OwnThreads, Place
 from zmqdata.iterators.permutation import Order
 from zmqdata.iterators.quarantine import Quarantine
 from zmqdata.iterators.watching import Watch
+from zmqdata.measures.meter import LoopMeter
 from zmqdata.nodes import Node, Options, lineage, source_nodes
 from zmqdata.splits import SplitProvider, turn_of
 

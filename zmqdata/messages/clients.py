@@ -170,7 +170,7 @@ class ClientHeartbeat(Message, frozen=True):
     ``MayEnd``.
     """
     measures: LoopMeasures | None = None
-    """What the training loop does for how long; None before it reads."""
+    """Measures of the training loop; None before it reads."""
 
 
 class HoldingsReported(Message, frozen=True):
@@ -211,7 +211,7 @@ class CloseIteration(Message, frozen=True):
     at_end: bool = False
     """True if the client has read its iteration to the end."""
     measures: LoopMeasures | None = None
-    """What the training loop did for how long; None if it did not read."""
+    """Measures of the training loop; None if it did not read."""
 
 
 class StartSave(Message, frozen=True):

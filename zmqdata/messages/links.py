@@ -188,7 +188,7 @@ class LinkReported(Message, frozen=True):
     will vouch for it.
     """
     tasks: tuple[TaskMeasures, ...] = ()
-    """What some of the tasks that the client reads do for how long."""
+    """Measures of tasks that the client reads, of many tasks some in turn."""
     paces: tuple[ConsumerPace, ...] = ()
     """The other numbered consumers of these tasks."""
 

@@ -3,7 +3,7 @@
 Each reporter counts from its own beginning, and sends sums. So a report that is lost,
 late or repeated neither loses nor doubles anything: the newest one counts.
 
-Decision 0046; protocol 10.1.
+Decision 0046; protocol 11.1.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from msgspec import Meta, field
 
 from zmqdata.messages.discreet import Discreet
 
-Amount = Annotated[float, Meta(ge=0, le=1e15)]
+MOST_AMOUNT = 1e15
+Amount = Annotated[float, Meta(ge=0, le=MOST_AMOUNT)]
 """A number of seconds, elements or bytes."""
 
 
 class TaskSums(Discreet, frozen=True, array_like=True):
-    """What an attempt of a task did for how long, and what it made meanwhile."""
+    """Sums of an attempt of a task: its time, and what it made."""
 
     seconds: Amount = 0.0
     """Seconds that were observed."""
@@ -73,7 +74,7 @@ class TaskMeasures(Discreet, frozen=True):
 
 
 class LoopSums(Discreet, frozen=True, array_like=True):
-    """What a training loop did for how long."""
+    """Sums of a training loop: its time, and the elements that it took."""
 
     seconds: Amount = 0.0
     """Seconds that were observed, without the wait for the first element."""
@@ -99,13 +100,13 @@ class LoopMeasures(Discreet, frozen=True):
     waiting: int = 0
     """Number of elements that have arrived and were not taken."""
     moved: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By transport and codec, as in ``"tcp zstd"``: bytes as they travelled, and
-    elements.
+    """Bytes as they travelled, and elements, by transport and codec, as in
+    ``"tcp zstd"``.
     """
 
 
 class ConsumerPace(Discreet, frozen=True, array_like=True):
-    """How fast a numbered consumer takes elements, as its worker hears."""
+    """Pace of a numbered consumer, as its worker hears."""
 
     consumer: int
     """Number of the consumer."""

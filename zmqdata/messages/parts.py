@@ -536,8 +536,8 @@ class TaskReport(Discreet, frozen=True):
     waits: bool = False
     """True if the task has produced all that it may before its readers take some."""
     measures: TaskMeasures | None = None
-    """What the attempt did for how long; None if this report omits it, as those of a
-    worker with many tasks do in turn.
+    """Measures of the attempt; None if this report omits them. A worker with many tasks
+    sends some of them in turn.
     """
 
 

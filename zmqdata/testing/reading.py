@@ -34,7 +34,7 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.iterators import Context, ElementIterator, make_iterator
-from zmqdata.iterators.metering import LoopMeter
+from zmqdata.measures.meter import LoopMeter
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.network import SimulatedNetwork
 from zmqdata.threads import Background

@@ -1,7 +1,7 @@
 """Measures of the tasks of a worker: a thread looks at the stacks of their threads, and
 the worker's loop collects what was measured.
 
-Decision 0046; protocol 10.1.
+Decision 0046; protocol 11.1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zmqdata.core.worker import events as e
 from zmqdata.threads import Background
 from zmqdata.worker.tasks.runner import TaskRunner
 
-LOOK = (0.02, 0.06)
+LEAST_LOOK, MOST_LOOK = 0.02, 0.06
 """Least and most seconds between two looks. They are drawn, because a look after equal
 pauses would meet periodic work always at the same point.
 """
@@ -51,17 +51,20 @@ class Measuring:
 
     def _look_on(self) -> None:
         drawn = random.Random()  # noqa: S311 - for a pause, not for a secret
-        while not self._closed.wait(drawn.uniform(*LOOK) if self._runners else IDLE_LOOK):
+        pause = IDLE_LOOK
+        while not self._closed.wait(pause):
             self.look()
+            pause = drawn.uniform(LEAST_LOOK, MOST_LOOK) if self._runners else IDLE_LOOK
 
     def look(self) -> None:
         """Look at the stacks of all threads once."""
-        making = [runner for runner in list(self._runners.values()) if runner.is_making]
+        meters = [runner.meter for runner in list(self._runners.values())]
+        making = [meter for meter in meters if meter.is_making]
         if making:
             # The frames are released at once: they keep elements alive.
             frames = sys._current_frames()
-            for runner in making:
-                runner.sample(frames)
+            for meter in making:
+                meter.sample(frames)
             frames.clear()
 
     def reports(self, now: float) -> Iterator[e.TaskMeasured]:
@@ -75,7 +78,7 @@ class Measuring:
         due = [key for key in self._runners if now - self._reported.get(key, 0.0) >= REPORT]
         for key in self._rotation.take(due):
             self._reported[key] = now
-            measures = self._runners[key].measures(self._linked(key))
+            measures = self._runners[key].meter.report(self._linked(key))
             if measures is not None:
                 yield e.TaskMeasured(measures)
 

@@ -18,7 +18,6 @@ from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.checkpoint import Standing
 from zmqdata.core.client.coordinated import reading_of
-from zmqdata.core.client.evidence import Evidence
 from zmqdata.core.client.lease import ClientLease
 from zmqdata.core.client.leaving import Goodbye, ReadingEnd
 from zmqdata.core.client.links import REPEAT, LinkProfile, ReadLinks
@@ -117,7 +116,6 @@ class ClientCore:
         self._iteration: int | None = None
         self._step, self._former = 0, ""
         self._names = 0
-        self.evidence = Evidence()
         self.notices = Notices(
             job=profile.job.name,
             reader=profile.reader,
@@ -142,7 +140,7 @@ class ClientCore:
         on(e.LinkBroken, lambda event, now: self.links.broken(event, now))
         on(e.MemoryMapped, lambda event, now: self.links.mapped(event, now))
         on(e.UnbegunDropped, lambda event, now: self._grant(self.reading.give_back(event)))
-        on(e.LoopMeasured, self._loop_measured)
+        on(e.LoopMeasured, lambda event, now: self.reading.note(event.measures))
         on(e.Wanted, lambda event, now: self.notices.wanted())
         on(e.ShutOut, lambda event, now: self._shut_out(event.error, event.text, now))
         on(e.CloseRequested, lambda event, now: self._close(now))
@@ -294,8 +292,7 @@ class ClientCore:
         """
         self._asked = now
         who = self.profile
-        if self._began is None:
-            self._began = now
+        self._began = now if self._began is None else self._began
         if not self.opened or self.standing.is_behind:
             affiliation = _aged(who.affiliation, now - self._began)
             # A client that rejoins continues in the iteration that its checkpoint has
@@ -495,14 +492,8 @@ class ClientCore:
     def _link_reported(self, message: m.LinkReported, now: float) -> None:
         if message.heard:
             self.lease.heard(message.heard, now)
-        link = self.links.by_name.get(message.link)
-        if link is not None:
-            self.evidence.hear(message, link.address)
         self.links.reported(message, now)
         self.notices.count_skipped(message.link, message.skipped)
-
-    def _loop_measured(self, event: e.LoopMeasured, now: float) -> None:
-        self.reading.measures = event.measures
 
     def _handed_out(self, event: e.PartsHandedOut, now: float) -> None:
         grants: Grants = {}

@@ -1,6 +1,6 @@
-"""What workers tell a client of the tasks that it reads, for a verdict on its loop.
+"""Evidence for a verdict on a training loop: what workers tell of the tasks it reads.
 
-Decision 0046; protocol 10.1.
+Decision 0046; protocol 11.1.
 """
 
 from __future__ import annotations
@@ -9,22 +9,24 @@ from collections.abc import Mapping
 
 from zmqdata import messages as m
 from zmqdata.core.client.tasks import ReadTask
-from zmqdata.core.verdict import TaskEvidence
+from zmqdata.measures.verdict import Situation, TaskEvidence
 
 
 class Evidence:
-    """The newest measures of each task that a client reads.
+    """The newest measures of each task that a client reads, and the paces of the other
+    numbered consumers.
 
-    Attributes:
-        others: paces of the other numbered consumers, by number.
+    Args:
+        consumer: number of the client's consumer; None if it has none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, consumer: int | None) -> None:
+        self._consumer = consumer
         self._tasks: dict[int, tuple[str, m.TaskMeasures]] = {}
-        self.others: dict[int, m.ConsumerPace] = {}
+        self._others: dict[int, m.ConsumerPace] = {}
 
     def hear(self, message: m.LinkReported, worker: str) -> None:
-        """Record what a worker tells.
+        """Record a worker's report.
 
         Args:
             message: the report.
@@ -34,26 +36,41 @@ class Evidence:
             known = self._tasks.get(measures.task)
             if known is None or known[1].attempt <= measures.attempt:
                 self._tasks[measures.task] = (worker, measures)
-        self.others.update({pace.consumer: pace for pace in message.paces})
+        for pace in message.paces:
+            self._others[pace.consumer] = pace
 
-    def of(self, tasks: Mapping[int, ReadTask]) -> tuple[TaskEvidence, ...]:
-        """Return what is known of the tasks of an iteration. May be called from any
-        thread.
+    def situation(
+        self, loop: m.LoopMeasures, tasks: Mapping[int, ReadTask], limit: int | None
+    ) -> Situation:
+        """Return what is known of the loop and of all that feeds it. May be called from
+        any thread.
 
         Args:
+            loop: measures of the loop.
             tasks: the tasks as the client reads them.
+            limit: most elements in flight that the user allows; None if there is no
+                such limit.
         """
-        found = []
-        for number, (worker, measures) in sorted(self._tasks.copy().items()):
-            task = tasks.get(number)
-            if task is not None:
-                found.append(
-                    TaskEvidence(
-                        worker=worker,
-                        recent=measures.recent,
-                        nodes=measures.nodes,
-                        linked=measures.linked,
-                        has_ended=task.ended,
-                    )
-                )
-        return tuple(found)
+        return Situation(
+            loop.recent,
+            self._evidence(tasks),
+            loop.first,
+            loop.total,
+            consumer=self._consumer,
+            others=tuple(self._others.copy().values()),
+            limit=limit,
+        )
+
+    def _evidence(self, tasks: Mapping[int, ReadTask]) -> tuple[TaskEvidence, ...]:
+        known = sorted(self._tasks.copy().items())
+        return tuple(
+            TaskEvidence(
+                worker=worker,
+                recent=measures.recent,
+                nodes=measures.nodes,
+                linked=measures.linked,
+                has_ended=tasks[number].ended,
+            )
+            for number, (worker, measures) in known
+            if number in tasks
+        )

@@ -16,6 +16,7 @@ from msgspec import structs
 
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
+from zmqdata.core.client.evidence import Evidence
 from zmqdata.core.limits import Rotation
 from zmqdata.errors import ResourceExhaustedError
 
@@ -136,6 +137,7 @@ class ReadLinks:
         by_name: links by name.
         asks: number that grants carry, so that workers send lineage again when it
             grows.
+        evidence: what workers tell of their tasks.
     """
 
     def __init__(
@@ -158,6 +160,7 @@ class ReadLinks:
         self._vouching: set[str] = set()
         self._turned = -math.inf
         self.asks = 0
+        self.evidence = Evidence(profile.reader.consumer_index)
 
     def tend(self, wanted: Iterable[str], now: float, ticket: int = 0) -> None:
         """Keep exactly the links to the wanted addresses.
@@ -397,6 +400,7 @@ class ReadLinks:
         link = self.by_name.get(message.link)
         if link is None:
             return
+        self.evidence.hear(message, link.address)
         self._note_sign(link, now, message.sent <= link.seen)
         if message.sent <= link.seen:
             link.progress = now

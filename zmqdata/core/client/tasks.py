@@ -205,6 +205,10 @@ class Reading:
         """
         return None
 
+    def note(self, measures: m.LoopMeasures) -> None:
+        """Record what the training loop does for how long."""
+        self.measures = measures
+
     # --- where tasks are
 
     def task(self, number: int) -> ReadTask:

@@ -18,8 +18,8 @@ from zmqdata import updates as u
 from zmqdata.core.dispatcher.holdings import Holdings
 from zmqdata.core.dispatcher.lineage import contradiction, definition_of
 from zmqdata.core.dispatcher.liveness import Roster
-from zmqdata.core.dispatcher.measures import Measures
 from zmqdata.core.dispatcher.placement import Placement, WorkerFacts
+from zmqdata.core.dispatcher.state.measures import Measures
 from zmqdata.core.dispatcher.state.outbox import Outbox, derived
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.dispatcher.tasklists import TaskLists
@@ -457,6 +457,7 @@ class Hosting:
         """Forget an iteration that is collected. Its hosts learn of it by their
         heartbeats.
         """
+        self.measures.forget(iteration)
         self.lists.forget(iteration.iteration)
         for number in iteration.tasks:
             self.holdings.forget(number)

@@ -79,12 +79,9 @@ class Jobs:
         collects_dynamic: bool = True,
         client_timeout: float = 15.0,
     ) -> None:
-        self.out = out
-        self.hosting = hosting
-        self.clients = clients
+        self.out, self.hosting, self.clients = out, hosting, clients
         self.admission = Admission(out.state, hosting.placement)
-        self.gc_timeout = gc_timeout
-        self.gone_timeout = gone_timeout
+        self.gc_timeout, self.gone_timeout = gc_timeout, gone_timeout
         self.collects_dynamic = collects_dynamic
         self.leases = Leases(client_timeout)
         self.collected: deque[CollectedIteration] = deque(maxlen=COLLECTED_KEPT)
@@ -313,7 +310,6 @@ class Jobs:
         self.clients.heard(beat.client, peer, now)
         self.absent.discard(beat.client)
         self.count(iteration, beat)
-        self.hosting.measures.take_loop(iteration.iteration, beat.client, beat.measures)
         self.coordination.take(iteration, beat.client, beat.steps, beat.near, now)
         if iteration.failure is not None:
             self.hosting.refuse_failed(beat.client, iteration)
@@ -378,6 +374,7 @@ class Jobs:
         each once, and how many it dropped or gave back.
         """
         client, tally = report.client, iteration.tally
+        self.hosting.measures.take_loop(iteration.iteration, client, report.measures)
         counts = report.repeats, report.given_back
         known = tally.repeats.get(client, 0), tally.given_back.get(client, 0)
         newest = max(counts[0], known[0]), max(counts[1], known[1])
@@ -400,7 +397,6 @@ class Jobs:
         """Count a client's last report and forget the client."""
         iteration = self.iteration_of(goodbye.client)
         if iteration is not None:
-            self.hosting.measures.take_loop(iteration.iteration, goodbye.client, goodbye.measures)
             self.count(iteration, goodbye)
             self.coordination.take(iteration, goodbye.client, goodbye.steps, 0, now)
             self.runs.leave(iteration.job.name, goodbye.client, goodbye.at_end, now)
@@ -512,7 +508,6 @@ class Jobs:
     def _collect(self, incarnation: Incarnation) -> None:
         self.unused_since.pop(incarnation.number, None)
         for iteration in incarnation.iterations.values():
-            self.hosting.measures.forget(iteration)
             self.hosting.forget_iteration(iteration)
             self.leases.forget_iteration(iteration.iteration)
             self.collected.append(

@@ -27,8 +27,7 @@ from zmqdata.core.worker.draining import DRAIN_SECONDS, Draining
 from zmqdata.core.worker.heartbeats import Heartbeats, given_up, is_silent
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.lineage import Agreement
-from zmqdata.core.worker.links import Link, LinkNews, SendLinks
-from zmqdata.core.worker.measures import measures_of, paces_of
+from zmqdata.core.worker.links import Link, LinkNews, SendLinks, measures_of, paces_of
 from zmqdata.core.worker.pipelines import REPEAT, Found, Pipelines
 from zmqdata.core.worker.saving import Writing
 from zmqdata.core.worker.splits import Feeding
@@ -511,8 +510,7 @@ class WorkerCore:
 
     def _news_for(self, link: Link) -> LinkNews:
         """Return the news of the tasks that the client of a link reads."""
-        trainer = link.reader.trainer_id
-        skipped = sum(task.skipped.get(trainer, 0) for task in self.tasks.values())
+        skipped = sum(task.skipped.get(link.reader.trainer_id, 0) for task in self.tasks.values())
         read = [task for task in self.tasks.values() if link.client in task.dealing.streams]
         return LinkNews(skipped, measures_of(read, link.told_measures), paces_of(read, link.client))
 

@@ -574,7 +574,7 @@ class WriteFailed:
 
 
 Noticed = Busy | Compressing | ElementLeftOut | TaskMeasured
-"""What is observed of a runner, besides the elements that it makes."""
+"""Observations of a runner, besides the elements that it makes."""
 
 WorkerEvent = (
     BlockWritten

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,9 @@ from msgspec import structs
 from zmqdata import messages as m
 from zmqdata.core.limits import MOST_CHARACTERS, Rotation, too_long
 from zmqdata.core.worker import events as e
+from zmqdata.core.worker.coordinated import LaneStream
 from zmqdata.core.worker.streams import Stream
+from zmqdata.core.worker.tasks import HostedTask
 
 LINK_SILENCE = 30.0
 """Seconds without a message from the client after which its port is closed."""
@@ -39,6 +41,8 @@ NAMED_AT_ONCE = 32
 """Number of clients that a heartbeat names."""
 SPOKE_LATELY = 5.0
 """Seconds for which a client counts as heard after a message."""
+MOST_PACES = 64
+"""Maximum number of consumers whose paces a client is told."""
 MEASURES_AT_ONCE = 16
 """Number of tasks whose measures a client gets with an answer to a grant."""
 LEAST_PACE = 1e-9
@@ -405,3 +409,30 @@ class SendLinks:
         """Remove the grants for a task that this worker no longer hosts."""
         for link in self.by_client.values():
             link.grants.pop(task, None)
+
+
+def measures_of(tasks: Iterable[HostedTask], rotation: Rotation[int]) -> tuple[m.TaskMeasures, ...]:
+    """Return the newest measures of tasks, of many tasks those whose turn it is.
+
+    Args:
+        tasks: the tasks.
+        rotation: decides whose turn it is.
+    """
+    known = {one.definition.task: one.measures for one in tasks if one.measures is not None}
+    return tuple(known[number] for number in rotation.take(known))
+
+
+def paces_of(tasks: Iterable[HostedTask], client: str) -> tuple[m.ConsumerPace, ...]:
+    """Return the paces of the other numbered consumers of tasks, the slowest first.
+
+    Args:
+        tasks: the tasks that a client reads.
+        client: id of the client.
+    """
+    found: dict[int, m.ConsumerPace] = {}
+    for task in tasks:
+        for name, stream in task.dealing.streams.items():
+            consumer = stream.consumer if isinstance(stream, LaneStream) else None
+            if name != client and consumer is not None and stream.open:
+                found[consumer] = m.ConsumerPace(consumer, stream.pace, stream.waits)
+    return tuple(sorted(found.values(), key=lambda one: -one.step)[:MOST_PACES])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from zmqdata.measures import Recent
+from zmqdata.measures.sums import Recent
 
 FULL = 0.8
 """Share of the time in which a connection had data to send, above which its measured

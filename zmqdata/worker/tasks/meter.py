@@ -1,24 +1,28 @@
 """The time that an attempt of a task spends making elements, and waiting for its
 readers or for splits.
 
-Decision 0046; protocol 10.1.
+Decision 0046; protocol 11.1.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum, auto
+from types import FrameType
+from typing import Protocol
 
-from zmqdata.measures import Recent, values_of
+from zmqdata.measures.sums import Recent, task_sums, values_of
 from zmqdata.messages import NodeTime, TaskMeasures, TaskSums
+from zmqdata.worker.tasks.sampling import NodeSampler
 
 MOST_NODES = 64
 """Maximum number of nodes in a report; the nodes that took the most time are kept."""
 
 
 class Doing(Enum):
-    """What an attempt does."""
+    """The state of an attempt."""
 
     MAKING = auto()
     """Its pipeline runs."""
@@ -118,43 +122,104 @@ class NodeTimes:
         return tuple(sorted(longest, key=lambda one: one.place))
 
 
+class OutputCounts(Protocol):
+    """Counts of an attempt's output."""
+
+    @property
+    def made(self) -> int:
+        """Number of elements."""
+
+    @property
+    def moved(self) -> int:
+        """Bytes of blocks handed over."""
+
+
 class TaskMeter:
-    """The measures of an attempt of a task.
+    """The measures of an attempt of a task. It measures nothing before ``begin``.
 
     Args:
-        task: number of the task.
-        attempt: number of the attempt.
-        now: present time.
-
-    Attributes:
-        watch: sums what the attempt does.
-        nodes: sums the time of its nodes.
+        key: number of the task, and of the attempt.
+        clock: returns the time in seconds.
+        progress: says what the attempt has made.
     """
 
-    def __init__(self, task: int, attempt: int, now: float) -> None:
-        self._key = (task, attempt)
+    def __init__(
+        self, key: tuple[int, int], clock: Callable[[], float], progress: OutputCounts
+    ) -> None:
+        self._key, self._clock, self._progress = key, clock, progress
         self._recent = Recent(len(values_of(TaskSums())))
-        self.watch = Stopwatch(now)
-        self.nodes = NodeTimes()
+        self._nodes = NodeTimes()
+        self._watch: Stopwatch | None = None
+        self._sampler: NodeSampler | None = None
+        self._thread = 0
+        self._sampled = 0.0
 
-    def report(
-        self, now: float, elements: float, nbytes: float, linked: tuple[float, float] = (0.0, 0.0)
-    ) -> TaskMeasures:
-        """Return the measures up to now.
+    # --- from the threads of the pipeline
+
+    def begin(self, sampler: NodeSampler) -> None:
+        """Begin to measure, because the pipeline is open."""
+        self._sampler, self._watch = sampler, Stopwatch(self._clock())
+        self._thread = threading.get_ident()
+
+    def turn(self, doing: Doing) -> None:
+        """Record that the attempt does something else from now on. Called in the thread
+        that makes elements.
+        """
+        self._thread = threading.get_ident()
+        if self._watch is not None:
+            self._watch.turn(doing, self._clock())
+
+    @contextmanager
+    def waiting_for_split(self) -> Iterator[None]:
+        """Return the context in which a source waits for splits."""
+        watch = self._watch
+        if watch is None:
+            yield
+            return
+        watch.wait_for_split(1, self._clock())
+        try:
+            yield
+        finally:
+            watch.wait_for_split(-1, self._clock())
+
+    # --- from other threads
+
+    @property
+    def is_making(self) -> bool:
+        """True if the pipeline runs: it waits neither for readers nor for splits."""
+        return self._watch is not None and self._watch.is_making
+
+    def sample(self, frames: Mapping[int, FrameType]) -> None:
+        """Record which nodes the threads of the pipeline work in.
 
         Args:
-            now: present time.
-            elements: number of elements made so far.
-            nbytes: bytes handed over so far.
-            linked: share of time in which the busiest link was busy, and its bytes per
-                second.
+            frames: stacks of all threads, by their numbers.
         """
-        total = (*self.watch.times(now), elements, nbytes)
-        busy, rate = linked
+        watch, sampler = self._watch, self._sampler
+        if watch is None or sampler is None:
+            return
+        making = watch.times(self._clock())[1]
+        seconds, self._sampled = making - self._sampled, making
+        if seconds > 0 and watch.is_making:
+            self._nodes.see(sampler.look(frames, self._thread), seconds)
+
+    def report(self, linked: tuple[float, float] = (0.0, 0.0)) -> TaskMeasures | None:
+        """Return the measures up to now; None if the pipeline is not open yet.
+
+        Args:
+            linked: share of time in which the busiest link to the readers was busy, and
+                its bytes per second.
+        """
+        if self._watch is None:
+            return None
+        now = self._clock()
+        counts = float(self._progress.made), float(self._progress.moved)
+        total = (*self._watch.times(now), *counts)
+        recent = task_sums(self._recent.look(now, total))
         return TaskMeasures(
             *self._key,
-            TaskSums(*total),
-            TaskSums(*self._recent.look(now, total)),
-            self.nodes.report(now),
-            (min(1.0, busy), rate),
+            total=task_sums(total),
+            recent=recent,
+            nodes=self._nodes.report(now),
+            linked=linked,
         )

@@ -13,10 +13,9 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import islice
-from types import FrameType
 
 from zmqdata.blocks import Compression
 from zmqdata.core.credit import FEW_BYTES
@@ -138,6 +137,7 @@ class TaskRunner:
             window=window,
             note=self.watch.note,
         )
+        self.meter = TaskMeter(self.key, clock, self._output)
         self._states = StateTaker(len(self.providers), clock)
         self._ahead = deque(definition.states)  # states that the pipeline has not passed
         self._allowed = 0
@@ -147,9 +147,6 @@ class TaskRunner:
         self._changed = threading.Condition()
         self._begun, self._ended = False, threading.Event()
         self._carrier = 0
-        self._meter: TaskMeter | None = None
-        self._sampler: NodeSampler | None = None
-        self._sampled = 0.0
         self._life = self._live()
 
     def _provider(self, source: int, entries: Sequence[Split]) -> LedgerProvider:
@@ -167,17 +164,8 @@ class TaskRunner:
         """
         mine = threading.get_ident() == self._carrier
         away = self._relay.away(self) if self._relay is not None and mine else nullcontext()
-        meter = self._meter
-        if meter is None:
-            with away:
-                yield
-            return
-        meter.watch.wait_for_split(1, self._clock())
-        try:
-            with away:
-                yield
-        finally:
-            meter.watch.wait_for_split(-1, self._clock())
+        with self.meter.waiting_for_split(), away:
+            yield
 
     def _pause(self, seconds: float) -> None:
         """Wait before an element is retried. Called from any thread of the pipeline."""
@@ -263,37 +251,6 @@ class TaskRunner:
         """Hand over what is collected."""
         self._output.hand_over()
 
-    def measures(self, linked: tuple[float, float] = (0.0, 0.0)) -> TaskMeasures | None:
-        """Return what the attempt does for how long; None if it has not begun.
-
-        Args:
-            linked: share of time in which the busiest link to its readers was busy, and
-                its bytes per second.
-        """
-        output, meter = self._output, self._meter
-        if meter is None:
-            return None
-        return meter.report(self._clock(), output.made, output.moved, linked)
-
-    @property
-    def is_making(self) -> bool:
-        """True if the pipeline runs: it waits neither for readers nor for splits."""
-        return self._meter is not None and self._meter.watch.is_making
-
-    def sample(self, frames: Mapping[int, FrameType]) -> None:
-        """Record which nodes the threads of the pipeline work in.
-
-        Args:
-            frames: stacks of all threads, by their numbers.
-        """
-        meter, sampler = self._meter, self._sampler
-        if meter is None or sampler is None:
-            return
-        making = meter.watch.times(self._clock())[1]
-        seconds, self._sampled = making - self._sampled, making
-        if seconds > 0 and meter.watch.is_making:
-            meter.nodes.see(sampler.look(frames, self._carrier), seconds)
-
     # --- in its own thread, or that of its relay
 
     @property
@@ -319,8 +276,7 @@ class TaskRunner:
         """Run the whole task, yielding at the end of each turn."""
         try:
             node, context, generators = self._open()
-            self._meter = TaskMeter(*self.key, self._clock())
-            self._sampler = NodeSampler(node, context.threads)
+            self.meter.begin(NodeSampler(node, context.threads))
             is_over = False
             while not is_over:
                 is_over = yield from self._produce(node, context, generators)
@@ -330,18 +286,14 @@ class TaskRunner:
             # The boundary to user code: all that it raises is data, even sys.exit().
             self._fail(error)
         finally:
-            self._turn(Doing.ENDED)
+            self.meter.turn(Doing.ENDED)
             self.watch.end()
             self._ended.set()
 
-    def _turn(self, doing: Doing) -> None:
-        if self._meter is not None:
-            self._meter.watch.turn(doing, self._clock())
-
     def _last_measures(self) -> TaskMeasures | None:
         """Return the measures of the attempt, which has ended."""
-        self._turn(Doing.ENDED)
-        return self.measures()
+        self.meter.turn(Doing.ENDED)
+        return self.meter.report()
 
     def _open(self) -> tuple[Node, Context, TaskGenerators]:
         if self._reason:
@@ -519,11 +471,11 @@ class TaskRunner:
         since = self._states.clock()
         self.watch.rest()
         self.compression.rest()
-        self._turn(Doing.FOR_READERS)
+        self.meter.turn(Doing.FOR_READERS)
         with self._changed:
             while not self._may_make(self._output.emitted) and not self._stopped:
                 self._changed.wait()
-        self._turn(Doing.MAKING)
+        self.meter.turn(Doing.MAKING)
         self.compression.resume()
         self._states.idle(self._states.clock() - since)
 
@@ -535,9 +487,9 @@ class TaskRunner:
         self.watch.rest()
         self.compression.rest()
         rests, since = not self._may_make(output.emitted), clock()
-        self._turn(Doing.FOR_READERS if rests else Doing.FOR_TURN)
+        self.meter.turn(Doing.FOR_READERS if rests else Doing.FOR_TURN)
         yield
-        self._turn(Doing.MAKING)
+        self.meter.turn(Doing.MAKING)
         self.compression.resume()
         if rests:
             self._states.idle(clock() - since)

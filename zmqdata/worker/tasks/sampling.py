@@ -1,4 +1,4 @@
-"""Which node of a pipeline a thread works in, told from the thread's stack.
+"""Sampling: the node of a pipeline that a thread works in, told from its stack.
 
 A look costs some microseconds, and an element nothing. Timing each call of each node
 would cost more than many nodes do.
@@ -139,7 +139,7 @@ def _below(at: Place, node: Node | None, root: Node, file: str) -> tuple[Place, 
         for found in rank:
             if file in _files_of(found[1]):
                 return found
-        rank = [inner for outer in rank for inner in _inputs(*outer)]
+        rank = [inner for at, outer in rank for inner in _inputs(at, outer)]
     return None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
-from zmqdata.measures import Recent, values_of
+from zmqdata.measures.sums import Recent, values_of
 from zmqdata.messages import LoopMeasures, LoopSums
 
 MEASURED = 16

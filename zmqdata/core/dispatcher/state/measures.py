@@ -5,7 +5,7 @@ Each report has sums since its reporter began, so the newest replaces the one be
 none is counted twice, however often tasks move. What has ended is added to the totals
 of its job. Not durable.
 
-Decision 0046; protocol 10.1.
+Decision 0046; protocol 11.1.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
-from zmqdata.core.verdict import STRAGGLER, Situation, TaskEvidence, Verdict, judge
-from zmqdata.measures import added
+from zmqdata.measures.sums import added
+from zmqdata.measures.verdict import STRAGGLER, Situation, TaskEvidence, Verdict, judge
 
 JOBS_KEPT = 1000
 """Maximum number of jobs whose totals are remembered."""
@@ -28,7 +28,7 @@ NodeName = tuple[str, str]
 
 @dataclass
 class JobTotals:
-    """What all attempts of a job's tasks did, as far as they reported it."""
+    """Totals of a job, of all attempts of its tasks as far as they reported."""
 
     sums: m.TaskSums = field(default_factory=m.TaskSums)
     """Sums of all attempts."""

@@ -14,8 +14,9 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
-from zmqdata.measures import added
+from zmqdata.measures.sums import added
 from zmqdata.messages import ConsumerPace, LoopSums, NodeTime, TaskSums
 
 INPUT_BOUND = "INPUT-BOUND"
@@ -54,12 +55,12 @@ COLD = 0.2
 
 @dataclass(frozen=True)
 class TaskEvidence:
-    """What is known of a task."""
+    """Evidence on a task."""
 
     worker: str
     """Address of its worker."""
     recent: TaskSums
-    """What it did in the last seconds."""
+    """Sums of the last seconds."""
     nodes: tuple[NodeTime, ...] = ()
     """The nodes of its pipeline."""
     linked: tuple[float, float] = (0.0, 0.0)
@@ -72,18 +73,18 @@ class TaskEvidence:
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known of a training loop and of all that feeds it."""
+    """Evidence on a training loop and on all that feeds it."""
 
     loop: LoopSums
-    """What the loop did in the last seconds."""
+    """Sums of the loop in the last seconds."""
     tasks: tuple[TaskEvidence, ...] = ()
     """The tasks that it reads."""
     first: float | None = None
     """Seconds from the beginning to its first element; None if unknown."""
     total: LoopSums = field(default_factory=LoopSums)
-    """What it did since its iterator began."""
+    """Sums of the loop since its iterator began."""
     served: LoopSums | None = None
-    """What the reader of the service did in the last seconds, if operations of this
+    """Sums of the reader of the service in the last seconds, if operations of this
     process lie between it and the loop; otherwise None.
     """
     consumer: int | None = None
@@ -117,7 +118,7 @@ class Situation:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What limits a training loop."""
+    """Limit of a training loop."""
 
     word: str
     """One of the verdicts above."""
@@ -406,3 +407,29 @@ def _ms(seconds: float) -> str:
 
 def _count(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def stats_of(situation: Situation, *, with_texts: bool = True) -> dict[str, Any]:
+    """Return the numbers, and the verdict, of a situation.
+
+    Args:
+        situation: what is known of a loop and of all that feeds it.
+        with_texts: True to include the verdict and the advice.
+    """
+    loop, verdict = situation.loop, judge(situation)
+    elements, seconds = loop.elements, loop.seconds
+    found: dict[str, Any] = {
+        "data/wait_ms": 1000 * loop.waiting / elements if elements else 0.0,
+        "data/wait_share": situation.wait_share,
+        "data/step_ms": 1000 * situation.step,
+        "data/elements_per_second": elements / seconds if seconds else 0.0,
+        "data/first_element_seconds": situation.first or 0.0,
+        "data/elements": situation.total.elements,
+        "data/waited_seconds": situation.total.waiting,
+        "data/workers": float(situation.workers),
+        "data/workers_needed": float(verdict.workers_needed),
+        "data/node_share": verdict.node_share,
+    }
+    if with_texts:
+        found |= {"data/verdict": verdict.word, "data/advice": verdict.advice}
+    return found

@@ -1,6 +1,6 @@
 """Sums of what happened, and the same sums in which the last seconds count most.
 
-Decision 0046; protocol 10.1.
+Decision 0046; protocol 11.1.
 """
 
 from __future__ import annotations
@@ -69,6 +69,16 @@ def values_of(sums: TaskSums | LoopSums) -> tuple[float, ...]:
         (2.0, 1.0, 0.0, 0.0)
     """
     return structs.astuple(sums)
+
+
+def task_sums(values: Sequence[float]) -> TaskSums:
+    """Return sums of a task with these values, in the order of the fields.
+
+    Example:
+        >>> task_sums((2.0, 1.0)).making
+        1.0
+    """
+    return TaskSums(*values)
 
 
 def added(sums: Iterable[Sums], nothing: Sums) -> Sums:
