@@ -180,11 +180,24 @@ def test_a_profile_tells_what_the_workers_do(capsys: pytest.CaptureFixture[str])
     """
     with LocalCluster(1, in_process=True) as cluster:
         on_workers = distribute("distributed_epoch", cluster)
-        found = Dataset.range(160).map(slowly).batch(4).apply(on_workers).profile()
-        assert found.elements == 40
+        found = Dataset.range(240).map(slowly).batch(4).apply(on_workers).profile()
+        assert found.elements == 60
         assert found.bottleneck.label.startswith("distribute(")
-        assert "most often with map(slowly) at test_profiling.py" in found.advice
+        assert found.verdict == "INPUT-BOUND"
+        assert found.advice.startswith("map(slowly) at test_profiling.py")
         assert "on the workers of distribute(" in capsys.readouterr().out
         behind = Dataset.range(120).apply(on_workers).map(slowly).profile(60.0)
     assert behind.bottleneck.label.startswith("map(slowly)")
     assert "Move it before distribute()" in behind.advice
+
+
+def test_headspace_tells_how_fast_training_could_be() -> None:
+    """The loop takes elements from memory as fast as its step allows, however slow the
+    pipeline is.
+    """
+    found = Dataset.range(50).map(slowly).profile(0.5, step=lambda element: None, headspace=True)
+    assert found.headspace is not None
+    assert found.headspace > 2 * found.elements / found.seconds
+    assert "so much faster could training be" in found.text
+    idle = Dataset.range(3).profile(0.2, headspace=True)
+    assert "pass step=" in idle.text

@@ -2,7 +2,7 @@
 
 An audit reports splits, deliveries, duplicates and skipped elements of a job. Draining
 asks the dispatcher to let a worker leave, waits until it is gone, and reports where its
-tasks continue. The activity of a job is what its workers are at.
+tasks continue.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from zmqdata import messages as m
 from zmqdata.client.calls import ask_dispatcher, check_name, check_timeout, status
 from zmqdata.config.endpoints import Service
 from zmqdata.config.settings import check_type
-from zmqdata.errors import DataServiceError, NotFoundError
-from zmqdata.nodes import Activity, TaskActivity
+from zmqdata.errors import NotFoundError
 
 
 def audit(service: Service, job: str, timeout: float = 10.0) -> list[dict[str, Any]]:
@@ -199,30 +198,3 @@ def _drained(
     return DrainedWorker(
         address, left, dict(moved), now.count(""), now.count(None), now.count(address), others
     )
-
-
-MOST_WORKERS = 20
-"""Most workers that are asked; so many are enough to see what they do."""
-ACTIVITY_PATIENCE = 2.0
-"""Seconds to wait for each answer."""
-
-
-def activity_of(service: str, job: str) -> Activity:
-    """Return what the tasks of a job are at that workers still have. Empty if no worker
-    tells.
-    """
-    seen: dict[tuple[int, int], TaskActivity] = {}
-    try:
-        found = status(service, ACTIVITY_PATIENCE)
-        iterations = {one["iteration"] for one in found["jobs"] if one["job"] == job}
-        tasks = [one for one in found["tasks"] if one["iteration"] in iterations]
-        numbers = {one["task"] for one in tasks}
-        for address in sorted({one["address"] for one in tasks if one["address"]})[:MOST_WORKERS]:
-            for task in status(address, ACTIVITY_PATIENCE, role="worker")["tasks"]:
-                if task["task"] in numbers:
-                    seen[task["task"], task["attempt"]] = TaskActivity(
-                        address, task["seen_at"], task["produced"]
-                    )
-    except DataServiceError:
-        return seen  # the profile is complete without it
-    return seen

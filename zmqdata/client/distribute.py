@@ -12,7 +12,6 @@ from typing import Any, ClassVar, TypeVar
 
 from zmqdata import messages as m
 from zmqdata.blocks import can_compress, validate_compression
-from zmqdata.client.admin import activity_of
 from zmqdata.client.auto_placement import PlacedIterator, Placing
 from zmqdata.client.calls import check_timeout
 from zmqdata.client.decoding import check_spec_without_objects
@@ -46,7 +45,7 @@ from zmqdata.dataset.arguments import optional_spec
 from zmqdata.dataset.seeds import given_seed
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.iterators import Context, ElementIterator, make_iterator
-from zmqdata.nodes import Activity, Infer, Node
+from zmqdata.nodes import Infer, Node
 from zmqdata.pipelines import ShippedSource
 from zmqdata.runkeys import family
 from zmqdata.transport.addresses import host_token
@@ -161,10 +160,6 @@ class DataServiceDataset(Node):
         """True: workers run the pipeline."""
         return True
 
-    def activity(self) -> Activity:
-        """Ask the workers what they were seen at while they ran the job."""
-        return activity_of(self.options.service, self.options.job_name or self.anonymous)
-
     def spec(self, infer: Infer) -> Any:
         """Return the spec of the pipeline's elements."""
         return infer(self.original) if self.original is not None else self.element_spec
@@ -218,7 +213,7 @@ class DataServiceDataset(Node):
             context.meter if context.is_last else None,
         )
         if context.meter is not None:
-            context.meter.readers.append(iterator)
+            context.meter.readers.append((self, iterator))
         return iterator
 
     def profile(self, context: Context) -> ClientProfile:

@@ -4,17 +4,21 @@ operation.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zmqdata import nodes
 from zmqdata.dataset.drawing import tree_lines
-from zmqdata.dataset.workers import WorkerWatch, advice_on_workers, seen_at, shares
 from zmqdata.iterators import Context, ElementIterator, Stackable, input_iterator, make_iterator
 from zmqdata.iterators.base import Namer
+from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
+from zmqdata.measures.sums import added
+from zmqdata.measures.verdict import INPUT_BOUND, Situation, judge
+from zmqdata.messages import TaskSums
 from zmqdata.nodes import Infer, Node, every_node
 from zmqdata.peeking import peek
 
@@ -199,6 +203,12 @@ class Profile:
     """The operation with the highest cost."""
     advice: str
     """Advice on speeding it up."""
+    verdict: str
+    """Limit of the loop, as in ``DatasetIterator.stats``; empty if the dataset is not
+    distributed.
+    """
+    headspace: float | None
+    """Elements per second with elements from memory; None if that was not asked for."""
     text: str = field(repr=False)
     """The printed report."""
 
@@ -206,48 +216,145 @@ class Profile:
         return self.text
 
 
-def profile(node: Node, seconds: float, context: Context) -> Profile:
+Step = Callable[[Any], object]
+"""The training loop's work on an element."""
+HEADSPACE_ELEMENTS = 4
+"""Number of elements that are repeated from memory."""
+
+
+@dataclass
+class _LoopRun:
+    """A run of a pipeline through a loop."""
+
+    count: int = 0
+    """Number of elements that the loop has taken."""
+    seconds: float = 0.0
+    """Duration."""
+    kept: list[Any] = field(default_factory=list)
+    """The first elements."""
+
+    def loop(self, elements: Iterable[Any], seconds: float, step: Step | None) -> None:
+        """Take elements for some seconds, or to their end."""
+        begin = time.perf_counter()
+        for element in elements:
+            self.count += 1
+            if step is not None:
+                step(element)
+            if len(self.kept) < HEADSPACE_ELEMENTS:
+                self.kept.append(element)
+            self.seconds = time.perf_counter() - begin
+            if self.seconds >= seconds:
+                break
+
+    @property
+    def rate(self) -> float:
+        """Elements per second."""
+        return self.count / self.seconds if self.seconds else 0.0
+
+
+def profile(
+    node: Node, seconds: float, context: Context, step: Step | None = None, headspace: bool = False
+) -> Profile:
     """Run a pipeline for some seconds, or to its end, and return the cost of each
     operation.
+
+    Args:
+        node: the pipeline.
+        seconds: longest duration.
+        context: context in which it runs.
+        step: called with each element, in place of a training loop.
+        headspace: True to run the loop on elements from memory as well.
     """
     measured: dict[int, Measured] = {}
-    iterator = make_iterator(_clocked(node, measured, {}), context)
-    workers = WorkerWatch(one.node for one in measured.values())
-    begin = time.perf_counter()
-    count, stop = 0, begin + seconds
+    meter = LoopMeter(time.perf_counter)
+    made = make_iterator(_clocked(node, measured, {}), replace(context, meter=meter))
+    run = _LoopRun()
     try:
-        for _ in iterator:
-            count += 1
-            if time.perf_counter() >= stop:
-                break
-        ran = time.perf_counter() - begin
+        run.loop(MeteredIterator(made.__next__, meter), seconds, step)
         operations = _with_nested(measured)
-        worst = max(operations, key=_weight)
+        situations = _situations(meter, is_unpaced=step is None)
     finally:
-        workers.end()  # before the iterator, with which tasks end
-        iterator.close()
+        made.close()
+    worst = max(operations, key=_weight)
     advice = _advice(worst, sum(map(_weight, operations)))
     if any(worst in outer.nested.values() and not _has_threads(outer) for outer in operations):
         advice += (
             " Or read several datasets at a time: interleave(..., num_parallel_calls=AUTOTUNE)."
         )
-    rate = f"{count} elements in {ran:.2f} s, {count / ran if ran else 0:.3g} per second"
-    lines = tree_lines(node, lambda inner: _row(measured[id(inner)], ran, inner.label))
+    rate = f"{run.count} elements in {run.seconds:.2f} s, {run.rate:.3g} per second"
+    lines = tree_lines(node, lambda inner: _row(measured[id(inner)], run.seconds, inner.label))
     for outer in operations:
         if outer.nested:
-            rows = [_row(one, ran, one.label) for one in outer.nested.values()]
+            rows = [_row(one, run.seconds, one.label) for one in outer.nested.values()]
             lines += [f"in the datasets that {outer.label} made:", *(f"   {row}" for row in rows)]
-    lines += [
-        f"on the workers of {one.label}: {shares(seen)}"
-        for one in operations
-        if (seen := seen_at(workers.of(one.node)))
-    ]
-    if worst.node.runs_elsewhere:
-        advice = advice_on_workers(workers.of(worst.node), worst.seconds / max(1, worst.elements))
+    for label, situation in situations:
+        lines += [f"on the workers of {label}:", *(f"   {row}" for row in worker_rows(situation))]
+    verdict = ""
+    if worst.node.runs_elsewhere and situations:
+        judged = max((judge(one) for _, one in situations), key=lambda one: one.node_share)
+        verdict, advice = judged.word, judged.advice
     elif any(source.runs_elsewhere for source in every_node(worst.node)):
-        advice = _BEHIND_WORKERS
-    text = "\n".join([rate, *lines, f"bottleneck: {worst.label}. {advice}"])
-    return Profile(ran, count, operations, worst, advice, text)
+        verdict, advice = INPUT_BOUND, _BEHIND_WORKERS
+    lines.append(f"bottleneck: {worst.label}. {verdict + ': ' if verdict else ''}{advice}")
+    possible = None
+    if headspace and run.kept:
+        memory = _LoopRun()
+        memory.loop(itertools.cycle(run.kept), max(seconds / 2, 0.1), step)
+        possible = memory.rate
+        lines.append(_headspace_line(possible, run.rate, step is None))
+    text = "\n".join([rate, *lines])
+    return Profile(run.seconds, run.count, operations, worst, advice, verdict, possible, text)
+
+
+def _situations(meter: LoopMeter, is_unpaced: bool) -> list[tuple[str, Situation]]:
+    """Return the evidence of the readers of the service, each with its node's label."""
+    loop = meter.measures(new_recent())
+    found = []
+    for node, reader in meter.readers:
+        situation: Situation = reader.situation(new_recent())
+        assert isinstance(node, Node)
+        if not is_unpaced:
+            situation = replace(situation, loop=loop.recent, served=situation.loop)
+        found.append((node.label, replace(situation, is_unpaced=is_unpaced)))
+    return found
+
+
+def worker_rows(situation: Situation) -> list[str]:
+    """Return a row for each node that workers run, with the share of their time, and a
+    row for what they wait for.
+
+    Example:
+        >>> from zmqdata.measures.verdict import TaskEvidence
+        >>> from zmqdata.messages import LoopSums, NodeTime
+        >>> node = NodeTime("0", "map(f)", 3.0, 3.0)
+        >>> sums = TaskSums(seconds=4.0, making=3.0, for_readers=1.0)
+        >>> task = TaskEvidence("tcp://a:1", sums, (node,))
+        >>> worker_rows(Situation(LoopSums(), (task,)))
+        ['75 % map(f)', '25 % waiting for readers', '0 % waiting for splits']
+    """
+    whole = added([task.recent for task in situation.tasks], TaskSums())
+    if not whole.seconds:
+        return ["nothing is known yet: profile() for a longer time"]
+    nodes: dict[str, float] = {}
+    for task in situation.tasks:
+        for node in task.nodes:
+            nodes[node.label] = nodes.get(node.label, 0.0) + node.recent / node.threads
+    rows = sorted(nodes.items(), key=lambda row: -row[1])
+    rows += [("waiting for readers", whole.for_readers), ("waiting for splits", whole.for_splits)]
+    return [f"{100 * seconds / whole.seconds:.0f} % {label}" for label, seconds in rows]
+
+
+def _headspace_line(possible: float, present: float, has_no_step: bool) -> str:
+    times = possible / present if present else 0.0
+    text = f"headspace: with elements from memory the loop takes {possible:.3g} per second, "
+    if has_no_step:
+        return (
+            f"{text}but it does nothing with them: pass step=, the work of the training loop on an "
+            "element, to learn how fast training could be."
+        )
+    if times < 1.05:
+        return f"{text}no more than now: faster input would not speed up training."
+    return f"{text}{times:.3g} times as many as now: so much faster could training be."
 
 
 def _with_nested(measured: dict[Any, Measured]) -> tuple[Measured, ...]:

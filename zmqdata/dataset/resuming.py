@@ -284,7 +284,7 @@ class DatasetIterator:
             )
         whole, part = self._recents
         recent = whole if self._turns is None else part
-        found: list[Situation] = [one.situation(recent) for one in self._meter.readers]
+        found: list[Situation] = [one.situation(recent) for _, one in self._meter.readers]
         if self._turns is None:
             return found[0]
         loop = self._meter.measures(whole)

@@ -17,6 +17,7 @@ from zmqdata.dataset.arguments import (
     call_site,
     compression,
     file_names,
+    flag,
     function,
     number,
     optional_size,
@@ -194,15 +195,27 @@ class Dataset(
         with within_stack(self._node):
             return describe(self._node)
 
-    def profile(self, seconds: float = 5.0) -> Profile:
+    def profile(
+        self,
+        seconds: float = 5.0,
+        *,
+        step: Callable[[Any], object] | None = None,
+        headspace: bool = False,
+    ) -> Profile:
         """Run the pipeline for some seconds, or to its end, and print the cost of each
-        operation with advice.
+        operation with advice. Of a distributed dataset, that includes the operations
+        that workers run, and the verdict of ``iter(ds).stats()``.
 
         Args:
             seconds: maximum duration.
+            step: the work of the training loop, called with each element. None: the
+                elements are only counted.
+            headspace: True to run the loop on elements from memory as well, for half as
+                long: so fast could training be if it never waited.
 
         Returns:
-            The same as an object: ``operations``, ``bottleneck``, ``advice``.
+            The same as an object: ``operations``, ``bottleneck``, ``advice``,
+            ``verdict``, ``headspace``.
 
         >>> slow = Dataset.range(1000).map(lambda x: sum(range(1000)))
         >>> found = slow.profile(1)  # doctest: +ELLIPSIS
@@ -214,7 +227,9 @@ class Dataset(
         """
         options = nodes.options_of(self._node)
         context = Context(seed=next_seed(), fixed_seed=fixed_seed(), options=options)
-        found = profile(self._node, number("seconds", seconds), context)
+        found = profile(
+            self._node, number("seconds", seconds), context, step, flag("headspace", headspace)
+        )
         print(found)
         return found
 

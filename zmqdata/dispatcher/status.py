@@ -17,8 +17,8 @@ from zmqdata.core.dispatcher.poison import what
 from zmqdata.core.dispatcher.state.audit import audit_of
 from zmqdata.core.dispatcher.state.measures import JobTotals
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
-from zmqdata.measures.verdict import Situation, Verdict
-from zmqdata.messages import JobParameters, LoopMeasures, TaskMeasures, TaskSums, shown_name
+from zmqdata.measures.fields import loop_fields, task_fields, verdict_fields
+from zmqdata.messages import JobParameters, TaskMeasures, shown_name
 
 STALLED = 60.0
 """Seconds without progress after which a task counts as stalled."""
@@ -76,33 +76,6 @@ def _totals(found: JobTotals) -> dict[str, Any]:
             {"by": by, "bytes": nbytes, "elements": elements}
             for by, (nbytes, elements) in sorted(found.moved.items())
         ],
-    }
-
-
-def _verdict(verdict: Verdict | None) -> dict[str, Any]:
-    if verdict is None:
-        return {"verdict": "", "advice": "", "workers_needed": 0}
-    return {
-        "verdict": verdict.word,
-        "advice": verdict.advice,
-        "workers_needed": verdict.workers_needed,
-    }
-
-
-def _loop(measures: LoopMeasures | None) -> dict[str, Any]:
-    """Return what a training loop does, without the wait for its first element."""
-    found = measures or LoopMeasures()
-    situation = Situation(found.recent)
-    seconds, elements = found.recent.seconds, found.recent.elements
-    return {
-        "wait_share": round(situation.wait_share, 4),
-        "wait_ms": round(1000 * found.recent.waiting / elements, 3) if elements else 0.0,
-        "step_ms": round(1000 * situation.step, 3),
-        "elements_per_second": float(f"{elements / seconds:.3g}") if seconds else 0.0,
-        "first_element_seconds": found.first,
-        "elements": int(found.total.elements),
-        "waited_seconds": round(found.total.waiting, 3),
-        "buffered": found.waiting,
     }
 
 
@@ -184,7 +157,7 @@ def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
                 "how": opening.how,
                 "given_back": iteration.tally.given_back.get(client, 0),
                 "consumer": numbers.get(client),
-                **_loop(core.hosting.measures.loop_of(iteration, client)),
+                **loop_fields(core.hosting.measures.loop_of(iteration, client)),
             }
             for client, opening in sorted(iteration.openings.items())
         ],
@@ -198,7 +171,7 @@ def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
         "poisoned": [text for task in iteration.tasks.values() for text in task.poisoned.values()],
         "failure": "" if iteration.failure is None else iteration.failure.text,
         "missing_consumers": list(core.jobs.coordination.missing(iteration)),
-        **_verdict(core.hosting.measures.verdict(iteration)),
+        **verdict_fields(core.hosting.measures.verdict(iteration)),
         "measures": _totals(core.hosting.measures.of_iteration(iteration)),
     }
 
@@ -211,7 +184,6 @@ def _task(
     waits = report is not None and report.waits
     idle = 0.0 if report is None or waits else report.idle
     _, measures = measured.get(task.task, ("", None))
-    recent = TaskSums() if measures is None else measures.recent
     return {
         "task": task.task,
         "iteration": task.iteration,
@@ -231,26 +203,5 @@ def _task(
         "busy_with": "" if report is None or report.crumb is None else what(report.crumb),
         "deaths": len(task.deaths),
         "compressed": "" if report is None else report.compressed,
-        "making_share": _share(recent.making, recent.seconds),
-        "waiting_for_readers_share": _share(recent.for_readers, recent.seconds),
-        "waiting_for_splits_share": _share(recent.for_splits, recent.seconds),
-        "elements_per_second": _share(recent.elements, recent.seconds),
-        "bytes_per_second": round(_share(recent.nbytes, recent.seconds)),
-        "link_busy_share": 0.0 if measures is None else round(measures.linked[0], 4),
-        "nodes": []
-        if measures is None
-        else [
-            {
-                "place": node.place,
-                "node": node.label,
-                "seconds": round(node.total, 3),
-                "share": _share(node.recent / node.threads, recent.making),
-                "threads": node.threads,
-            }
-            for node in measures.nodes
-        ],
+        **task_fields(measures),
     }
-
-
-def _share(part: float, whole: float) -> float:
-    return float(f"{part / whole:.4g}") if whole > 0 else 0.0

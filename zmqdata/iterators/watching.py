@@ -14,12 +14,6 @@ from typing import NamedTuple, Protocol
 
 IDLE = -1
 """Stands for "no call" in place of an element's number."""
-WAITS_FOR_READERS = "waiting for readers"
-WAITS_FOR_SPLITS = "waiting for splits"
-OUTSIDE = "outside of functions"
-"""Names for the state of a task that runs no user's function: it has produced all that
-it may ahead of its readers, it has no split to read, or it reads, batches and packs.
-"""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class LoopMeter:
     Attributes:
         elements: number of elements that the loop has taken.
         first: seconds from the beginning to the first element; None before that.
-        readers: readers of the service below the loop.
+        readers: readers of the service below the loop, each with its node.
 
     Example:
         >>> times = iter([0.0, 1.0, 4.0, 6.0, 7.0])
@@ -56,7 +56,7 @@ class LoopMeter:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.readers: list[Observer] = []
+        self.readers: list[tuple[object, Observer]] = []
         self.restart(clock)
 
     def restart(self, clock: Callable[[], float]) -> None:

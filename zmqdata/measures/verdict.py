@@ -93,6 +93,8 @@ class Situation:
     """The other numbered consumers."""
     limit: int | None = None
     """Most elements in flight that the user allows; None if there is no such limit."""
+    is_unpaced: bool = False
+    """True if elements are only counted, as in a profile: no step paces the loop."""
 
     @property
     def wait_share(self) -> float:
@@ -102,13 +104,15 @@ class Situation:
     @property
     def step(self) -> float:
         """Seconds that the loop itself takes for an element; 0 if unknown."""
+        if self.is_unpaced:
+            return 0.0
         working = max(0.0, self.loop.seconds - self.loop.waiting)
         return working / self.loop.elements if self.loop.elements else 0.0
 
     @property
     def running(self) -> list[TaskEvidence]:
-        """The tasks that have not ended."""
-        return [task for task in self.tasks if not task.has_ended]
+        """The tasks that have not ended; if all have, all of them."""
+        return [task for task in self.tasks if not task.has_ended] or list(self.tasks)
 
     @property
     def workers(self) -> int:
@@ -161,8 +165,8 @@ def judge(situation: Situation) -> Verdict:
         )
     node, share = dominant(situation.running)
     label = "" if node is None else node.label
-    found = _not_waiting(situation) if situation.wait_share < WAITS else _waiting(situation)
-    word, advice = found
+    is_fed = situation.wait_share < WAITS and not situation.is_unpaced
+    word, advice = _not_waiting(situation) if is_fed else _waiting(situation)
     need = needed_workers(situation)
     cold = _cold_start(situation)
     return Verdict(word, f"{advice} {cold}" if cold else advice, label, share, need)
@@ -187,11 +191,6 @@ def _waiting(situation: Situation) -> tuple[str, str]:
         return found
     running = situation.running
     if not running:
-        if situation.tasks:
-            return INPUT_BOUND, (
-                "All tasks have ended, and the loop waits for the last elements or the end. A "
-                "longer pass, such as repeat() before distribute(), has fewer ends."
-            )
         return INPUT_BOUND, (
             "No worker hosts a task of this job. Start workers, or look at `zmqdata status` for "
             "the reason."
@@ -234,10 +233,10 @@ def _here(situation: Situation) -> tuple[str, str] | None:
 def _slow_pipeline(situation: Situation) -> tuple[str, str]:
     node, share = dominant(situation.running)
     count, need = situation.workers, needed_workers(situation)
-    waits = f"with {_count(count, 'worker')} the loop waits {_percent(situation.wait_share)} of"
+    waits = f"with {_count(count, 'worker')} {_held_up_by(situation)}"
     if node is not None and node.place == "+compression" and share >= MOSTLY:
         return INPUT_BOUND, (
-            f"Compressing blocks takes {_percent(share)} of the workers' time; {waits} each step. "
+            f"Compressing blocks takes {_percent(share)} of the workers' time; {waits}. "
             "Compression does not pay here: pass compression=None or 'AUTO' to distribute()."
         )
     takes = (
@@ -245,7 +244,17 @@ def _slow_pipeline(situation: Situation) -> tuple[str, str]:
         if node is None
         else f"{node.label} takes {_percent(share)} of the workers' time"
     )
-    return INPUT_BOUND, f"{takes}; {waits} each step; {need} would feed it."
+    if not need:
+        return INPUT_BOUND, f"{takes}; {waits}. Add workers, or make it faster."
+    return INPUT_BOUND, f"{takes}; {waits}; {need} would feed it."
+
+
+def _held_up_by(situation: Situation) -> str:
+    """Return in words how much the loop is held up."""
+    if not situation.is_unpaced:
+        return f"the loop waits {_percent(situation.wait_share)} of each step"
+    loop = situation.loop
+    return f"{loop.elements / loop.seconds if loop.seconds else 0:.3g} elements per second arrive"
 
 
 def _slow_worker(situation: Situation) -> tuple[str, str] | None:
@@ -258,8 +267,7 @@ def _slow_worker(situation: Situation) -> tuple[str, str] | None:
         return None
     return STRAGGLER, (
         f"Worker {slowest} takes {_ms(costs[slowest])} for an element, the others {_ms(usual)}; "
-        f"the loop waits {_percent(situation.wait_share)} of each step. Look at its machine, or "
-        "drain it."
+        f"{_held_up_by(situation)}. Look at its machine, or drain it."
     )
 
 
@@ -277,7 +285,7 @@ def _straggling_split(situation: Situation, making: float) -> tuple[str, str] | 
     names = ", ".join(sorted(busy)[:3])
     return STRAGGLER, (
         f"{_count(len(busy), 'worker')} of {len(workers)} ({names}) still reads a split, and the "
-        f"others have none left; the loop waits {_percent(situation.wait_share)} of each step. "
+        f"others have none left; {_held_up_by(situation)}. "
         "Use more and smaller files, of about equal size."
     )
 
@@ -290,7 +298,7 @@ def _slow_link(situation: Situation) -> tuple[str, str] | None:
     busy, rate = worst.linked
     return LINK_BOUND, (
         f"The link from worker {worst.worker} is busy {_percent(busy)} of the time and moves "
-        f"{rate / 1e6:.3g} MB/s; the loop waits {_percent(situation.wait_share)} of each step. "
+        f"{rate / 1e6:.3g} MB/s; {_held_up_by(situation)}. "
         "Send less: smaller dtypes such as uint8, compression='AUTO', or casts and augmentation "
         "that enlarge elements after distribute()."
     )
@@ -322,6 +330,12 @@ def _held_up(situation: Situation) -> tuple[str, str] | None:
 
 
 def _too_little_ahead(situation: Situation) -> str:
+    if situation.is_unpaced:
+        return (
+            f"The workers wait for this process: {_held_up_by(situation)}, which take longer to "
+            "travel than to make. Make elements fewer and larger: batch() before distribute(), or "
+            "a larger batch."
+        )
     text = (
         f"The loop waits {_percent(situation.wait_share)} of each step, and the workers wait, too: "
         "too few elements are under way. "

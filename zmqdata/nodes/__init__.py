@@ -11,7 +11,6 @@ registered with ``make_iterator``.
 
 from __future__ import annotations
 
-from zmqdata.nodes.activity import Activity, TaskActivity
 from zmqdata.nodes.base import (
     Infer,
     Node,
@@ -99,8 +98,6 @@ from zmqdata.nodes.transforms import (
 )
 
 __all__ = [
-    "Activity",
-    "TaskActivity",
     "AssertCardinality",
     "AutoShardPolicy",
     "Batch",

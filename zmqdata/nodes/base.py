@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY
 from zmqdata.errors import UnimplementedError
-from zmqdata.nodes.activity import Activity
 from zmqdata.peeking import peek
 from zmqdata.splits import SplitSource
 
@@ -163,12 +162,6 @@ class Node:
     def runs_elsewhere(self) -> bool:
         """True if other processes run the pipeline of this node."""
         return False
-
-    def activity(self) -> Activity:
-        """Ask the other processes that run the pipeline of this node what they are at.
-        What has ended may be missing.
-        """
-        return {}
 
     @property
     def declared_spec(self) -> Any:

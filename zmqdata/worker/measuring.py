@@ -20,9 +20,9 @@ LEAST_LOOK, MOST_LOOK = 0.02, 0.06
 """Least and most seconds between two looks. They are drawn, because a look after equal
 pauses would meet periodic work always at the same point.
 """
-IDLE_LOOK = 0.25
+IDLE_LOOK = 0.1
 """Seconds between two looks while no task runs."""
-REPORT = 1.0
+REPORT = 0.5
 """Seconds between two reports of a task."""
 AT_ONCE = 64
 """Maximum number of tasks that are reported at a tick of the worker."""

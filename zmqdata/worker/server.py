@@ -50,7 +50,7 @@ from zmqdata.worker.processes.crumbs import CrumbFile, CrumbNote, crumb_of
 from zmqdata.worker.processes.limits import is_starvation
 from zmqdata.worker.processes.stillness import Stillness
 from zmqdata.worker.speeds import Speeds
-from zmqdata.worker.status import Activity, SnapshotTaskProgress, snapshots_of, status_of
+from zmqdata.worker.status import SnapshotTaskProgress, snapshots_of, status_of
 from zmqdata.worker.tasks.relay import Relays
 from zmqdata.worker.tasks.runner import TaskRunner
 
@@ -135,7 +135,6 @@ class WorkerShell:
         self.crumbs.introduce(self.core.profile.worker)
         self.speeds = Speeds(self.core, self.links)
         self._stillness = Stillness()
-        self._activity = Activity()
         self._busy: set[tuple[int, int]] = set()
         self.config = config
         self.parts = PartCache(
@@ -243,7 +242,6 @@ class WorkerShell:
         for runner in self.runners.values():
             runner.look()
         notes = self.crumbs.notes()
-        self._activity.look(notes, self.core.tasks.values())
         longest: dict[tuple[int, int], tuple[float, CrumbNote]] = {}
         for note, seconds in self._stillness.look(time.monotonic(), notes):
             if seconds >= BUSY_AFTER and seconds > longest.get(note.key, (0.0, note))[0]:
@@ -281,9 +279,7 @@ class WorkerShell:
     def _received(self, peer: e.Peer, message: m.Message) -> None:
         if isinstance(message, m.RequestStatus):
             left_out = {key: runner.quarantine.shown() for key, runner in self.runners.items()}
-            status = status_of(
-                self.core, self.config, self.rejects.counts, left_out, self._activity.shown()
-            )
+            status = status_of(self.core, self.config, self.rejects.counts, left_out)
             name = message.request[:MOST_CHARACTERS]
             self._send(e.Send(peer, m.StatusReported(name, msgspec.json.encode(status))))
         else:
