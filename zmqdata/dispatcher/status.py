@@ -16,6 +16,7 @@ from zmqdata.core.dispatcher.poison import what
 from zmqdata.core.dispatcher.state.audit import audit_of
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.messages import JobParameters, shown_name
+from zmqdata.transport.process import described_process
 
 STALLED = 60.0
 """Seconds without progress after which a task counts as stalled."""
@@ -39,6 +40,7 @@ def status_of(
             _task(core, task) for iteration in iterations for task in iteration.tasks.values()
         ],
         "rejected": dict(rejected),
+        "process": described_process(),
     }
 
 

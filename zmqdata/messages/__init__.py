@@ -2,8 +2,9 @@
 behaviour lives here.
 
 ``clients`` and ``workers`` hold the messages to and from the dispatcher, ``links``
-the messages between clients and workers. ``parts`` holds the structs that several
-messages carry, ``checkpoints`` what a client keeps to open an iteration again.
+the messages between clients and workers. ``diagnosis`` holds the messages for
+people who look at a service, ``parts`` the structs that several messages carry,
+``checkpoints`` what a client keeps to open an iteration again.
 
 Each docstring says which process sends the message, when, and what the receiver must
 do. Requests are verb + noun (``RequestSplits``), reports noun + participle
@@ -59,6 +60,13 @@ from zmqdata.messages.clients import (
     TasksChanged,
 )
 from zmqdata.messages.deaths import OPENING, Crumb, Death, Place
+from zmqdata.messages.diagnosis import (
+    MOST_ECHO_BYTES,
+    EchoSent,
+    RequestEcho,
+    RequestTask,
+    TaskDescribed,
+)
 from zmqdata.messages.discreet import shown_name
 from zmqdata.messages.links import (
     Block,
@@ -145,6 +153,9 @@ FromClient = (
     | DrainWorker
     | RequestAudit
     | StartSave
+    | RequestEcho
+    | RequestTask
+    | RequestPiece
 )
 FromWorker = (
     RegisterWorker
@@ -182,6 +193,9 @@ ToClient = (
     | LinkRefused
     | LinkReported
     | Probe
+    | EchoSent
+    | TaskDescribed
+    | PieceSent
 )
 ToWorker = (
     RequestRefused
@@ -202,6 +216,7 @@ ToWorker = (
     | Grant
     | CloseLink
     | RequestStatus
+    | RequestEcho
 )
 SAYS: dict[str, Any] = {
     "client": FromClient | OpenLink | Grant | CloseLink,
@@ -248,6 +263,7 @@ __all__ = [
     "DrainWorker",
     "DealRest",
     "DropTask",
+    "EchoSent",
     "ElementsLeftOut",
     "EndOfTask",
     "Grant",
@@ -262,6 +278,7 @@ __all__ = [
     "LinkOpened",
     "LinkRefused",
     "LinkReported",
+    "MOST_ECHO_BYTES",
     "MOST_PIECE_BYTES",
     "MOST_WHOLE_BYTES",
     "Memory",
@@ -290,6 +307,7 @@ __all__ = [
     "RegisterWorker",
     "ReleaseClient",
     "RequestAudit",
+    "RequestEcho",
     "RequestHoldings",
     "RequestPart",
     "RequestPiece",
@@ -297,6 +315,7 @@ __all__ = [
     "RequestRefused",
     "RequestSplits",
     "RequestStatus",
+    "RequestTask",
     "OpenAwaited",
     "SaveFailed",
     "SaveParameters",
@@ -317,6 +336,7 @@ __all__ = [
     "TakeBackElements",
     "TakeBackSplits",
     "TaskDefinition",
+    "TaskDescribed",
     "TaskList",
     "TaskPart",
     "TaskPlace",

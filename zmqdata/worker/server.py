@@ -281,6 +281,9 @@ class WorkerShell:
             )
             name = message.request[:MOST_CHARACTERS]
             self._send(e.Send(peer, m.StatusReported(name, msgspec.json.encode(status))))
+        elif isinstance(message, m.RequestEcho):
+            name = message.request[:MOST_CHARACTERS]
+            self._send(e.Send(peer, m.EchoSent(name, time.time(), bytes(message.size))))
         else:
             self._handle(e.Received(peer, message))
 

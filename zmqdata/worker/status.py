@@ -15,6 +15,7 @@ from zmqdata.core.worker.saving import Written
 from zmqdata.core.worker.tasks import HostedTask
 from zmqdata.iterators.watching import OUTSIDE, WAITS_FOR_READERS, WAITS_FOR_SPLITS
 from zmqdata.messages import shown_name
+from zmqdata.transport.process import described_process
 from zmqdata.worker.processes.crumbs import CrumbNote, active
 
 
@@ -110,6 +111,7 @@ def status_of(
         "deleted_tasks": list(core.dropped),
         "clients": list(map(shown_name, core.links.by_client)),
         "rejected": dict(rejected),
+        "process": described_process(),
     }
 
 
