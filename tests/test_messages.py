@@ -44,6 +44,8 @@ SHARED = {m.Probe: {"client", "worker"}, m.RequestRefused: {"client", "worker"}}
 peer sends them to dispatcher and workers.
 """
 SHARED[m.RequestStatus] = {"dispatcher", "worker"}
+SHARED[m.RequestEcho] = {"dispatcher", "worker"}
+SHARED[m.PieceSent] = {"client", "worker"}
 WITHOUT_CORE = {m.Probe, m.RequestStatus, m.StatusReported, m.DatasetRegistered, m.DatasetDescribed}
 WITHOUT_CORE |= {
     m.RequestPart,
@@ -53,6 +55,11 @@ WITHOUT_CORE |= {
     m.RequestAudit,
     m.AuditReported,
     m.DrainStarted,
+    m.RequestEcho,
+    m.EchoSent,
+    m.RequestTask,
+    m.TaskDescribed,
+    m.PieceSent,
 }
 """Messages that shells answer or await, as they carry no decision."""
 
@@ -149,6 +156,22 @@ def test_messages_survive_the_wire(message: Any) -> None:
         else:
             with pytest.raises(wire.ProtocolError):
                 unpack(frames[0] if name == "link" else frames)  # type: ignore[arg-type]
+
+
+def test_an_echo_is_small() -> None:
+    """A request for a longer echo than allowed does not decode, in any server."""
+    for unpacker, most in ((wire.to_dispatcher, m.MOST_ECHO_BYTES), (wire.to_worker, 0)):
+        assert unpacker.control(wire.pack(m.RequestEcho("r", most))) == m.RequestEcho("r", most)
+        for size in (m.MOST_ECHO_BYTES + 1, -1):
+            with pytest.raises(wire.ProtocolError):
+                unpacker.control(wire.pack(m.RequestEcho("r", size)))
+
+
+def test_only_clients_look_at_a_service() -> None:
+    """The key of a worker permits neither an echo nor the description of a task."""
+    for kind in (m.RequestEcho, m.RequestTask):
+        assert kind in get_args(m.SAYS["client"])
+        assert kind not in get_args(m.SAYS["worker"])
 
 
 def test_unknown_fields_of_a_later_version_are_ignored() -> None:

@@ -144,6 +144,34 @@ def test_every_option_of_the_commands_has_a_variable(monkeypatch: pytest.MonkeyP
     assert (found.timeout, found.json, found.worker) == (2.0, True, "a:1")
 
 
+@pytest.mark.parametrize(
+    ("command", "operands"),
+    [
+        ("status", []),
+        ("doctor", []),
+        ("drain", ["worker"]),
+        ("audit", ["job"]),
+        ("replay", ["1", "2"]),
+    ],
+)
+def test_every_command_that_asks_a_dispatcher_names_it_alike(
+    command: str,
+    operands: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The commands take --dispatcher, else ZMQDATA_DISPATCHER. A wrong address shows
+    which of the two was read.
+    """
+    monkeypatch.setenv("ZMQDATA_DISPATCHER", "tcp://of-the-environment")
+    for options_given, read in (
+        ([], "of-the-environment"),
+        (["--dispatcher", "tcp://of-the-option"], "of-the-option"),
+    ):
+        assert commands.main([command, *operands, *options_given]) == 2
+        assert f"'{read}'" in capsys.readouterr().err
+
+
 def test_variables_that_are_misspelt_are_found() -> None:
     """A misspelt variable is reported with the correct name; foreign variables are
     ignored.

@@ -57,6 +57,18 @@ def test_a_users_error_names_node_element_and_worker() -> None:
     assert "in raised" in found.remote_traceback
 
 
+def test_an_error_names_the_command_that_makes_its_element_again() -> None:
+    """The error of an element whose task is known ends with the command to replay
+    it.
+    """
+    error = PipelineError("map(f) failed", node="map(f)")
+    told = decode_failure(encode_failure(error, 7, WORKER, task=4001))
+    assert str(told.args[0]) == (
+        f"map(f) failed (element 7 of task 4001, on worker {WORKER}). While the dispatcher runs, "
+        "`zmqdata replay 4001 7` makes it again in a debugger."
+    )
+
+
 def test_a_module_that_a_function_imports_and_a_worker_lacks_comes_with_remedies() -> None:
     """The error for a module imported inside a function and missing at the worker has
     remedies. Such an import cannot be detected in advance.

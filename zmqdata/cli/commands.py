@@ -47,7 +47,7 @@ LOOK_AROUND = 0.5
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> int:
-    """Run ``zmqdata dispatcher|worker|status|drain|audit|save-status|keygen``.
+    """Run the command that the first argument names, such as ``zmqdata dispatcher``.
 
     Args:
         arguments: the arguments without the program's name; None takes those of this
@@ -61,8 +61,10 @@ def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> in
         "dispatcher": dispatcher_main,
         "worker": worker_main,
         "status": status_main,
+        "doctor": doctor_main,
         "drain": drain_main,
         "audit": audit_main,
+        "replay": replay_main,
         "save-status": save_status_main,
         "keygen": keygen_main,
     }
@@ -95,6 +97,20 @@ def keygen_main(arguments: Sequence[str], program: str) -> int:
     from zmqdata.cli import keygen
 
     return keygen.keygen_main(arguments, program)
+
+
+def doctor_main(arguments: Sequence[str], program: str) -> int:
+    """Check a cluster from this machine; return the exit code."""
+    from zmqdata.cli import doctor
+
+    return doctor.doctor_main(arguments, program)
+
+
+def replay_main(arguments: Sequence[str], program: str) -> int:
+    """Run an element of a task again; return the exit code."""
+    from zmqdata.cli import replay
+
+    return replay.replay_main(arguments, program)
 
 
 # --- dispatcher

@@ -141,15 +141,13 @@ def call(
     with shortage_explained(f"a connection to {endpoint}"):
         socket, handshakes = sockets.control_dealer(client_context(), endpoint, shown_key(), role)
     try:
-        return _converse(
-            socket, handshakes, endpoint, ask, answer, request, timeout, reply, stopped
-        )
+        return converse(socket, handshakes, endpoint, ask, answer, request, timeout, reply, stopped)
     finally:
         handshakes.close()
         socket.close(linger=0)
 
 
-def _converse(
+def converse(
     socket: zmq.Socket[bytes],
     handshakes: Handshakes,
     endpoint: str,
@@ -157,9 +155,12 @@ def _converse(
     answer: type[AnswerT],
     request: str,
     timeout: float,
-    reply: Callable[[m.Message], Sequence[m.Message]],
-    stopped: threading.Event | None,
+    reply: Callable[[m.Message], Sequence[m.Message]] = _say_nothing,
+    stopped: threading.Event | None = None,
 ) -> AnswerT:
+    """Send an ask on an open socket until it is answered. See ``call``, which opens the
+    socket.
+    """
     began = time.monotonic()
     patience = FIRST_PATIENCE
     said = False

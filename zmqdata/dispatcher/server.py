@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-import msgspec
 import zmq
 
 from zmqdata import messages as m
@@ -33,11 +32,11 @@ from zmqdata.core.dispatcher.saving import job_of
 from zmqdata.core.dispatcher.worker_addresses import located
 from zmqdata.core.limits import MOST_CHARACTERS, repeats_too_long
 from zmqdata.descriptors import left, remedy
+from zmqdata.dispatcher.answers import Answers
 from zmqdata.dispatcher.journalfile import WorkDirLock
 from zmqdata.dispatcher.listings import Listings
 from zmqdata.dispatcher.records import Records
 from zmqdata.dispatcher.savefolders import SaveFolders
-from zmqdata.dispatcher.status import audits_of, status_of
 from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.errors import (
     InvalidArgumentError,
@@ -150,6 +149,7 @@ class DispatcherShell:
             policy_of(config),
             durable=bool(config.fault_tolerant_mode),
         )
+        self._answers = Answers(self.core, self.store, self.target, config, self.rejects.counts)
         stored, begun = self.store.found()
         self.core.datasets.parts.found(stored, begun)
         self.core.datasets.parts.piece_bytes = min(m.PIECE_BYTES, config.max_message_bytes // 2)
@@ -270,15 +270,8 @@ class DispatcherShell:
             self._send(
                 e.Send(peer, m.RequestRefused(message.request, "InvalidArgumentError", text))
             )
-        elif isinstance(message, m.RequestStatus):
-            # The status may show facts that are not written yet. It is only a snapshot
-            # for the reader.
-            status = status_of(
-                self.core, time.monotonic(), self.target, self.config, self.rejects.counts
-            )
-            self._send(e.Send(peer, m.StatusReported(message.request, msgspec.json.encode(status))))
-        elif isinstance(message, m.RequestAudit):
-            self._send(e.Send(peer, self._audit(message)))
+        elif (answer := self._answers.to(message, time.monotonic())) is not None:
+            self._send(e.Send(peer, answer))
         else:
             self._handle(e.Received(peer, message))
         return True
@@ -296,17 +289,6 @@ class DispatcherShell:
         request = m.request_of(message)[:MOST_CHARACTERS]
         if request:
             self._send(e.Send(peer, m.RequestRefused(request, "PermissionDeniedError", objection)))
-
-    def _audit(self, ask: m.RequestAudit) -> m.Message:
-        found = audits_of(self.core, ask.job)
-        if found:
-            return m.AuditReported(ask.request, msgspec.json.encode(found))
-        known = ", ".join(sorted(self.core.state.jobs)) or "none"
-        text = (
-            f"Job {ask.job!r} is unknown; the known jobs are: {known}. A job without a "
-            "job_name has a generated name."
-        )
-        return m.RequestRefused(ask.request, "NotFoundError", text)
 
     def _send(self, command: e.Send) -> None:
         peer, frames = cast(bytes, command.peer), wire.pack(command.message)
@@ -355,7 +337,9 @@ class DispatcherShell:
                 if content is not None
                 else "the dispatcher can no longer read a part of the pipeline"
             )
-            answer = m.PieceSent(command.digest, command.offset, content or b"", reason)
+            answer = m.PieceSent(
+                command.digest, command.offset, content or b"", reason, command.request
+            )
             self.loop.post(lambda: self._send(e.Send(command.peer, answer)))
 
         self._parts.submit(read)

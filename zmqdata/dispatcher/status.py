@@ -19,6 +19,7 @@ from zmqdata.core.dispatcher.state.measures import JobTotals
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.measures.fields import loop_fields, task_fields, verdict_fields
 from zmqdata.messages import JobParameters, TaskMeasures, shown_name
+from zmqdata.transport.process import described_process
 
 STALLED = 60.0
 """Seconds without progress after which a task counts as stalled."""
@@ -46,6 +47,7 @@ def status_of(
         ],
         "totals": totals_of(core),
         "rejected": dict(rejected),
+        "process": described_process(),
     }
 
 

@@ -40,6 +40,8 @@ class Failure(msgspec.Struct, frozen=True):
     """
     cause: RemoteError
     """The original exception."""
+    task: int = 0
+    """Id of the task; 0 if the element cannot be made again by `zmqdata replay`."""
 
 
 _decoder = msgspec.msgpack.Decoder(Failure)
@@ -70,8 +72,10 @@ def _remedy(cause: BaseException) -> str:
     return ""
 
 
-def encode_failure(error: BaseException, element: int, worker: str) -> bytes:
-    """Encode the reason why ``worker`` could not produce element number ``element``."""
+def encode_failure(error: BaseException, element: int, worker: str, task: int = 0) -> bytes:
+    """Encode the reason why ``worker`` could not produce element number ``element`` of
+    a task; 0: the element cannot be made again elsewhere.
+    """
     cause = (
         error.__cause__
         if isinstance(error, PipelineError) and error.__cause__ is not None
@@ -87,7 +91,7 @@ def encode_failure(error: BaseException, element: int, worker: str) -> bytes:
         text = f"{text}. {remedy}"
     node = text_of(Exception(error.node)) if isinstance(error, PipelineError) else ""
     return msgspec.msgpack.encode(
-        Failure(text, node, element, worker, service_error, describe_exception(cause))
+        Failure(text, node, element, worker, service_error, describe_exception(cause), task)
     )
 
 
@@ -117,7 +121,11 @@ def decode_failure(encoded: bytes) -> DataServiceError:
         raise ProtocolError(f"malformed failure: {error}") from None
     if failure.service_error in BY_NAME:
         return BY_NAME[failure.service_error](failure.text)
-    text = f"{failure.text} (element {failure.element} of its task, on worker {failure.worker})"
+    of = f"task {failure.task}" if failure.task else "its task"
+    text = f"{failure.text} (element {failure.element} of {of}, on worker {failure.worker})"
+    if failure.task:
+        command = f"zmqdata replay {failure.task} {failure.element}"
+        text += f". While the dispatcher runs, `{command}` makes it again in a debugger."
     cause = rebuild_exception(failure.cause)
     found = pipeline_error(cause)(
         text, node=failure.node, element=failure.element, remote_traceback=failure.cause.traceback

@@ -2,8 +2,9 @@
 behaviour lives here.
 
 ``clients`` and ``workers`` hold the messages to and from the dispatcher, ``links``
-the messages between clients and workers. ``parts`` holds the structs that several
-messages carry, ``checkpoints`` what a client keeps to open an iteration again.
+the messages between clients and workers. ``diagnosis`` holds the messages for
+people who look at a service, ``parts`` the structs that several messages carry,
+``checkpoints`` what a client keeps to open an iteration again.
 
 Each docstring says which process sends the message, when, and what the receiver must
 do. Requests are verb + noun (``RequestSplits``), reports noun + participle
@@ -59,6 +60,13 @@ from zmqdata.messages.clients import (
     TasksChanged,
 )
 from zmqdata.messages.deaths import OPENING, Crumb, Death, Place
+from zmqdata.messages.diagnosis import (
+    MOST_ECHO_BYTES,
+    EchoSent,
+    RequestEcho,
+    RequestTask,
+    TaskDescribed,
+)
 from zmqdata.messages.discreet import shown_name
 from zmqdata.messages.links import (
     Block,
@@ -153,6 +161,9 @@ FromClient = (
     | DrainWorker
     | RequestAudit
     | StartSave
+    | RequestEcho
+    | RequestTask
+    | RequestPiece
 )
 FromWorker = (
     RegisterWorker
@@ -190,6 +201,9 @@ ToClient = (
     | LinkRefused
     | LinkReported
     | Probe
+    | EchoSent
+    | TaskDescribed
+    | PieceSent
 )
 ToWorker = (
     RequestRefused
@@ -210,6 +224,7 @@ ToWorker = (
     | Grant
     | CloseLink
     | RequestStatus
+    | RequestEcho
 )
 SAYS: dict[str, Any] = {
     "client": FromClient | OpenLink | Grant | CloseLink,
@@ -256,6 +271,7 @@ __all__ = [
     "DrainWorker",
     "DealRest",
     "DropTask",
+    "EchoSent",
     "ElementsLeftOut",
     "EndOfTask",
     "Grant",
@@ -270,6 +286,7 @@ __all__ = [
     "LinkOpened",
     "LinkRefused",
     "LinkReported",
+    "MOST_ECHO_BYTES",
     "MOST_PIECE_BYTES",
     "MOST_WHOLE_BYTES",
     "Memory",
@@ -298,6 +315,7 @@ __all__ = [
     "RegisterWorker",
     "ReleaseClient",
     "RequestAudit",
+    "RequestEcho",
     "RequestHoldings",
     "RequestPart",
     "RequestPiece",
@@ -305,6 +323,7 @@ __all__ = [
     "RequestRefused",
     "RequestSplits",
     "RequestStatus",
+    "RequestTask",
     "OpenAwaited",
     "SaveFailed",
     "SaveParameters",
@@ -325,6 +344,7 @@ __all__ = [
     "TakeBackElements",
     "TakeBackSplits",
     "TaskDefinition",
+    "TaskDescribed",
     "TaskList",
     "TaskPart",
     "TaskPlace",

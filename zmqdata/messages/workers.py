@@ -238,16 +238,19 @@ class SaveFailed(Message, frozen=True):
 
 
 class RequestPiece(Message, frozen=True):
-    """Sent by a worker that lacks a part of a pipeline. The dispatcher answers
-    ``PieceSent`` with the bytes from ``offset`` on.
+    """Sent by a worker that lacks a part of a pipeline, or by a client whose user runs
+    a task again. The dispatcher answers ``PieceSent`` with the bytes from ``offset``
+    on.
     """
 
     worker: str
-    """Id of the worker."""
+    """Id of the worker; empty if a client asks."""
     digest: str
     """Digest of the part."""
     offset: int
-    """Number of bytes that the worker already has."""
+    """Number of bytes that the sender already has."""
+    request: str = ""
+    """Id of the request of a client; the answer repeats it."""
 
 
 class WorkerStopped(Message, frozen=True):
@@ -425,8 +428,8 @@ class PipelineSent(Message, frozen=True):
 
 
 class PieceSent(Message, frozen=True):
-    """Sent by the dispatcher, answering ``RequestPiece``. The worker appends the bytes
-    to the part.
+    """Sent by the dispatcher, answering ``RequestPiece``. The receiver appends the
+    bytes to the part.
     """
 
     digest: str
@@ -437,6 +440,8 @@ class PieceSent(Message, frozen=True):
     """The bytes; empty with a ``reason`` if the part is not available."""
     reason: str = ""
     """Reason why the part is not available."""
+    request: str = ""
+    """Id of the request of a client."""
 
 
 class ReleaseClient(Message, frozen=True):

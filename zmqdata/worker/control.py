@@ -30,6 +30,8 @@ from zmqdata.transport.rejects import Rejects
 
 SILENCE_MS = 10_000
 """Milliseconds of silence after which a connection is closed."""
+OF_CLIENTS = (m.OpenLink, m.Grant, m.CloseLink, m.RequestStatus, m.RequestEcho)
+"""Messages that clients send; all others come from the dispatcher."""
 
 
 class ControlSockets:
@@ -130,7 +132,7 @@ class ControlSockets:
         objection = self._access.objection(frames, message) if is_client else ""
         if objection:
             self._refuse(peer, message, objection)
-        elif isinstance(message, m.OpenLink | m.Grant | m.CloseLink | m.RequestStatus) != is_client:
+        elif isinstance(message, OF_CLIENTS) != is_client:
             objection = f"{type(message).__name__} is not for this socket"
         if objection:
             self._drop(peer, frames, objection)
@@ -154,7 +156,7 @@ class ControlSockets:
         )
         if isinstance(message, m.OpenLink | m.Grant):
             self.send(e.Send(peer, m.LinkRefused(message.link[:MOST_CHARACTERS], error, text)))
-        elif isinstance(message, m.RequestStatus):
+        elif isinstance(message, m.RequestStatus | m.RequestEcho):
             self.send(
                 e.Send(peer, m.RequestRefused(message.request[:MOST_CHARACTERS], error, text))
             )

@@ -282,6 +282,9 @@ class WorkerShell:
             status = status_of(self.core, self.config, self.rejects.counts, left_out)
             name = message.request[:MOST_CHARACTERS]
             self._send(e.Send(peer, m.StatusReported(name, msgspec.json.encode(status))))
+        elif isinstance(message, m.RequestEcho):
+            name = message.request[:MOST_CHARACTERS]
+            self._send(e.Send(peer, m.EchoSent(name, time.time(), bytes(message.size))))
         else:
             self._handle(e.Received(peer, message))
 

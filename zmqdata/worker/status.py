@@ -15,6 +15,7 @@ from zmqdata.core.worker.saving import Written
 from zmqdata.core.worker.tasks import HostedTask
 from zmqdata.measures.fields import task_fields
 from zmqdata.messages import shown_name
+from zmqdata.transport.process import described_process
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def status_of(
         "deleted_tasks": list(core.dropped),
         "clients": list(map(shown_name, core.links.by_client)),
         "rejected": dict(rejected),
+        "process": described_process(),
     }
 
 

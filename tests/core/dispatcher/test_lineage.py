@@ -6,10 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
-from zmqdata.core.dispatcher.lineage import StateKeeping, contradiction, definition_of
+from zmqdata.core.dispatcher import lineage
+from zmqdata.core.dispatcher.lineage import Replays, StateKeeping, contradiction, definition_of
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.ranges import RangeSet
@@ -191,3 +194,69 @@ def test_rounds_that_were_passed_were_there() -> None:
         "ended after 5 rounds when it was made again; clients already had 6"
         in kept.contradiction(5)
     )
+
+
+# --- tasks that a person runs again
+
+
+def test_a_person_gets_every_state_of_a_task_without_its_ticket() -> None:
+    """A living task is described with all of its states, its ledger and its job."""
+    kept = Kept()
+    assert kept.tell(20)
+    assert kept.tell(40)
+    found = Replays(kept.out).find(kept.task.task)
+    assert found is not None
+    assert found.job == "job"
+    assert [state.number for state in found.definition.states] == [20, 40]
+    assert found.definition.ticket == 0
+    assert len(found.definition.ledger[0]) == 9
+    assert Replays(kept.out).find(kept.task.task + 1) is None
+
+
+def test_an_unfinished_task_is_remembered_after_its_job() -> None:
+    """The task of a collected iteration is described as it was; one whose elements were
+    all delivered is forgotten.
+    """
+    for delivered, is_kept in ((37, True), (90, False)):
+        kept = Kept()
+        number = kept.task.task
+        kept.out.commit(u.EndTaskUpdate(number, 90))
+        kept.deliver((0, delivered))
+        replays = Replays(kept.out)
+        before = replays.find(number)
+        replays.keep(kept.iteration)
+        kept.out.commit(u.CollectIncarnationUpdate(1))
+        assert number not in kept.out.state.tasks
+        assert replays.find(number) == (before if is_kept else None)
+
+
+def test_a_copy_that_its_reader_has_left_is_remembered() -> None:
+    """A removed copy, which needs no splits, can be run again."""
+    kept = Kept("OFF")
+    kept.out.commit(u.RemoveTaskUpdate(kept.task.task))
+    replays, number = Replays(kept.out), kept.task.task
+    replays.keep(kept.iteration)
+    kept.out.commit(u.CollectIncarnationUpdate(1))
+    assert replays.find(number) is not None
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MOST_REPLAYS", 1), ("MOST_REPLAY_BYTES", 1_500)])
+def test_the_newest_tasks_are_remembered(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    """A limit of tasks or bytes removes the oldest, and what is left counts on."""
+    monkeypatch.setattr(lineage, limit, value)
+    kept = Kept()
+    replays, first = Replays(kept.out), kept.task.task
+    replays.keep(kept.iteration)
+    kept.out.commit(u.CollectIncarnationUpdate(1))
+    kept.out.commit(u.BeginIncarnationUpdate(2, m.JobParameters("next", "dataset", "DYNAMIC")))
+    kept.out.commit(u.CreateIterationUpdate(2001, 2, 0, 7))
+    kept.out.commit(u.CreateTaskUpdate(kept.out.state.next_task, 2001, 8))
+    second = kept.task.task
+    for number in range(9):
+        kept.out.commit(u.AssignSplitsUpdate(second, 0, Split(0, number, number + 1)))
+    replays.keep(kept.out.state.iterations[2001])
+    kept.out.commit(u.CollectIncarnationUpdate(2))
+    assert replays.find(first) is None
+    assert replays.find(second) is not None

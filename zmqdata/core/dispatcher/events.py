@@ -74,11 +74,13 @@ class SendPiece:
     """Command: answer ``RequestPiece`` with a piece of a part."""
 
     peer: Peer
-    """The worker."""
+    """The worker, or the client."""
     digest: str
     """Digest of the part."""
     offset: int
     """Offset of the piece in the part, in bytes."""
+    request: str = ""
+    """Id of the request of a client."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.holdings import Holdings
-from zmqdata.core.dispatcher.lineage import contradiction, definition_of
+from zmqdata.core.dispatcher.lineage import Replays, contradiction, definition_of
 from zmqdata.core.dispatcher.liveness import Roster
 from zmqdata.core.dispatcher.placement import Placement, WorkerFacts
 from zmqdata.core.dispatcher.state.measures import Measures
@@ -64,6 +64,7 @@ class Hosting:
         self.orphan_timeout = orphan_timeout
         self.holdings = Holdings()
         self.measures = Measures(out.state.iterations)
+        self.replays = Replays(out)
         self.hosted: Callable[[Task], None] = lambda task: None
         self._orphaned: dict[int, float] = {}
         self.lists = TaskLists(out, clients, self.placement, self.holdings)
@@ -455,9 +456,10 @@ class Hosting:
 
     def forget_iteration(self, iteration: Iteration) -> None:
         """Forget an iteration that is collected. Its hosts learn of it by their
-        heartbeats.
+        heartbeats. Its unfinished tasks can still be run again by a person.
         """
         self.measures.forget(iteration)
+        self.replays.keep(iteration)
         self.lists.forget(iteration.iteration)
         for number in iteration.tasks:
             self.holdings.forget(number)

@@ -2,12 +2,18 @@
 check that both produce the same elements.
 
 ``core.lineage`` selects the states and ledger entries. ``core.dispatcher.hosting``
-chooses the host.
+chooses the host. A person who runs a task again elsewhere gets its lineage, too.
 
-Decisions 0015 and 0028; protocol 8.4 to 8.6.
+Decisions 0015 and 0028; protocol 3.18 and 8.4 to 8.6.
 """
 
 from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from itertools import islice
+
+from msgspec.structs import replace
 
 from zmqdata import messages as m
 from zmqdata import updates as u
@@ -17,6 +23,13 @@ from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.job_rules import outlives_host
 from zmqdata.core.lineage import is_believable, useful_states, without_holes
 from zmqdata.core.ranges import RangeSet
+
+MOST_REPLAYS = 1_000
+"""Maximum number of remembered tasks of collected iterations."""
+MOST_REPLAY_BYTES = 64 << 20
+"""Maximum size of their states and ledgers."""
+ENTRY_BYTES = 100
+"""Approximate size of an entry of a ledger."""
 
 
 def kin(task: Task, iteration: Iteration) -> list[Task]:
@@ -174,3 +187,67 @@ def _deadly(task: Task, iteration: Iteration) -> tuple[set[m.Place], set[m.Place
     poisoned = {place for one in alike for place in one.poisoned}
     crumbs = [crumb for one in alike for death in one.deaths.values() for crumb in death.crumbs]
     return poisoned, {crumb.place for crumb in crumbs if crumb.node}
+
+
+@dataclass(frozen=True)
+class ReplayableTask:
+    """A task with everything that running it again elsewhere takes."""
+
+    job: str
+    """Name of its job."""
+    definition: m.TaskDefinition
+    """Its lineage, with every known state and without the ticket."""
+    dataset: m.DatasetDescription
+    """The dataset that it reads."""
+
+    @property
+    def nbytes(self) -> int:
+        """Approximate size of its states and ledgers."""
+        entries = sum(len(one) for one in self.definition.ledger)
+        return entries * ENTRY_BYTES + sum(len(one.content) for one in self.definition.states)
+
+
+class Replays:
+    """Finds the tasks that a person may run again elsewhere: those of living
+    iterations, and for a while those that a collected iteration left unfinished.
+
+    A training script that ends with the error of an element closes its iteration, whose
+    anonymous job is collected at once. Nothing here is durable.
+
+    Args:
+        out: the state.
+    """
+
+    def __init__(self, out: Outbox) -> None:
+        self.out = out
+        self._kept: OrderedDict[int, ReplayableTask] = OrderedDict()
+        self._kept_bytes = 0
+
+    def keep(self, iteration: Iteration) -> None:
+        """Remember the unfinished tasks of an iteration that is being collected. The
+        newest replace the oldest.
+        """
+        unfinished = (one for one in iteration.tasks.values() if one.removed or not one.settled)
+        for task in islice(unfinished, MOST_REPLAYS):
+            found = self._described(task, iteration)
+            if found is not None:
+                self._kept[task.task] = found
+                self._kept_bytes += found.nbytes
+        while len(self._kept) > MOST_REPLAYS or self._kept_bytes > MOST_REPLAY_BYTES:
+            _, oldest = self._kept.popitem(last=False)
+            self._kept_bytes -= oldest.nbytes
+
+    def find(self, number: int) -> ReplayableTask | None:
+        """Return a task; None if it is not known, or no longer."""
+        task = self.out.state.tasks.get(number)
+        if task is None:
+            return self._kept.get(number)
+        return self._described(task, self.out.state.iterations[task.iteration])
+
+    def _described(self, task: Task, iteration: Iteration) -> ReplayableTask | None:
+        dataset = self.out.state.datasets.get(iteration.job.dataset_id)
+        if dataset is None:
+            return None
+        definition = definition_of(task, iteration, dataset, task.delivered)
+        whole = replace(definition, states=tuple(task.states))
+        return ReplayableTask(iteration.job.name, whole, dataset)

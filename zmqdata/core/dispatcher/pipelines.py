@@ -187,12 +187,12 @@ class Parts:
         self.out.commands.append(DropPipeline(digest))
 
     def request_piece(self, peer: Peer, ask: m.RequestPiece, now: float) -> None:
-        """Send a worker a piece."""
+        """Send a worker or a client a piece."""
         if ask.digest in self.stored:
-            self.out.commands.append(SendPiece(peer, ask.digest, ask.offset))
+            self.out.commands.append(SendPiece(peer, ask.digest, ask.offset, ask.request))
         else:
             text = f"the dispatcher has lost a part of the pipeline ({ask.digest[:16]}...)"
-            self.out.send(peer, m.PieceSent(ask.digest, ask.offset, b"", text))
+            self.out.send(peer, m.PieceSent(ask.digest, ask.offset, b"", text, ask.request))
 
     def lost(self, digest: str) -> None:
         """Record that a part can no longer be read."""

@@ -419,7 +419,7 @@ class Output:
 
     def _failed(self, lane: LaneBlock, number: int, error: BaseException) -> e.Produced:
         """Return a failure in place of an element."""
-        failure = encode_failure(self._placed(error), number, self._worker)
+        failure = encode_failure(self._placed(error), number, self._worker, self.definition.task)
         return e.Produced(
             task=self.definition.task,
             attempt=self.definition.attempt,

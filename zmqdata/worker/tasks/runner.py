@@ -32,24 +32,24 @@ from zmqdata.failures.codec import encode_failure
 from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators import Context, ElementIterator, Stackable, make_iterator
 from zmqdata.iterators.deciding import Deciding
-from zmqdata.iterators.sharding import shard_statically
 from zmqdata.messages import TaskMeasures, TaskState
-from zmqdata.nodes import Node, options_of
+from zmqdata.nodes import Node
 from zmqdata.pipelines import FindPart
-from zmqdata.splits import Split, SplitProvider
+from zmqdata.splits import Split
 from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.tasks.events import Teller
 from zmqdata.worker.tasks.generators import TaskGenerators
 from zmqdata.worker.tasks.ledger import LedgerProvider, Stopped
 from zmqdata.worker.tasks.meter import Doing, TaskMeter
 from zmqdata.worker.tasks.output import BLOCK_BYTES, Output
-from zmqdata.worker.tasks.pipeline import context_of, opened
+from zmqdata.worker.tasks.pipeline import opened
+from zmqdata.worker.tasks.preparing import PreparedTask, prepared
 from zmqdata.worker.tasks.quarantine import TaskQuarantine
 from zmqdata.worker.tasks.relay import Relays, Stint
 from zmqdata.worker.tasks.sampling import NodeSampler
 from zmqdata.worker.tasks.states import StateTaker, counting_of, restore
 from zmqdata.worker.tasks.stride import BYTES, Stride
-from zmqdata.worker.tasks.watch import TaskWatch, WatchedProvider
+from zmqdata.worker.tasks.watch import TaskWatch
 
 log = logging.getLogger(__name__)
 
@@ -268,7 +268,6 @@ class TaskRunner:
         return next(self._life, True) is True
 
     def _run(self) -> None:
-        self._carrier = threading.get_ident()
         for _ in self._life:
             pass
 
@@ -295,31 +294,16 @@ class TaskRunner:
         self.meter.turn(Doing.ENDED)
         return self.meter.report()
 
-    def _open(self) -> tuple[Node, Context, TaskGenerators]:
+    def _open(self) -> PreparedTask:
         if self._reason:
             raise FailedPreconditionError(self._reason)
         encoded = self._pipeline or self._find_part(self.definition.digest) or b""
         whole = opened(encoded, self.definition, self._find_part)
         self._pipeline = b""
         self._label = whole.label
-        task = self.definition
-        node = shard_statically(
-            whole, task.processing_mode, task.num_shards, task.shard, task.iteration_seed
+        return prepared(
+            whole, self.definition, self.providers, self.quarantine, self.watch, self.deciding
         )
-        providers: tuple[SplitProvider, ...] | None = None
-        if task.processing_mode == "DYNAMIC":
-            providers = tuple(WatchedProvider(provider, self.watch) for provider in self.providers)
-        generators = TaskGenerators(node, task.seed)
-        context = context_of(
-            task,
-            providers,
-            options_of(whole),
-            self.quarantine,
-            self.watch,
-            self.deciding,
-            generators.captured,
-        )
-        return node, context, generators
 
     def _produce(
         self, node: Node, context: Context, generators: TaskGenerators
