@@ -111,6 +111,7 @@ class Laws:
         self.names: dict[Element, Name] = {}
         self.lost: set[Element] = set()
         self.slips: dict[Element, Name] = {}
+        self.forget_measures()
         self.left_out: set[Element] = set()
         self.leased: dict[tuple[int, int, int, int], int] = {}
         self.gone: set[str] = set()
@@ -119,6 +120,10 @@ class Laws:
         self.on_passed: list[Callable[[int, int], None]] = []
         self.on_collected: list[Callable[[int], None]] = []
         self.on_opened: list[Callable[[u.OpenClientUpdate], None]] = []
+
+    def forget_measures(self) -> None:
+        """Forget what workers reported, because a new dispatcher has not heard it."""
+        self.measured: dict[tuple[int, int], float] = {}
 
     # --- telling
 
@@ -151,6 +156,7 @@ class Laws:
                 self.story.append((self.clock.now, name, what))
         if isinstance(core, DispatcherCore):
             self._check_dispatcher(commands)
+            self._note_measures(core, event)
         elif isinstance(core, WorkerCore):
             self._check_worker(name, core, event, commands)
         elif isinstance(core, ClientCore):
@@ -486,6 +492,35 @@ class Laws:
                 f"copy {task} lacks {missing[:9]} and has surplus {sorted(found - everything)[:9]}",
                 task,
             )
+
+    def _note_measures(self, core: DispatcherCore, event: AnyEvent) -> None:
+        message = event.message if isinstance(event, events.Received) else None
+        reports = (
+            message.tasks
+            if isinstance(message, m.WorkerHeartbeat | m.RegisterWorker)
+            and message.worker in core.workers
+            else ()
+        )
+        for report in reports:
+            measures = report.measures
+            if measures is not None and report.task in self.state.tasks:
+                key = (report.task, report.attempt)
+                made = measures.total.elements
+                self.measured[key] = max(made, self.measured.get(key, 0.0))
+
+    def check_measures(self, dispatcher: DispatcherCore) -> None:
+        """Check that the totals count each delivered element once, and the newest
+        report about each attempt of a task once.
+        """
+        for iteration in self.state.iterations.values():
+            totals = dispatcher.hosting.measures.of_iteration(iteration)
+            if totals.delivered != iteration.delivered:
+                self.fail(f"{totals.delivered} of {iteration.delivered} elements are counted")
+            reported = sum(
+                made for (task, _), made in self.measured.items() if task in iteration.tasks
+            )
+            if totals.sums.elements != reported:
+                self.fail(f"{totals.sums.elements} of {reported} elements are counted as made")
 
     def check_empty(self, dispatcher: DispatcherCore, workers: dict[str, WorkerCore]) -> None:
         """Check that nothing is left of a job that was collected."""

@@ -14,7 +14,7 @@ from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.streams import occupied
 from zmqdata.iterators.deciding import Decider, Deciding
-from zmqdata.messages import Crumb, TaskDefinition, TaskState
+from zmqdata.messages import Crumb, TaskDefinition, TaskMeasures, TaskState, TaskSums
 from zmqdata.splits import Split
 from zmqdata.testing.clock import Clock
 
@@ -210,6 +210,7 @@ class SimulatedRunner:
         self._allowed = self._used = 0
         self._most: int | None = None
         self._flush = self._planned = self._asking = self._waiting = False
+        self._began, self._handed_over = clock.now, 0
 
     def _everything(self) -> list[Split]:
         """Return the ledger of a task that reads the whole input by itself."""
@@ -509,7 +510,8 @@ class SimulatedRunner:
         self._hand_over()
         key = (self.definition.task, self.definition.attempt)
         rest = tuple(self._block(0, self._next, (name,)) for name in self._round)
-        self._tell(e.Exhausted(*key, self._next + bool(rest), rest=rest))
+        total, measures = self._next + bool(rest), self._measures()
+        self._tell(e.Exhausted(*key, total, rest=rest, measures=measures))
         self.stopped = True
 
     def _add(self, name: Name) -> None:
@@ -549,7 +551,14 @@ class SimulatedRunner:
             return
         names, self._flush = tuple(block.names), False
         block.names = []
+        self._handed_over += len(names)
         self._tell(self._block(lane, block.first, names))
+        self._emit(e.TaskMeasured(self._measures()))
+
+    def _measures(self) -> TaskMeasures:
+        seconds = self.clock.now - self._began
+        sums = TaskSums(seconds, seconds, elements=float(self._handed_over))
+        return TaskMeasures(self.definition.task, self.definition.attempt, sums, sums)
 
     def _block(self, lane: int, first: int, names: tuple[Name, ...]) -> e.Produced:
         size = sum(map(self.pipeline.size, names))

@@ -289,6 +289,7 @@ class Scenario:
         world.clock.advance(26.0)
         self._read_the_rest()
         self._check_elements()
+        world.laws.check_measures(world.dispatcher.core)
         world.dispatcher.core.jobs.gc_timeout = 1.0
         world.clock.advance(20.0)
         world.laws.check_empty(

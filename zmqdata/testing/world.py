@@ -524,6 +524,7 @@ class World:
         if not self.dispatcher.alive:
             return
         self.dispatcher.die()
+        self.laws.forget_measures()
         if self.disk is None:
             self.laws.forget()
         if seconds:
