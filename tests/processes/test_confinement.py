@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import mmap
 import os
+import re
 import shutil
 import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -80,8 +83,6 @@ def hoarding(x: Any) -> Any:
 def mapping(x: Any) -> Any:
     """Take memory from the system instead of Python's allocator."""
     if x == BAD:
-        import mmap
-
         mmap.mmap(-1, 2 * LIMIT, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return x
 
@@ -140,6 +141,43 @@ def test_what_others_have_left_behind_is_nobodys_fault(cluster: LocalCluster) ->
         assert worker.log.count("needed more memory") == 0
         assert read(cluster, Dataset.range(100).map(needing)) == list(range(100))
         assert worker.log.count("needed more memory than its limit of 512 MiB") == 1
+
+
+def leaking_slowly(x: Any) -> Any:
+    """Leak 1 MiB in 20 ms. The first element of a process reserves memory, so that
+    the process is full soon.
+    """
+    kept = vars(sys).setdefault("kept", [])
+    if not kept:
+        kept.append(mmap.mmap(-1, LIMIT // 2, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    threading.Event().wait(0.02)
+    kept.append(np.ones(1 << 20, np.uint8))
+    return x
+
+
+@pytest.mark.parametrize("workers", [1, full(2)])
+def test_a_leaking_process_is_recycled_between_elements(
+    cluster: LocalCluster, workers: int
+) -> None:
+    """A process that leaks is replaced before it reaches its limit, with or without
+    another worker: a client gets every element once, no process dies within an element,
+    and both the log and the status say what happened.
+    """
+    with contextlib.ExitStack() as stack:
+        made = [
+            stack.enter_context(worker_of(cluster, "--memory-limit=512MiB")) for _ in range(workers)
+        ]
+        count = 120 * workers
+        assert read(cluster, Dataset.range(count).map(leaking_slowly)) == list(range(count))
+        log = "".join(worker.log for worker in made)
+        assert "needed more memory" not in log
+        assert re.search(r"has 4\d\d MiB of memory, at least 90% of its limit of 512 MiB", log)
+        assert "because of its memory (memory_limit), 1 times so far" in log
+        rows = status(cluster.target)["workers"]
+        assert sum(row["recycles"] for row in rows) >= 1
+        for row in rows:
+            assert row["memory_limit_bytes"] == LIMIT
+            assert 20 << 20 < row["rss_bytes"] < LIMIT
 
 
 # --- tasks

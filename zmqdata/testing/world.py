@@ -82,6 +82,7 @@ class SimulatedWorker(SimulatedNode):
             lambda x: self.runners[x.task, x.attempt].allow(x.size, x.elements),
         )
         on(worker_events.FlushTask, lambda x: self.runners[x.task, x.attempt].flush())
+        on(worker_events.FallQuiet, lambda x: self._fall_quiet())
         on(worker_events.BindLink, self._bind)
         on(worker_events.UnbindLink, lambda x: world.network.unbind(x.link))
         on(worker_events.Push, lambda x: world.network.push(x.link, x))
@@ -142,6 +143,11 @@ class SimulatedWorker(SimulatedNode):
         if self.core.draining.done and not self._leaving:
             self._leaving = True
             self.leave()
+
+    def _fall_quiet(self) -> None:
+        for runner in list(self.runners.values()):
+            runner.stop()
+            self.feed(runner.give_back(0))
 
     def drain(self) -> None:
         """Tell the worker to hand its tasks over and to leave."""

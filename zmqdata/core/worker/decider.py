@@ -27,6 +27,7 @@ from zmqdata.core.worker.heartbeats import Heartbeats, given_up, is_silent
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.lineage import Agreement
 from zmqdata.core.worker.links import Link, SendLinks
+from zmqdata.core.worker.memory import NO_LIMIT, MemoryLimit, MemoryWatch
 from zmqdata.core.worker.pipelines import REPEAT, Found, Pipelines
 from zmqdata.core.worker.saving import Writing
 from zmqdata.core.worker.splits import Feeding
@@ -73,6 +74,8 @@ class WorkerProfile:
     """Number of tasks after which the worker leaves; 0 for no limit."""
     files: str = ""
     """Token of the files that it sees."""
+    memory: MemoryLimit = NO_LIMIT
+    """Limit of the memory of its process."""
 
     def registration(self, tasks: tuple[m.TaskReport, ...]) -> m.RegisterWorker:
         """Return the message that registers the worker with tasks from before."""
@@ -106,6 +109,7 @@ class WorkerCore:
         self.feeding = Feeding(profile.worker, self._task, self._do)
         self.pipelines = Pipelines(profile.worker, self._do)
         self.draining = Draining(self._do, profile.max_tasks)
+        self.memory = MemoryWatch(profile.memory)
         self._dropped: dict[int, int] = {}
         self._commands: list[e.WorkerCommand] = []
         self._now = 0.0
@@ -128,6 +132,7 @@ class WorkerCore:
         on(e.LinkBound, self._link_bound)
         on(e.LinkBroken, lambda event, now: self._close_link(None, m.CloseLink(event.link), now))
         on(e.DrainRequested, self._drain)
+        on(e.MemoryRead, self._memory_read)
         # A dispatcher that saw this worker without a connection waits for a message
         # from it, and only for a short time.
         on(e.Connected, lambda event, now: self._heartbeat(now) if self.registered else None)
@@ -164,11 +169,14 @@ class WorkerCore:
         if not self.agreeing.holds(event):
             self.handlers[type(event)](event, now)
         if self.draining.concerns:
-            self.draining.look(
-                now, [task.definition for task in self.tasks.values() if not task.is_spent_copy]
-            )
+            self.draining.look(now, self._staying, self.owes_elements)
         commands, self._commands = self._commands, []
         return commands
+
+    @property
+    def _staying(self) -> list[m.TaskDefinition]:
+        """Tasks that end or move before the worker leaves."""
+        return [task.definition for task in self.tasks.values() if not task.is_spent_copy]
 
     @property
     def dropped(self) -> Collection[int]:
@@ -239,6 +247,7 @@ class WorkerCore:
                     readers=self.links.readers(now, pause),
                     draining=self.draining.begun,
                     every=pause,
+                    memory=self.memory.use,
                 ),
             )
         else:
@@ -271,8 +280,12 @@ class WorkerCore:
             self._distribute(task)
 
     def _drain(self, event: e.DrainRequested, now: float) -> None:
-        hosted = [task.definition for task in self.tasks.values() if not task.is_spent_copy]
-        if self.draining.begin(now, event.patience, hosted):
+        if self.draining.begin(now, event.patience, self._staying):
+            self._heartbeat(now)
+
+    def _memory_read(self, event: e.MemoryRead, now: float) -> None:
+        self.memory.read(now, event)
+        if self.draining.consider(self.memory, now, self._staying):
             self._heartbeat(now)
 
     def _refused(self, peer: e.Peer, refusal: m.RequestRefused, now: float) -> None:
