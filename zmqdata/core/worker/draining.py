@@ -6,7 +6,7 @@ its process is recycled because of its memory (``core.worker.memory``).
 ``core.dispatcher.hosting`` decides which task moves to which worker. The leaving worker
 does not learn it: a task that was taken back may also have ended, or have no readers.
 
-Decision 0021; protocol 4.8 and 4.9.
+Decision 0021; protocol 4.8 to 4.10.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ A pipeline that needs more than nine tenths at once would have each process recy
 right after its start. After a few such processes, each further one makes the next wait
 longer. Meanwhile a process that leaks fast may reach the limit and die.
 
-Protocol 4.9.
+Protocol 4.10.
 """
 
 from __future__ import annotations
