@@ -63,6 +63,7 @@ SMALLEST = 80
 # Small modules with a single importer, each with the reason why it stands alone.
 SMALL = {
     "zmqdata.blocks.raggeds": "a kind of element, as each module beside it",
+    "zmqdata.cli.save_progress": "the only code that needs the bars of rich",
     "zmqdata.core.client.evidence": "below what the decider does, as the layers of the wing want it",
     "zmqdata.core.dispatcher.detours": "a feature, under its name in every wing",
     "zmqdata.iterators.raggeds": "a family of operations, as each module beside it",

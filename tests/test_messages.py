@@ -16,7 +16,8 @@ from zmqdata.core.client import events as client_events
 from zmqdata.core.client.decider import ClientCore, ClientProfile
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.worker import events as worker_events
-from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
+from zmqdata.core.worker.decider import WorkerCore
+from zmqdata.core.worker.profile import WorkerProfile
 from zmqdata.messages.measures import MOST_AMOUNT
 from zmqdata.messages.parts import MOST_NUMBER
 from zmqdata.splits import FileSplits, IndexSplits, Split

@@ -27,3 +27,15 @@ def shown_size(count: float) -> str:
         if count < 999.5 * size:
             return f"{count / size:.3g} {unit}"
     return f"{count / 1e9:,.0f} GB"
+
+
+def shown_bytes(count: int) -> str:
+    """Return a number of bytes of memory with three significant digits, in the units of
+    its limits, which are powers of 1024.
+
+    Example:
+        >>> shown_bytes(2 << 30), shown_bytes(1_500 << 20)
+        ('2 GiB', '1.46 GiB')
+    """
+    size, unit = (count / (1 << 30), "GiB") if count >= 1 << 30 else (count / (1 << 20), "MiB")
+    return f"{size:.3g} {unit}"

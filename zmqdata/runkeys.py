@@ -75,6 +75,16 @@ def num_ranks() -> int:
     return max([int(size) for size in sizes if size.isdigit()], default=1)
 
 
+def is_first_rank() -> bool:
+    """Return True unless a launcher says that this process is another rank than the
+    first.
+
+    ``LOCAL_RANK`` counts only if no launcher numbers the ranks of all machines.
+    """
+    ranks = [os.environ[name] for name in (*RANKS, "LOCAL_RANK") if os.environ.get(name)]
+    return not ranks or ranks[0] == "0"
+
+
 def launched_key() -> str:
     """Return the key that follows from the launcher, if this is one of several ranks;
     "" otherwise.

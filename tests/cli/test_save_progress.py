@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from zmqdata.cli.commands import main
-from zmqdata.cli.save_progress import SaveProgress, follow, progress_of
+from zmqdata.cli.save_progress import follow
 from zmqdata.errors import NotFoundError
 from zmqdata.storage.manifests import (
     Chunk,
@@ -22,6 +22,7 @@ from zmqdata.storage.manifests import (
     fail_save,
     finish_save,
 )
+from zmqdata.storage.progress import SaveProgress, progress_of
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from zmqdata.cli.tables import audit_tables, status_tables
+from zmqdata.messages import MemoryUse
 
 WORKER = {
     "address": "tcp://10.0.0.1:4",
@@ -86,6 +87,19 @@ def test_jobs() -> None:
     text = printed(100, jobs=[{**JOB, "splits": splits, "finished": True}])
     for expected in ("1 job ", "train", "DYNAMIC", "4,321", "1,000 of 20,000, 5 of ?", "yes"):
         assert expected in text
+
+
+def test_the_memory_of_workers() -> None:
+    """The table shows each worker's resident size, its limited memory beside the limit,
+    and how often its process was recycled; nothing of it where it is unknown.
+    """
+    use = MemoryUse(rss=300 << 20, counted=460 << 20, limit=512 << 20, recycles=3).shown()
+    text = printed(120, workers=[{**ALIVE, **use}, {**ALIVE, **MemoryUse().shown()}])
+    for expected in ("rss", "300 MiB", "460 MiB of 512 MiB", "recycles", " 3 "):
+        assert expected in text
+    text = printed(120, workers=[{**ALIVE, **MemoryUse().shown()}])
+    assert "rss" not in text
+    assert "recycles" not in text
 
 
 def test_a_service_without_jobs_shows_its_workers() -> None:

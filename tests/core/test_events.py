@@ -28,7 +28,7 @@ from zmqdata.core.events import (
     Tick,
 )
 from zmqdata.core.worker import events as worker_events
-from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
+from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.core.worker.events import (
     CheckFiles,
     ClaimPart,
@@ -37,6 +37,7 @@ from zmqdata.core.worker.events import (
     ShareMemory,
     WriteBlock,
 )
+from zmqdata.core.worker.profile import WorkerProfile
 from zmqdata.testing import SimulatedService, World
 
 

@@ -5,6 +5,7 @@ files.
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import pickle
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tqdm import tqdm
 
 from tests.dataset.reading import ints
 from zmqdata import nodes
@@ -89,6 +91,17 @@ def test_len_is_the_cardinality_where_it_is_known() -> None:
     assert Dataset.range(1).repeat().cardinality() == INFINITE_CARDINALITY
     assert Dataset.range(1).filter(bool).cardinality() == UNKNOWN_CARDINALITY
     assert bool(Dataset.range(0)) is True
+
+
+def test_a_bar_has_the_total_where_it_is_known() -> None:
+    """``tqdm(dataset)`` knows its total where the cardinality is known, and counts
+    without one elsewhere.
+    """
+    quiet = {"file": io.StringIO()}
+    assert tqdm(Dataset.range(7).batch(2), **quiet).total == 4
+    for unknown in (Dataset.range(3).filter(bool), Dataset.range(1).repeat()):
+        assert tqdm(unknown, **quiet).total is None
+    assert sum(1 for _ in tqdm(Dataset.range(3).filter(bool), **quiet)) == 2
 
 
 def test_the_spec_is_found_once() -> None:

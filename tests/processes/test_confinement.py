@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import mmap
 import os
+import re
 import shutil
 import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -80,8 +83,6 @@ def hoarding(x: Any) -> Any:
 def mapping(x: Any) -> Any:
     """Take memory from the system instead of Python's allocator."""
     if x == BAD:
-        import mmap
-
         mmap.mmap(-1, 2 * LIMIT, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return x
 
@@ -140,6 +141,35 @@ def test_what_others_have_left_behind_is_nobodys_fault(cluster: LocalCluster) ->
         assert worker.log.count("needed more memory") == 0
         assert read(cluster, Dataset.range(100).map(needing)) == list(range(100))
         assert worker.log.count("needed more memory than its limit of 512 MiB") == 1
+
+
+def leaking_slowly(x: Any) -> Any:
+    """Leak 1 MiB in 20 ms. The first element of a process reserves memory, so that
+    the process is full soon.
+    """
+    kept = vars(sys).setdefault("kept", [])
+    if not kept:
+        kept.append(mmap.mmap(-1, LIMIT // 2, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    threading.Event().wait(0.02)
+    kept.append(np.ones(1 << 20, np.uint8))
+    return x
+
+
+def test_a_leaking_process_is_recycled_between_elements(cluster: LocalCluster) -> None:
+    """A process that leaks is replaced before it reaches its limit: a client gets every
+    element once, no process dies within an element, and both the log and the status say
+    what happened.
+    """
+    with worker_of(cluster, "--memory-limit=512MiB") as worker:
+        assert read(cluster, Dataset.range(120).map(leaking_slowly)) == list(range(120))
+        assert "needed more memory" not in worker.log
+        found = r"has 4\d\d MiB of memory, at least 90% of its limit of 512 MiB"
+        assert re.search(found, worker.log)
+        assert "because of its memory (memory_limit), 1 times so far" in worker.log
+        [row] = status(cluster.target)["workers"]
+        assert row["recycles"] >= 1
+        assert row["memory_limit_bytes"] == LIMIT
+        assert 20 << 20 < row["rss_bytes"] < row["memory_bytes"] < LIMIT
 
 
 # --- tasks

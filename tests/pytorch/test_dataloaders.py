@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler
+from tqdm import tqdm
 
 from tests.pytorch.comparing import assert_same, drawn, seed, stored
 from tests.pytorch.loaders import LOADERS, Made, Uneven, whole
@@ -88,14 +90,24 @@ def test_attributes_are_those_of_the_loader(cluster: str) -> None:
 
 def test_lengths(cluster: str) -> None:
     """The length is that of the DataLoader for a map-style dataset, n with
-    ``batches=n``, and otherwise unknown.
+    ``batches=n``, and otherwise unknown. ``tqdm`` shows it as its total.
     """
     for name in ("sequential", "last_dropped", "random_several_times", "buckets", "empty"):
         assert len(distribute_dataloader(LOADERS[name](0), cluster)) == len(LOADERS[name](0))
+        assert total_of_bar(distribute_dataloader(LOADERS[name](0), cluster)) == len(
+            LOADERS[name](0)
+        )
     for unknown in (LOADERS["stream"](0), DataLoader(Made(9), batch_sampler=Unsized())):
         with pytest.raises(TypeError, match="not known before they have been read"):
             len(distribute_dataloader(unknown, cluster))
+        assert total_of_bar(distribute_dataloader(unknown, cluster)) is None
         assert len(distribute_dataloader(unknown, cluster, batches=2)) == 2
+
+
+def total_of_bar(loader: Loader) -> int | None:
+    """Return the total that ``tqdm`` shows of a loader."""
+    total: int | None = tqdm(loader, file=io.StringIO()).total
+    return total
 
 
 class Unsized(Sampler):

@@ -4,6 +4,8 @@ real sockets. ``simulated/test_saving.py`` states what is written.
 
 from __future__ import annotations
 
+import io
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -268,6 +270,20 @@ def test_the_memory_of_a_process_is_no_place_for_a_save(store: Store) -> None:
         InvalidArgumentError, match="that writes to memory://bucket/saved can read it"
     ):
         store.save(Dataset.range(3))
+
+
+def test_a_save_shows_its_progress(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``progress=True`` shows a bar from the call to the end of the save, with the
+    cardinality as its total. The call does not wait for it.
+    """
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", shown)
+    gate = Gate(store.path + ".gate")
+    store.save(Dataset.range(20).map(gate.pass_through), progress=True)
+    wait_until(lambda: "0/20" in shown.getvalue(), "the bar with its total")
+    gate.open()
+    assert len(store.saved()) == 20
+    wait_until(lambda: "20/20" in shown.getvalue(), "the bar at its end")
 
 
 def test_a_protocol_that_nobody_knows_is_told(store: Store) -> None:

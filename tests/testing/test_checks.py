@@ -14,7 +14,8 @@ from zmqdata.core.client.decider import ClientCore, ClientProfile
 from zmqdata.core.dispatcher import events as dispatcher_events
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.worker import events as worker_events
-from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
+from zmqdata.core.worker.decider import WorkerCore
+from zmqdata.core.worker.profile import WorkerProfile
 from zmqdata.splits import IndexSplits, Split
 from zmqdata.testing import Clock, LawBroken, Laws, SimulatedPipeline
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.counts import how_many
 from tests.full import full
+from zmqdata.core.worker import events as e
+from zmqdata.core.worker.memory import READINGS, MemoryLimit, MemoryWatch
 from zmqdata.testing import SimulatedPipeline, World
 
 DRAINS, SPLITS = how_many(15, 100), how_many(1600, 4000)
@@ -76,3 +78,33 @@ def finish(world: World) -> None:
         world.laws.check_end()
     else:
         world.steps.check_end(world.pipeline.names())
+
+
+@pytest.mark.parametrize(("workers", "num_consumers"), [(1, None), (3, None), full(2, 2)])
+@pytest.mark.parametrize("seed", range(how_many(2, 20)))
+def test_recycled_workers_lose_and_repeat_nothing(
+    seed: int, workers: int, num_consumers: int | None
+) -> None:
+    """Workers whose memory is full again and again stop between elements, and their
+    successors go on: everything comes once, whether or not another worker is there.
+    """
+    world = begun(seed, workers, splits=SPLITS // 4, num_consumers=num_consumers)
+    draw = random.Random(seed)
+    for _ in range(DRAINS // 3):
+        recycle(world, draw)
+        world.clock.advance(draw.choice([0.1, 1.5]))
+    finish(world)
+
+
+def recycle(world: World, draw: random.Random) -> None:
+    """Let the memory of a worker's process reach its limit, and replace the process
+    when it has ended.
+    """
+    worker = draw.choice([worker for worker in world.workers if worker.alive])
+    worker.core.memory = MemoryWatch(MemoryLimit(1000))
+    for _ in range(READINGS):
+        worker.feed(e.MemoryRead(rss=1000, counted=1000))
+    world.run_until(lambda: not worker.alive)
+    assert worker.core.draining.recycled
+    world.clock.advance(draw.choice([0.1, 0.5, 3.0]))
+    world.add_worker(buffer_bytes=2000)

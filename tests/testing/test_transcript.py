@@ -6,7 +6,8 @@ import pytest
 
 from zmqdata import messages as m
 from zmqdata.core import events as e
-from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
+from zmqdata.core.worker.decider import WorkerCore
+from zmqdata.core.worker.profile import WorkerProfile
 from zmqdata.testing import Transcript
 
 

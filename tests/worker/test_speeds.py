@@ -14,7 +14,8 @@ from msgspec import structs
 from zmqdata import messages as m
 from zmqdata.blocks import UNKNOWN_SPEED
 from zmqdata.core.worker import events as e
-from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
+from zmqdata.core.worker.decider import WorkerCore
+from zmqdata.core.worker.profile import WorkerProfile
 from zmqdata.transport.tcp import Sent
 from zmqdata.worker.links import LinkSockets
 from zmqdata.worker.speeds import Speeds

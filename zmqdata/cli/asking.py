@@ -273,7 +273,8 @@ def show_save(path: str, follows: bool, as_json: bool) -> int:
         raise ValueError("PATH must not be empty")
     from rich.console import Console
 
-    from zmqdata.cli.save_progress import FAILED, follow, progress_of
+    from zmqdata.cli.save_progress import follow
+    from zmqdata.storage.progress import FAILED, progress_of
 
     found = follow(path, Console(stderr=True)) if follows else progress_of(path)
     say(json.dumps(found.fields, indent=2) if as_json else found.line)

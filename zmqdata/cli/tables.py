@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zmqdata.config.keys import WITHOUT_KEY
-from zmqdata.printable import printable
+from zmqdata.printable import printable, shown_bytes
 
 LONG = 10.0
 """Seconds at an element from which on the status shows them."""
@@ -133,6 +133,15 @@ def _worker_state(row: Row) -> str:
     return "alive" if row["silent_seconds"] < 3 else f"silent for {row['silent_seconds']:.0f} s"
 
 
+def _memory(count: int | None) -> str:
+    return "" if count is None else shown_bytes(count)
+
+
+def _limited_memory(row: Row) -> str:
+    limit = row.get("memory_limit_bytes")
+    return "" if limit is None else f"{_memory(row['memory_bytes'])} of {shown_bytes(limit)}"
+
+
 def _rate(per_second: float) -> str:
     """Return a rate with at least three significant digits, and without an exponent. It
     is never shown as zero unless it is zero.
@@ -176,6 +185,9 @@ WORKERS: Columns = {
     "tags": lambda row: ", ".join(row["tags"]),
     "tasks": lambda row: f"{row['tasks']:,}",
     "elements/s": lambda row: _rate(row["elements_per_second"]),
+    "rss": lambda row: _memory(row.get("rss_bytes")),
+    "limited memory": _limited_memory,
+    "recycles": lambda row: f"{row['recycles']:,}" if row.get("recycles") else "",
     "state": _worker_state,
 }
 JOBS: Columns = {
@@ -229,6 +241,9 @@ ADDRESSES = {"address", "worker"}
 NUMERIC = {
     "tasks",
     "elements/s",
+    "rss",
+    "limited memory",
+    "recycles",
     "repetition",
     "clients",
     "delivered",

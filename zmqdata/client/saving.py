@@ -19,6 +19,7 @@ from zmqdata.client.splitting import check_splitting
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.config.settings import check_text
 from zmqdata.dataset import Dataset
+from zmqdata.dataset.bars import check_progress, show_save
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators import loading
@@ -38,11 +39,12 @@ def distributed_save(
     dispatcher_timeout: float = DISPATCHER_TIMEOUT,
     on_poison: str = "fail",
     task_timeout: float | None = None,
+    progress: bool | None = None,
 ) -> None:
     """Make the workers of the service write a dataset to files.
 
     Equivalent of ``tf.data.experimental.distributed_save``, which lacks ``ship``,
-    ``dispatcher_timeout``, ``on_poison`` and ``task_timeout``.
+    ``dispatcher_timeout``, ``on_poison``, ``task_timeout`` and ``progress``.
 
     The call returns as soon as the dispatcher has accepted the save. From then on the
     save does not need this process. It continues through restarts of the dispatcher and
@@ -65,11 +67,15 @@ def distributed_save(
             three times ends the save, and ``ERROR`` names it. With ``"skip"`` it is
             skipped, and the save continues.
         task_timeout: seconds per call of a function, as for ``distribute``.
+        progress: True to show a bar (tqdm) of the saved elements until the save has
+            ended or this process ends; False not to. None: if this process writes to a
+            terminal or a notebook, and is the first of its ranks. ``TQDM_DISABLE=1``
+            hides it, too.
 
     Raises:
         ValueError: an argument has an invalid value.
-        TypeError: ``dataset`` is not a ``Dataset``, or the pipeline contains an object
-            that cannot be sent to another process.
+        TypeError: ``dataset`` is not a ``Dataset``, ``progress`` has another type, or
+            the pipeline contains an object that cannot be sent to another process.
         InvalidArgumentError: the dataset is infinite, the path cannot be written as
             UTF-8, or the dispatcher has no ``work_dir``.
         AlreadyExistsError: another save is stored there, or is in progress.
@@ -93,6 +99,7 @@ def distributed_save(
     _check_text("path", folder)
     check_timeout("dispatcher_timeout", dispatcher_timeout)
     check_failures(on_poison, task_timeout)
+    check_progress(progress)
     codec = validate_compression(compression)
     if node.cardinality == INFINITE_CARDINALITY:
         raise InvalidArgumentError(
@@ -109,6 +116,7 @@ def distributed_save(
 
     ask_dispatcher(endpoint, ask, m.SaveStarted, dispatcher_timeout)
     loading.why_closed[save_id] = partial(why_closed, endpoint)
+    show_save(folder, progress)
 
 
 def _checked_node(dataset: Dataset) -> Node:

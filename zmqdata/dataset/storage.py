@@ -17,6 +17,7 @@ from zmqdata.dataset.arguments import (
     optional_function,
     refuse,
 )
+from zmqdata.dataset.bars import check_progress, show_save
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
@@ -179,6 +180,8 @@ class Storage(DatasetMethods[D]):
         compression: str | None = None,
         reader_func: Reader | None = None,
         wait: bool = False,
+        *,
+        progress: bool | None = None,
     ) -> D:
         """Return a dataset of the elements written by ``save`` or ``distributed_save``.
 
@@ -202,6 +205,10 @@ class Storage(DatasetMethods[D]):
                 by position (``take``, ``skip``, ``shard``, ``enumerate``).
             wait: True to wait for a save to begin, and to read chunks while other
                 chunks are still being written, in the order in which they are seen.
+            progress: for a save in progress, True to show a bar (tqdm) of the saved
+                elements until the save has ended or this process ends; False not to.
+                None: if this process writes to a terminal or a notebook, and is the
+                first of its ranks. ``TQDM_DISABLE=1`` hides it, too.
 
         Raises:
             NotFoundError: the folder holds no complete save, and ``wait`` is False.
@@ -219,14 +226,17 @@ class Storage(DatasetMethods[D]):
         >>> list(Dataset.load(folder)), len(Dataset.load(folder))
         ([array([0, 1]), array([2])], 2)
 
-        Equivalent of ``tf.data.Dataset.load``.
+        Equivalent of ``tf.data.Dataset.load``, which lacks ``progress``.
         """
         reads_by = optional_function("reader_func", reader_func)
         if not isinstance(wait, bool):
             raise TypeError(f"`wait` must be True or False, got {wait!r}")
+        check_progress(progress)
         folder = whole_path(path)
         wanted = None if compression is None else (compression, validate_compression(compression))
         node = _saved(folder, wait)
+        if node.grows and node.chunks is None:
+            show_save(folder, progress)
         spec, stored = node.elements_spec, _compression_of(folder, node)
         # A spec that only the elements know cannot be compared before an element is
         # read.

@@ -101,6 +101,7 @@ def _worker(core: DispatcherCore, name: str, now: float) -> dict[str, Any]:
         "silent_seconds": round(now - member.heard, 1),
         "connected": member.unreachable is None,
         "draining": facts.draining,
+        **facts.memory.shown(),
     }
 
 

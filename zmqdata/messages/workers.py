@@ -6,6 +6,7 @@ from msgspec import field
 
 from zmqdata.decisions import Decision
 from zmqdata.messages.deaths import Death
+from zmqdata.messages.discreet import Discreet
 from zmqdata.messages.parts import (
     MappedRange,
     Message,
@@ -48,6 +49,30 @@ class RegisterWorker(Message, frozen=True):
     """
 
 
+class MemoryUse(Discreet, frozen=True):
+    """The memory of a worker's process."""
+
+    rss: Number = 0
+    """Resident size in bytes, with shared memory; 0 if the system does not tell."""
+    counted: Number = 0
+    """Bytes of writable memory, as its limit counts them; 0 if the system does not
+    tell.
+    """
+    limit: Number = 0
+    """Maximum of ``counted``; 0 means no limit."""
+    recycles: Number = 0
+    """Number of processes that were recycled in this place before it."""
+
+    def shown(self) -> dict[str, int | None]:
+        """Return the fields of a status. What is unknown, or not limited, is None."""
+        return {
+            "rss_bytes": self.rss or None,
+            "memory_bytes": self.counted or None,
+            "memory_limit_bytes": self.limit or None,
+            "recycles": self.recycles,
+        }
+
+
 class WorkerHeartbeat(Message, frozen=True):
     """Sent by a worker every second, or as rarely as the dispatcher asks, and at once
     when a task ends, with all tasks that it hosts.
@@ -74,6 +99,8 @@ class WorkerHeartbeat(Message, frozen=True):
     """
     every: float = 1.0
     """Seconds between two heartbeats."""
+    memory: MemoryUse = field(default_factory=MemoryUse)
+    """Memory of its process."""
 
 
 class RequestSplits(Message, frozen=True):

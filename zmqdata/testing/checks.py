@@ -494,18 +494,12 @@ class Laws:
             )
 
     def _note_measures(self, core: DispatcherCore, event: AnyEvent) -> None:
-        message = event.message if isinstance(event, events.Received) else None
-        reports = (
-            message.tasks
-            if isinstance(message, m.WorkerHeartbeat | m.RegisterWorker)
-            and message.worker in core.workers
-            else ()
-        )
-        for report in reports:
-            measures = report.measures
-            if measures is not None and report.task in self.state.tasks:
-                key = (report.task, report.attempt)
-                made = measures.total.elements
+        beat = getattr(event, "message", None)
+        if not isinstance(beat, m.WorkerHeartbeat | m.RegisterWorker):
+            return
+        for report in beat.tasks if beat.worker in core.workers else ():
+            if report.measures is not None and report.task in self.state.tasks:
+                key, made = (report.task, report.attempt), report.measures.total.elements
                 self.measured[key] = max(made, self.measured.get(key, 0.0))
 
     def check_measures(self, dispatcher: DispatcherCore) -> None:

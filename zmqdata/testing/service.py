@@ -31,7 +31,8 @@ from zmqdata.core.dispatcher import events as dispatcher_events
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.events import Carriers
 from zmqdata.core.worker import events as e
-from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
+from zmqdata.core.worker.decider import WorkerCore
+from zmqdata.core.worker.profile import WorkerProfile
 from zmqdata.dataset import Dataset
 from zmqdata.dispatcher.savefolders import (
     check_save,
@@ -194,11 +195,9 @@ class PlainWorker(SimulatedNode):
         on(e.StopTask, self._stop_task)
         on(e.FeedSplits, self._feed_splits)
         on(e.ReturnSplits, lambda x: self._give_back((x.task, x.attempt), x.source))
-        on(
-            e.AllowProduction,
-            lambda x: self._runner(x).allow(x.size, x.elements, x.few_bytes),
-        )
+        on(e.AllowProduction, lambda x: self._runner(x).allow(x.size, x.elements, x.few_bytes))
         on(e.FlushTask, lambda x: self._runner(x).flush())
+        on(e.FallQuiet, lambda x: self._fall_quiet())
         on(e.BindLink, self._bind)
         on(e.UnbindLink, lambda x: world.network.unbind(x.link))
         on(e.Push, lambda x: world.network.push(x.link, x))
@@ -218,12 +217,7 @@ class PlainWorker(SimulatedNode):
     def stop(self) -> None:
         """Hand over finished elements, say goodbye to the dispatcher, and end."""
         with self.world.lock:
-            for key, runner in self.runners.items():
-                runner.hand_over()
-                runner.stop()
-                self.turns[key].halt()
-                for source in range(len(runner.providers)):
-                    self._give_back(key, source)
+            self._fall_quiet()
         self.world.run_until(lambda: not self.core.owes_elements, 5.0)
         self.world.network.send(self.name, DISPATCHER, m.WorkerStopped(self.core.profile.worker))
         self.world.run_until(lambda: False, 0.1)
@@ -248,6 +242,14 @@ class PlainWorker(SimulatedNode):
                 self._chunks.die()
 
     # --- commands
+
+    def _fall_quiet(self) -> None:
+        for key, runner in list(self.runners.items()):
+            runner.hand_over()
+            runner.stop()
+            self.turns[key].halt()
+            for source in range(len(runner.providers)):
+                self._give_back(key, source)
 
     def carry_out(self, command: e.WorkerCommand) -> None:
         carrier = self._carriers.get(type(command), super().carry_out)

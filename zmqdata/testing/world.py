@@ -22,7 +22,8 @@ from zmqdata.core.client import events as client_events
 from zmqdata.core.client.decider import ClientCore, ClientProfile
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.worker import events as worker_events
-from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
+from zmqdata.core.worker.decider import WorkerCore
+from zmqdata.core.worker.profile import WorkerProfile
 from zmqdata.splits import IndexSplits
 from zmqdata.testing.checks import AnyCommand, AnyEvent, Laws
 from zmqdata.testing.clock import Clock
@@ -82,6 +83,7 @@ class SimulatedWorker(SimulatedNode):
             lambda x: self.runners[x.task, x.attempt].allow(x.size, x.elements),
         )
         on(worker_events.FlushTask, lambda x: self.runners[x.task, x.attempt].flush())
+        on(worker_events.FallQuiet, lambda x: self._fall_quiet())
         on(worker_events.BindLink, self._bind)
         on(worker_events.UnbindLink, lambda x: world.network.unbind(x.link))
         on(worker_events.Push, lambda x: world.network.push(x.link, x))
@@ -142,6 +144,11 @@ class SimulatedWorker(SimulatedNode):
         if self.core.draining.done and not self._leaving:
             self._leaving = True
             self.leave()
+
+    def _fall_quiet(self) -> None:
+        for runner in list(self.runners.values()):
+            runner.stop()
+            self.feed(runner.give_back(0))
 
     def drain(self) -> None:
         """Tell the worker to hand its tasks over and to leave."""

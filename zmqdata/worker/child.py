@@ -19,7 +19,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.errors import DataServiceError, VersionMismatchError
@@ -35,6 +35,9 @@ from zmqdata.worker.processes.lifetime import (
 )
 from zmqdata.worker.processes.limits import Limits
 from zmqdata.worker.processes.supervisor import CONFIGURATION_ERROR
+
+if TYPE_CHECKING:
+    from zmqdata.worker.server import WorkerServer
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # from malloc.h
 KEPT_BYTES = 64 << 20
@@ -136,12 +139,19 @@ def run_worker(
         while not stop.wait(LOOK_AROUND) and not server.drained:
             server.wait_registered(0)  # raises when the dispatcher is gone
         if not stop.hurried:
-            print("retiring" if server.has_had_its_tasks else "draining", file=report, flush=True)
+            print(why_it_ends(server), file=report, flush=True)
             server.drain()
         exit_within(LAST_SECONDS + config.shutdown_quiet_period_ms / 1000, 0)
     finally:
         crumbs.end()
         server.stop()
+
+
+def why_it_ends(server: WorkerServer) -> str:
+    """Return the line with which a child reports why it ends."""
+    if server.is_recycled:
+        return "recycling early" if server.was_full_early else "recycling"
+    return "retiring" if server.has_had_its_tasks else "draining"
 
 
 def last_words(error: BaseException) -> str:

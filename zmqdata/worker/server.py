@@ -21,8 +21,10 @@ from zmqdata.config.settings import check_type, check_wait
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.core.worker import events as e
-from zmqdata.core.worker.decider import WorkerCore, WorkerProfile
+from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.core.worker.draining import DRAIN_SECONDS
+from zmqdata.core.worker.memory import MemoryLimit
+from zmqdata.core.worker.profile import WorkerProfile
 from zmqdata.errors import DataServiceError, named_error
 from zmqdata.failures.codec import encode_failure
 from zmqdata.pipelines.packing import zmqdata_version
@@ -46,8 +48,8 @@ from zmqdata.worker.flushing import Flushes
 from zmqdata.worker.links import LinkSockets, data_address
 from zmqdata.worker.measuring import Measuring
 from zmqdata.worker.partcache import PartCache
-from zmqdata.worker.processes.crumbs import CrumbFile, CrumbNote, crumb_of
-from zmqdata.worker.processes.limits import is_starvation
+from zmqdata.worker.processes.crumbs import EARLY, MEMORY, RECYCLES, CrumbFile, CrumbNote, crumb_of
+from zmqdata.worker.processes.limits import is_starvation, read_memory
 from zmqdata.worker.processes.stillness import Stillness
 from zmqdata.worker.speeds import Speeds
 from zmqdata.worker.status import SnapshotTaskProgress, snapshots_of, status_of
@@ -66,6 +68,10 @@ BUSY_AFTER = 0.5
 """Seconds at the same thing after which a runner is reported as busy."""
 ANSWER_PATIENCE = 5.0
 """Seconds that ``start`` waits for a running dispatcher."""
+READ_MEMORY_EVERY = 1.0
+"""Seconds between two readings of the memory, if it is not limited."""
+READ_AGAIN = 0.05
+"""Seconds after which a reading that is over the limit is repeated."""
 LOOK_AROUND = 0.5
 """Seconds added to the time-out of a drain, within which the loop notices its end."""
 
@@ -130,8 +136,10 @@ class WorkerShell:
         )
         port = split_address(self.control.bound.partition("://")[2])[1]
         self.address = address_of(config, endpoint, port)
-        deaths = msgspec.convert(self.crumbs.told(), tuple[m.Death, ...])
-        self.core = WorkerCore(_profile(config, endpoint, self.address, deaths, self._max_tasks))
+        self.core = WorkerCore(
+            _profile(config, endpoint, self.address, self.crumbs, self._max_tasks)
+        )
+        self._reads_memory_at = 0.0
         self.crumbs.introduce(self.core.profile.worker)
         self.speeds = Speeds(self.core, self.links)
         self._stillness = Stillness()
@@ -178,6 +186,7 @@ class WorkerShell:
             e.AllowProduction,
             lambda x: self._runner(x, lambda runner: runner.allow(x.size, x.elements, x.few_bytes)),
         )
+        table.on(e.FallQuiet, lambda command: self.fall_quiet())
         table.on(e.FlushTask, lambda command: self._runner(command, self.flushes.ask))
         table.on(e.BindLink, self.links.bind)
         table.on(e.UnbindLink, self.links.unbind)
@@ -212,7 +221,7 @@ class WorkerShell:
         clients have them all.
         """
         self.quiet = True
-        for runner in self.runners.values():
+        for runner in list(self.runners.values()):
             runner.hand_over()
             runner.stop()
             for source in range(len(runner.providers)):
@@ -233,7 +242,23 @@ class WorkerShell:
                 self._handle(event)
             for measured in self.measuring.reports(time.monotonic()):
                 self._handle(measured)
+        self._read_memory(time.monotonic())
         self._handle(e.Tick())
+
+    def _read_memory(self, now: float) -> None:
+        """Read the memory of this process: every second, and at each tick if it is
+        limited, because a leak may fill what is left within a second.
+        """
+        if now < self._reads_memory_at:
+            return
+        self._reads_memory_at = now if self.core.profile.memory.size else now + READ_MEMORY_EVERY
+        found = read_memory()
+        if found is None:
+            return
+        rss, counted = found
+        self._handle(e.MemoryRead(rss, counted))
+        if self.core.memory.wants_another:
+            self.loop.later(READ_AGAIN, lambda: self._read_memory(time.monotonic()))
 
     def _look_around(self) -> None:
         """Report runners that have become stuck, and runners that are no longer
@@ -360,7 +385,7 @@ def _profile(
     config: WorkerConfig,
     dispatcher: str,
     address: str,
-    deaths: tuple[m.Death, ...],
+    crumbs: CrumbFile,
     max_tasks: int,
 ) -> WorkerProfile:
     return WorkerProfile(
@@ -375,9 +400,10 @@ def _profile(
         dispatcher_timeout=config.dispatcher_timeout_ms / 1000,
         cache_bytes=config.cross_trainer_cache_size_bytes,
         snapshot_chunk_bytes=config.snapshot_max_chunk_size_bytes,
-        deaths=deaths,
+        deaths=msgspec.convert(crumbs.told(), tuple[m.Death, ...]),
         max_tasks=max_tasks,
         files=files_token(),
+        memory=MemoryLimit(crumbs.cells[MEMORY], crumbs.cells[RECYCLES], crumbs.cells[EARLY]),
     )
 
 
@@ -538,6 +564,18 @@ class WorkerServer(Server[WorkerShell]):
         """
         shell = self._own_shell()
         return shell is not None and shell.core.draining.worn
+
+    @property
+    def is_recycled(self) -> bool:
+        """True if the worker has drained because of the memory of its process."""
+        shell = self._own_shell()
+        return shell is not None and shell.core.draining.recycled
+
+    @property
+    def was_full_early(self) -> bool:
+        """True if the memory of its process was almost full right after its start."""
+        shell = self._own_shell()
+        return shell is not None and shell.core.memory.is_early
 
     def num_tasks(self) -> int:
         """Return the number of hosted tasks."""

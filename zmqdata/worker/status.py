@@ -56,6 +56,7 @@ def status_of(
         "config": asdict(config),
         "registered": core.registered,
         "draining": core.draining.begun,
+        **core.memory.use.shown(),
         "tasks": [
             _task(task) | NOTHING_YET | left_out.get(task.key, {}) for task in core.tasks.values()
         ],

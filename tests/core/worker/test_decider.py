@@ -9,9 +9,10 @@ from msgspec import structs
 from zmqdata import messages as m
 from zmqdata.core.credit import FEW_BYTES, FEW_SHARED_BYTES
 from zmqdata.core.worker import events as e
-from zmqdata.core.worker.decider import DROPPED_KEPT, WorkerCore, WorkerProfile
+from zmqdata.core.worker.decider import DROPPED_KEPT, WorkerCore
 from zmqdata.core.worker.heartbeats import Heartbeats
 from zmqdata.core.worker.pipelines import PIPELINES_KEPT
+from zmqdata.core.worker.profile import WorkerProfile
 from zmqdata.core.worker.streams import occupied
 from zmqdata.core.worker.tasks import LAST_WORDS, UNREAD_ELEMENTS
 from zmqdata.decisions import LEFT_OUT_KEPT

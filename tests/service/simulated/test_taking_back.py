@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from zmqdata import Dataset
+from zmqdata.core.worker import events as e
+from zmqdata.core.worker.memory import READINGS, MemoryLimit, MemoryWatch
 from zmqdata.testing import SimulatedService
 
 TOTAL = 1_500
@@ -60,3 +62,37 @@ def test_a_reader_leaves_most_of_a_small_job_to_another(
         found = [int(next(pauses)), *map(int, reads)]
         assert len(found) > 5
         assert sorted(found + [int(x) for x in pauses]) == list(range(10))
+
+
+PIPELINES = {
+    "shuffle": Dataset.range(600).shuffle(50, seed=1).map(make),
+    "parallel": Dataset.range(600).map(make, num_parallel_calls=4).prefetch(8),
+    "batches": Dataset.range(600).map(make).repeat(2).batch(7).unbatch(),
+}
+
+
+@pytest.mark.parametrize("kind", PIPELINES)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_recycled_worker_stops_between_elements(
+    make_service: Callable[..., SimulatedService], kind: str, workers: int
+) -> None:
+    """A worker whose memory is full stops wherever its pipeline is. Clients get what it
+    had produced, the rest comes from other workers or from its successor, and each
+    element comes once.
+    """
+    service = make_service(workers, pace=0.001)
+    elements = iter(service.read(PIPELINES[kind], max_outstanding_requests=4))
+    got = [int(next(elements)) for _ in range(BEFORE)]
+    for turn in range(2):
+        worker = service.workers[turn]
+        worker.core.memory = MemoryWatch(MemoryLimit(1000))
+        for _ in range(READINGS):
+            worker.feed(e.MemoryRead(rss=900, counted=1000))
+        made = [task.produced for task in worker.core.tasks.values()]
+        service.run_until(lambda worker=worker: worker.core.draining.done, 10.0)  # type: ignore[misc]
+        assert [task.produced for task in worker.core.tasks.values()] in (made, [])
+        worker.stop()
+        service.add_worker()
+        got += [int(next(elements)) for _ in range(BEFORE)]
+    got += map(int, elements)
+    assert sorted(got) == sorted([*range(600)] * (1 + (kind == "batches")))

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zmqdata.printable import shown_bytes
 from zmqdata.worker.processes import limits as module
 from zmqdata.worker.processes.limits import (
     LEAST_MEMORY,
     NO_LIMITS,
     bytes_of,
     is_starvation,
-    shown_bytes,
+    read_memory,
     tasks_of,
 )
 
@@ -75,6 +78,23 @@ def test_a_number_of_bytes_is_shown_briefly(size: int) -> None:
     """
     number, unit = shown_bytes(size).split()
     assert float(number) * {"MiB": 1 << 20, "GiB": 1 << 30}[unit] == pytest.approx(size, rel=0.01)
+
+
+def test_the_memory_of_this_process_is_read() -> None:
+    """The resident size and the memory that a limit counts are those of the system's
+    account in words. Memory that was allocated and not used counts for the limit only.
+    """
+    before = read_memory()
+    held = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    after = read_memory()
+    assert before is not None
+    assert after is not None
+    assert after[1] - before[1] == pytest.approx(64 << 20, rel=0.05)
+    assert after[0] - before[0] < 32 << 20
+    told = Path("/proc/self/status").read_text(encoding="ascii")
+    rss = int(told.partition("VmRSS:")[2].split()[0]) << 10
+    assert after[0] == pytest.approx(rss, rel=0.1)
+    held.close()
 
 
 @given(st.integers(1, 10**6), st.integers(1, 1000))

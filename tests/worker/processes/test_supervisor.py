@@ -405,6 +405,32 @@ def test_who_has_had_its_tasks_is_replaced_at_once(
     assert caplog.messages == []
 
 
+RECYCLED = """
+import sys
+from zmqdata.worker.processes.crumbs import EARLY, RECYCLES, CrumbFile
+cells = CrumbFile(int(sys.argv[1])).cells
+print("ready", cells[RECYCLES], cells[EARLY], flush=True)
+print("recycling" + " early" * (cells[RECYCLES] != 2), flush=True)
+"""
+
+
+@pytest.mark.realprocess
+def test_a_recycled_child_is_replaced_and_its_successor_is_told(
+    signals: StopSignals, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A child that ends because of its memory is replaced without a pause. Each
+    successor is told how many were recycled before it, and how many of them in a row
+    reached their limit right after their start.
+    """
+    said: list[str] = []
+    with caplog.at_level(logging.INFO):
+        command = [sys.executable, "-c", RECYCLED]
+        assert Supervisor([command], stop_after(5, said), signals).run() == 0
+    assert said == ["0 0", "1 1", "2 2", "3 0", "4 1"]
+    assert "memory_limit), 1 times so far; another process replaces it" in caplog.messages[0]
+    assert not any("started again" in line for line in caplog.messages)
+
+
 @pytest.mark.realprocess
 @pytest.mark.usefixtures("hasty")
 def test_who_dies_on_its_way_out_has_died(

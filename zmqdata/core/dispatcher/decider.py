@@ -350,6 +350,7 @@ class DispatcherCore:
         known = beat.worker in self.workers
         if known:
             self.workers.heard(beat.worker, peer, now)
+            self.hosting.facts[beat.worker].memory = beat.memory
             self.hosting.take_report(beat.worker, beat.tasks, now)
             self.deaths.look(beat.worker, beat.tasks)
             for client in filterfalse(self.state.client_iteration.__contains__, beat.clients):

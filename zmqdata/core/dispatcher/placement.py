@@ -108,6 +108,9 @@ class WorkerFacts:
     files: str = ""
     """Token of the files that it sees, as in ``RegisterWorker``."""
 
+    memory: m.MemoryUse = field(default_factory=m.MemoryUse)
+    """Memory of its process, as it reported it last."""
+
     def take(self, reports: tuple[m.TaskReport, ...], now: float) -> None:
         """Record the worker's reports, and how many elements it has produced."""
         made = sum(

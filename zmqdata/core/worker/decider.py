@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -27,8 +26,10 @@ from zmqdata.core.worker.draining import DRAIN_SECONDS, Draining
 from zmqdata.core.worker.heartbeats import Heartbeats, given_up, is_silent
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.lineage import Agreement
-from zmqdata.core.worker.links import Link, LinkNews, SendLinks, measures_of, paces_of
+from zmqdata.core.worker.links import Link, SendLinks, news_for
+from zmqdata.core.worker.memory import MemoryWatch
 from zmqdata.core.worker.pipelines import REPEAT, Found, Pipelines
+from zmqdata.core.worker.profile import WorkerProfile
 from zmqdata.core.worker.saving import Writing
 from zmqdata.core.worker.splits import Feeding
 from zmqdata.core.worker.streams import Stream
@@ -40,55 +41,6 @@ DROPPED_KEPT = 10_000
 """Maximum number of dropped tasks that the worker remembers."""
 
 Kind = TypeVar("Kind")
-
-
-@dataclass
-class WorkerProfile:
-    """The worker's limits, and what it says of itself when it registers."""
-
-    worker: str
-    """Id of the worker."""
-    address: str
-    """Address of its ROUTER."""
-    dispatcher: str = ""
-    """Endpoint of the dispatcher, for notices and errors."""
-    tags: tuple[str, ...] = ()
-    """Tags of the worker."""
-    python: str = ""
-    """Version of its Python."""
-    version: str = ""
-    """Version of its zmqdata."""
-    buffer_bytes: int = 16 << 20
-    """Maximum number of bytes that a task may produce ahead of its clients."""
-    cache_bytes: int = 10 << 30
-    """Number of bytes of a task that the worker keeps for trainers that all read it in
-    full.
-    """
-    heartbeat: float = 1.0
-    """Seconds between two heartbeats."""
-    dispatcher_timeout: float = 3600.0
-    """Seconds without a dispatcher after which the worker ends."""
-    snapshot_chunk_bytes: int = 6 << 30
-    """Maximum size of a chunk of a distributed save, in bytes."""
-    deaths: tuple[m.Death, ...] = ()
-    """Deaths of the processes that this process has replaced, until they are told."""
-    max_tasks: int = 0
-    """Number of tasks after which the worker leaves; 0 for no limit."""
-    files: str = ""
-    """Token of the files that it sees."""
-
-    def registration(self, tasks: tuple[m.TaskReport, ...]) -> m.RegisterWorker:
-        """Return the message that registers the worker with tasks from before."""
-        return m.RegisterWorker(
-            self.worker,
-            self.address,
-            self.tags,
-            self.python,
-            self.version,
-            tasks,
-            self.deaths,
-            self.files,
-        )
 
 
 class WorkerCore:
@@ -109,6 +61,7 @@ class WorkerCore:
         self.feeding = Feeding(profile.worker, self._task, self._do)
         self.pipelines = Pipelines(profile.worker, self._do)
         self.draining = Draining(self._do, profile.max_tasks)
+        self.memory = MemoryWatch(profile.memory)
         self._dropped: dict[int, int] = {}
         self._commands: list[e.WorkerCommand] = []
         self._now = 0.0
@@ -132,6 +85,7 @@ class WorkerCore:
         on(e.LinkBound, self._link_bound)
         on(e.LinkBroken, lambda event, now: self._close_link(None, m.CloseLink(event.link), now))
         on(e.DrainRequested, self._drain)
+        on(e.MemoryRead, self._memory_read)
         # A dispatcher that saw this worker without a connection waits for a message
         # from it, and only for a short time.
         on(e.Connected, lambda event, now: self._heartbeat(now) if self.registered else None)
@@ -169,11 +123,14 @@ class WorkerCore:
         if not self.agreeing.holds(event):
             self.handlers[type(event)](event, now)
         if self.draining.concerns:
-            self.draining.look(
-                now, [task.definition for task in self.tasks.values() if not task.is_spent_copy]
-            )
+            self.draining.look(now, self._staying, self.owes_elements)
         commands, self._commands = self._commands, []
         return commands
+
+    @property
+    def _staying(self) -> list[m.TaskDefinition]:
+        """Tasks that end or move before the worker leaves."""
+        return [task.definition for task in self.tasks.values() if not task.is_spent_copy]
 
     @property
     def dropped(self) -> Collection[int]:
@@ -245,6 +202,7 @@ class WorkerCore:
                     readers=self.links.readers(now, pause),
                     draining=self.draining.begun,
                     every=pause,
+                    memory=self.memory.use,
                 ),
             )
         else:
@@ -277,8 +235,12 @@ class WorkerCore:
             self._distribute(task)
 
     def _drain(self, event: e.DrainRequested, now: float) -> None:
-        hosted = [task.definition for task in self.tasks.values() if not task.is_spent_copy]
-        if self.draining.begin(now, event.patience, hosted):
+        if self.draining.begin(now, event.patience, self._staying):
+            self._heartbeat(now)
+
+    def _memory_read(self, event: e.MemoryRead, now: float) -> None:
+        self.memory.read(now, event)
+        if self.draining.consider(self.memory, now, self._staying):
             self._heartbeat(now)
 
     def _refused(self, peer: e.Peer, refusal: m.RequestRefused, now: float) -> None:
@@ -506,13 +468,7 @@ class WorkerCore:
             if one in self.tasks
         ]:
             self._distribute(task)
-        self.links.report(link, grant, now, lambda: self._news_for(link))
-
-    def _news_for(self, link: Link) -> LinkNews:
-        """Return the news of the tasks that the client of a link reads."""
-        skipped = sum(task.skipped.get(link.reader.trainer_id, 0) for task in self.tasks.values())
-        read = [task for task in self.tasks.values() if link.client in task.dealing.streams]
-        return LinkNews(skipped, measures_of(read, link.told_measures), paces_of(read, link.client))
+        self.links.report(link, grant, now, lambda: news_for(link, self.tasks.values()))
 
     def _apply_grant(self, link: Link, task: int) -> None:
         grant, hosted = link.grants.get(task), self.tasks.get(task)

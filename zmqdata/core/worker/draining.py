@@ -1,11 +1,12 @@
 """The orderly shutdown of a worker: it waits, for a limited time, until the dispatcher
 has taken back its tasks. It has no clock.
 
-A worker leaves when it is told to, or when it has had its maximum number of tasks.
+A worker leaves when it is told to, when it has had its maximum number of tasks, or when
+its process is recycled because of its memory (``core.worker.memory``).
 ``core.dispatcher.hosting`` decides which task moves to which worker. The leaving worker
 does not learn it: a task that was taken back may also have ended, or have no readers.
 
-Decision 0021; protocol 4.8 and 4.9.
+Decision 0021; protocol 4.8 to 4.10.
 """
 
 from __future__ import annotations
@@ -14,10 +15,15 @@ from collections.abc import Callable, Collection
 
 from zmqdata.core.job_rules import outlives_host
 from zmqdata.core.worker import events as e
+from zmqdata.core.worker.memory import MemoryWatch
 from zmqdata.messages import TaskDefinition
 
 DRAIN_SECONDS = 6.0
 """Seconds that a leaving worker waits for the dispatcher to take back its tasks."""
+RECYCLE_SECONDS = 1.0
+"""Seconds that a worker waits for that if it produces no more and owes no client an
+element.
+"""
 
 
 class Draining:
@@ -31,6 +37,7 @@ class Draining:
     Attributes:
         tasks: number of tasks that were started on this worker and have gone.
         worn: True if the worker leaves because it has had enough tasks.
+        recycled: True if the worker leaves because of its memory.
 
     Example:
         >>> draining = Draining(lambda note: None)
@@ -42,7 +49,7 @@ class Draining:
     """
 
     def __init__(self, do: Callable[[e.WorkerCommand], None], max_tasks: int = 0) -> None:
-        self.begun = self.done = self.worn = False
+        self.begun = self.done = self.worn = self.recycled = False
         self.tasks = 0
         self._hosted = 0
         self._begun_at = 0.0
@@ -79,7 +86,34 @@ class Draining:
         )
         return True
 
-    def look(self, now: float, tasks: Collection[TaskDefinition]) -> None:
+    def consider(self, memory: MemoryWatch, now: float, tasks: Collection[TaskDefinition]) -> bool:
+        """Begin to leave, and end production, if the process is to be recycled because
+        of its memory. Return True if it begins.
+
+        It does not begin while the worker hosts a copy of the input, which would begin
+        anew elsewhere.
+
+        Args:
+            memory: memory of the process.
+            now: the time.
+            tasks: hosted tasks, without copies that have ended and that no client
+                reads.
+        """
+        if self.begun or not memory.is_over:
+            return False
+        copies = sum(not outlives_host(task) for task in tasks)
+        notice = memory.notice(now, copies)
+        if notice:
+            self._do(e.LogLine("warning", notice))
+        if copies or not memory.may_recycle(now):
+            return False
+        self.recycled = self.begin(now, DRAIN_SECONDS, tasks)
+        self._do(e.FallQuiet())
+        return True
+
+    def look(
+        self, now: float, tasks: Collection[TaskDefinition], owes_elements: bool = True
+    ) -> None:
         """Set ``done`` if the worker hosts no task that would continue elsewhere, or
         has waited long enough.
 
@@ -90,6 +124,8 @@ class Draining:
             now: the time.
             tasks: hosted tasks, without copies that have ended and that no client
                 reads.
+            owes_elements: False if clients have everything that was produced. A worker
+                that is recycled then waits only for a moment.
         """
         if (
             self._max_tasks
@@ -99,16 +135,23 @@ class Draining:
         ):
             self.worn = self.begin(now, DRAIN_SECONDS, tasks)
         left = (
-            sum(self.worn or outlives_host(task) for task in tasks)
+            sum(self.worn or self.recycled or outlives_host(task) for task in tasks)
             if self.begun and not self.done
             else 0
         )
-        if self.begun and not self.done and (not left or now >= self._until):
+        until = self._until
+        if self.recycled and not owes_elements:
+            until = min(until, self._begun_at + RECYCLE_SECONDS)
+        if self.begun and not self.done and (not left or now >= until):
             self.done = True
             taken, seconds = max(0, self._hosted - left), now - self._begun_at
             text = f"drained: the dispatcher has taken back {taken} of {self._hosted} tasks"
             self._do(e.LogLine("info", f"{text} in {seconds:.1f} s"))
-            if left:
+            if left and self.recycled:
+                self._do(
+                    e.LogLine("info", f"{left} tasks continue in the process that replaces this")
+                )
+            elif left:
                 self._do(
                     e.LogLine(
                         "warning",

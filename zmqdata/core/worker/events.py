@@ -380,6 +380,21 @@ class DrainRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryRead:
+    """Event: the memory of the worker's process was read."""
+
+    rss: int
+    """Resident size in bytes."""
+    counted: int
+    """Bytes of writable memory, as its limit counts them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FallQuiet:
+    """Command: end production between elements. Produced elements are still sent."""
+
+
+@dataclass(frozen=True, slots=True)
 class BindLink:
     """Command: bind a PUSH socket for this link; answered by ``LinkBound``."""
 
@@ -591,6 +606,7 @@ WorkerEvent = (
     | LedgerCut
     | LinkBound
     | LinkBroken
+    | MemoryRead
     | PartClaimed
     | PieceKept
     | Produced
@@ -610,6 +626,7 @@ WorkerCommand = (
     | CheckFiles
     | ClaimPart
     | CloseChunk
+    | FallQuiet
     | FeedSplits
     | Finish
     | FlushTask

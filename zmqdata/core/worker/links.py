@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -411,15 +411,20 @@ class SendLinks:
             link.grants.pop(task, None)
 
 
-def measures_of(tasks: Iterable[HostedTask], rotation: Rotation[int]) -> tuple[m.TaskMeasures, ...]:
-    """Return the newest measures of tasks, of many tasks those whose turn it is.
+def news_for(link: Link, tasks: Collection[HostedTask]) -> LinkNews:
+    """Return the news of the tasks that the client of a link reads.
 
     Args:
-        tasks: the tasks.
-        rotation: decides whose turn it is.
+        link: the link.
+        tasks: all tasks of the worker.
     """
-    known = {one.definition.task: one.measures for one in tasks if one.measures is not None}
-    return tuple(known[number] for number in rotation.take(known))
+    read = [task for task in tasks if link.client in task.dealing.streams]
+    known = {one.definition.task: one.measures for one in read if one.measures is not None}
+    return LinkNews(
+        sum(task.skipped.get(link.reader.trainer_id, 0) for task in tasks),
+        tuple(known[number] for number in link.told_measures.take(known)),
+        paces_of(read, link.client),
+    )
 
 
 def paces_of(tasks: Iterable[HostedTask], client: str) -> tuple[m.ConsumerPace, ...]:

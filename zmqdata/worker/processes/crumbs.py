@@ -35,11 +35,12 @@ TOLD_AT = 256
 SLOTS_AT = 1 << 16
 SIZE = SLOTS_AT + SLOTS * SLOT_WORDS * WORD
 
-ENDING, LIMIT, TOLD, NAME, MEMORY, STARVED = range(6)
+ENDING, LIMIT, TOLD, NAME, MEMORY, STARVED, RECYCLES, EARLY = range(8)
 """Words of the header, in this order. 1 if the process ends on request. The shortest
 ``task_timeout`` so far in ms. The size in bytes of the message of the supervisor, and
 of the name of the worker. The memory limit in bytes. 1 if the process ends because it
-has reached that limit.
+has reached that limit. The number of processes that were recycled before this one, and
+of those in a row that reached their limit right after their start.
 """
 NAME_AT = 64
 
@@ -194,11 +195,20 @@ class CrumbFile:
 
     # --- in the supervisor
 
-    def begin(self, deaths: Sequence[Mapping[str, Any]] = ()) -> None:
+    def begin(
+        self, deaths: Sequence[Mapping[str, Any]] = (), recycles: int = 0, early: int = 0
+    ) -> None:
         """Reset the memory for a new process, and leave it a message about deaths. The
         message omits the oldest deaths if not all of them fit.
+
+        Args:
+            deaths: deaths of processes that no process has reported yet.
+            recycles: number of processes that were recycled before.
+            early: number of them in a row that reached their limit right after their
+                start.
         """
         self._memory[:SLOTS_AT] = bytes(SLOTS_AT)
+        self.cells[RECYCLES], self.cells[EARLY] = recycles, early
         for base in range(SLOTS_AT // WORD, SIZE // WORD, SLOT_WORDS):
             self.cells[base + SERIAL] = 0
         told = list(deaths)

@@ -1,16 +1,20 @@
 """Limits of a worker's child process: its memory, its number of tasks, and its rights.
 
 The supervisor passes the limits on the child's command line, and the child applies them
-before it opens a pipeline. This module imports only the standard library, so that the
-supervisor starts fast.
+before it opens a pipeline. This module imports almost nothing, so that the supervisor
+starts fast.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
+
+from zmqdata.printable import shown_bytes
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 LEAST_MEMORY = 256 << 20
@@ -18,6 +22,7 @@ LEAST_MEMORY = 256 << 20
 pipeline.
 """
 PR_SET_NO_NEW_PRIVS = 38
+STATM = Path("/proc/self/statm")
 DEEPEST_CAUSE = 10
 
 
@@ -90,17 +95,6 @@ def bytes_of(text: str) -> int:
     return found
 
 
-def shown_bytes(count: int) -> str:
-    """Format a number of bytes for a reader.
-
-    Example:
-        >>> shown_bytes(2 << 30), shown_bytes(1_500 << 20)
-        ('2 GiB', '1.46 GiB')
-    """
-    size, unit = (count / (1 << 30), "GiB") if count >= 1 << 30 else (count / (1 << 20), "MiB")
-    return f"{size:.3g} {unit}"
-
-
 def tasks_of(most: int, index: int, processes: int) -> int:
     """Return the number of tasks after which a child is replaced, between half of
     ``most`` and ``most``.
@@ -115,6 +109,22 @@ def tasks_of(most: int, index: int, processes: int) -> int:
         (1, 0)
     """
     return most - index * most // (2 * processes)
+
+
+def read_memory(path: Path = STATM) -> tuple[int, int] | None:
+    """Return the memory of this process in bytes: its resident size, and the writable
+    memory that a limit counts (``RLIMIT_DATA``), used or not. None if the system does
+    not tell.
+
+    Example:
+        >>> read_memory(Path("/nowhere"))
+    """
+    try:
+        pages = path.read_bytes().split()
+    except OSError:
+        return None
+    size = os.sysconf("SC_PAGE_SIZE")
+    return int(pages[1]) * size, int(pages[5]) * size
 
 
 def is_starvation(error: BaseException) -> bool:

@@ -44,8 +44,9 @@ class ProcessSettings:
     memory_limit: str | None = setting(
         None,
         "most memory of each of these processes, without shared memory, as a number "
-        "with or without MiB or GiB; a process that needs more dies, and the element "
-        "in progress counts as the cause; none: no limit",
+        "with or without MiB or GiB; a process that has nine tenths of it is recycled "
+        "between elements; one that needs more than all of it dies, and the element in "
+        "progress counts as the cause; none: no limit",
         metavar="BYTES|2GiB",
     )
     max_tasks: int = setting(

@@ -28,11 +28,12 @@ from typing import IO, Any
 
 from zmqdata.config.endpoints import DATA_PORT_MARK, PORT_MARK
 from zmqdata.config.worker import WorkerConfig
+from zmqdata.printable import shown_bytes
 from zmqdata.worker.processes.accounts import Account, environment_of, rights_of
 from zmqdata.worker.processes.crumbs import CrumbFile, CrumbNote, make_file
 from zmqdata.worker.processes.interpreter import PYTHON, folder_on_path, working_folder
 from zmqdata.worker.processes.lifetime import StopSignals, describe_exit
-from zmqdata.worker.processes.limits import NO_LIMITS, Limits, shown_bytes
+from zmqdata.worker.processes.limits import NO_LIMITS, Limits
 from zmqdata.worker.processes.stillness import Stillness, overdue
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,12 @@ class Child:
     """whether the process was told to leave; it is then not replaced."""
     retires: bool = False
     """whether the process has had its maximum number of tasks; it is then replaced."""
+    is_recycled: bool = False
+    """whether the process ends because of its memory; it is then replaced."""
+    recycles: int = 0
+    """number of processes in this position that were recycled."""
+    early: int = 0
+    """number of them in a row that reached their limit right after their start."""
     outdated: bool = False
     """whether the process, and any replacement, lacks the dispatcher's version of the
     protocol.
@@ -307,8 +314,9 @@ class Supervisor:
             child.process.kill()
 
     def _start(self, child: Child) -> None:
-        child.crumbs.begin(child.untold)
-        child.stillness, child.stuck, child.retires = Stillness(), [], False
+        child.crumbs.begin(child.untold, child.recycles, child.early)
+        child.stillness, child.stuck = Stillness(), []
+        child.retires = child.is_recycled = False
         child.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             [*child.command, str(child.descriptor)],
             pass_fds=[child.descriptor, *self._inherited],
@@ -348,6 +356,9 @@ class Supervisor:
             child.leaves = True
         elif kind == "retiring":
             child.retires = True
+        elif kind == "recycling":
+            child.is_recycled = True
+            child.early = child.early + 1 if text else 0
         elif kind in ("error", "outdated"):
             child.error, child.outdated = text, kind == "outdated"
 
@@ -360,6 +371,9 @@ class Supervisor:
         if child.stuck:
             how = f"was stuck for {child.stuck_for:.0f} s and was killed"
         elif child.crumbs.starved:
+            # A process that has come from nine tenths to its limit is not one that
+            # needs nine tenths from its start.
+            child.early = 0
             how = f"needed more memory than its limit of {shown_bytes(child.crumbs.starved)}"
         self._remember(child, returncode, how)
         if returncode == CONFIGURATION_ERROR and (child.outdated or not child.was_ready):
@@ -369,9 +383,14 @@ class Supervisor:
             log.info("%s was told to leave and %s", title, how)
             self._discard(child)
             return None
-        if child.retires and returncode == 0:
+        if (child.retires or child.is_recycled) and returncode == 0:
+            child.recycles += child.is_recycled
             log.info(
-                "%s has had its maximum of tasks (max_tasks); another process replaces it", title
+                "%s %s; another process replaces it",
+                title,
+                f"is recycled because of its memory (memory_limit), {child.recycles} times so far"
+                if child.is_recycled
+                else "has had its maximum of tasks (max_tasks)",
             )
             child.deaths, child.restart_at = 0, 0.0
             self._discard(child)

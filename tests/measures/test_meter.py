@@ -1,0 +1,111 @@
+"""Test the meter of a loop, on a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from zmqdata.measures.meter import FAST, LoopMeter, MeteredIterator, new_recent
+from zmqdata.measures.sums import values_of
+from zmqdata.messages import LoopSums
+
+
+class Hands:
+    """A clock whose time the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Input:
+    """Elements that take a time each to come."""
+
+    def __init__(self, clock: Hands, seconds: float, count: int) -> None:
+        self._clock, self._seconds, self._left = clock, seconds, count
+
+    def __call__(self) -> int:
+        if not self._left:
+            raise StopIteration
+        self._left -= 1
+        self._clock.now += self._seconds
+        return self._left
+
+
+def run(wait: float, step: float, count: int) -> tuple[LoopMeter, list[int]]:
+    """Read ``count`` elements that take ``wait`` seconds to come, in steps of ``step``
+    seconds.
+    """
+    clock = Hands()
+    meter = LoopMeter(clock)
+    taken = []
+    for element in MeteredIterator(Input(clock, wait, count), meter):
+        taken.append(element)
+        clock.now += step
+    return meter, taken
+
+
+@pytest.mark.parametrize(("wait", "step"), [(0.5, 1.5), (0.001, 0.0), (0.0, 0.25)])
+def test_waits_and_steps_are_told_apart(wait: float, step: float) -> None:
+    """The meter knows the seconds of all waits but the first, and of all steps."""
+    meter, taken = run(wait, step, 11)
+    assert meter.first == wait
+    expected = (10 * wait + 11 * step, 10 * wait, 11.0, 0.0)
+    assert values_of(meter.sums()) == pytest.approx(expected)
+    assert len(taken) == 11
+
+
+def test_a_fast_loop_is_measured_now_and_then() -> None:
+    """Of a fast loop, most elements are not measured, and all are counted; the share of
+    its waits is that of the measured elements.
+    """
+    meter, taken = run(FAST / 8, FAST / 4, 10_000)
+    sums = meter.sums()
+    assert taken == list(range(9_999, -1, -1))
+    assert sums.elements == pytest.approx(10_000, abs=256)
+    assert sums.waiting / sums.seconds == pytest.approx(1 / 3, rel=0.05)
+
+
+def test_an_error_of_an_element_is_passed_on() -> None:
+    """An error leaves the iterator as it was: the next call returns what follows."""
+    clock = Hands()
+    answers: Iterator[int | Exception] = iter([1, ValueError("bad"), 2])
+
+    def take() -> int:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    metered = MeteredIterator(take, LoopMeter(clock))
+    assert next(metered) == 1
+    with pytest.raises(ValueError, match="bad"):
+        next(metered)
+    assert list(metered) == [2]
+
+
+def test_a_wait_counts_while_it_lasts() -> None:
+    """Somebody who looks while the loop waits sees the wait so far."""
+    clock = Hands()
+    meter = LoopMeter(clock)
+    meter.ask()
+    meter.give()
+    meter.ask()
+    clock.now = 3.0
+    assert meter.sums().waiting == 3.0
+    assert meter.measures(new_recent()).recent.waiting == 3.0
+
+
+def test_before_the_first_element_there_is_nothing() -> None:
+    """The wait for the first element is no wait of the loop: it is told apart."""
+    clock = Hands()
+    meter = LoopMeter(clock)
+    meter.ask()
+    clock.now = 9.0
+    assert meter.sums() == LoopSums()
+    meter.give()
+    measures = meter.measures(new_recent(), elements=1, late=0.5)
+    assert (measures.first, measures.total) == (9.0, LoopSums(0.0, 0.0, 1.0, 0.5))

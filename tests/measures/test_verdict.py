@@ -1,0 +1,226 @@
+"""Test the verdict on made situations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from zmqdata.measures.verdict import (
+    COMPUTE_BOUND,
+    INPUT_BOUND,
+    LINK_BOUND,
+    STRAGGLER,
+    UNKNOWN,
+    WAITS,
+    Situation,
+    TaskEvidence,
+    dominant,
+    judge,
+    needed_workers,
+    stats_of,
+)
+from zmqdata.messages import ConsumerPace, LoopSums, NodeTime, TaskSums
+
+DECODE = NodeTime("0", "map(decode) at train.py:31", 9.4, 9.4)
+WAITING = LoopSums(seconds=10.0, waiting=6.0, elements=100.0)
+FED = LoopSums(seconds=10.0, waiting=0.2, elements=100.0)
+
+
+def task(
+    worker: str = "tcp://a:1",
+    *,
+    making: float = 0.0,
+    readers: float = 0.0,
+    splits: float = 0.0,
+    elements: float = 50.0,
+    nodes: tuple[NodeTime, ...] = (DECODE,),
+    linked: tuple[float, float] = (0.0, 0.0),
+    ended: bool = False,
+) -> TaskEvidence:
+    sums = TaskSums(10.0, making, readers, splits, elements)
+    return TaskEvidence(worker, sums, nodes, linked, ended)
+
+
+def two(**changes: object) -> tuple[TaskEvidence, ...]:
+    return task("tcp://a:1", **changes), task("tcp://b:1", **changes)  # type: ignore[arg-type]
+
+
+PACKED = NodeTime("+compression", "compressing blocks", 8.0, 8.0)
+SITUATIONS = {
+    "slow node": (
+        Situation(WAITING, two(making=10.0)),
+        INPUT_BOUND,
+        "map(decode) at train.py:31 takes 94 % of the workers' time; with 2 workers the loop waits "
+        "60 % of each step; 5 would feed it.",
+    ),
+    "slow link": (
+        Situation(WAITING, two(making=1.0, readers=9.0, linked=(0.95, 11e6))),
+        LINK_BOUND,
+        "is busy 95 % of the time and moves 11 MB/s; the loop waits 60 % of each step",
+    ),
+    "slow trainer": (
+        Situation(FED, two(making=2.0, readers=8.0)),
+        COMPUTE_BOUND,
+        "The input keeps up: the loop waits 2 % of its time, and takes 98 ms for a step itself.",
+    ),
+    "one slow worker": (
+        Situation(
+            WAITING,
+            (*two(making=10.0), task("tcp://c:1", making=10.0, elements=9.0)),
+        ),
+        STRAGGLER,
+        "Worker tcp://c:1 takes 1.11e+03 ms for an element, the others 200 ms",
+    ),
+    "one slow rank": (
+        Situation(
+            WAITING,
+            two(making=1.0, readers=9.0),
+            consumer=0,
+            others=(ConsumerPace(1, 0.1, False), ConsumerPace(2, 0.04, True)),
+        ),
+        STRAGGLER,
+        "Consumer 1 takes 100 ms for a step, this one 40 ms",
+    ),
+    "the slow rank itself": (
+        Situation(
+            FED, two(making=1.0, readers=9.0), consumer=1, others=(ConsumerPace(0, 0.04, True),)
+        ),
+        STRAGGLER,
+        "This consumer (1) takes 98 ms for a step, the others 40 ms",
+    ),
+    "too little prefetch": (
+        Situation(WAITING, two(making=3.0, readers=7.0), limit=1),
+        INPUT_BOUND,
+        "Raise max_outstanding_requests of distribute(), which is 1",
+    ),
+    "compression that does not pay": (
+        Situation(WAITING, two(making=10.0, nodes=(NodeTime("0", "map(f)", 1.0, 1.0), PACKED))),
+        INPUT_BOUND,
+        "Compression does not pay here: pass compression=None or 'AUTO' to distribute().",
+    ),
+    "cold start": (
+        Situation(FED, two(making=2.0, readers=8.0), first=6.0, total=FED),
+        COMPUTE_BOUND,
+        "The first element took 6.0 s, which is not counted",
+    ),
+    "a straggling split": (
+        Situation(
+            WAITING,
+            (task("tcp://a:1", making=9.0), *(task(f"tcp://{n}:1", ended=True) for n in "bc")),
+        ),
+        STRAGGLER,
+        "1 worker of 3 (tcp://a:1) still reads a split, and the others have none left",
+    ),
+    "GIL-bound loop": (
+        Situation(LoopSums(10.0, 6.0, 100.0, 4.0), two(making=1.0, readers=9.0)),
+        COMPUTE_BOUND,
+        "other threads of this process hold the interpreter lock",
+    ),
+    "no worker": (Situation(WAITING), INPUT_BOUND, "No worker hosts a task of this job."),
+    "operations of this process": (
+        Situation(WAITING, two(making=2.0, readers=8.0), served=LoopSums(10.0, 0.1, 100.0)),
+        INPUT_BOUND,
+        "The operations after distribute() run in this process",
+    ),
+    "all wait for splits": (
+        Situation(WAITING, two(making=1.0, splits=9.0)),
+        INPUT_BOUND,
+        "The workers wait 90 % of their time for splits",
+    ),
+    "too early": (Situation(LoopSums(0.1, 0.1, 1.0)), UNKNOWN, "Ask again when the loop has run"),
+}
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_the_verdict_is_right(name: str) -> None:
+    """Each made situation gets its verdict, with the evidence for it."""
+    situation, word, advice = SITUATIONS[name]
+    verdict = judge(situation)
+    assert (verdict.word, advice in verdict.advice) == (word, True), verdict.advice
+
+
+def test_a_slow_node_and_a_cold_start_are_both_told() -> None:
+    """A loop that waits, and waited long for its first element, is told both."""
+    verdict = judge(Situation(WAITING, two(making=10.0), first=8.0, total=WAITING))
+    assert verdict.word == INPUT_BOUND
+    assert "map(decode)" in verdict.advice
+    assert "The first element took 8.0 s" in verdict.advice
+
+
+def test_a_slow_link_does_not_hide_a_slow_node() -> None:
+    """Saturated workers are the limit, however busy their links are."""
+    verdict = judge(Situation(WAITING, two(making=9.0, readers=1.0, linked=(0.9, 1e6))))
+    assert (verdict.word, verdict.node) == (INPUT_BOUND, DECODE.label)
+
+
+def test_a_slow_rank_does_not_hide_a_slow_node() -> None:
+    """Saturated workers are the limit, however slow another consumer is."""
+    others = (ConsumerPace(1, 0.5, False),)
+    assert judge(Situation(WAITING, two(making=9.5), consumer=0, others=others)).word == INPUT_BOUND
+
+
+def test_a_slow_worker_is_told_when_the_others_wait_for_it() -> None:
+    """A slow worker that holds up others, which then wait for readers, is named."""
+    tasks = (task("tcp://a:1", making=10.0, elements=10.0), *two(making=1.0, readers=9.0))
+    tasks = (tasks[0], replace(tasks[1], worker="tcp://b:1"), replace(tasks[2], worker="tcp://c:1"))
+    verdict = judge(Situation(WAITING, tasks))
+    assert verdict.word == STRAGGLER
+    assert verdict.advice.startswith("Worker tcp://a:1 takes 1e+03 ms")
+
+
+@pytest.mark.parametrize("cost", [0.21, 0.35, 0.77, 1.9])
+@pytest.mark.parametrize("step", [0.01, 0.04, 0.13])
+def test_so_many_workers_feed_the_loop(cost: float, step: float) -> None:
+    """With the advised number of workers the loop waits less than 5 % of its time, and
+    with one fewer it waits longer.
+    """
+    waiting = max(0.0, cost / 2 - step)
+    loop = LoopSums(100 * (waiting + step), 100 * waiting, 100.0)
+    made = TaskSums(10.0, 10.0, elements=10.0 / cost)
+    situation = Situation(loop, tuple(TaskEvidence(name, made) for name in "ab"))
+    count = needed_workers(situation)
+    shares = [max(0.0, 1 - step * workers / cost) for workers in (count, count - 1)]
+    assert shares[0] < WAITS
+    assert count == 1 or shares[1] >= WAITS
+
+
+def test_the_busiest_node_is_that_of_the_fullest_threads() -> None:
+    """A node on eight threads that are half idle is not the limit, if another keeps its
+    only thread busy.
+    """
+    wide = NodeTime("", "map(f)", 24.0, 24.0, threads=8)
+    narrow = NodeTime("0", "from_generator(g)", 9.0, 9.0)
+    node, share = dominant([task(making=10.0, nodes=(wide, narrow))])
+    assert (node, share) == (narrow, 0.9)
+
+
+def test_ended_tasks_are_judged_if_none_runs() -> None:
+    """After a pass, its verdict is about all its tasks."""
+    verdict = judge(Situation(WAITING, two(making=10.0, ended=True)))
+    assert (verdict.word, verdict.node) == (INPUT_BOUND, DECODE.label)
+
+
+def test_a_profile_advises_without_a_pace() -> None:
+    """Without a step to feed, more workers are advised, and no number of them."""
+    verdict = judge(Situation(WAITING, two(making=10.0), is_unpaced=True))
+    assert verdict.workers_needed == 0
+    assert "10 elements per second arrive. Add workers, or make it faster." in verdict.advice
+    waits = judge(Situation(WAITING, two(making=1.0, readers=9.0), is_unpaced=True))
+    assert "batch() before distribute()" in waits.advice
+
+
+def test_stats_are_flat_numbers_and_two_texts() -> None:
+    """Trackers get floats, and without texts nothing else."""
+    situation = Situation(WAITING, two(making=10.0), first=0.5, total=WAITING)
+    found = stats_of(situation)
+    texts = {"data/verdict", "data/advice"}
+    assert {key for key, value in found.items() if not isinstance(value, float)} == texts
+    assert set(stats_of(situation, with_texts=False)) == set(found) - texts
+    assert found["data/wait_ms"] == 60.0
+    assert found["data/wait_share"] == 0.6
+    assert found["data/step_ms"] == 40.0
+    assert found["data/workers_needed"] == 5.0
+    nothing = stats_of(Situation(LoopSums()))
+    assert nothing["data/verdict"] == UNKNOWN
+    assert all(nothing[key] == 0.0 for key in set(nothing) - texts)

@@ -1,0 +1,126 @@
+"""Test the verdict on real processes: why a loop waits for the service."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from zmqdata import Dataset, DatasetIterator, LocalCluster, distribute
+from zmqdata.client.calls import status
+from zmqdata.errors import FailedPreconditionError
+from zmqdata.testing.cluster import await_condition
+
+PATIENCE = 40.0
+ENDLESS = 10**9
+
+
+def slow_map(number: Any) -> Any:
+    time.sleep(0.03)  # the work that the test is about
+    return number
+
+
+@contextmanager
+def reading(dataset: Dataset, step: float = 0.0) -> Iterator[DatasetIterator]:
+    """Read a dataset in a thread that takes ``step`` seconds for an element."""
+    iterator, over = iter(dataset), threading.Event()
+
+    def loop() -> None:
+        for _ in iterator:
+            if over.wait(step):
+                return
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield iterator
+    finally:
+        over.set()
+        thread.join(PATIENCE)
+        iterator.close()
+
+
+def await_verdict(iterator: DatasetIterator, word: str, *texts: str) -> dict[str, Any]:
+    """Wait until the verdict has this word, and its advice these texts."""
+    found: dict[str, Any] = {}
+
+    def is_right() -> bool:
+        found.update(iterator.stats())
+        advice = found["data/advice"]
+        return found["data/verdict"] == word and all(text in advice for text in texts)
+
+    try:
+        await_condition(is_right, PATIENCE, f"{word} {texts}")
+    except TimeoutError as error:
+        raise AssertionError(found) from error
+    return found
+
+
+def test_a_slow_node_is_named_with_the_workers_that_would_do() -> None:
+    """The statistics, the status and the profile name the function that keeps two
+    workers busy, and how many workers would feed the loop.
+    """
+    with LocalCluster(2, in_process=True) as cluster:
+        train = distribute("distributed_epoch", cluster.target, "train")
+        dataset = Dataset.range(ENDLESS).map(slow_map).apply(train)
+        with reading(dataset, step=0.0055) as iterator:
+            label = "map(slow_map) at test_verdicts.py"
+            found = await_verdict(iterator, "INPUT-BOUND", label, "with 2 workers")
+            await_condition(
+                lambda: iterator.stats()["data/workers_needed"] in (5.0, 6.0),
+                PATIENCE,
+                "5 or 6 workers",
+            )
+            assert found["data/wait_share"] > 0.4
+            [job] = status(cluster.target)["jobs"]
+            await_condition(
+                lambda: status(cluster.target)["jobs"][0]["verdict"] == "INPUT-BOUND",
+                PATIENCE,
+                "the same verdict in the status",
+            )
+            assert job["job"] == "train"
+            assert iterator.stats(scalars=True).keys() == found.keys() - {
+                "data/verdict",
+                "data/advice",
+            }
+
+
+def test_a_slow_loop_is_not_the_inputs_fault() -> None:
+    """A loop that takes longer than its workers is told so."""
+    with LocalCluster(1, in_process=True) as cluster:
+        dataset = Dataset.range(ENDLESS).apply(distribute("distributed_epoch", cluster.target))
+        with reading(dataset, step=0.05) as iterator:
+            await_verdict(iterator, "COMPUTE-BOUND", "The input keeps up")
+
+
+def test_operations_of_this_process_are_told_apart() -> None:
+    """If operations after ``distribute`` take the time, the advice is to move them."""
+    with LocalCluster(1, in_process=True) as cluster:
+        on_workers = distribute("distributed_epoch", cluster.target)
+        dataset = Dataset.range(ENDLESS).apply(on_workers).map(slow_map)
+        with reading(dataset, step=0.001) as iterator:
+            await_verdict(iterator, "INPUT-BOUND", "The operations after distribute()")
+
+
+def test_too_few_elements_under_way_are_told() -> None:
+    """A loop that waits for workers which wait for it has too few elements under
+    way, if the user has limited them.
+    """
+    with LocalCluster(1, in_process=True) as cluster:
+        on_workers = distribute(
+            "distributed_epoch", cluster.target, max_outstanding_requests=1, compression=None
+        )
+        dataset = Dataset.range(ENDLESS).apply(on_workers)
+        with reading(dataset) as iterator:
+            await_verdict(iterator, "INPUT-BOUND", "Raise max_outstanding_requests")
+
+
+@pytest.mark.parametrize("read", [iter, lambda dataset: iter(dataset.prefetch(1))])
+def test_a_local_dataset_has_no_verdict(read: Callable[[Dataset], DatasetIterator]) -> None:
+    """A dataset that is not distributed is refused, with the remedy."""
+    with pytest.raises(FailedPreconditionError, match=r"look at `ds.profile\(\)`"):
+        read(Dataset.range(3)).stats()

@@ -1,0 +1,92 @@
+"""Test the stopwatch and the meter of an attempt, on a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from types import FrameType, SimpleNamespace
+
+import pytest
+
+from zmqdata.messages import NodeTime
+from zmqdata.worker.tasks.meter import MOST_NODES, Doing, NodeTimes, Stopwatch, TaskMeter
+
+
+class Hands:
+    """A clock whose time the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class FixedSampler:
+    """Sees one thread in one node."""
+
+    def look(self, frames: Mapping[int, FrameType], thread: int) -> Counter[tuple[str, str]]:
+        return Counter({("0", "map(f)"): 1})
+
+
+def test_time_is_summed_by_what_keeps_the_attempt() -> None:
+    """Making, waiting for readers, for splits and for the turn are summed apart, and
+    nothing counts after the end.
+    """
+    watch = Stopwatch(0.0)
+    watch.wait_for_split(1, 1.0)
+    watch.wait_for_split(-1, 3.0)
+    watch.turn(Doing.FOR_TURN, 4.0)
+    watch.turn(Doing.MAKING, 6.0)
+    watch.turn(Doing.FOR_READERS, 7.0)
+    watch.turn(Doing.ENDED, 12.0)
+    assert watch.times(50.0) == (12.0, 3.0, 5.0, 2.0)
+
+
+@pytest.mark.parametrize(("waits", "makes"), [(0, True), (1, False), (2, False)])
+def test_a_pipeline_with_a_waiting_source_makes_nothing(waits: int, makes: bool) -> None:
+    """The attempt counts as making unless any source waits for splits."""
+    watch = Stopwatch(0.0)
+    for _ in range(waits):
+        watch.wait_for_split(1, 0.0)
+    assert watch.is_making is makes
+
+
+def test_nodes_get_the_time_between_looks() -> None:
+    """Time since the last look goes to the node seen now, and only the time in which
+    the pipeline made elements.
+    """
+    clock, output = Hands(), SimpleNamespace(made=0, moved=0)
+    meter = TaskMeter((1, 2), clock, output)
+    assert (meter.report(), meter.is_making) == (None, False)
+    meter.sample({})
+    meter.begin(FixedSampler())  # type: ignore[arg-type]
+    clock.now = 2.0
+    meter.sample({})
+    meter.turn(Doing.FOR_READERS)
+    clock.now = 5.0
+    meter.sample({})
+    meter.turn(Doing.MAKING)
+    clock.now = 6.0
+    with meter.waiting_for_split():
+        clock.now = 9.0
+    output.made, output.moved = 7, 700
+    meter.sample({})
+    meter.turn(Doing.ENDED)
+    found = meter.report((0.5, 9.0))
+    assert found is not None
+    assert (found.task, found.attempt, found.linked) == (1, 2, (0.5, 9.0))
+    assert (found.total.seconds, found.total.making) == (9.0, 3.0)
+    assert (found.total.for_readers, found.total.for_splits) == (3.0, 3.0)
+    assert (found.total.elements, found.total.nbytes) == (7.0, 700.0)
+    assert [(node.label, node.total) for node in found.nodes] == [("map(f)", 3.0)]
+
+
+def test_a_report_names_a_limited_number_of_nodes() -> None:
+    """Of many nodes, those that took the most time are reported, in their order."""
+    times = NodeTimes()
+    for number in range(MOST_NODES + 9):
+        times.see({(f"{number:03}", "map(f)"): 1}, 1.0 + number)
+    found = times.report(1.0)
+    assert len(found) == MOST_NODES
+    assert found[0] == NodeTime("009", "map(f)", 10.0, 10.0)
