@@ -120,6 +120,8 @@ class ReadOptions:
     """True if leaves of elements may be unpickled."""
     on_existing: str = "share"
     """Reaction to a new run that finds the job in use."""
+    forward_logs: bool = True
+    """True if this process shows what functions on workers print and log."""
 
     @property
     def is_local(self) -> bool:
@@ -157,6 +159,7 @@ def checked_options(
     placement: object = "service",
     allow_objects: object = True,
     on_existing: object = "share",
+    forward_logs: object = True,
 ) -> ReadOptions:
     """Return the arguments of the user after validating all of them."""
     max_outstanding_requests = _whole(max_outstanding_requests)
@@ -176,6 +179,8 @@ def checked_options(
     check_failures(on_poison, task_timeout)
     if not isinstance(allow_objects, bool):
         raise ValueError(f"`allow_objects` must be True or False, got {allow_objects!r}")
+    if not isinstance(forward_logs, bool):
+        raise ValueError(f"`forward_logs` must be True or False, got {forward_logs!r}")
     _check_choice("on_existing", on_existing, ON_EXISTING)
     tasks = _checked_tasks(deterministic, num_tasks, policy)
     if num_consumers is not None or tasks is not None:
@@ -207,6 +212,7 @@ def checked_options(
         placement=placement,  # type: ignore[arg-type]  # checked now
         allow_objects=allow_objects,
         on_existing=on_existing,  # type: ignore[arg-type]  # checked above
+        forward_logs=forward_logs,
     )
     _check_placement(options)
     return options

@@ -27,6 +27,7 @@ from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, DeliveryQueue, End, Strides
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere
 from zmqdata.client.supplying import MapSupplier
+from zmqdata.client.tasklog import task_log
 from zmqdata.config.endpoints import endpoint_host
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore, ClientProfile
@@ -107,6 +108,7 @@ class ReaderShell:
             ),
         )
         table.on(e.NoteLeftOut, lambda command: self._list_left_out(command.element))
+        table.on(e.ShowLines, task_log.show)
         table.on(e.SupplyMaps, lambda command: self._supplier.supply(command))
         table.on(e.ConnectLink, self._connect)
         table.on(e.DisconnectLink, self._disconnect)

@@ -67,12 +67,14 @@ from zmqdata.messages.links import (
     EndOfTask,
     Grant,
     Lineage,
+    LinesPrinted,
     LinkOpened,
     LinkRefused,
     LinkReported,
     Memory,
     OpenLink,
     Origin,
+    PrintedLine,
     Slot,
     TakeBackElements,
 )
@@ -211,7 +213,7 @@ SAYS: dict[str, Any] = {
 """The messages that the holder of a role's key may send to a server. Dispatchers
 connect to no server.
 """
-OnLink = Block | ElementsLeftOut | EndOfTask | Lineage | TakeBackElements
+OnLink = Block | ElementsLeftOut | EndOfTask | Lineage | LinesPrinted | TakeBackElements
 
 
 def request_of(message: Message) -> str:
@@ -259,6 +261,7 @@ __all__ = [
     "Lease",
     "LeftOutElement",
     "Lineage",
+    "LinesPrinted",
     "LinkOpened",
     "LinkRefused",
     "LinkReported",
@@ -282,6 +285,7 @@ __all__ = [
     "PipelineSent",
     "Place",
     "Plan",
+    "PrintedLine",
     "Probe",
     "Ranges",
     "Reader",

@@ -1302,3 +1302,22 @@ def test_the_grant_of_an_ended_task_goes_to_another_at_once() -> None:
     reader.commands.clear()
     reader.end(0)
     assert [(one.task, one.elements) for one in reader.streams()] == [(2, 1)]
+
+
+# --- what functions print
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_a_client_shows_what_functions_print_if_it_says_so(shows: bool) -> None:
+    """A client asks workers for the lines of functions and shows them, or neither."""
+    reader = Reader(opened=False, shows_lines=shows)
+    reader.feed(e.Tick())
+    reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (place(),), False)))
+    assert reader.sent(m.OpenLink).shows_lines == shows
+    reader.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
+    lines = (m.PrintedLine("hello"), m.PrintedLine("no file", 30, "decode"))
+    reader.feed(e.Arrived("me-1", m.LinesPrinted(1, 1, 1, lines, 7)))
+    assert reader.all_of(e.ShowLines) == ([e.ShowLines("w", 1, lines, 7)] if shows else [])
+    reader.number = 1
+    reader.block(0)
+    assert reader.all_of(e.Deliver), "lines are numbered like all messages of a link"

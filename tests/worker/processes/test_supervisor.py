@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from zmqdata.config.logs import LogSettings
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.testing.cluster import no_leaks
 from zmqdata.worker.processes import supervisor as module
@@ -116,7 +117,7 @@ def test_a_child_is_told_everything_on_its_command_line() -> None:
     process id.
     """
     config = WorkerConfig(HERE, worker_tags=("GPU",), data_ports=(1, 2))
-    *_, name, assignment = child_command(config, "debug")
+    *_, name, assignment = child_command(config, LogSettings("debug", "json"))
     assert name == "zmqdata.worker.child"
     told = json.loads(assignment)
     assert (told["log_level"], told["parent"], told["config"]["worker_tags"]) == (
@@ -420,7 +421,7 @@ def test_a_child_is_told_its_limits() -> None:
     """The configuration of a child holds its limits, if it has any."""
     limits = Limits(1 << 30, 5, True)
     told = [
-        json.loads(child_command(WorkerConfig(HERE), "info", *given)[-1])["limits"]
+        json.loads(child_command(WorkerConfig(HERE), LogSettings(), *given)[-1])["limits"]
         for given in ((limits,), ())
     ]
     assert [Limits(**one) for one in told] == [limits, Limits()]

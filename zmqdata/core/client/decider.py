@@ -97,6 +97,8 @@ class ClientProfile:
     """True if this process has read the repetition to its end before the dataset object
     was made.
     """
+    shows_lines: bool = False
+    """True if this process shows what functions on workers print."""
 
 
 class ClientCore:
@@ -173,6 +175,7 @@ class ClientCore:
             profile.reader,
             profile.process,
             profile.decompresses,
+            profile.shows_lines,
         )
         self.links = ReadLinks(who, self._do, self.reading.grants, self.reading.loop)
         self.standing = Standing(client, job, profile.reader, self.reading, profile.repetition)
@@ -475,6 +478,10 @@ class ClientCore:
                 self._grant(self.reading.hear_end(task, header))
             case m.ElementsLeftOut():
                 self.notices.left_out.take(header.elements)
+            case m.LinesPrinted() if self.profile.shows_lines:
+                self._do(
+                    e.ShowLines(task.place.address, header.task, header.lines, header.suppressed)
+                )
             case m.TakeBackElements():
                 self.reading.asked_back(task, header)
 

@@ -18,7 +18,7 @@ from zmqdata.core.events import Peer as Peer
 from zmqdata.core.events import Received as Received
 from zmqdata.core.events import Send as Send
 from zmqdata.core.events import Tick as Tick
-from zmqdata.messages import Block, LeftOutElement, Memory, OnLink
+from zmqdata.messages import Block, LeftOutElement, Memory, OnLink, PrintedLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,20 @@ class NoteLeftOut:
 
     element: LeftOutElement
     """The skipped element."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowLines:
+    """Command: show the user what functions of a task have printed and logged."""
+
+    worker: str
+    """Address of the worker."""
+    task: int
+    """Number of the task."""
+    lines: tuple[PrintedLine, ...]
+    """The lines, in the order in which they were printed."""
+    suppressed: int
+    """Number of further lines that were too many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +259,7 @@ ClientCommand = (
     | LogLine
     | NoteLeftOut
     | Send
+    | ShowLines
     | SupplyMaps
     | Weave
 )

@@ -73,6 +73,8 @@ class LinkProfile:
     """Secret of its process, which the process's own workers know."""
     decompresses: bool = True
     """False if it has no codec."""
+    shows_lines: bool = False
+    """True if it shows what functions print."""
 
 
 @dataclass
@@ -251,6 +253,7 @@ class ReadLinks:
                     process=who.process,
                     ticket=self._ticket,
                     decompresses=who.decompresses,
+                    shows_lines=who.shows_lines,
                 ),
             )
         )

@@ -125,6 +125,7 @@ class WorkerCore:
         on(e.StateNoted, self._state_taken)
         on(e.Exhausted, self._exhausted)
         on(e.TaskFailed, self._task_failed)
+        on(e.TaskPrinted, self._printed)
         on(e.LinkBound, self._link_bound)
         on(e.LinkBroken, lambda event, now: self._close_link(None, m.CloseLink(event.link), now))
         on(e.DrainRequested, self._drain)
@@ -405,6 +406,21 @@ class WorkerCore:
             self.writing.fail(task.dealing, event.failure)
             self._tell(now)
 
+    def _printed(self, event: e.TaskPrinted, now: float) -> None:
+        task = self._task(event)
+        if task is not None:
+            task.lines.add(event.lines, event.suppressed)
+            self._send_lines(task)
+
+    def _send_lines(self, task: HostedTask) -> None:
+        """Send what functions have printed to the first reader of the task that shows
+        it. The lines of a task then appear once, and in order.
+        """
+        readers = (stream for stream in task.dealing.streams.values() if stream.open)
+        shown = next((one for one in readers if self.links.shows_lines(one.client)), None)
+        if shown is not None and self.links.is_bound(shown.client):
+            self.links.push(shown.client, task.lines.take(*task.key), ())
+
     def _noticed(self, event: e.Busy | e.Compressing | e.ElementLeftOut, now: float) -> None:
         task = self._task(event)
         if task is not None:
@@ -426,6 +442,8 @@ class WorkerCore:
         """Send the blocks of a task that may be sent, and let it produce as much as it
         may.
         """
+        if task.lines:
+            self._send_lines(task)
         for client, news in task.news_of_others(self._is_usable):
             self.links.push(client, news, ())
         for stream, portion in task.dealing.deal(self._is_usable):

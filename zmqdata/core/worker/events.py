@@ -29,6 +29,7 @@ from zmqdata.messages import (
     MappedRange,
     Memory,
     OnLink,
+    PrintedLine,
     TaskDefinition,
     TaskState,
 )
@@ -355,6 +356,20 @@ class ElementLeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskPrinted:
+    """Event: functions of a task have printed or logged lines."""
+
+    task: int
+    """Number of the task."""
+    attempt: int
+    """Attempt of the task."""
+    lines: tuple[PrintedLine, ...]
+    """The lines, in the order in which they were printed."""
+    suppressed: int = 0
+    """Number of further lines since the last such event, which were too many."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFailed:
     """Event: a runner cannot run its task at all."""
 
@@ -572,6 +587,7 @@ WorkerEvent = (
     | SplitsWanted
     | StateNoted
     | TaskFailed
+    | TaskPrinted
     | Tick
     | WriteFailed
 )

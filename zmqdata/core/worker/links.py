@@ -105,6 +105,8 @@ class Link:
     """Seconds that the client's training loop takes for an element; 0 if unknown."""
     waits: bool = False
     """True if its training loop had nothing left at the last grant."""
+    shows_lines: bool = False
+    """True if the client shows what functions print."""
 
     @property
     def bound(self) -> bool:
@@ -148,6 +150,11 @@ class SendLinks:
         """Return True if messages can be sent to a client."""
         link = self.by_client.get(client)
         return link is not None and link.bound
+
+    def shows_lines(self, client: str) -> bool:
+        """Return True if a client shows what functions print."""
+        link = self.by_client.get(client)
+        return link is not None and link.shows_lines
 
     def memory_of(self, stream: Stream) -> int:
         """Return the size of the memory that the client of a stream has mapped, in
@@ -201,7 +208,7 @@ class SendLinks:
             self._do(e.Send(peer, m.LinkRefused(ask.link, "ResourceExhaustedError", excess)))
             return
         link = Link(ask.link, ask.client, peer, ask.reader, ask.ticket, made=now, heard=now)
-        link.decompresses = ask.decompresses
+        link.decompresses, link.shows_lines = ask.decompresses, ask.shows_lines
         if before is not None:
             if ask.link in before.retired:
                 self._refuse_unknown(peer, ask.link)

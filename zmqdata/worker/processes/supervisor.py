@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import IO, Any
 
 from zmqdata.config.endpoints import DATA_PORT_MARK, PORT_MARK
+from zmqdata.config.logs import LogSettings
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.worker.processes.accounts import Account, environment_of, rights_of
 from zmqdata.worker.processes.crumbs import CrumbFile, CrumbNote, make_file
@@ -172,11 +173,11 @@ def _moved(config: WorkerConfig, index: int) -> WorkerConfig:
     )
 
 
-def child_command(config: WorkerConfig, log_level: str, limits: Limits = NO_LIMITS) -> list[str]:
+def child_command(config: WorkerConfig, logs: LogSettings, limits: Limits = NO_LIMITS) -> list[str]:
     """Return the command line that starts a child."""
     assignment = {
         "config": asdict(config),
-        "log_level": log_level,
+        **asdict(logs),
         "parent": os.getpid(),
         "limits": asdict(limits),
         "folder": folder_on_path(sys.path, working_folder()),

@@ -43,6 +43,7 @@ from zmqdata.worker.tasks.generators import TaskGenerators
 from zmqdata.worker.tasks.ledger import LedgerProvider, Stopped
 from zmqdata.worker.tasks.output import BLOCK_BYTES, Output
 from zmqdata.worker.tasks.pipeline import context_of, opened
+from zmqdata.worker.tasks.printing import TaskOutput
 from zmqdata.worker.tasks.quarantine import TaskQuarantine
 from zmqdata.worker.tasks.relay import Relays, Stint
 from zmqdata.worker.tasks.states import StateTaker, counting_of, restore
@@ -89,6 +90,7 @@ class TaskRunner:
         window: size in bytes of a cross-trainer cache, or of a chunk of a save.
         crumbs: shared memory in which the runner records what it is working on.
         relays: returns the relay in which it takes turns with other tasks.
+        printed: takes what its functions print and log.
     """
 
     def __init__(
@@ -102,8 +104,10 @@ class TaskRunner:
         relays: Relays | None = None,
         clock: Callable[[], float] = time.monotonic,
         work: Callable[[], float] = time.thread_time,
+        printed: TaskOutput | None = None,
     ) -> None:
         self.definition = definition = command.definition
+        self._printed = printed
         self._relay = None if relays is None else relays.of(definition)
         self._stint, self._stride = Stint(work), Stride()
         self._clock = clock
@@ -259,11 +263,21 @@ class TaskRunner:
     def go_on(self) -> bool:
         """Produce elements for one turn. Return True if it was the last turn."""
         self._carrier = threading.get_ident()
-        return next(self._life, True) is True
+        with self._collected():
+            return next(self._life, True) is True
 
     def _run(self) -> None:
-        for _ in self._life:
-            pass
+        with self._collected():
+            for _ in self._life:
+                pass
+
+    def _collected(self) -> AbstractContextManager[None]:
+        """Return the context in which what functions print is collected."""
+        return nullcontext() if self._printed is None else self._printed.collected()
+
+    def _end_lines(self) -> None:
+        if self._printed is not None:
+            self._printed.end()
 
     def _live(self) -> Iterator[None]:
         """Run the whole task, yielding at the end of each turn."""
@@ -499,6 +513,7 @@ class TaskRunner:
             # the same.
             log.exception("task %s could not hand over its last elements", self.key[0])
         self.quarantine.end()
+        self._end_lines()
         if not self._stopped:
             self._post(
                 e.TaskFailed(
@@ -510,6 +525,7 @@ class TaskRunner:
     def _finish(self, rest: tuple[e.Produced, ...]) -> None:
         self._output.hand_over()
         self.quarantine.end()
+        self._end_lines()
         if not self._stopped:
             total = self._output.number + bool(rest)
             self._teller.tell(e.Exhausted(*self.key, total, self.quarantine.total, rest))
