@@ -135,6 +135,7 @@ class WorkerShell:
             self.rejects,
             received=self._received,
             connected=lambda: self._handle(e.Connected()),
+            disconnected=lambda: self._handle(e.Disconnected()),
             refused=self._refused,
         )
         port = split_address(self.control.bound.partition("://")[2])[1]

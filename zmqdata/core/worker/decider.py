@@ -132,6 +132,7 @@ class WorkerCore:
         # A dispatcher that saw this worker without a connection waits for a message
         # from it, and only for a short time.
         on(e.Connected, lambda event, now: self._heartbeat(now) if self.registered else None)
+        on(e.Disconnected, lambda event, now: self.heartbeats.lost(now))
         on(e.FilesChecked, self._then_start(self.pipelines.files_checked))
         on(e.PartClaimed, self._then_start(self.pipelines.claimed))
         on(e.PieceKept, self._then_start(self.pipelines.kept))
@@ -207,7 +208,7 @@ class WorkerCore:
     def _tick(self, now: float) -> None:
         if self.heartbeats.is_due(now, len(self.tasks)):
             self._heartbeat(now)
-        who, silence = self.profile, self.heartbeats.silence(now)
+        who, silence = self.profile, self.heartbeats.silence(now, self.registered)
         if silence:
             text = is_silent(who.dispatcher, self.registered, silence, who.dispatcher_timeout)
             self._do(e.LogLine("warning", text))

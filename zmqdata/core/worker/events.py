@@ -63,6 +63,13 @@ class Connected:
 
 
 @dataclass(frozen=True, slots=True)
+class Disconnected:
+    """Event: the worker has lost its connection to the dispatcher, or could not make
+    one. It tries again by itself.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class StartTask:
     """Command: start a task runner for this definition, or report why the task cannot
     run.
@@ -573,6 +580,7 @@ WorkerEvent = (
     | Compressing
     | Connected
     | Decided
+    | Disconnected
     | DrainRequested
     | Exhausted
     | FilesChecked
