@@ -14,7 +14,7 @@ import pytest
 from zmqdata.client import tasklog
 from zmqdata.client.tasklog import LOGGER, MOST_WAITING, TaskLog
 from zmqdata.core.client.events import ShowLines
-from zmqdata.messages import PrintedLine
+from zmqdata.messages import LinesPrinted, PrintedLine
 
 
 class Records(logging.Handler):
@@ -49,10 +49,14 @@ def bare() -> Iterator[logging.Logger]:
         log.setLevel(logging.NOTSET)
 
 
+def told(worker: str, task: int, lines: tuple[PrintedLine, ...], suppressed: int) -> ShowLines:
+    return ShowLines(worker, LinesPrinted(1, task, 1, lines, suppressed))
+
+
 def show(*lines: PrintedLine, suppressed: int = 0) -> str:
     """Show lines, and return what standard error has afterwards."""
     log = TaskLog()
-    log.show(ShowLines("tcp://10.0.0.1:7000", 3, lines, suppressed))
+    log.show(told("tcp://10.0.0.1:7000", 3, lines, suppressed))
     log.flush()
     assert isinstance(sys.stderr, io.StringIO)
     return sys.stderr.getvalue()
@@ -73,7 +77,7 @@ def test_prints_and_warnings_are_shown_without_configuration() -> None:
 
 
 def test_prints_go_to_a_handler_for_info() -> None:
-    """With a handler that lets INFO pass, everything goes there and nothing is printed
+    """If a handler lets INFO pass, everything goes there and nothing is printed
     twice.
     """
     with bare() as log:
@@ -139,14 +143,14 @@ def test_a_slow_stream_keeps_no_reader_waiting(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(sys, "stderr", Slow())
         monkeypatch.setattr(tasklog, "FLUSH_SECONDS", 0.01)
         log = TaskLog()
-        log.show(ShowLines("tcp://w:1", 0, (PRINTED,), 0))
+        log.show(told("tcp://w:1", 0, (PRINTED,), 0))
         assert begun.wait(30)
-        log.show(ShowLines("tcp://w:1", 0, (PRINTED,) * (MOST_WAITING + 5), 0))
+        log.show(told("tcp://w:1", 0, (PRINTED,) * (MOST_WAITING + 5), 0))
         log.flush()
         log.flush()
         gate.set()
         monkeypatch.setattr(tasklog, "FLUSH_SECONDS", 30)
-        log.show(ShowLines("tcp://w:1", 0, (), 0))
+        log.show(told("tcp://w:1", 0, (), 0))
         thread = log._thread
         if thread is not None:
             thread.join(30)
@@ -164,7 +168,7 @@ def test_a_stream_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> No
         log = TaskLog()
         for stream in (closed, None):
             monkeypatch.setattr(sys, "stderr", stream)
-            log.show(ShowLines("tcp://w:1", 0, (PRINTED,), 0))
+            log.show(told("tcp://w:1", 0, (PRINTED,), 0))
             log.flush()
         assert log._thread is None
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from zmqdata import Dataset, DispatchServer, distribute
+from zmqdata import Dataset, DispatchServer, LocalCluster, distribute
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.testing.cluster import await_condition
 
@@ -89,6 +89,26 @@ def test_a_flood_slows_nothing_and_is_counted(capsys: pytest.CaptureFixture[str]
     missing = sum(map(int, re.findall(r"(\d+) more lines are not shown here", shown)))
     assert shown.count("] line ") + missing == 40_000
     assert shown.count("] line ") < 5_000
+
+
+@pytest.mark.parametrize("in_process", [False, True])
+def test_a_local_cluster_shows_each_line_once(
+    in_process: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ``LocalCluster`` shows the whole output of its workers, so that they forward no
+    lines; functions that run in this process print here. Both show each line once,
+    whatever form of logs the environment asks for.
+    """
+    monkeypatch.setenv("ZMQDATA_LOG_FORMAT", "json")
+    with LocalCluster(1, in_process=in_process) as cluster:
+        assert sorted(talking(cluster.target)) == [0, 1, 2, 3]
+    out, err = capsys.readouterr()
+    shown = out if in_process else err
+    where = "" if in_process else r"\[worker 0\] "
+    assert len(re.findall(rf"^{where}seen 0$", shown, re.MULTILINE)) == 1
+    assert (out + err).count("seen 0\n") == 1
+    assert "task" not in err
+    assert '"level"' not in err
 
 
 def test_a_worker_may_forward_nothing(capsys: pytest.CaptureFixture[str]) -> None:

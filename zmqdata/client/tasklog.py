@@ -54,12 +54,12 @@ class TaskLog:
 
     def show(self, command: ShowLines) -> None:
         """Show lines, without waiting for that."""
-        where = f"[worker {command.worker.rpartition('://')[2]}, task {command.task}]"
-        lines = [(where, line) for line in command.lines]
-        if command.suppressed:
+        where = f"[worker {command.worker.rpartition('://')[2]}, task {command.printed.task}]"
+        lines = [(where, line) for line in command.printed.lines]
+        if command.printed.suppressed:
             text = (
-                f"{command.suppressed} more lines are not shown here, because the functions "
-                "of this worker print too much. The worker's own output has all of them"
+                f"{command.printed.suppressed} more lines are not shown here, because the "
+                "functions of this worker print too much. The worker's own output has them all"
             )
             lines.append((where, PrintedLine(text)))
         with self._changed:

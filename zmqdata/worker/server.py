@@ -208,7 +208,8 @@ class WorkerShell:
             runner.stop()
         for runner in self.runners.values():
             if not runner.join(RUNNER_PATIENCE):
-                log.warning("task %s is still running user code; not waiting", runner.key[0])
+                text = "task %s is still running user code; the worker ends without it"
+                log.warning(text, runner.key[0])
         self.chunks.close(RUNNER_PATIENCE)
         self.parts.close()
         self.links.close()
@@ -330,7 +331,9 @@ class WorkerShell:
             )
         except Exception as error:
             # The error is unexpected, but the task's readers must not wait forever.
-            log.exception("task %s cannot be started", definition.task)
+            log.exception(
+                "task %s cannot be started; its job ends with this error", definition.task
+            )
             failure = encode_failure(error, 0, self.address)
             self._report_soon(e.TaskFailed(definition.task, definition.attempt, failure))
             return

@@ -58,8 +58,8 @@ def test_lines_that_no_client_reads_are_bounded_and_counted() -> None:
 
 
 def test_a_single_client_shows_the_lines_of_a_task() -> None:
-    """Of the clients that read a task, the first that shows lines gets all of them; the
-    next one gets further lines once the first has left.
+    """The first client of a task that shows lines gets all of them; the next one gets
+    further lines once the first has left.
     """
     host = PrintingHost()
     host.join("quiet", shows_lines=False)
@@ -73,7 +73,7 @@ def test_a_single_client_shows_the_lines_of_a_task() -> None:
 
 
 def test_lines_from_before_the_first_client_come_before_its_first_block() -> None:
-    """What functions print before a client reads the task is kept, and sent before the
+    """Lines from before the first client are kept, and sent to it before the
     elements.
     """
     host = PrintingHost()

@@ -90,7 +90,7 @@ def test_lines_of_threads_and_streams_do_not_mix() -> None:
 
 
 def test_a_progress_bar_is_its_last_state() -> None:
-    """Of a line that is written over, the last state is collected."""
+    """The last state of a line that is written over is collected."""
     bench = Bench()
     for percent in range(101):
         bench.output.printed(f"\r{percent} %", "stderr")

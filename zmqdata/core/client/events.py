@@ -18,7 +18,7 @@ from zmqdata.core.events import Peer as Peer
 from zmqdata.core.events import Received as Received
 from zmqdata.core.events import Send as Send
 from zmqdata.core.events import Tick as Tick
-from zmqdata.messages import Block, LeftOutElement, Memory, OnLink, PrintedLine
+from zmqdata.messages import Block, LeftOutElement, LinesPrinted, Memory, OnLink
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +84,8 @@ class ShowLines:
 
     worker: str
     """Address of the worker."""
-    task: int
-    """Number of the task."""
-    lines: tuple[PrintedLine, ...]
-    """The lines, in the order in which they were printed."""
-    suppressed: int
-    """Number of further lines that were too many."""
+    printed: LinesPrinted
+    """The message with the lines."""
 
 
 @dataclass(frozen=True, slots=True)

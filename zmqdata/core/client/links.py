@@ -302,6 +302,10 @@ class ReadLinks:
             if now - reach.heard >= SILENT or now - reach.complete >= INCOMPLETE
         )
 
+    def silences(self, now: float) -> dict[str, float]:
+        """Return the seconds since the last message of each worker, by address."""
+        return {address: now - reach.heard for address, reach in self._reach.items()}
+
     def forgive(self, seconds: float) -> None:
         """Discount time in which this process did not listen."""
         for reach in self._reach.values():

@@ -198,7 +198,7 @@ class WorkerCore:
             silence = self.heartbeats.heard(now)
             if silence:
                 text = f"the dispatcher at {self.profile.dispatcher} answers after {silence:.0f} s"
-                self._do(e.LogLine("info", text))
+                self._do(e.LogLine("info", f"{text}; this worker continues as before"))
         handler = self.messages.get(type(event.message))
         if handler is not None:
             handler(event.peer, event.message, now)
@@ -257,7 +257,8 @@ class WorkerCore:
         if not self.registered:
             self.registered = True
             self.profile.deaths = ()
-            self._do(e.LogLine("info", f"registered as {self.profile.address}"))
+            where = f"at the dispatcher at {self.profile.dispatcher} as {self.profile.address}"
+            self._do(e.LogLine("info", f"registered {where}; this worker waits for tasks"))
 
     def _heartbeat_answered(
         self, peer: e.Peer, answer: m.WorkerHeartbeatAnswered, now: float
@@ -411,16 +412,7 @@ class WorkerCore:
         task = self._task(event)
         if task is not None:
             task.lines.add(event.lines, event.suppressed)
-            self._send_lines(task)
-
-    def _send_lines(self, task: HostedTask) -> None:
-        """Send what functions have printed to the first reader of the task that shows
-        it. The lines of a task then appear once, and in order.
-        """
-        readers = (stream for stream in task.dealing.streams.values() if stream.open)
-        shown = next((one for one in readers if self.links.shows_lines(one.client)), None)
-        if shown is not None and self.links.is_bound(shown.client):
-            self.links.push(shown.client, task.lines.take(*task.key), ())
+            self.links.send_lines(task.lines, task.key, task.dealing.streams.values())
 
     def _noticed(self, event: e.Busy | e.Compressing | e.ElementLeftOut, now: float) -> None:
         task = self._task(event)
@@ -443,8 +435,7 @@ class WorkerCore:
         """Send the blocks of a task that may be sent, and let it produce as much as it
         may.
         """
-        if task.lines:
-            self._send_lines(task)
+        self.links.send_lines(task.lines, task.key, task.dealing.streams.values())
         for client, news in task.news_of_others(self._is_usable):
             self.links.push(client, news, ())
         for stream, portion in task.dealing.deal(self._is_usable):

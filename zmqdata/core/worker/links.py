@@ -21,6 +21,7 @@ from msgspec import structs
 from zmqdata import messages as m
 from zmqdata.core.limits import MOST_CHARACTERS, Rotation, too_long
 from zmqdata.core.worker import events as e
+from zmqdata.core.worker.printing import KeptLines
 from zmqdata.core.worker.streams import Stream
 
 LINK_SILENCE = 30.0
@@ -151,10 +152,19 @@ class SendLinks:
         link = self.by_client.get(client)
         return link is not None and link.bound
 
-    def shows_lines(self, client: str) -> bool:
-        """Return True if a client shows what functions print."""
-        link = self.by_client.get(client)
-        return link is not None and link.shows_lines
+    def _shows_lines(self, stream: Stream) -> bool:
+        link = self.by_client.get(stream.client)
+        return stream.open and link is not None and link.shows_lines
+
+    def send_lines(self, lines: KeptLines, key: e.TaskKey, streams: Iterable[Stream]) -> None:
+        """Send what functions of a task have printed to the first of its readers that
+        shows it. The lines of a task then appear once, and in order.
+        """
+        if not lines:
+            return
+        reader = next(filter(self._shows_lines, streams), None)
+        if reader is not None and self.is_bound(reader.client):
+            self.push(reader.client, lines.take(key.task, key.attempt), ())
 
     def memory_of(self, stream: Stream) -> int:
         """Return the size of the memory that the client of a stream has mapped, in

@@ -92,7 +92,7 @@ class HostedTask:
     compressed: str = ""
     """Description of the compression of the task's blocks; "" for none."""
     lines: KeptLines = field(default_factory=KeptLines)
-    """What its functions have printed and no client has received."""
+    """Lines that its functions have printed and no client has received."""
     agreement: Agreement = field(default_factory=lambda: Agreement(Decisions(), 0))
     """Decisions of the task's operations, and the events that wait for the dispatcher
     to acknowledge them.

@@ -301,7 +301,8 @@ class Supervisor:
         if child.stuck:
             child.stuck_for = max(seconds for note, seconds in still if note in child.stuck)
             log.warning(
-                "%s is stuck in %s for longer than the job's `task_timeout`; it is killed",
+                "%s is stuck in %s for longer than the job's `task_timeout`; it is killed, and "
+                "another process replaces it",
                 child.title,
                 child.stuck[0].label or "its pipeline",
             )
@@ -367,7 +368,7 @@ class Supervisor:
             self.error = child.error or "a child process could not start; the lines above say why"
             return CONFIGURATION_ERROR
         if child.leaves:
-            log.info("%s was told to leave and %s", title, how)
+            log.info("%s was told to leave and %s; it is not replaced", title, how)
             self._discard(child)
             return None
         if child.retires and returncode == 0:

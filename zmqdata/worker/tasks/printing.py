@@ -1,4 +1,5 @@
-"""What functions of tasks print and log in a worker process, as lines for clients.
+"""Lines for clients: output and log records of the functions of tasks in a worker
+process.
 
 The process's own output stays as it is: these streams pass on everything, and note what
 threads of a task write. ``zmqdata.threads.work_of_thread`` says for which task a thread
@@ -43,6 +44,9 @@ package belong to the worker.
 class LineCollector:
     """Collects the lines of all tasks of a worker process, in bounded memory.
 
+    The lock may be taken twice by a thread, because an object of the user that is
+    collected anywhere may print.
+
     Args:
         wake: called, from any thread, when ``take`` would return something again.
         limit: says which lines are sent.
@@ -58,7 +62,7 @@ class LineCollector:
         self._wake = wake
         self._limit = LineLimit() if limit is None else limit
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._waiting: deque[tuple[TaskKey, PrintedLine]] = deque()
         self._suppressed: Counter[TaskKey] = Counter()
         self._ended: set[TaskKey] = set()
@@ -97,7 +101,8 @@ class LineCollector:
             self._ended.clear()
             return [
                 TaskPrinted(
-                    *key,
+                    key.task,
+                    key.attempt,
                     tuple(of_task.get(key, ())),
                     self._suppressed.pop(key, 0) if key in due else 0,
                 )
@@ -106,7 +111,7 @@ class LineCollector:
 
 
 class TaskOutput:
-    """What the functions of one task print and log.
+    """Output of the functions of one task.
 
     Args:
         key: the task.
@@ -116,7 +121,7 @@ class TaskOutput:
     def __init__(self, key: TaskKey, collector: LineCollector) -> None:
         self._key = key
         self._collector = collector
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._begun: dict[tuple[int, str], str] = {}
 
     @contextlib.contextmanager
@@ -216,11 +221,6 @@ class TappedStream(io.TextIOBase):
             else:
                 output.printed(text, self._name)
         return count
-
-    def writelines(self, lines: Iterable[Any], /) -> None:
-        """Write texts."""
-        for line in lines:
-            self.write(line)
 
     def flush(self) -> None:
         """Flush the other stream."""

@@ -59,7 +59,8 @@ def _close(iterator: ElementIterator, task: int) -> None:
     except BaseException:
         # The boundary to user code: all elements are produced, and clients must get
         # them.
-        log.warning("task %s: closing its pipeline has failed", task, exc_info=True)
+        text = "task %s: closing its pipeline has failed. Its elements are complete"
+        log.warning(text, task, exc_info=True)
 
 
 def _placed(error: BaseException, label: str, watch: TaskWatch) -> BaseException:
@@ -511,7 +512,8 @@ class TaskRunner:
         except Exception:
             # For example a lack of memory. The clients must be told of the failure all
             # the same.
-            log.exception("task %s could not hand over its last elements", self.key[0])
+            text = "task %s could not hand over its last elements. Its job ends with an error"
+            log.exception(text, self.key[0])
         self.quarantine.end()
         self._end_lines()
         if not self._stopped:
