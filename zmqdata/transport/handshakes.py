@@ -82,17 +82,17 @@ class Handshakes:
         Returns:
             The reason; "" if no reason is known; None if no event is waiting.
         """
-        try:
-            event, _ = event_of(self.monitor.recv_multipart(zmq.NOBLOCK))
-        except zmq.Again:
-            return None
+        event: int = _ENDED
+        while event == _ENDED:
+            try:
+                event, _ = event_of(self.monitor.recv_multipart(zmq.NOBLOCK))
+            except zmq.Again:
+                return None
+            self.ended += event == _ENDED
         if event == _REFUSED:
             return self._unknown()
         if event == _MISMATCH:
             return self._mismatch()
-        if event == _ENDED:
-            self.ended += 1
-            return ""
         self.made += event == _DONE
         self._failures = self._failures_with(event, time.monotonic())
         if self._failures < MOST_FAILURES:

@@ -84,6 +84,8 @@ class ShowLines:
 
     worker: str
     """Address of the worker."""
+    task: int
+    """Index of the task within its iteration."""
     printed: LinesPrinted
     """The message with the lines."""
 
