@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+from datetime import datetime
 
-from zmqdata.logrecords import FOLLOWS, RecordFormatter, record_head
+import pytest
+
+from zmqdata.logrecords import FOLLOWS, JsonFormatter, RecordFormatter, record_head
 
 
 def test_a_record_of_several_lines_has_one_head() -> None:
@@ -21,3 +26,29 @@ def test_a_record_of_several_lines_has_one_head() -> None:
     assert record_head(first) == (logging.WARNING, "a.name", len(others))
     assert all(line.startswith(FOLLOWS) and record_head(line) is None for line in others)
     assert [line.removeprefix(FOLLOWS) for line in others[-2:]] == ["ValueError: two", "lines"]
+
+
+def test_a_record_is_an_object_on_one_line() -> None:
+    """In the JSON form, each record is an object on a line of its own, with the time in
+    ISO 8601 and the traceback.
+    """
+    try:
+        raise ValueError("two\nlines")
+    except ValueError as error:
+        info = (type(error), error, error.__traceback__)
+    record = logging.LogRecord("a.name", logging.WARNING, "f.py", 1, "%s\n", ("one",), info)
+    text = JsonFormatter().format(record)
+    assert "\n" not in text
+    shown = json.loads(text)
+    assert datetime.fromisoformat(shown["time"]).timestamp() == pytest.approx(
+        record.created, abs=0.002
+    )
+    assert (shown["level"], shown["logger"], shown["process"], shown["message"]) == (
+        "warning",
+        "a.name",
+        os.getpid(),
+        "one\n",
+    )
+    assert shown["error"].endswith("ValueError: two\nlines")
+    plain = JsonFormatter().format(logging.LogRecord("a", logging.INFO, "f.py", 1, "x", (), None))
+    assert "error" not in json.loads(plain)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from zmqdata.cli.asking import StatusSettings
-from zmqdata.cli.options import LogSettings
 from zmqdata.config.dispatcher import DispatcherConfig
+from zmqdata.config.logs import LogSettings
 from zmqdata.config.settings import declaration_of, default_of, flag_of, variable_of
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.worker.processes.options import ProcessSettings

@@ -4,6 +4,7 @@ write them and those that read them.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from typing import NamedTuple
@@ -33,12 +34,45 @@ class RecordFormatter(logging.Formatter):
         return f"\n{FOLLOWS}".join([head, *more])
 
 
-def log_to_stderr(level: str) -> None:
-    """Let this process write its log records to standard error from a level on, unless
-    it has a handler already.
+class JsonFormatter(logging.Formatter):
+    """Formats each log record of a server as a JSON object on one line.
+
+    The object has ``time`` (ISO 8601, with the offset of this machine's time zone),
+    ``level``, ``logger``, ``process`` and ``message``, and ``error`` with the traceback
+    if there is one.
+
+    Example:
+        >>> record = logging.LogRecord("decode", 20, "a.py", 1, "no file", (), None)
+        >>> shown = json.loads(JsonFormatter().format(record))
+        >>> shown["level"], shown["logger"], shown["message"]
+        ('info', 'decode', 'no file')
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the object of a record."""
+        second, zone = self.formatTime(record, "%Y-%m-%dT%H:%M:%S|%z").split("|")
+        shown: dict[str, object] = {
+            "time": f"{second}.{int(record.msecs):03d}{zone[:3]}:{zone[3:]}",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "process": record.process,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            shown["error"] = self.formatException(record.exc_info)
+        return json.dumps(shown, separators=(",", ":"))
+
+
+def log_to_stderr(level: str, form: str = "text") -> None:
+    """Let this process write its log records to standard error, unless it has a handler
+    already.
+
+    Args:
+        level: lowest level of the records, in lower case.
+        form: ``"text"``, or ``"json"`` for an object on each line.
     """
     handler = logging.StreamHandler()
-    handler.setFormatter(RecordFormatter())
+    handler.setFormatter(JsonFormatter() if form == "json" else RecordFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 

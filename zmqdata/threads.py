@@ -7,10 +7,16 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 this_thread = threading.get_ident
 """Returns a number that identifies the current thread as long as it lives."""
+work_of_thread: ContextVar[Any] = ContextVar("work_of_thread", default=None)
+"""The work for which the current thread runs; None if it is not known. A ``Background``
+thread works for what the thread worked for that has started it.
+"""
 
 
 def available_cores() -> int:
@@ -40,6 +46,7 @@ class Background(threading.Thread):
 
     _process = 0
     _is_over = False
+    _work: Any = None
 
     def start(self) -> None:
         """Start the thread.
@@ -49,14 +56,16 @@ class Background(threading.Thread):
                 started before.
         """
         self._process = os.getpid()
+        self._work = work_of_thread.get()
         super().start()
 
     def run(self) -> None:
         """Run the target."""
+        work_of_thread.set(self._work)
         try:
             super().run()
         finally:
-            self._is_over = True
+            self._is_over, self._work = True, None
 
     def is_alive(self) -> bool:
         """Return True if the thread was started in this process and its target has not

@@ -9,6 +9,7 @@ import pytest
 
 import zmqdata
 from tests.acceptance.reading import QUICK
+from tests.service.proxy import free_ports
 
 KINDS = ("threads", "processes")
 
@@ -117,6 +118,6 @@ def make_worker() -> Iterator[Callable[..., zmqdata.WorkerServer]]:
 
 @pytest.fixture
 def silent_address() -> str:
-    """Return the address of a dispatcher that has stopped."""
-    with zmqdata.DispatchServer() as gone:
-        return gone.target
+    """Return an address at which no dispatcher listens."""
+    [port] = free_ports(1)
+    return f"tcp://127.0.0.1:{port}"

@@ -20,6 +20,7 @@ from tests.full import full
 from zmqdata.cli import asking, commands, options
 from zmqdata.cluster.local import command_options
 from zmqdata.config.dispatcher import DispatcherConfig
+from zmqdata.config.logs import LogSettings
 from zmqdata.config.settings import declaration_of, default_of, variable_of
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.worker.processes.lifetime import StopSignals
@@ -139,7 +140,7 @@ def test_every_option_of_the_commands_has_a_variable(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(f"ZMQDATA_{name}", text)
     nothing = argparse.Namespace()
     assert options.chosen_settings(ProcessSettings, nothing).processes == "3"
-    assert options.chosen_settings(options.LogSettings, nothing).log_level == "debug"
+    assert options.chosen_settings(LogSettings, nothing).log_level == "debug"
     found = options.chosen_settings(asking.StatusSettings, nothing)
     assert (found.timeout, found.json, found.worker) == (2.0, True, "a:1")
 

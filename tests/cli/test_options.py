@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from zmqdata.cli import options
+from zmqdata.config.logs import LogSettings
 from zmqdata.config.settings import check_settings, setting
 from zmqdata.config.worker import dispatcher_setting
 from zmqdata.errors import DataServiceError, UnavailableError
@@ -165,6 +166,6 @@ def test_a_command_ends_well_behind_a_broken_pipe(capfd: pytest.CaptureFixture[s
 
 def test_the_log_level_is_one_of_four() -> None:
     """The log level accepts four names in any case, which its error lists."""
-    assert options.LogSettings("DEBUG").log_level == "debug"
+    assert LogSettings("DEBUG").log_level == "debug"
     with pytest.raises(ValueError, match="'debug', 'info', 'warning', 'error', got 'loud'"):
-        options.LogSettings("loud")
+        LogSettings("loud")

@@ -174,7 +174,7 @@ TEXTS = {
 }
 FLAGS = {
     DispatcherConfig: ["fault_tolerant_mode", "gc_dynamic_sharding_jobs", "insecure"],
-    WorkerConfig: ["insecure"],
+    WorkerConfig: ["insecure", "forward_logs"],
 }
 LISTS = {DispatcherConfig: ["worker_addresses"], WorkerConfig: ["worker_tags"]}
 

@@ -13,7 +13,7 @@ from zmqdata import messages as m
 from zmqdata.client.shell import ReaderShell
 from zmqdata.core.client import events as client_events
 from zmqdata.core.client.decider import ClientCore, ClientProfile
-from zmqdata.core.client.events import NoteLeftOut, SupplyMaps
+from zmqdata.core.client.events import NoteLeftOut, ShowLines, SupplyMaps
 from zmqdata.core.dispatcher import events as dispatcher_events
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.events import Commit, DropPipeline, SendPiece
@@ -121,7 +121,11 @@ def test_simulated_worlds_know_every_command() -> None:
     worker, client = world.add_worker(), world.add_client()
     for table, union, absent in (
         (worker._carriers, worker_events.WorkerCommand, SENT | REAL_ONLY | OF_PIPELINES),
-        (client._carriers, client_events.ClientCommand, SENT | {LogLine, NoteLeftOut, SupplyMaps}),
+        (
+            client._carriers,
+            client_events.ClientCommand,
+            SENT | {LogLine, NoteLeftOut, ShowLines, SupplyMaps},
+        ),
     ):
         assert set(table) ^ absent == set(get_args(union))
 

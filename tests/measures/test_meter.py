@@ -59,7 +59,7 @@ def test_waits_and_steps_are_told_apart(wait: float, step: float) -> None:
 
 
 def test_a_fast_loop_is_measured_now_and_then() -> None:
-    """Of a fast loop, most elements are not measured, and all are counted; the share of
+    """Most elements of a fast loop are not measured, and all are counted; the share of
     its waits is that of the measured elements.
     """
     meter, taken = run(FAST / 8, FAST / 4, 10_000)

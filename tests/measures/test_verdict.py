@@ -172,8 +172,8 @@ def test_a_slow_worker_is_told_when_the_others_wait_for_it() -> None:
 @pytest.mark.parametrize("cost", [0.21, 0.35, 0.77, 1.9])
 @pytest.mark.parametrize("step", [0.01, 0.04, 0.13])
 def test_so_many_workers_feed_the_loop(cost: float, step: float) -> None:
-    """With the advised number of workers the loop waits less than 5 % of its time, and
-    with one fewer it waits longer.
+    """The loop waits less than 5 % of its time with the advised number of workers, and
+    longer with one fewer.
     """
     waiting = max(0.0, cost / 2 - step)
     loop = LoopSums(100 * (waiting + step), 100 * waiting, 100.0)

@@ -44,7 +44,7 @@ def test_only_tasks_at_work_are_looked_at() -> None:
 
 
 def test_each_task_is_reported_in_turn() -> None:
-    """Of many tasks some are reported at a tick, each once in a period; a task that has
+    """Each task is reported once in a period, some of many at a tick; a task that has
     not begun is not reported.
     """
     meters = [FixedMeter(number, is_making=False) for number in range(-1, 2 * AT_ONCE)]

@@ -50,6 +50,21 @@ def test_a_worker_is_known_when_its_start_returns(dispatcher: DispatchServer) ->
         assert dispatcher.num_workers() == 1
 
 
+def test_a_worker_says_soon_that_its_dispatcher_is_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A worker that loses its connection says so, and once, long before it would miss
+    the answer to its rare heartbeats.
+    """
+    with DispatchServer() as dispatcher:
+        config = WorkerConfig(dispatcher.target, heartbeat_interval_ms=60_000)
+        with WorkerServer(config) as worker:
+            assert worker.wait_registered(10)
+            dispatcher.stop()
+            await_condition(lambda: "has been silent for" in caplog.text)
+    assert caplog.text.count("has been silent for") == 1
+
+
 def test_a_worker_waits_for_a_dispatcher_that_comes_later() -> None:
     """A worker starts without its dispatcher, and registers as soon as the dispatcher
     is running.

@@ -17,7 +17,6 @@ from dataclasses import replace
 from zmqdata.cli.asking import StatusSettings, audit_main, drain_main, save_status_main, status_main
 from zmqdata.cli.options import (
     Arguments,
-    LogSettings,
     add_settings,
     check_dispatcher_named,
     chosen_settings,
@@ -29,6 +28,7 @@ from zmqdata.cli.options import (
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.endpoints import endpoint_host, parse_service
 from zmqdata.config.keys import KeySettings
+from zmqdata.config.logs import LogSettings
 from zmqdata.config.settings import PREFIX, variables
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.logrecords import log_to_stderr
@@ -196,10 +196,10 @@ def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> in
         check_account(account, config.pipeline_cache_dir)
     config, inherited = lend_key(config, account)
     children = child_configs(config, processes.count())
-    log_level = chosen_settings(LogSettings, chosen).log_level
+    logs = chosen_settings(LogSettings, chosen)
     supervisor = Supervisor(
         [
-            child_command(child, log_level, processes.limits(index))
+            child_command(child, logs, processes.limits(index))
             for index, child in enumerate(children)
         ],
         lambda address: say(f"zmqdata worker listening on {address}"),
@@ -251,10 +251,10 @@ def add_shared_options(parser: argparse.ArgumentParser) -> None:
 def prepare(chosen: argparse.Namespace) -> None:
     """Configure logs on standard error, and the lifeline."""
     try:
-        level = chosen_settings(LogSettings, chosen).log_level
+        logs = chosen_settings(LogSettings, chosen)
     except ValueError as error:
         raise SystemExit(complain("zmqdata", str(error))) from None
-    log_to_stderr(level)
+    log_to_stderr(logs.log_level, logs.log_format)
     if chosen.lifeline is not None:
         watch_lifeline(chosen.lifeline)
     for variable, meant in misspelt(os.environ):

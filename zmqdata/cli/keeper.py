@@ -100,7 +100,9 @@ def _fork() -> int | None:
     try:
         return os.fork()
     except OSError as error:
-        log.error("the dispatcher cannot be started now (%s)", error.strerror)
+        log.error(
+            "the dispatcher cannot be started now (%s); it is tried again soon", error.strerror
+        )
         return None
 
 

@@ -8,11 +8,10 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, fields
 from typing import Any, NoReturn, TypeVar, cast
 
 from zmqdata.config.settings import (
-    check_settings,
     checked,
     declaration_of,
     default_of,
@@ -20,14 +19,12 @@ from zmqdata.config.settings import (
     from_environment,
     opposite,
     read_text,
-    setting,
     variable_of,
 )
 from zmqdata.descriptors import is_shortage, remedy
 from zmqdata.errors import DataServiceError, DescriptorShortageError, UnavailableError
 from zmqdata.printable import printable
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
 CANNOT_START = 2
 PRECEDENCE = (
     "Each option may also be given as the environment variable that its help names; the option "
@@ -52,22 +49,6 @@ def command_parser(program: str, description: str, *kinds: type[Any]) -> Argumen
     for kind in kinds:
         add_settings(parser, kind)
     return parser
-
-
-@dataclass(frozen=True)
-class LogSettings:
-    """Settings of the log on standard error."""
-
-    log_level: str = setting(
-        "info",
-        "lowest level that is logged on stderr",
-        choices=LOG_LEVELS,
-        metavar="|".join(LOG_LEVELS),
-    )
-    """Lowest level that is logged."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 def add_settings(parser: argparse.ArgumentParser, kind: type[Any]) -> None:

@@ -49,6 +49,8 @@ MOST_WHOLE_SECONDS = 2**53
 """Largest integer that a float represents exactly."""
 SAY_SO_AFTER = 5.0
 """Seconds without an answer after which a warning is logged."""
+SAY_SO_EVERY = 60.0
+"""Seconds between two such warnings."""
 
 LOOKS = 0.5
 """Seconds between two looks at whether this process has closed the dispatcher."""
@@ -141,7 +143,9 @@ def call(
     with shortage_explained(f"a connection to {endpoint}"):
         socket, handshakes = sockets.control_dealer(client_context(), endpoint, shown_key(), role)
     try:
-        return converse(socket, handshakes, endpoint, ask, answer, request, timeout, reply, stopped)
+        return converse(
+            socket, handshakes, endpoint, ask, answer, request, timeout, reply, stopped, role
+        )
     finally:
         handshakes.close()
         socket.close(linger=0)
@@ -157,13 +161,14 @@ def converse(
     timeout: float,
     reply: Callable[[m.Message], Sequence[m.Message]] = _say_nothing,
     stopped: threading.Event | None = None,
+    role: str = "dispatcher",
 ) -> AnswerT:
     """Send an ask on an open socket until it is answered. See ``call``, which opens the
     socket.
     """
     began = time.monotonic()
     patience = FIRST_PATIENCE
-    said = False
+    say_at = began + SAY_SO_AFTER
     socket.send_multipart(wire.pack(ask))
     repeat_at = began + patience
     poller = zmq.Poller()
@@ -181,14 +186,17 @@ def converse(
                 f"No dispatcher has answered at {endpoint} for {timeout:g} s (dispatcher_timeout). "
                 f"{likely_cause(endpoint)}"
             )
-        if not said and now - began >= SAY_SO_AFTER:
-            said = True
-            cause = likely_cause(endpoint)
+        if now >= say_at:
+            say_at = now + SAY_SO_EVERY
             log.warning(
-                "no answer from a dispatcher at %s for %.0f s; still trying. %s",
-                endpoint,
+                "waiting for %.0f s for an answer from the %s at %s, %s; still trying "
+                "(for %g s). %s",
                 now - began,
-                cause,
+                role,
+                endpoint,
+                _purpose(ask),
+                timeout,
+                likely_cause(endpoint),
             )
         if now >= repeat_at:
             # Less often each time, because the ask may contain a pipeline of hundreds
@@ -198,7 +206,7 @@ def converse(
             if socket.poll(0, zmq.POLLOUT):
                 socket.send_multipart(wire.pack(ask))
         ends = min(began + timeout, now + LOOKS)
-        wait = min(repeat_at, ends, began + SAY_SO_AFTER if not said else repeat_at) - now
+        wait = min(repeat_at, ends, say_at) - now
         ready = dict(poller.poll(max(1, int(wait * 1000))))
         if handshakes.monitor in ready and (reason := handshakes.news()):
             raise PermissionDeniedError(reason)
@@ -211,6 +219,30 @@ def converse(
                 repeat_at = began + SAY_SO_AFTER
                 for message in reply(found):
                     socket.send_multipart(wire.pack(message))
+
+
+def _purpose(ask: m.Message) -> str:
+    """Return what a request is for, in words.
+
+    >>> _purpose(m.RequestStatus("request"))
+    'to report its state'
+    """
+    match ask:
+        case m.RegisterDataset():
+            return "to register a dataset"
+        case m.SupplyMap():
+            return "to store the content of a mapped file"
+        case m.DescribeDataset():
+            return "to describe a registered dataset"
+        case m.StartSave():
+            return "to start a distributed save"
+        case m.RequestStatus():
+            return "to report its state"
+        case m.RequestAudit():
+            return "to audit a job"
+        case m.DrainWorker():
+            return "to drain a worker"
+    return "to answer a request"
 
 
 def likely_cause(endpoint: str) -> str:

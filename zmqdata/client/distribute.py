@@ -267,6 +267,7 @@ class DataServiceDataset(Node):
             affiliation=affiliation,
             cardinality=self.registration.description.cardinality,
             was_read=has_finished(options.service, name, affiliation, number, self.made),
+            shows_lines=options.forward_logs,
         )
 
     def _job_seed(self, context: Context) -> int:
@@ -317,6 +318,7 @@ def distribute(
     placement: str = "service",
     allow_objects: bool = True,
     on_existing: str = "share",
+    forward_logs: bool = True,
 ) -> Callable[[Dataset], Dataset]:
     """Return a function that makes the workers of the service run a dataset.
 
@@ -415,6 +417,11 @@ def distribute(
             begins anew. ``"continue"``: it reads what a run has left that died.
             ``"error"``: ``AlreadyExistsError``. All processes of a run pass the same
             value. ``docs/restarting.md`` says what a run is.
+        forward_logs: True to show here what functions of the pipeline print and log on
+            workers, after the names of the worker and the task. If several clients read
+            a task, the first of them that passes True shows its lines. False: the lines
+            are only in the workers' own output. ``docs/logging.md`` describes the
+            limits.
 
     Returns:
         A function for ``Dataset.apply``.
@@ -466,6 +473,7 @@ def distribute(
         placement=placement,
         allow_objects=allow_objects,
         on_existing=on_existing,
+        forward_logs=forward_logs,
     )
 
     def apply_distribute(dataset: Dataset) -> Dataset:
@@ -611,6 +619,7 @@ def from_dataset_id(
     task_timeout: float | None = None,
     allow_objects: bool = True,
     on_existing: str = "share",
+    forward_logs: bool = True,
 ) -> Dataset:
     """Return a dataset that reads what was registered under an id.
 
@@ -668,6 +677,7 @@ def from_dataset_id(
         task_timeout=task_timeout,
         allow_objects=allow_objects,
         on_existing=on_existing,
+        forward_logs=forward_logs,
     )
     check_dataset_id(dataset_id)
     element_spec = optional_spec("element_spec", element_spec)

@@ -120,6 +120,8 @@ class ReadOptions:
     """True if leaves of elements may be unpickled."""
     on_existing: str = "share"
     """Reaction to a new run that finds the job in use."""
+    forward_logs: bool = True
+    """True if this process shows what functions on workers print and log."""
 
     @property
     def is_local(self) -> bool:
@@ -157,6 +159,7 @@ def checked_options(
     placement: object = "service",
     allow_objects: object = True,
     on_existing: object = "share",
+    forward_logs: object = True,
 ) -> ReadOptions:
     """Return the arguments of the user after validating all of them."""
     max_outstanding_requests = _whole(max_outstanding_requests)
@@ -174,8 +177,7 @@ def checked_options(
     _check_consumer(consumer_index, num_consumers, finite, job_name)
     check_timeout("consumer_timeout", consumer_timeout)
     check_failures(on_poison, task_timeout)
-    if not isinstance(allow_objects, bool):
-        raise ValueError(f"`allow_objects` must be True or False, got {allow_objects!r}")
+    _check_switches(allow_objects=allow_objects, forward_logs=forward_logs)
     _check_choice("on_existing", on_existing, ON_EXISTING)
     tasks = _checked_tasks(deterministic, num_tasks, policy)
     if num_consumers is not None or tasks is not None:
@@ -205,8 +207,9 @@ def checked_options(
         on_poison=on_poison,  # type: ignore[arg-type]  # checked above
         task_timeout=task_timeout,  # type: ignore[arg-type]  # checked above
         placement=placement,  # type: ignore[arg-type]  # checked now
-        allow_objects=allow_objects,
+        allow_objects=allow_objects,  # type: ignore[arg-type]  # checked above
         on_existing=on_existing,  # type: ignore[arg-type]  # checked above
+        forward_logs=forward_logs,  # type: ignore[arg-type]  # checked above
     )
     _check_placement(options)
     return options
@@ -251,6 +254,12 @@ def _check_job_name(job_name: object) -> None:
         )
     if isinstance(job_name, str):
         check_name("job_name", job_name)
+
+
+def _check_switches(**switches: object) -> None:
+    for name, value in switches.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"`{name}` must be True or False, got {value!r}")
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

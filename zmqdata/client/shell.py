@@ -29,6 +29,7 @@ from zmqdata.client.decoding import decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, DeliveryQueue, End, Strides
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere
 from zmqdata.client.supplying import MapSupplier
+from zmqdata.client.tasklog import task_log
 from zmqdata.config.endpoints import endpoint_host
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore, ClientProfile
@@ -86,8 +87,7 @@ class ReaderShell:
         meter: LoopMeter | None = None,
     ) -> None:
         self.core = ClientCore(profile)
-        self._meter = LoopMeter(time.perf_counter) if meter is None else meter
-        self._recent = new_recent()
+        self._meter, self._recent = meter or LoopMeter(time.perf_counter), new_recent()
         self._lacks_codec = profile.job.compression is not None and not profile.decompresses
         self._list_left_out = list_left_out
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -116,6 +116,7 @@ class ReaderShell:
             ),
         )
         table.on(e.NoteLeftOut, lambda command: self._list_left_out(command.element))
+        table.on(e.ShowLines, task_log.show)
         table.on(e.SupplyMaps, lambda command: self._supplier.supply(command))
         table.on(e.ConnectLink, self._connect)
         table.on(e.DisconnectLink, self._disconnect)

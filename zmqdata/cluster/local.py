@@ -30,7 +30,11 @@ OF_WORKER = frozenset(field.name for field in fields(WorkerConfig)) - {
     "protocol",
     "port",
     "dispatcher_address",
+    "forward_logs",
 }
+"""Settings of a worker of a cluster. Its output is passed on as a whole, so that it
+forwards no lines.
+"""
 
 WORKERS_END, DISPATCHER_ENDS = 2.0, 1.0
 """Seconds that all workers together may take at the end of the program before they are
@@ -242,7 +246,7 @@ class LocalCluster:
         )
 
     def _new_worker(self) -> ServerHandle:
-        config = WorkerConfig(self._target, **self._worker_options)
+        config = WorkerConfig(self._target, forward_logs=False, **self._worker_options)
         if self._in_process:
             from zmqdata.cluster.threads import worker_thread
 

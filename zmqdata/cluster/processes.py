@@ -25,7 +25,7 @@ from zmqdata.client import lifetime
 from zmqdata.cluster.output import relay
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS, ServerStartError
 from zmqdata.config.dispatcher import DispatcherConfig
-from zmqdata.config.settings import check_wait, variables
+from zmqdata.config.settings import PREFIX, check_wait, variables
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.descriptors import shortage_explained
 from zmqdata.transport.forks import check_process
@@ -321,8 +321,8 @@ class ServerProcess:
 
 def _environment() -> dict[str, str]:
     # Only its options configure a server: a cluster in a script must not take the port
-    # of a service because of an environment variable.
-    ours = variables(DispatcherConfig, WorkerConfig, ProcessSettings)
+    # of a service because of an environment variable. ``ShownLines`` reads texts.
+    ours = variables(DispatcherConfig, WorkerConfig, ProcessSettings) | {f"{PREFIX}LOG_FORMAT"}
     return {name: value for name, value in os.environ.items() if name not in ours}
 
 

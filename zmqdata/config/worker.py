@@ -183,6 +183,11 @@ class WorkerConfig:
     )
     key_file: str | None = key_file_setting()
     insecure: bool = insecure_setting()
+    forward_logs: bool = setting(
+        True,
+        "send what functions of pipelines print and log to the training processes that show it; "
+        "only processes of the worker command can, not a worker in a thread",
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.dispatcher_address, (str, type(None))) and not self.dispatcher_address:

@@ -86,7 +86,12 @@ class Records:
         replay = self._file.replay(self._core.state.apply)
         if replay is not None:
             self._check_pipelines()
-            log.info("replayed %d facts in %.2f s", replay.updates, time.monotonic() - began)
+            log.info(
+                "%s: %d facts replayed in %.2f s",
+                self._file.path,
+                replay.updates,
+                time.monotonic() - began,
+            )
         if replay is not None and replay.torn:
             text = (
                 "the last write to %s was cut off; its last %d bytes are ignored, "
@@ -172,7 +177,7 @@ class Records:
         if waited >= SLOW:
             self._waiting_since += SLOW
             log.warning(
-                "%s has not been written for %.0f s, and all peers wait for it",
+                "%s has not been written for %.0f s. All peers wait for it; check the disk",
                 self._file.path,
                 waited,
             )

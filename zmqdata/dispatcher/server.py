@@ -55,6 +55,7 @@ from zmqdata.transport.addresses import (
     host_addresses,
     is_loopback,
 )
+from zmqdata.transport.closed import note_closed
 from zmqdata.transport.entrance import Entrance
 from zmqdata.transport.keychoice import key_for
 from zmqdata.transport.lifecycle import Server
@@ -206,6 +207,9 @@ class DispatcherShell:
     def close(self) -> None:
         """Release sockets and threads, once the loop has ended."""
         self._closing.close()
+        if self.records is None:
+            # Its successor would know no job: clients in this process need not wait.
+            note_closed(self.target, DispatchServer.__name__)
 
     def _fail(self, failed: Callable[[UnavailableError], None], error: UnavailableError) -> None:
         """Stop at once. A dispatcher that cannot record facts must not reveal any."""

@@ -56,8 +56,8 @@ class PipelineStore:
             self._folder.put(digest, pipeline)
         except OSError as error:
             log.error(
-                "a pipeline is kept in memory only, because it cannot be written to "
-                "the work folder: %s",
+                "a pipeline is kept in memory only, and lost when the dispatcher ends, because it "
+                "cannot be written to the work folder: %s",
                 error,
             )
             self._memory[digest] = pipeline

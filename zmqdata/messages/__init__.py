@@ -75,12 +75,14 @@ from zmqdata.messages.links import (
     EndOfTask,
     Grant,
     Lineage,
+    LinesPrinted,
     LinkOpened,
     LinkRefused,
     LinkReported,
     Memory,
     OpenLink,
     Origin,
+    PrintedLine,
     Slot,
     TakeBackElements,
 )
@@ -100,6 +102,7 @@ from zmqdata.messages.parts import (
     Affiliation,
     DatasetCopy,
     DatasetDescription,
+    IdleWorkers,
     JobParameters,
     Lease,
     LeftOutElement,
@@ -235,7 +238,7 @@ SAYS: dict[str, Any] = {
 """The messages that the holder of a role's key may send to a server. Dispatchers
 connect to no server.
 """
-OnLink = Block | ElementsLeftOut | EndOfTask | Lineage | TakeBackElements
+OnLink = Block | ElementsLeftOut | EndOfTask | Lineage | LinesPrinted | TakeBackElements
 
 
 def request_of(message: Message) -> str:
@@ -278,12 +281,14 @@ __all__ = [
     "Grant",
     "HoldingsReported",
     "HostTask",
+    "IdleWorkers",
     "IterationClosed",
     "IterationOpened",
     "JobParameters",
     "Lease",
     "LeftOutElement",
     "Lineage",
+    "LinesPrinted",
     "LinkOpened",
     "LinkRefused",
     "LinkReported",
@@ -309,6 +314,7 @@ __all__ = [
     "PipelineSent",
     "Place",
     "Plan",
+    "PrintedLine",
     "Probe",
     "Ranges",
     "Reader",

@@ -11,6 +11,7 @@ from zmqdata.messages.parts import (
     PIECE_BYTES,
     Affiliation,
     DatasetDescription,
+    IdleWorkers,
     JobParameters,
     Lease,
     Message,
@@ -449,6 +450,8 @@ class ClientHeartbeatAnswered(Message, frozen=True):
     """Names of mapped ranges whose content this client is to send by ``SupplyMap``,
     because workers lack the files.
     """
+    idle: IdleWorkers | None = None
+    """The registered workers if none of them hosts a task of the iteration."""
 
 
 class MayEnd(Message, frozen=True):

@@ -90,6 +90,8 @@ class OpenLink(Message, frozen=True):
     decompresses: bool = True
     """False if the client has no codec. The worker then sends it uncompressed frames.
     """
+    shows_lines: bool = False
+    """True if the client shows what functions of the pipeline print and log."""
 
 
 class Grant(Message, frozen=True):
@@ -320,6 +322,36 @@ class ElementsLeftOut(Message, frozen=True):
     """Attempt of the task."""
     elements: tuple[LeftOutElement, ...]
     """The elements, in the order in which they failed."""
+
+
+class PrintedLine(Discreet, frozen=True, array_like=True):
+    """A line that a function of a pipeline has printed, or a log record of it."""
+
+    text: str
+    """The line, or the message of the record, which may have several lines."""
+    level: int = 0
+    """Level of the record; 0 for a printed line."""
+    logger: str = ""
+    """Logger of the record; empty for a printed line."""
+
+
+class LinesPrinted(Message, frozen=True):
+    """Sent by a worker as functions of a task print and log, to one client of the task
+    that shows such lines. The client shows them to its user.
+    """
+
+    number: int
+    """Number of the message on the link."""
+    task: int
+    """Id of the task."""
+    attempt: int
+    """Attempt of the task."""
+    lines: tuple[PrintedLine, ...]
+    """The lines, in the order in which they were printed."""
+    suppressed: Number = 0
+    """Number of further lines since the last such message, which are not sent because
+    they were too many.
+    """
 
 
 class Lineage(Message, frozen=True):

@@ -382,6 +382,17 @@ class TaskList(Discreet, frozen=True):
     """
 
 
+class IdleWorkers(Discreet, frozen=True, array_like=True):
+    """The registered workers of a dispatcher, none of which hosts a task of an
+    iteration. The clients of the iteration tell their users why they wait.
+    """
+
+    registered: int
+    """Number of registered workers."""
+    able: int
+    """Number of those that stay and may host tasks of the iteration."""
+
+
 class TaskState(Discreet, frozen=True, array_like=True):
     """A position in a task, from which its pipeline can be continued."""
 

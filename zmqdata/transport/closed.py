@@ -1,7 +1,8 @@
 """Dispatchers that this process has closed for good, so that no wait in this process
 lasts for them.
 
-Servers that stop for another reason may be started again, and are not recorded here.
+A dispatcher with a journal that is stopped may be started again, and its clients
+continue. It is not recorded here, unless its cluster is closed.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ from zmqdata.config.endpoints import split_address
 from zmqdata.transport.addresses import is_this_machine
 from zmqdata.transport.handshakes import mechanism_of
 
-_ports: set[int] = set()
+_CLUSTER = "LocalCluster"
+_ports: dict[int, str] = {}
+"""Class of the closed object, by the port of its dispatcher."""
 _is_here = lru_cache(maxsize=64)(is_this_machine)
 
 
-def note_closed(endpoint: str) -> None:
+def note_closed(endpoint: str, what: str = _CLUSTER) -> None:
     """Record that this process has closed the dispatcher at a TCP endpoint of this
     machine, and that the dispatcher has ended.
+
+    Args:
+        endpoint: the endpoint.
+        what: class of the closed object.
     """
-    _ports.add(_port_of(endpoint))
+    _ports[_port_of(endpoint)] = what
 
 
 def why_closed(endpoint: str) -> str:
@@ -37,11 +44,13 @@ def why_closed(endpoint: str) -> str:
     if port not in _ports or not _is_here(endpoint):
         return ""
     if mechanism_of(endpoint) is not None:
-        _ports.discard(port)
+        _ports.pop(port, None)
         return ""
+    what = _ports.get(port, _CLUSTER)
+    done, call = ("closed", "close()") if what == _CLUSTER else ("stopped", "stop()")
     return (
-        f"This process has closed the LocalCluster at {endpoint}, so no dispatcher answers there. "
-        "Read before `close()`, or inside the `with` block, or make a new LocalCluster. If you "
+        f"This process has {done} the {what} at {endpoint}, so no dispatcher answers there. "
+        f"Read before `{call}`, or inside the `with` block, or make a new {what}. If you "
         "start a dispatcher there yourself, read once it listens."
     )
 

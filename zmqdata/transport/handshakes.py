@@ -40,6 +40,7 @@ _REFUSED = zmq.Event.HANDSHAKE_FAILED_AUTH
 _MISMATCH = zmq.Event.HANDSHAKE_FAILED_PROTOCOL
 _BROKEN = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
 _DONE = zmq.Event.HANDSHAKE_SUCCEEDED
+_ENDED = zmq.Event.DISCONNECTED
 
 
 class Handshakes:
@@ -55,20 +56,21 @@ class Handshakes:
     Attributes:
         monitor: readable when a handshake has succeeded or failed.
         made: number of connections that were admitted.
+        ended: number of connections that have ended, admitted or not.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], endpoint: str, key: Key | None) -> None:
         self._socket = socket
         self._endpoint = endpoint
         self._key = key
-        self._failures = self.made = 0
+        self._failures = self.made = self.ended = 0
         self._failed_at = 0.0
         self.monitor = socket.context.socket(zmq.PAIR)
         try:
             self.monitor.set(zmq.LINGER, 0)
             # libzmq frees the address of a former observer some time after its end.
             address = f"inproc://handshakes-{next(_numbers)}"
-            socket.monitor(address, _REFUSED | _MISMATCH | _BROKEN | _DONE)
+            socket.monitor(address, _REFUSED | _MISMATCH | _BROKEN | _DONE | _ENDED)
             self.monitor.connect(address)
         except BaseException:
             self.close()
@@ -80,10 +82,13 @@ class Handshakes:
         Returns:
             The reason; "" if no reason is known; None if no event is waiting.
         """
-        try:
-            event, _ = event_of(self.monitor.recv_multipart(zmq.NOBLOCK))
-        except zmq.Again:
-            return None
+        event: int = _ENDED
+        while event == _ENDED:
+            try:
+                event, _ = event_of(self.monitor.recv_multipart(zmq.NOBLOCK))
+            except zmq.Again:
+                return None
+            self.ended += event == _ENDED
         if event == _REFUSED:
             return self._unknown()
         if event == _MISMATCH:

@@ -72,10 +72,14 @@ def main(arguments: list[str]) -> int:
     add_folder(assignment["folder"], sys.path)
     keep_memory()
     sys.setswitchinterval(SWITCH_SECONDS)
-    log_to_stderr(assignment["log_level"])
+    log_to_stderr(assignment["log_level"], assignment["log_format"])
     from zmqdata.worker.tasks.pipeline import own_process
+    from zmqdata.worker.tasks.printing import tap_output
 
     own_process()
+    config = WorkerConfig(**assignment["config"])
+    if config.forward_logs:
+        tap_output()
     crumbs = CrumbFile(int(arguments[1]))
     os.close(int(arguments[1]))
     limits = Limits(**assignment["limits"])
@@ -83,7 +87,7 @@ def main(arguments: list[str]) -> int:
     try:
         limits.bind()
         crumbs.limit_memory(limits.memory)
-        run_worker(WorkerConfig(**assignment["config"]), stop, report, crumbs, limits.tasks)
+        run_worker(config, stop, report, crumbs, limits.tasks)
     except (DataServiceError, OSError, ValueError) as error:
         print(last_words(error), file=report, flush=True)
         code = CONFIGURATION_ERROR
@@ -129,7 +133,7 @@ def run_worker(
     from zmqdata.worker.server import WorkerServer
 
     server = WorkerServer(config, start=False)
-    server.live_for(crumbs, max_tasks)
+    server.live_for(crumbs, max_tasks, is_tapped=config.forward_logs)
     server.start()
     try:
         while not server.wait_registered(LOOK_AROUND):

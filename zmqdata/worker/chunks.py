@@ -157,7 +157,7 @@ class ChunkThread:
             try:
                 act()
             except Exception:
-                log.exception("zmqdata-chunks: unexpected error; continuing")
+                log.exception("the writer of chunks had an unexpected error; it continues")
         for key in list(self._open):
             self._forget(key)
 

@@ -46,6 +46,7 @@ class ControlSockets:
         rejects: counts what is rejected.
         received: called with the sender and the message.
         connected: called on each new connection to the dispatcher.
+        disconnected: called at the end of each connection to the dispatcher.
         refused: called with the reason if the dispatcher does not let this worker in,
             or speaks another version.
 
@@ -68,13 +69,14 @@ class ControlSockets:
         rejects: Rejects,
         received: Callable[[e.Peer, m.Message], None],
         connected: Callable[[], None],
+        disconnected: Callable[[], None],
         refused: Callable[[DataServiceError], None],
     ) -> None:
         self._access = access
         self._loop = loop
         self._rejects = rejects
         self._received = received
-        self._connected = connected
+        self._connected, self._disconnected = connected, disconnected
         self._refused = refused
         self._endpoint = endpoint
         key: Key | None = access.keyring.key
@@ -176,9 +178,11 @@ class ControlSockets:
             self.send(e.Send(peer, wire.NOTICE))
 
     def _shake_hands(self) -> bool:
-        before, reason = self._handshakes.made, self._handshakes.news()
-        if self._handshakes.made > before:
+        made, ended, reason = self._handshakes.made, self._handshakes.ended, self._handshakes.news()
+        if self._handshakes.made > made:
             self._connected()
+        if self._handshakes.ended > ended:
+            self._disconnected()
         if reason:
             self._refused(PermissionDeniedError(reason))
         return reason is not None

@@ -53,6 +53,7 @@ from zmqdata.worker.processes.limits import is_starvation, read_memory
 from zmqdata.worker.processes.stillness import Stillness
 from zmqdata.worker.speeds import Speeds
 from zmqdata.worker.status import SnapshotTaskProgress, snapshots_of, status_of
+from zmqdata.worker.tasks.printing import LineCollector, TaskOutput
 from zmqdata.worker.tasks.relay import Relays
 from zmqdata.worker.tasks.runner import TaskRunner
 
@@ -85,12 +86,21 @@ class WorkerShell:
             which contains earlier deaths.
         max_tasks: number of tasks after which the worker drains; 0 for no limit.
         hopeless: set when the dispatcher refuses this worker.
+        is_tapped: True if the output of this process is tapped, so that clients may get
+            what functions print.
     """
 
     def __init__(
-        self, config: WorkerConfig, crumbs: CrumbFile, max_tasks: int, hopeless: threading.Event
+        self,
+        config: WorkerConfig,
+        crumbs: CrumbFile,
+        max_tasks: int,
+        hopeless: threading.Event,
+        is_tapped: bool = False,
     ) -> None:
         self.crumbs = crumbs
+        is_forwarded = is_tapped and config.forward_logs
+        self.lines = LineCollector(self._tell_lines_soon) if is_forwarded else None
         self._max_tasks = max_tasks
         self._hopeless = hopeless
         with contextlib.ExitStack() as undo:
@@ -132,6 +142,7 @@ class WorkerShell:
             self.rejects,
             received=self._received,
             connected=lambda: self._handle(e.Connected()),
+            disconnected=lambda: self._handle(e.Disconnected()),
             refused=self._refused,
         )
         port = split_address(self.control.bound.partition("://")[2])[1]
@@ -208,7 +219,8 @@ class WorkerShell:
             runner.stop()
         for runner in self.runners.values():
             if not runner.join(RUNNER_PATIENCE):
-                log.warning("task %s is still running user code; not waiting", runner.key[0])
+                text = "task %s is still running user code; the worker ends without it"
+                log.warning(text, runner.key[0])
         self.chunks.close(RUNNER_PATIENCE)
         self.parts.close()
         self.links.close()
@@ -236,6 +248,7 @@ class WorkerShell:
     def _tick(self) -> None:
         self.access.keyring.look()
         self.control.look(time.monotonic())
+        self._tell_lines()
         if self.runners:
             self._look_around()
             for event in self.speeds.look(time.monotonic(), self.runners):
@@ -298,6 +311,14 @@ class WorkerShell:
         """
         self._handle(e.DrainRequested(patience))
 
+    def _tell_lines_soon(self) -> None:
+        self.loop.post(self._tell_lines)
+
+    def _tell_lines(self) -> None:
+        """Report what functions have printed."""
+        for event in () if self.lines is None else self.lines.take():
+            self._handle(event)
+
     def _report_soon(self, event: e.WorkerEvent) -> None:
         self.loop.post(lambda: self._handle(event))
 
@@ -323,6 +344,9 @@ class WorkerShell:
             return
         definition, profile = command.definition, self.core.profile
         window = profile.snapshot_chunk_bytes if definition.save_path else profile.cache_bytes
+        # No client reads a task that is saved.
+        lines = None if definition.save_path else self.lines
+        key = e.TaskKey(definition.task, definition.attempt)
         try:
             runner = TaskRunner(
                 command=command,
@@ -332,10 +356,13 @@ class WorkerShell:
                 window=window,
                 crumbs=self.crumbs,
                 relays=self.relays,
+                printed=None if lines is None else TaskOutput(key, lines),
             )
         except Exception as error:
             # The error is unexpected, but the task's readers must not wait forever.
-            log.exception("task %s cannot be started", definition.task)
+            log.exception(
+                "task %s cannot be started; its job ends with this error", definition.task
+            )
             failure = encode_failure(error, 0, self.address)
             self._report_soon(e.TaskFailed(definition.task, definition.attempt, failure))
             return
@@ -439,18 +466,24 @@ class WorkerServer(Server[WorkerShell]):
         self._config = config
         self._crumbs: CrumbFile | None = None
         self._max_tasks = 0
+        self._is_tapped = False
         super().__init__(start)
 
     def _open(self) -> WorkerShell:
-        return WorkerShell(self._config, self._crumbs or CrumbFile(), self._max_tasks, self._over)
+        crumbs = self._crumbs or CrumbFile()
+        return WorkerShell(self._config, crumbs, self._max_tasks, self._over, self._is_tapped)
 
-    def live_for(self, crumbs: CrumbFile, max_tasks: int) -> None:
-        """Set where pipelines record what they are working on, so that a supervisor
-        finds it. Drain after ``max_tasks`` tasks (0: never).
+    def live_for(self, crumbs: CrumbFile, max_tasks: int, is_tapped: bool = False) -> None:
+        """Prepare a server that has a process of its own. Must be called before
+        ``start``.
 
-        Must be called before ``start``.
+        Args:
+            crumbs: shared memory in which pipelines record what they are working on, so
+                that a supervisor finds it.
+            max_tasks: number of tasks after which the worker drains; 0: never.
+            is_tapped: True if the output of this process is tapped.
         """
-        self._crumbs, self._max_tasks = crumbs, max_tasks
+        self._crumbs, self._max_tasks, self._is_tapped = crumbs, max_tasks, is_tapped
 
     def start(self) -> None:
         """Start the worker. If the dispatcher is already running, return when it knows

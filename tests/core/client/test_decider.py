@@ -822,18 +822,20 @@ def test_a_silent_dispatcher_is_told_of_and_then_given_up() -> None:
 def test_waiting_is_explained() -> None:
     """A client without elements for 10 s logs what it waits for."""
 
-    def said(*places: m.TaskPlace, closed: bool = False) -> str:
+    def said(*places: m.TaskPlace, closed: bool = False, workers: int = 0) -> str:
         reader = Reader(*places, closed=closed)
         texts = []
+        idle = m.IdleWorkers(workers, 0)
         for _ in range(24):
-            reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
+            reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None, idle=idle))
             reader.wait(0.5)
             texts += [note.text for note in reader.all_of(e.LogLine) if note.level == "warning"]
         return texts[0]
 
-    assert "no worker has registered" in said()
-    assert "from w" in said(place(), closed=True)
-    assert "no worker hosts the 1 tasks" in said(place(worker=""))
+    assert "no worker is registered" in said()
+    assert "none of 2 registered workers may host it" in said(workers=2)
+    assert "elements of worker w (silent for 10 s)" in said(place(), closed=True)
+    assert "a worker to host the task that has further elements" in said(place(worker=""))
 
 
 def test_who_has_gone_on_from_a_state_waits_for_nobodys_state() -> None:
@@ -854,7 +856,7 @@ def test_who_has_gone_on_from_a_state_waits_for_nobodys_state() -> None:
         reader.wait(0.5)
         texts += [note.text for note in reader.all_of(e.LogLine)]
     assert "for elements" in texts[0]
-    assert ", from w. Workers make the elements of all consumers together" in texts[0]
+    assert "worker w (silent for 10 s). Workers make the elements of all consumers" in texts[0]
 
 
 def test_an_open_list_of_ended_tasks_waits_for_the_end() -> None:
@@ -1016,7 +1018,7 @@ def test_who_waits_for_another_consumer_is_told() -> None:
         reader.wait(1.0)
         notes += [note.text for note in reader.all_of(e.LogLine)]
         reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
-    assert any("for consumer 2, 3 of job job, still without a client" in text for text in notes)
+    assert any("for consumer 2, 3 of this job, still without a client" in text for text in notes)
 
 
 # --- its lease
@@ -1302,3 +1304,24 @@ def test_the_grant_of_an_ended_task_goes_to_another_at_once() -> None:
     reader.commands.clear()
     reader.end(0)
     assert [(one.task, one.elements) for one in reader.streams()] == [(2, 1)]
+
+
+# --- what functions print
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_a_client_shows_what_functions_print_if_it_says_so(shows: bool) -> None:
+    """A client asks workers for the lines of functions and shows them, or neither."""
+    reader = Reader(opened=False, shows_lines=shows)
+    reader.feed(e.Tick())
+    listed = structs.replace(place(), index=5)
+    reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (listed,), False)))
+    assert reader.sent(m.OpenLink).shows_lines == shows
+    reader.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
+    lines = (m.PrintedLine("hello"), m.PrintedLine("no file", 30, "decode"))
+    message = m.LinesPrinted(1, 1, 1, lines, 7)
+    reader.feed(e.Arrived("me-1", message))
+    assert reader.all_of(e.ShowLines) == ([e.ShowLines("w", 5, message)] if shows else [])
+    reader.number = 1
+    reader.block(0)
+    assert reader.all_of(e.Deliver), "lines are numbered like all messages of a link"

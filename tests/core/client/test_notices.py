@@ -27,7 +27,11 @@ class Listener:
         self.said.append((command.level, command.text))
 
     def complain(
-        self, now: float, opened: bool = True, held: bool = True, tasks: m.TaskList = OPEN
+        self,
+        now: float,
+        opened: bool = True,
+        held: bool = True,
+        tasks: m.TaskList = OPEN,
     ) -> str:
         """Return the last message up to now."""
         self.notices.complain(now, opened, held, self.reading, tasks)
@@ -195,41 +199,85 @@ def test_a_silent_dispatcher_is_named() -> None:
     assert "until it answers, no element is handed out" in listener.complain(16.0, held=False)
 
 
+class Waiter(Listener):
+    """A listener whose training loop waits."""
+
+    at = 0.0
+
+    def waits(
+        self,
+        tasks: m.TaskList = OPEN,
+    ) -> str:
+        """Return the message after ten further seconds without an element."""
+        for _ in range(2):
+            self.at += 10.0
+            self.notices.heard = self.at
+            self.complain(self.at, tasks=tasks)
+        return self.said[-1][1]
+
+
 def test_what_is_waited_for_is_named() -> None:
-    """The client notes whether it waits for a worker, a consumer, a host, an unhosted
-    task or the end.
+    """The client notes for which job it waits, and whether it waits for a worker, a
+    consumer, a host, an unhosted task or the end.
     """
-    listener = Listener()
-
-    def waiting(now: float, tasks: m.TaskList = OPEN) -> str:
-        for at in (now, now + 10.0):
-            listener.notices.heard = at
-            listener.complain(at, tasks=tasks)
-        return listener.said[-1][1]
-
-    assert waiting(0.0) == "waiting for 10 s: no worker has registered at tcp://d:1"
-    assert "for consumer 1, 2 of job job, still without a client" in waiting(
-        20.0, m.TaskList(2, (), True, m.Plan((), 0, {}, (1, 2)))
+    waiter = Waiter(consumer_index=2)
+    waiter.notices.idle = m.IdleWorkers(0, 0)
+    text = waiter.waits()
+    assert text.startswith(
+        "job 'job', consumer 2: waiting for 10 s for a worker to host its first task: no worker "
+        "is registered at tcp://d:1. Start one"
     )
+    plan = m.TaskList(2, (), True, m.Plan((), 0, {}, (1, 2)))
+    assert "s for consumer 1, 2 of this job, still without a client" in waiter.waits(plan)
+    waiter.notices.joined(opened())
+    assert waiter.waits(m.TaskList(3, (), True)).endswith("s for the end of the iteration")
     tasks = m.TaskList(3, (m.TaskPlace(1, 1, "w", "w:1"), m.TaskPlace(2, 1, "", "")), True)
-    assert waiting(40.0, m.TaskList(3, (), True)).endswith("from the end of the iteration")
-    listener.reading.list(tasks)
-    assert waiting(60.0, tasks).endswith("from w:1, and for a worker to host 1 tasks")
+    waiter.reading.list(tasks)
+    text = waiter.waits(tasks)
+    assert text.startswith("job 'job', repetition 2, consumer 2: waiting for ")
+    assert text.endswith("s for elements of worker w:1, and for a worker to host 1 further task")
+    assert "trainer 'fast': waiting" in Waiter(trainer_id="fast").waits()
 
 
-def test_tasks_that_no_worker_hosts_are_named() -> None:
-    """A client whose tasks have all lost their hosts says so, and that a worker must be
-    registered.
+@pytest.mark.parametrize(
+    ("idle", "reason"),
+    [
+        (None, "no worker has a task that this client may read. `zmqdata status"),
+        (m.IdleWorkers(0, 0), "no worker is registered at tcp://d:1. Start one with `zmqdata"),
+        (m.IdleWorkers(1, 0), "none of 1 registered worker may host it. Each is about to leave"),
+        (m.IdleWorkers(3, 2), "of 3 registered workers, 2 may run this job, and none is the place"),
+    ],
+)
+def test_why_no_worker_hosts_a_task_is_said(idle: m.IdleWorkers | None, reason: str) -> None:
+    """A client without a task, or whose tasks have all lost their hosts, says why no
+    worker hosts one: none is registered, none may, or none is the place of the task.
     """
-    listener = Listener()
-    tasks = m.TaskList(1, (m.TaskPlace(1, 1, "", ""), m.TaskPlace(2, 1, "", "")), True)
-    listener.reading.list(tasks)
-    for now in (0.0, 10.0):
-        listener.notices.heard = now
-        listener.complain(now, tasks=tasks)
-    (_, text) = listener.said[-1]
-    assert "10 s: no worker hosts the 2 tasks" in text
-    assert "that a worker is registered at tcp://d:1" in text
+    waiter = Waiter()
+    waiter.notices.idle = idle
+    assert f"for a worker to host its first task: {reason}" in waiter.waits()
+    for count, tasks_left in ((1, "the task that has"), (2, "the 2 tasks that have")):
+        waiter = Waiter()
+        waiter.notices.idle = idle
+        places = tuple(m.TaskPlace(number, 1, "", "") for number in range(count))
+        tasks = m.TaskList(1, places, True)
+        waiter.reading.list(tasks)
+        expected = f"for a worker to host {tasks_left} further elements: {reason}"
+        assert expected in waiter.waits(tasks)
+
+
+def test_silent_workers_are_named_first() -> None:
+    """A client that waits for many workers names the most silent ones, with the seconds
+    of their silence, and counts the others.
+    """
+    waiter = Waiter()
+    places = tuple(m.TaskPlace(number, 1, "w", f"w:{number}") for number in range(9))
+    tasks = m.TaskList(1, places, True)
+    waiter.reading.list(tasks)
+    waiter.notices.silences = lambda now: {"w:7": 14.2, "w:3": 60.0, "w:1": 0.3}
+    assert waiter.waits(tasks).endswith(
+        "for elements of worker w:3 (silent for 60 s), worker w:7 (silent for 14 s), worker w:1, "
+        "worker w:0, worker w:2 and 4 other workers"
+    )
 
 
 def test_a_loop_that_takes_each_element_at_once_waits_for_nothing() -> None:
@@ -242,9 +290,8 @@ def test_a_loop_that_takes_each_element_at_once_waits_for_nothing() -> None:
         if now < 40:
             listener.reading.passed.add(1, now, now + 1)
         listener.complain(float(now))
-    assert [text for _, text in listener.said] == [
-        "waiting for 10 s: no worker has registered at tcp://d:1"
-    ]
+    [(_, text)] = listener.said
+    assert text.startswith("job 'job': waiting for 10 s for a worker to host its first task")
 
 
 def test_for_whom_a_state_waits_is_named() -> None:
@@ -257,7 +304,9 @@ def test_for_whom_a_state_waits_is_named() -> None:
     assert listener.complain(20.0, opened=False) == ""
     listener.notices.waits(m.OpenAwaited("me", "the state of consumer 1"), "me")
     listener.complain(30.0, opened=False)
-    assert listener.complain(40.0, opened=False) == "waiting for 10 s for the state of consumer 1"
+    assert listener.complain(40.0, opened=False) == (
+        "job 'job': waiting for 10 s for the state of consumer 1"
+    )
     listener.notices.joined(opened())
     assert "no worker" in listener.complain(50.0)
 

@@ -75,6 +75,19 @@ class Desk:
         return number
 
 
+# --- waiting
+
+
+def test_a_client_that_waits_hears_of_the_workers() -> None:
+    """The answer to a heartbeat says how many workers are registered while none hosts a
+    task.
+    """
+    desk = Desk()
+    desk.open("k")
+    desk.beat("k")
+    assert desk.only(m.ClientHeartbeatAnswered).idle == m.IdleWorkers(0, 0)
+
+
 # --- opening
 
 

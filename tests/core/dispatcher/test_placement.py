@@ -6,7 +6,7 @@ from zmqdata import updates as u
 from zmqdata.core.dispatcher.placement import MOST_SENT_AGAIN, Placement, WorkerFacts
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
-from zmqdata.messages import DatasetDescription, JobParameters
+from zmqdata.messages import DatasetDescription, IdleWorkers, JobParameters
 from zmqdata.splits import IndexSplits
 
 
@@ -188,3 +188,18 @@ def test_of_many_missing_tasks_some_are_sent_again() -> None:
     assert facts.lost(missing) == facts.lost(missing) == missing[:MOST_SENT_AGAIN]
     assert facts.lost(missing[MOST_SENT_AGAIN:]) == missing[MOST_SENT_AGAIN:][:MOST_SENT_AGAIN]
     assert facts.lost([]) == facts.lost(missing) == []
+
+
+def test_idle_workers_are_counted_for_clients_that_wait() -> None:
+    """While no worker hosts a task of an iteration, its clients hear how many workers
+    are registered, and how many of them may host its tasks.
+    """
+    placement, waiting = placed("a", "b"), iteration()
+    placement.add("c", WorkerFacts("c", ("COLOCATED",), "3.11"))
+    placement.drain("b")
+    assert placement.idle_workers(waiting) == IdleWorkers(3, 1)
+    assert placement.idle_workers(iteration(target="LOCAL", k=("z",))) == IdleWorkers(3, 0)
+    waiting.hosts.place(4000, "")
+    assert placement.idle_workers(waiting) == IdleWorkers(3, 1)
+    waiting.hosts.place(4000, "a")
+    assert placement.idle_workers(waiting) is None

@@ -795,7 +795,7 @@ def test_a_worker_whose_tasks_nobody_takes_leaves_all_the_same() -> None:
     host.wait(6.0)
     assert host.core.draining.done
     said = [line.text for line in host.all_of(e.LogLine)]
-    assert "no other worker has taken 1 tasks in time" in said[-1]
+    assert "no other worker has taken 1 tasks of this worker in time" in said[-1]
     host.wait(1.0)
     assert not host.all_of(e.LogLine)
 
@@ -872,6 +872,22 @@ def test_a_worker_says_that_no_dispatcher_answers() -> None:
         assert said in text
         assert "tcp://nowhere:5050" in text
         assert "3600 s (`dispatcher_timeout_ms`=3600000)" in text
+
+
+def test_a_worker_that_lost_its_connection_says_so_within_five_seconds() -> None:
+    """A worker that lost its connection says so within five seconds and then every
+    minute, although the dispatcher wants rare heartbeats, and says when it is back.
+    """
+    host = Host()
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, every=20.0))
+    host.feed(e.Disconnected())
+    said = []
+    for second in range(1, 130):
+        host.wait(1.0)
+        said += [second for line in host.all_of(e.LogLine) if line.level == "warning"]
+    assert said == [3, 63, 123]
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True))
+    assert "answers after 129 s" in host.sent(e.LogLine).text
 
 
 def test_the_dispatcher_can_tell_a_worker_to_leave() -> None:

@@ -44,7 +44,7 @@ def test_a_worker_leaves_in_time() -> None:
         draining.look(now, [TASK, task(processing_mode="OFF")])
     assert draining.done
     assert [note.level for note in notes] == ["info", "info", "warning"]
-    assert "no other worker has taken 1 tasks in time" in notes[2].text
+    assert "no other worker has taken 1 tasks of this worker in time" in notes[2].text
 
 
 def test_a_worker_says_what_was_taken_back() -> None:

@@ -57,16 +57,34 @@ def test_who_says_nothing_is_given_up_once_in_so_long() -> None:
     assert not beats.gives_up(125.0)
 
 
-def test_a_silent_dispatcher_is_reported_less_and_less_often() -> None:
-    """A worker reports the dispatcher's silence after three seconds, then each time it
-    has doubled, and begins again once it has heard the dispatcher.
+def test_a_silent_dispatcher_is_reported_every_minute() -> None:
+    """A worker reports the dispatcher's silence after three seconds, then every minute,
+    and begins again once it has heard the dispatcher.
     """
     beats = Heartbeats(usual=1.0, patience=3600.0)
-    reported = [now for now in range(30) if beats.silence(10.0 + now)]
-    assert reported == [3, 6, 12, 24]
-    assert beats.heard(40.0) == 30.0
-    assert beats.heard(41.0) == 0.0
-    assert [now for now in range(8) if beats.silence(41.0 + now)] == [3, 6]
+    reported = [now for now in range(200) if beats.silence(10.0 + now)]
+    assert reported == [3, 63, 123, 183]
+    assert beats.heard(210.0) == 200.0
+    assert beats.heard(211.0) == 0.0
+    assert [now for now in range(70) if beats.silence(211.0 + now)] == [3, 63]
+
+
+def test_a_lost_connection_is_reported_soon_although_heartbeats_are_rare() -> None:
+    """A worker that loses its connection reports that three seconds later if it hears
+    nothing, however rare its heartbeats are. So does a worker that is not registered.
+    """
+    beats = Heartbeats(usual=1.0, patience=600.0)
+    beats.heard(0.0)
+    beats.answered(20.0)
+    beats.lost(10.0)
+    beats.lost(11.0)
+    assert [now for now in range(80) if beats.silence(float(now))] == [13, 73]
+    beats.heard(80.0)
+    beats.lost(90.0)
+    beats.heard(91.0)
+    assert [now for now in range(91, 140) if beats.silence(float(now))] == []
+    rare = Heartbeats(usual=20.0, patience=600.0)
+    assert [now for now in range(80) if rare.silence(float(now), registered=False)] == [3, 63]
 
 
 def test_rare_heartbeats_make_no_silence() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from zmqdata.config.logs import LogSettings
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.worker.processes.interpreter import add_folder, folder_on_path
 from zmqdata.worker.processes.supervisor import child_command
@@ -61,7 +62,7 @@ def test_a_folder_that_is_gone_is_no_error(tmp_path: Path, monkeypatch: pytest.M
     folder.mkdir()
     monkeypatch.chdir(folder)
     folder.rmdir()
-    assert '"nowhere"' in child_command(WorkerConfig("127.0.0.1:1"), "info")[-1]
+    assert '"nowhere"' in child_command(WorkerConfig("127.0.0.1:1"), LogSettings())[-1]
     path = ["/lib"]
     add_folder("last", path)
     add_folder("first", path)

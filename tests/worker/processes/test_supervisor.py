@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from zmqdata.config.logs import LogSettings
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.testing.cluster import no_leaks
 from zmqdata.worker.processes import supervisor as module
@@ -112,18 +113,15 @@ def test_an_address_for_all_children_is_accepted(address: str | None) -> None:
 
 
 def test_a_child_is_told_everything_on_its_command_line() -> None:
-    """A child's arguments hold its whole configuration, the log level and its parent's
-    process id.
+    """A child's arguments hold its whole configuration, level and form of its log, and
+    its parent's process id.
     """
     config = WorkerConfig(HERE, worker_tags=("GPU",), data_ports=(1, 2))
-    *_, name, assignment = child_command(config, "debug")
+    *_, name, assignment = child_command(config, LogSettings("debug", "json"))
     assert name == "zmqdata.worker.child"
     told = json.loads(assignment)
-    assert (told["log_level"], told["parent"], told["config"]["worker_tags"]) == (
-        "debug",
-        os.getpid(),
-        ["GPU"],
-    )
+    assert (told["log_level"], told["log_format"], told["parent"]) == ("debug", "json", os.getpid())
+    assert told["config"]["worker_tags"] == ["GPU"]
 
 
 def test_data_ports_of_children_follow_each_other() -> None:
@@ -446,7 +444,7 @@ def test_a_child_is_told_its_limits() -> None:
     """The configuration of a child holds its limits, if it has any."""
     limits = Limits(1 << 30, 5, True)
     told = [
-        json.loads(child_command(WorkerConfig(HERE), "info", *given)[-1])["limits"]
+        json.loads(child_command(WorkerConfig(HERE), LogSettings(), *given)[-1])["limits"]
         for given in ((limits,), ())
     ]
     assert [Limits(**one) for one in told] == [limits, Limits()]

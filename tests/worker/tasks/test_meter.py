@@ -83,7 +83,7 @@ def test_nodes_get_the_time_between_looks() -> None:
 
 
 def test_a_report_names_a_limited_number_of_nodes() -> None:
-    """Of many nodes, those that took the most time are reported, in their order."""
+    """A report has the nodes that took the most time, in their order."""
     times = NodeTimes()
     for number in range(MOST_NODES + 9):
         times.see({(f"{number:03}", "map(f)"): 1}, 1.0 + number)

@@ -98,8 +98,8 @@ def test_the_node_of_the_running_function_is_seen(name: str) -> None:
     ],
 )
 def test_a_thread_that_waits_for_another_does_not_count(make: Callable[[Gate], Dataset]) -> None:
-    """Of the threads of a pipeline only the one that runs the function counts, once it
-    keeps all others waiting.
+    """Only the thread that runs the function counts, once it keeps all other threads of
+    the pipeline waiting.
     """
     gate = Gate(0)
     dataset = make(gate)

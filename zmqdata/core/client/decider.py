@@ -10,18 +10,16 @@ Decisions 0017, 0019 and 0026; protocol 3.1 to 3.9, 6.6, 8.2, 8.4b and 9.6.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from msgspec import structs
-
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.checkpoint import Standing
 from zmqdata.core.client.coordinated import reading_of
 from zmqdata.core.client.lease import ClientLease
 from zmqdata.core.client.leaving import Goodbye, ReadingEnd
-from zmqdata.core.client.links import REPEAT, LinkProfile, ReadLinks
+from zmqdata.core.client.links import REPEAT, ReadLinks
 from zmqdata.core.client.notices import Notices
+from zmqdata.core.client.profile import ClientProfile as ClientProfile
+from zmqdata.core.client.profile import aged, link_profile
 from zmqdata.core.client.tasks import Grants, ReadTask, taking_more
 from zmqdata.core.job_rules import is_copied
 from zmqdata.errors import (
@@ -31,8 +29,6 @@ from zmqdata.errors import (
     ResourceExhaustedError,
 )
 
-HEARTBEAT = 1.0
-"""Default number of seconds between two heartbeats."""
 MOST_BREACHES = 3
 """Number of blocks in a row beyond their grants after which the iterator fails."""
 REPORT_BYTES = 4 << 20
@@ -51,52 +47,6 @@ SETTLE = 0.5
 """Seconds after which every element that a training loop took before its lease was
 ended has been counted.
 """
-
-
-@dataclass(frozen=True)
-class ClientProfile:
-    """The job that a client reads, its role there, and its limits."""
-
-    client: str
-    """Id of the client."""
-    job: m.JobParameters
-    """Parameters of the job."""
-    repetition: int
-    """Number of the iterator among those of its dataset object."""
-    service: str
-    """Address of the dispatcher, for messages to the user."""
-    dispatcher_timeout: float = 3600.0
-    """Seconds without an answer of the dispatcher after which the iterator fails."""
-    heartbeat: float = HEARTBEAT
-    """Seconds between two heartbeats."""
-    max_outstanding: int | None = None
-    """Most elements in flight of all streams together, or of each stream of a numbered
-    consumer. None leaves the limit to the window of each stream.
-    """
-    host: str = ""
-    """Name of this machine, by which workers recognise a client of their host."""
-    transports: tuple[str, ...] = ("ipc", "tcp")
-    """Transports that this client supports."""
-    reader: m.Reader = field(default_factory=m.Reader)
-    """The role in which the client reads."""
-    local_workers: tuple[str, ...] = ()
-    """Addresses of the workers in this process."""
-    process: str = field(default="", repr=False)
-    """Secret of this process, which its own workers know."""
-    resume: bytes = b""
-    """Encoded checkpoint to resume from, or empty."""
-    allow_objects: bool = True
-    """True if leaves of elements may be unpickled."""
-    decompresses: bool = True
-    """False if this process has no codec."""
-    affiliation: m.Affiliation = field(default_factory=m.Affiliation)
-    """The run to which the client belongs."""
-    cardinality: int = -2
-    """Number of elements of a repetition; below 0 if it is infinite or unknown."""
-    was_read: bool = False
-    """True if this process has read the repetition to its end before the dataset object
-    was made.
-    """
 
 
 class ClientCore:
@@ -167,15 +117,9 @@ class ClientCore:
         profile, self.client, job = self.profile, client, self.profile.job
         self.opened, self.task_list = False, m.TaskList(-1, (), False)
         self.reading = reading_of(job, profile.reader, profile.max_outstanding, self._do)
-        who = LinkProfile(
-            client,
-            profile.host,
-            profile.transports,
-            profile.reader,
-            profile.process,
-            profile.decompresses,
-        )
+        who = link_profile(client, profile)
         self.links = ReadLinks(who, self._do, self.reading.grants, self.reading.loop)
+        self.notices.silences = self.links.silences
         self.standing = Standing(client, job, profile.reader, self.reading, profile.repetition)
         self.lease = ClientLease()
         self._began: float | None = None
@@ -294,7 +238,7 @@ class ClientCore:
         who = self.profile
         self._began = now if self._began is None else self._began
         if not self.opened or self.standing.is_behind:
-            affiliation = _aged(who.affiliation, now - self._began)
+            affiliation = aged(who.affiliation, now - self._began)
             # A client that rejoins continues in the iteration that its checkpoint has
             # begun.
             resume = who.resume if self._iteration is None else b""
@@ -362,6 +306,7 @@ class ClientCore:
         if message.client != self.client:
             return
         self.reading.acknowledge(message.report)
+        self.notices.idle = message.idle
         self.lease.answered(message.beat, message.lease, now)
         if message.wanted:
             self._do(e.SupplyMaps(self.client, message.wanted))
@@ -476,6 +421,8 @@ class ClientCore:
                 self._grant(self.reading.hear_end(task, header))
             case m.ElementsLeftOut():
                 self.notices.left_out.take(header.elements)
+            case m.LinesPrinted() if self.profile.shows_lines:
+                self._do(e.ShowLines(task.place.address, task.place.index, header))
             case m.TakeBackElements():
                 self.reading.asked_back(task, header)
 
@@ -580,9 +527,3 @@ class ClientCore:
             self.goodbye.omit()
         else:
             self.goodbye.begin(now, at_end=self._has_ended and not self.reading.waiting)
-
-
-def _aged(affiliation: m.Affiliation, seconds: float) -> m.Affiliation:
-    """Return the affiliation of a client so many seconds later."""
-    copies = [structs.replace(copy, age=copy.age + seconds) for copy in affiliation.copies]
-    return structs.replace(affiliation, copies=tuple(copies)) if copies else affiliation

@@ -18,7 +18,14 @@ from zmqdata.core.events import Peer as Peer
 from zmqdata.core.events import Received as Received
 from zmqdata.core.events import Send as Send
 from zmqdata.core.events import Tick as Tick
-from zmqdata.messages import Block, LeftOutElement, LoopMeasures, Memory, OnLink
+from zmqdata.messages import (
+    Block,
+    LeftOutElement,
+    LinesPrinted,
+    LoopMeasures,
+    Memory,
+    OnLink,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,18 @@ class NoteLeftOut:
 
     element: LeftOutElement
     """The skipped element."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowLines:
+    """Command: show the user what functions of a task have printed and logged."""
+
+    worker: str
+    """Address of the worker."""
+    task: int
+    """Index of the task within its iteration."""
+    printed: LinesPrinted
+    """The message with the lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +273,7 @@ ClientCommand = (
     | LogLine
     | NoteLeftOut
     | Send
+    | ShowLines
     | SupplyMaps
     | Weave
 )

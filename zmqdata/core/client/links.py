@@ -74,6 +74,8 @@ class LinkProfile:
     """Secret of its process, which the process's own workers know."""
     decompresses: bool = True
     """False if it has no codec."""
+    shows_lines: bool = False
+    """True if it shows what functions print."""
 
 
 @dataclass
@@ -254,6 +256,7 @@ class ReadLinks:
                     process=who.process,
                     ticket=self._ticket,
                     decompresses=who.decompresses,
+                    shows_lines=who.shows_lines,
                 ),
             )
         )
@@ -301,6 +304,10 @@ class ReadLinks:
             for address, reach in self._reach.items()
             if now - reach.heard >= SILENT or now - reach.complete >= INCOMPLETE
         )
+
+    def silences(self, now: float) -> dict[str, float]:
+        """Return the seconds since the last message of each worker, by address."""
+        return {address: now - reach.heard for address, reach in self._reach.items()}
 
     def forgive(self, seconds: float) -> None:
         """Discount time in which this process did not listen."""

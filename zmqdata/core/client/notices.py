@@ -8,7 +8,7 @@ Decisions 0020 and 0026; protocol 3.1, 3.4, 3.9 and 3.12.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
@@ -17,6 +17,10 @@ from zmqdata.core.client.tasks import Reading
 
 SAY_SO_AFTER = 5.0
 """Seconds of silence of the dispatcher after which a warning is logged."""
+SILENT_AFTER = 10.0
+"""Seconds without a message after which a worker that is awaited is called silent."""
+MOST_NAMED = 5
+"""Number of workers that a warning names."""
 WAITING_AFTER = 10.0
 """Seconds without an element after which a warning is logged, and seconds between two
 warnings.
@@ -39,6 +43,8 @@ class Notices:
         heard: time of the last message of the dispatcher.
         repetition: repetition of the job, once the client is let in.
         awaited: what the dispatcher awaits before it lets the client in.
+        idle: the workers, if the dispatcher said that none hosts a task for the client.
+        silences: returns the seconds since the last message of each worker, by address.
         left_out: the elements that workers left out.
     """
 
@@ -59,6 +65,8 @@ class Notices:
         self.patience = patience
         self.heard = 0.0
         self.awaited = ""
+        self.idle: m.IdleWorkers | None = None
+        self.silences: Callable[[float], Mapping[str, float]] = lambda now: {}
         self._do = do
         self._said = -WAITING_AFTER
         self._starving: float | None = None
@@ -66,7 +74,7 @@ class Notices:
         self._skipped: dict[str, int] = {}
         self._told_skipped = 0
         self.left_out = LeftOutElements(job, do)
-        self._wanted = False
+        self._wanted = self._is_in = False
         self._kept: list[e.LogLine] = []
 
     # --- when a client joins
@@ -104,7 +112,7 @@ class Notices:
             opened: the dispatcher's answer.
             goes_on: True if the client has read the iteration under a former name.
         """
-        self.awaited, self.repetition = "", opened.repetition
+        self.awaited, self.repetition, self._is_in = "", opened.repetition, True
         if goes_on:
             return
         how, consumer = self._how(opened), self.reader.consumer_index
@@ -273,56 +281,112 @@ class Notices:
         late = silence >= SAY_SO_AFTER or starved >= WAITING_AFTER
         if late and now - self._said >= WAITING_AFTER:
             self._said = now
-            self._do(
-                e.LogLine("warning", self._what_is_missing(silence, starved, held, reading, tasks))
+            text = (
+                self._silent_dispatcher(silence, held)
+                if silence >= SAY_SO_AFTER
+                else f"waiting for {starved:.0f} s for {self._missing(reading, tasks, now)}"
             )
+            self._do(e.LogLine("warning", f"{self._who()}: {text}"))
         return starved
 
-    def _what_is_missing(
-        self, silence: float, starved: float, held: bool, reading: Reading, tasks: m.TaskList
-    ) -> str:
-        if silence >= SAY_SO_AFTER:
-            lease = (
-                ""
-                if held
-                else "; until it answers, no element is handed out, because other clients "
-                "may have received it"
-            )
-            return (
-                f"no answer from the dispatcher at {self.service} for {silence:.0f} s; still "
-                "trying "
-                f"(dispatcher_timeout={self.patience:g} s){lease}"
-            )
+    def _who(self) -> str:
+        """Return for whom the client waits, in words."""
+        parts = [f"job {self.job!r}"]
+        if self._is_in:
+            parts.append(f"repetition {self.repetition}")
+        if self.reader.consumer_index is not None:
+            parts.append(f"consumer {self.reader.consumer_index}")
+        if self.reader.trainer_id:
+            parts.append(f"trainer {self.reader.trainer_id!r}")
+        return ", ".join(parts)
+
+    def _silent_dispatcher(self, silence: float, held: bool) -> str:
+        lease = (
+            ""
+            if held
+            else "; until it answers, no element is handed out, because other clients "
+            "may have received it"
+        )
+        return (
+            f"no answer from the dispatcher at {self.service} for {silence:.0f} s; still "
+            f"trying (dispatcher_timeout={self.patience:g} s){lease}"
+        )
+
+    def _missing(self, reading: Reading, tasks: m.TaskList, now: float) -> str:
+        """Return what the training loop waits for, in words."""
         if self.awaited:
-            return f"waiting for {starved:.0f} s for {self.awaited}"
+            return self.awaited
         if not tasks.tasks and not tasks.closed:
-            return f"waiting for {starved:.0f} s: no worker has registered at {self.service}"
+            return f"a worker to host its first task: {self._why_unhosted()}"
         plan = tasks.plan
         if plan is not None and plan.missing:
             names = ", ".join(map(str, plan.missing))
-            return (
-                f"waiting for {starved:.0f} s for consumer {names} of job {self.job}, "
-                "still without a client"
-            )
+            return f"consumer {names} of this job, still without a client"
         places = [reading.tasks[number].place for number in reading.unended]
         hosts = sorted({place.address for place in places if place.address})
         unhosted = sum(not place.address for place in places)
         if unhosted and not hosts:
-            return (
-                f"waiting for {starved:.0f} s: no worker hosts the {unhosted} tasks that have "
-                f"further elements. Check with `zmqdata status` that a worker is registered at "
-                f"{self.service}, or start one"
-            )
-        rest = (
-            "readers that are silent now"
-            if tasks.tasks and tasks.closed
-            else "the end of the iteration"
-        )
-        names = ", ".join(hosts) or rest
-        also = f", and for a worker to host {unhosted} tasks" if unhosted else ""
+            tasks_left = "the task that has" if unhosted == 1 else f"the {unhosted} tasks that have"
+            return f"a worker to host {tasks_left} further elements: {self._why_unhosted()}"
+        if not hosts:
+            others = bool(tasks.tasks and tasks.closed)
+            return "elements that silent readers hold" if others else "the end of the iteration"
+        also = ""
+        if unhosted:
+            also = f", and for a worker to host {_counted(unhosted, 'further task')}"
         if plan is not None:
             also += (
                 ". Workers make the elements of all consumers together: one that has stopped "
                 "reading holds up the others once its elements fill the workers' memory"
             )
-        return f"waiting for elements for {starved:.0f} s, from {names}{also}"
+        return f"elements of {_workers(hosts, self.silences(now))}{also}"
+
+    def _why_unhosted(self) -> str:
+        """Return why no worker hosts a task for this client, as far as it is known."""
+        idle, look = self.idle, f"`zmqdata status --dispatcher {self.service}` lists the workers"
+        if idle is None:
+            return f"no worker has a task that this client may read. {look}"
+        if not idle.registered:
+            return (
+                f"no worker is registered at {self.service}. Start one with `zmqdata worker "
+                f"--dispatcher {self.service}`"
+            )
+        registered = _counted(idle.registered, "registered worker")
+        if not idle.able:
+            return (
+                f"none of {registered} may host it. Each is about to leave, or only for clients "
+                "beside it, because of `target_workers` or the tag COLOCATED. Start another "
+                f"worker; {look}"
+            )
+        return (
+            f"of {registered}, {idle.able} may run this job, and none is the place of a task of "
+            "it. With a static sharding policy each task waits for its own worker of "
+            f"`worker_addresses`; {look}"
+        )
+
+
+def _workers(hosts: list[str], silences: Mapping[str, float]) -> str:
+    """Return the workers at some addresses in words: the most silent ones, if they are
+    many.
+
+    >>> _workers(["tcp://a:1", "tcp://b:1"], {"tcp://a:1": 0.1, "tcp://b:1": 17.0})
+    'worker tcp://b:1 (silent for 17 s) and worker tcp://a:1'
+    """
+    ordered = sorted(hosts, key=lambda host: -silences.get(host, 0.0))
+    named = [
+        f"worker {host}" + (f" (silent for {silence:.0f} s)" if silence >= SILENT_AFTER else "")
+        for host in ordered[:MOST_NAMED]
+        for silence in [silences.get(host, 0.0)]
+    ]
+    if len(ordered) > MOST_NAMED:
+        named.append(_counted(len(ordered) - MOST_NAMED, "other worker"))
+    return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
+
+
+def _counted(number: int, what: str) -> str:
+    """Return a number of things in words.
+
+    >>> _counted(1, "worker"), _counted(2, "worker")
+    ('1 worker', '2 workers')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"

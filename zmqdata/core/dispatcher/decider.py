@@ -266,10 +266,7 @@ class DispatcherCore:
         for client in sorted(self.jobs.absent):
             self.out.send(self.clients.peer(client), m.Probe())
         for member in self.workers.disconnected(now, self.times.disconnect_grace):
-            self.out.note(
-                "warning",
-                f"worker {self.hosting.facts[member.name].address} is lost: no connection",
-            )
+            self._note_loss("warning", member.name, "is lost because its connection has ended")
             self._lose_worker(member.name)
         self.jobs.expire(now, self.times.client_timeout)
         self.saves.tick(now)
@@ -295,9 +292,7 @@ class DispatcherCore:
         for death in ask.deaths:
             self.deaths.take(death)
             if death.worker in self.workers:
-                self.out.note(
-                    "warning", f"worker {self.hosting.facts[death.worker].address} {death.how}"
-                )
+                self._note_loss("warning", death.worker, death.how)
                 self._lose_worker(death.worker)
         try:
             place = self.places.place(ask.address)
@@ -324,7 +319,7 @@ class DispatcherCore:
         self.workers.heard(ask.worker, peer, now)
         self.out.send(peer, m.WorkerRegistered(ask.worker))
         if not known:
-            self.out.note("info", f"worker {ask.address} joined")
+            self.out.note("info", f"worker {ask.address} is registered, and gets tasks")
             facts = WorkerFacts(ask.address, ask.tags, ask.python, files=ask.files)
             self.hosting.add_worker(ask.worker, facts)
         self.hosting.take_report(ask.worker, ask.tasks, now)
@@ -391,7 +386,8 @@ class DispatcherCore:
             self.out.refuse(peer, ask.request, NotFoundError, text)
             return
         for name in names:
-            self.out.note("info", f"worker {facts[name].address} is told to leave")
+            text = "is told to leave, and gets no further task"
+            self._note_loss("info", name, text)
             self.hosting.drain(name)
             self.out.send(
                 self.workers.peer(name), m.WorkerHeartbeatAnswered(name, True, draining=True)
@@ -402,8 +398,20 @@ class DispatcherCore:
 
     def _worker_stopped(self, peer: e.Peer, message: m.WorkerStopped, now: float) -> None:
         if message.worker in self.workers:
-            self.out.note("info", f"worker {self.hosting.facts[message.worker].address} left")
+            self._note_loss("info", message.worker, "has left")
             self._lose_worker(message.worker)
+
+    def _note_loss(self, level: str, name: str, what: str) -> None:
+        """Log what happened to a worker, and what becomes of its tasks."""
+        facts = self.hosting.facts[name]
+        count = len(facts.tasks)
+        tasks = (
+            f"other workers take over its task{'s' * (count > 1)} ({count}), except for copies of "
+            "the whole input"
+            if count
+            else "it hosted no task"
+        )
+        self.out.note(level, f"worker {facts.address} {what}; {tasks}")
 
     def _lose_worker(self, name: str) -> None:
         address = self.hosting.facts[name].address

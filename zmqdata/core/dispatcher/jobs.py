@@ -322,8 +322,9 @@ class Jobs:
         task_list = self.hosting.lists.news(iteration, beat.client, beat.task_version, now)
         lease = self.leases.grant(iteration, beat.client)
         wanted = self.wanted_of(beat.client, iteration.job.dataset_id, now)
+        idle = self.hosting.placement.idle_workers(iteration)
         answered = m.ClientHeartbeatAnswered(
-            beat.client, beat.report, task_list, beat.beat, lease, wanted
+            beat.client, beat.report, task_list, beat.beat, lease, wanted, idle
         )
         self.out.send(peer, answered)
 
@@ -439,10 +440,7 @@ class Jobs:
             if (others and self.leases.is_over(member, now)) or self._is_gone(
                 member, iteration, now, client_timeout
             ):
-                self.out.note(
-                    "warning",
-                    f"client {m.shown_name(member.name)} of job {iteration.job.name} is gone",
-                )
+                self.out.note("warning", _gone(member.name, iteration.job.name))
                 self._forget(member.name, iteration, member.sign)
                 # In the same turn, so that no worker makes again the elements owed to a
                 # job that ends now.
@@ -501,7 +499,8 @@ class Jobs:
             if now - since >= patience and self._may_collect(incarnation):
                 self.out.note(
                     "info",
-                    f"job {incarnation.job.name} is collected: no client for {patience:g} s",
+                    f"job {incarnation.job.name} is collected: it had no client for "
+                    f"{patience:g} s. The next client begins it anew",
                 )
                 self._collect(incarnation)
 
@@ -526,4 +525,12 @@ def _origin(task: Task, iteration: Iteration) -> m.Origin:
     poisoned = tuple(task.poisoned)
     return m.Origin(
         task.index, task.seed, task.shard, iteration.seed, iteration.num_shards, poisoned=poisoned
+    )
+
+
+def _gone(client: str, job: str) -> str:
+    """Return the log line about a client that has died."""
+    return (
+        f"client {m.shown_name(client)} of job {job} is gone; elements that it has not reported "
+        "go to other clients of the job"
     )

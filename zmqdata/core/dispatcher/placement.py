@@ -294,6 +294,14 @@ class Placement:
         ]
         return self._staying[target] + sum(not facts.draining for facts in others)
 
+    def idle_workers(self, iteration: Iteration) -> m.IdleWorkers | None:
+        """Return the numbers of workers if none hosts a task of an iteration; else
+        None.
+        """
+        if iteration.hosts.count:
+            return None
+        return m.IdleWorkers(len(self.facts), self.hosts(iteration))
+
     def idle(self, iteration: Iteration) -> list[str]:
         """Return the workers that host nothing of an iteration."""
         return [name for name in self.facts if not iteration.hosts.has(name)]

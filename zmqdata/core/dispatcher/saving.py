@@ -177,7 +177,7 @@ class Saves:
         self.out.commit(u.BeginIncarnationUpdate(incarnation, job))
         seed = self.out.derive_seed(number)
         self.out.commit(u.CreateIterationUpdate(number, incarnation, 0, seed))
-        self.out.note("info", f"starts to save to {ask.path}")
+        self.out.note("info", f"the save to {ask.path} begins; workers get its streams")
         self.hosting.staff(self.out.state.iterations[number])
         self.out.send(peer, m.SaveStarted(ask.request))
 
@@ -482,7 +482,9 @@ class GrowingSaves:
             self.hosting.fail(iteration, event.error, event.text, event.failure)
         elif event.text:
             self.out.note(
-                "warning", f"cannot look for chunks of job {iteration.job.name}: {event.text}"
+                "warning",
+                f"cannot look for chunks of job {iteration.job.name}, trying again in "
+                f"{RETRY:g} s: {event.text}",
             )
             look.due = now + RETRY
         elif impossible := look.take(event.names):

@@ -23,7 +23,7 @@ from zmqdata.core.worker.cross_trainer import fitting
 from zmqdata.core.worker.dealing import dealing_for
 from zmqdata.core.worker.decisions import Agreeing
 from zmqdata.core.worker.draining import DRAIN_SECONDS, Draining
-from zmqdata.core.worker.heartbeats import Heartbeats, given_up, is_silent
+from zmqdata.core.worker.heartbeats import Heartbeats, heard_again, notices
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.lineage import Agreement
 from zmqdata.core.worker.links import Link, SendLinks, news_for
@@ -82,6 +82,7 @@ class WorkerCore:
         on(e.StateNoted, self._state_taken)
         on(e.Exhausted, self._exhausted)
         on(e.TaskFailed, self._task_failed)
+        on(e.TaskPrinted, self._printed)
         on(e.LinkBound, self._link_bound)
         on(e.LinkBroken, lambda event, now: self._close_link(None, m.CloseLink(event.link), now))
         on(e.DrainRequested, self._drain)
@@ -89,6 +90,7 @@ class WorkerCore:
         # A dispatcher that saw this worker without a connection waits for a message
         # from it, and only for a short time.
         on(e.Connected, lambda event, now: self._heartbeat(now) if self.registered else None)
+        on(e.Disconnected, lambda event, now: self.heartbeats.lost(now))
         on(e.FilesChecked, self._then_start(self.pipelines.files_checked))
         on(e.PartClaimed, self._then_start(self.pipelines.claimed))
         on(e.PieceKept, self._then_start(self.pipelines.kept))
@@ -155,10 +157,7 @@ class WorkerCore:
 
     def _received(self, event: e.Received, now: float) -> None:
         if event.peer == e.DISPATCHER:
-            silence = self.heartbeats.heard(now)
-            if silence:
-                text = f"the dispatcher at {self.profile.dispatcher} answers after {silence:.0f} s"
-                self._do(e.LogLine("info", text))
+            self._commands += heard_again(self.heartbeats, self.profile.dispatcher, now)
         handler = self.messages.get(type(event.message))
         if handler is not None:
             handler(event.peer, event.message, now)
@@ -168,13 +167,7 @@ class WorkerCore:
     def _tick(self, now: float) -> None:
         if self.heartbeats.is_due(now, len(self.tasks)):
             self._heartbeat(now)
-        who, silence = self.profile, self.heartbeats.silence(now)
-        if silence:
-            text = is_silent(who.dispatcher, self.registered, silence, who.dispatcher_timeout)
-            self._do(e.LogLine("warning", text))
-        if self.heartbeats.gives_up(now):
-            text = given_up(who.dispatcher, who.dispatcher_timeout)
-            self._do(e.Finish("UnavailableError", text))
+        self._commands += notices(self.heartbeats, self.profile, self.registered, now)
         self.pipelines.tick(now)
         self.writing.tick(self.tasks.values(), now)
         for task in self.tasks.values():
@@ -219,7 +212,8 @@ class WorkerCore:
         if not self.registered:
             self.registered = True
             self.profile.deaths = ()
-            self._do(e.LogLine("info", f"registered as {self.profile.address}"))
+            where = f"at the dispatcher at {self.profile.dispatcher} as {self.profile.address}"
+            self._do(e.LogLine("info", f"registered {where}; this worker waits for tasks"))
 
     def _heartbeat_answered(
         self, peer: e.Peer, answer: m.WorkerHeartbeatAnswered, now: float
@@ -374,6 +368,12 @@ class WorkerCore:
             self.writing.fail(task.dealing, event.failure)
             self._tell(now)
 
+    def _printed(self, event: e.TaskPrinted, now: float) -> None:
+        task = self._task(event)
+        if task is not None:
+            task.lines.add(event.lines, event.suppressed)
+            self.links.send_lines(task.lines, task.key, task.dealing.streams.values())
+
     def _noticed(self, event: e.Noticed, now: float) -> None:
         task = self._task(event)
         if task is not None:
@@ -395,6 +395,7 @@ class WorkerCore:
         """Send the blocks of a task that may be sent, and let it produce as much as it
         may.
         """
+        self.links.send_lines(task.lines, task.key, task.dealing.streams.values())
         for client, news in task.news_of_others(self._is_usable):
             self.links.push(client, news, ())
         for stream, portion in task.dealing.deal(self._is_usable):

@@ -155,6 +155,7 @@ class Draining:
                 self._do(
                     e.LogLine(
                         "warning",
-                        f"no other worker has taken {left} tasks in time; they wait for a worker",
+                        f"no other worker has taken {left} tasks of this worker in time; the "
+                        "dispatcher keeps them for the next worker",
                     )
                 )

@@ -29,6 +29,7 @@ from zmqdata.messages import (
     MappedRange,
     Memory,
     OnLink,
+    PrintedLine,
     TaskDefinition,
     TaskMeasures,
     TaskState,
@@ -59,6 +60,13 @@ class OfTask(Protocol):
 class Connected:
     """Event: the worker has a connection to the dispatcher. The connection may be new,
     in which case the dispatcher has received nothing on it yet.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """Event: the worker has lost its connection to the dispatcher, or could not make
+    one. It tries again by itself.
     """
 
 
@@ -358,6 +366,20 @@ class ElementLeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskPrinted:
+    """Event: functions of a task have printed or logged lines."""
+
+    task: int
+    """Number of the task."""
+    attempt: int
+    """Attempt of the task."""
+    lines: tuple[PrintedLine, ...]
+    """The lines, in the order in which they were printed."""
+    suppressed: int = 0
+    """Number of further lines since the last such event, which were too many."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFailed:
     """Event: a runner cannot run its task at all."""
 
@@ -600,6 +622,7 @@ WorkerEvent = (
     | TaskMeasured
     | Connected
     | Decided
+    | Disconnected
     | DrainRequested
     | Exhausted
     | FilesChecked
@@ -615,6 +638,7 @@ WorkerEvent = (
     | SplitsWanted
     | StateNoted
     | TaskFailed
+    | TaskPrinted
     | Tick
     | WriteFailed
 )

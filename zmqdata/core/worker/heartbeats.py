@@ -6,6 +6,9 @@ Protocol 4.1.
 
 from __future__ import annotations
 
+from zmqdata.core.worker import events as e
+from zmqdata.core.worker.profile import WorkerProfile
+
 FEW_TASKS = 32
 """Number of tasks up to which news of a task is sent at once."""
 SECONDS_PER_TASK = 0.0002
@@ -17,9 +20,11 @@ LISTENS = 3
 receive optional messages.
 """
 FIRST_NOTICE = 3.0
-"""Seconds of silence after which the worker first reports it. Each further notice comes
-after twice the silence of the last one.
+"""Seconds of silence after which the worker first reports it. If heartbeats are rare,
+and the connection is not lost, it is the time of some heartbeats.
 """
+NOTICE_EVERY = 60.0
+"""Seconds between two notices of a silence that continues."""
 
 
 class Heartbeats:
@@ -48,7 +53,8 @@ class Heartbeats:
         self._spoke = -usual
         self._has_news = False
         self._heard: float | None = None
-        self._notice_at = FIRST_NOTICE
+        self._lost: float | None = None
+        self._noticed: float | None = None
 
     def is_due(self, now: float, tasks: int) -> bool:
         """Return True if a worker with this number of tasks must send a heartbeat."""
@@ -77,29 +83,45 @@ class Heartbeats:
         """Record that a message of the dispatcher has arrived. Return the seconds of
         silence that it ends if they were reported, else 0.
         """
-        reported = self._notice_at > FIRST_NOTICE
-        ended = now - self._heard if reported and self._heard is not None else 0.0
-        self._heard, self._notice_at = now, FIRST_NOTICE
+        is_reported = self._noticed is not None
+        ended = now - self._heard if is_reported and self._heard is not None else 0.0
+        self._heard, self._lost, self._noticed = now, None, None
         return ended
 
-    def silence(self, now: float) -> float:
+    def lost(self, now: float) -> None:
+        """Record that the connection to the dispatcher has ended."""
+        if self._lost is None:
+            self._lost = now
+
+    def silence(self, now: float, registered: bool = True) -> float:
         """Return the seconds for which the dispatcher has been silent if the worker
         must report them now, else 0.
 
+        Args:
+            now: present time.
+            registered: True if the worker is registered. If not, the dispatcher answers
+                at once, however rare heartbeats are.
+
         Example:
-            >>> beats = Heartbeats(usual=1.0, patience=60.0)
-            >>> [beats.silence(now) for now in (0.0, 2.0, 3.0, 4.0, 6.0)]
-            [0.0, 0.0, 3.0, 0.0, 6.0]
-            >>> beats.heard(7.0)
-            7.0
+            >>> beats = Heartbeats(usual=1.0, patience=600.0)
+            >>> [beats.silence(now) for now in (0.0, 2.0, 3.0, 4.0, 62.0, 63.0)]
+            [0.0, 0.0, 3.0, 0.0, 0.0, 63.0]
+            >>> beats.heard(64.0)
+            64.0
         """
         if self._heard is None:
             self._heard = now
-        seconds = now - self._heard
-        if seconds < max(self._notice_at, LISTENS * self.pause):
+        if self._noticed is not None:
+            is_due = now - self._noticed >= NOTICE_EVERY
+        elif registered and self._lost is None:
+            is_due = now - self._heard >= max(FIRST_NOTICE, LISTENS * self.pause)
+        else:
+            since = self._heard if self._lost is None else self._lost
+            is_due = now - since >= FIRST_NOTICE
+        if not is_due:
             return 0.0
-        self._notice_at = 2 * seconds
-        return seconds
+        self._noticed = now
+        return now - self._heard
 
     def listens(self, now: float) -> bool:
         """Return True if a message of the dispatcher has arrived recently."""
@@ -115,6 +137,43 @@ class Heartbeats:
             return False
         self._heard = now
         return True
+
+
+def heard_again(beats: Heartbeats, dispatcher: str, now: float) -> list[e.WorkerCommand]:
+    """Record that a message of the dispatcher has arrived, and return the notice that a
+    silence has ended, if there was one.
+
+    Args:
+        beats: the heartbeats.
+        dispatcher: endpoint of the dispatcher.
+        now: present time.
+    """
+    silence = beats.heard(now)
+    text = f"the dispatcher at {dispatcher} answers after {silence:.0f} s"
+    return [e.LogLine("info", f"{text}; this worker continues as before")] if silence else []
+
+
+def notices(
+    beats: Heartbeats, who: WorkerProfile, registered: bool, now: float
+) -> list[e.WorkerCommand]:
+    """Return the notice of a silent dispatcher if one is due, and the end of a worker
+    that gives up.
+
+    Args:
+        beats: the heartbeats.
+        who: the worker.
+        registered: True if the worker is registered.
+        now: present time.
+    """
+    found: list[e.WorkerCommand] = []
+    silence = beats.silence(now, registered)
+    if silence:
+        text = is_silent(who.dispatcher, registered, silence, who.dispatcher_timeout)
+        found.append(e.LogLine("warning", text))
+    if beats.gives_up(now):
+        text = given_up(who.dispatcher, who.dispatcher_timeout)
+        found.append(e.Finish("UnavailableError", text))
+    return found
 
 
 def is_silent(dispatcher: str, registered: bool, seconds: float, patience: float) -> str:

@@ -22,6 +22,7 @@ from zmqdata import messages as m
 from zmqdata.core.limits import MOST_CHARACTERS, Rotation, too_long
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.coordinated import LaneStream
+from zmqdata.core.worker.printing import KeptLines
 from zmqdata.core.worker.streams import Stream
 from zmqdata.core.worker.tasks import HostedTask
 
@@ -125,6 +126,8 @@ class Link:
     """True if its training loop had nothing left at the last grant."""
     told_measures: Rotation[int] = field(default_factory=lambda: Rotation(MEASURES_AT_ONCE))
     """Tasks whose measures the client gets next."""
+    shows_lines: bool = False
+    """True if the client shows what functions print."""
 
     @property
     def bound(self) -> bool:
@@ -168,6 +171,20 @@ class SendLinks:
         """Return True if messages can be sent to a client."""
         link = self.by_client.get(client)
         return link is not None and link.bound
+
+    def _shows_lines(self, stream: Stream) -> bool:
+        link = self.by_client.get(stream.client)
+        return stream.open and link is not None and link.shows_lines
+
+    def send_lines(self, lines: KeptLines, key: e.TaskKey, streams: Iterable[Stream]) -> None:
+        """Send what functions of a task have printed to the first of its readers that
+        shows it. The lines of a task then appear once, and in order.
+        """
+        if not lines:
+            return
+        reader = next(filter(self._shows_lines, streams), None)
+        if reader is not None and self.is_bound(reader.client):
+            self.push(reader.client, lines.take(key.task, key.attempt), ())
 
     def memory_of(self, stream: Stream) -> int:
         """Return the size of the memory that the client of a stream has mapped, in
@@ -221,7 +238,7 @@ class SendLinks:
             self._do(e.Send(peer, m.LinkRefused(ask.link, "ResourceExhaustedError", excess)))
             return
         link = Link(ask.link, ask.client, peer, ask.reader, ask.ticket, made=now, heard=now)
-        link.decompresses = ask.decompresses
+        link.decompresses, link.shows_lines = ask.decompresses, ask.shows_lines
         if before is not None:
             if ask.link in before.retired:
                 self._refuse_unknown(peer, ask.link)

@@ -21,6 +21,7 @@ from zmqdata.core.worker.cross_trainer import Windowed
 from zmqdata.core.worker.dealing import Dealing, FirstCome
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.lineage import Agreement, news_for
+from zmqdata.core.worker.printing import KeptLines
 from zmqdata.core.worker.streams import Portion, Stream, occupied
 from zmqdata.decisions import LEFT_OUT_KEPT, Decisions
 
@@ -92,6 +93,8 @@ class HostedTask:
     """Description of the compression of the task's blocks; "" for none."""
     measures: m.TaskMeasures | None = None
     """The newest measures of the attempt; None before the first."""
+    lines: KeptLines = field(default_factory=KeptLines)
+    """Lines that its functions have printed and no client has received."""
     agreement: Agreement = field(default_factory=lambda: Agreement(Decisions(), 0))
     """Decisions of the task's operations, and the events that wait for the dispatcher
     to acknowledge them.

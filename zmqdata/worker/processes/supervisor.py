@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import IO, Any
 
 from zmqdata.config.endpoints import DATA_PORT_MARK, PORT_MARK
+from zmqdata.config.logs import LogSettings
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.printable import shown_bytes
 from zmqdata.worker.processes.accounts import Account, environment_of, rights_of
@@ -179,11 +180,11 @@ def _moved(config: WorkerConfig, index: int) -> WorkerConfig:
     )
 
 
-def child_command(config: WorkerConfig, log_level: str, limits: Limits = NO_LIMITS) -> list[str]:
+def child_command(config: WorkerConfig, logs: LogSettings, limits: Limits = NO_LIMITS) -> list[str]:
     """Return the command line that starts a child."""
     assignment = {
         "config": asdict(config),
-        "log_level": log_level,
+        **asdict(logs),
         "parent": os.getpid(),
         "limits": asdict(limits),
         "folder": folder_on_path(sys.path, working_folder()),
@@ -307,7 +308,8 @@ class Supervisor:
         if child.stuck:
             child.stuck_for = max(seconds for note, seconds in still if note in child.stuck)
             log.warning(
-                "%s is stuck in %s for longer than the job's `task_timeout`; it is killed",
+                "%s is stuck in %s for longer than the job's `task_timeout`; it is killed, and "
+                "another process replaces it",
                 child.title,
                 child.stuck[0].label or "its pipeline",
             )
@@ -380,7 +382,7 @@ class Supervisor:
             self.error = child.error or "a child process could not start; the lines above say why"
             return CONFIGURATION_ERROR
         if child.leaves:
-            log.info("%s was told to leave and %s", title, how)
+            log.info("%s was told to leave and %s; it is not replaced", title, how)
             self._discard(child)
             return None
         if (child.retires or child.is_recycled) and returncode == 0:

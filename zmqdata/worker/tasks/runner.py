@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
 
 from zmqdata.blocks import Compression
@@ -44,6 +44,7 @@ from zmqdata.worker.tasks.meter import Doing, TaskMeter
 from zmqdata.worker.tasks.output import BLOCK_BYTES, Output
 from zmqdata.worker.tasks.pipeline import opened
 from zmqdata.worker.tasks.preparing import PreparedTask, prepared
+from zmqdata.worker.tasks.printing import TaskOutput
 from zmqdata.worker.tasks.quarantine import TaskQuarantine
 from zmqdata.worker.tasks.relay import Relays, Stint
 from zmqdata.worker.tasks.sampling import NodeSampler
@@ -60,7 +61,8 @@ def _close(iterator: ElementIterator, task: int) -> None:
     except BaseException:
         # The boundary to user code: all elements are produced, and clients must get
         # them.
-        log.warning("task %s: closing its pipeline has failed", task, exc_info=True)
+        text = "task %s: closing its pipeline has failed. Its elements are complete"
+        log.warning(text, task, exc_info=True)
 
 
 def _placed(error: BaseException, label: str, watch: TaskWatch) -> BaseException:
@@ -91,6 +93,7 @@ class TaskRunner:
         window: size in bytes of a cross-trainer cache, or of a chunk of a save.
         crumbs: shared memory in which the runner records what it is working on.
         relays: returns the relay in which it takes turns with other tasks.
+        printed: takes what its functions print and log.
     """
 
     def __init__(
@@ -104,8 +107,10 @@ class TaskRunner:
         relays: Relays | None = None,
         clock: Callable[[], float] = time.monotonic,
         work: Callable[[], float] = time.thread_time,
+        printed: TaskOutput | None = None,
     ) -> None:
         self.definition = definition = command.definition
+        self._printed = printed
         self._relay = None if relays is None else relays.of(definition)
         self._stint, self._stride = Stint(work), Stride()
         self._clock = clock
@@ -265,11 +270,21 @@ class TaskRunner:
     def go_on(self) -> bool:
         """Produce elements for one turn. Return True if it was the last turn."""
         self._carrier = threading.get_ident()
-        return next(self._life, True) is True
+        with self._collected():
+            return next(self._life, True) is True
 
     def _run(self) -> None:
-        for _ in self._life:
-            pass
+        with self._collected():
+            for _ in self._life:
+                pass
+
+    def _collected(self) -> AbstractContextManager[None]:
+        """Return the context in which what functions print is collected."""
+        return nullcontext() if self._printed is None else self._printed.collected()
+
+    def _end_lines(self) -> None:
+        if self._printed is not None:
+            self._printed.end()
 
     def _live(self) -> Iterator[None]:
         """Run the whole task, yielding at the end of each turn."""
@@ -499,8 +514,10 @@ class TaskRunner:
         except Exception:
             # For example a lack of memory. The clients must be told of the failure all
             # the same.
-            log.exception("task %s could not hand over its last elements", self.key[0])
+            text = "task %s could not hand over its last elements. Its job ends with an error"
+            log.exception(text, self.key[0])
         self.quarantine.end()
+        self._end_lines()
         if not self._stopped:
             self._post(
                 e.TaskFailed(
@@ -513,6 +530,7 @@ class TaskRunner:
     def _finish(self, rest: tuple[e.Produced, ...]) -> None:
         self._output.hand_over()
         self.quarantine.end()
+        self._end_lines()
         if not self._stopped:
             total = self._output.number + bool(rest)
             measures = self._last_measures()

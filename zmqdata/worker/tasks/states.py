@@ -129,8 +129,8 @@ class StateTaker:
             content = b"" if is_stateless else msgspec.msgpack.encode(whole)
         except Exception:  # a user-defined operation failed; the task continues without states
             log.warning(
-                "this pipeline cannot return its state, so another worker would start it "
-                "from the beginning",
+                "the pipeline of a task cannot return its state, so another worker would "
+                "start the task from its beginning",
                 exc_info=True,
             )
             content = b""

@@ -60,8 +60,8 @@ def test_what_is_made_again_is_told() -> None:
 
 
 def test_totals_outlive_an_iteration() -> None:
-    """What a collected iteration did stays in the totals of its job, together with
-    later iterations of the job.
+    """The totals of a job include its collected iterations, together with later
+    ones.
     """
     first, second = iteration(), iteration(3000)
     known = {2000: first, 3000: second}
