@@ -28,7 +28,45 @@ from zmqdata.transport.memory import MappedMemory, aligned
 CORRUPT_LIMIT = 3
 """Messages in a row that may be undecodable before the iteration fails."""
 
+PACKED = 0.98
+"""Share of the size of its values below which a block was compressed."""
+
 Content = DecodedBlock | DataServiceError | None
+
+
+class MovedBytes:
+    """Bytes and elements that came, by transport and codec.
+
+    Example:
+        >>> moved = MovedBytes()
+        >>> moved.open("link-1", "tcp://10.0.0.1:7000")
+        >>> block = Block(1, 1, 1, first=0, count=8, skip=0, size=400)
+        >>> moved.count("link-1", block, None)
+        >>> moved.sums()
+        {'tcp none': (400, 8)}
+    """
+
+    def __init__(self) -> None:
+        self._transports: dict[str, str] = {}
+        self._sums: dict[str, tuple[int, int]] = {}
+
+    def open(self, link: str, address: str) -> None:
+        """Record the address of the data socket of a link."""
+        self._transports[link] = address.partition("://")[0]
+
+    def count(self, link: str, header: OnLink, content: Content) -> None:
+        """Count a message; it counts only if it is a block."""
+        if not isinstance(header, Block):
+            return
+        transport = self._transports.get(link, "local") if header.slot is None else "memory"
+        packed = isinstance(content, DecodedBlock) and header.size < PACKED * content.nbytes
+        name = f"{transport} {'blosc' if packed else 'none'}"
+        nbytes, elements = self._sums.get(name, (0, 0))
+        self._sums[name] = nbytes + header.size, elements + header.stop - header.skip
+
+    def sums(self) -> dict[str, tuple[int, int]]:
+        """Return bytes as they travelled, and elements, by transport and codec."""
+        return self._sums.copy()
 
 
 def decode_message(

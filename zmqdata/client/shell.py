@@ -25,7 +25,7 @@ from zmqdata.client import lifetime
 from zmqdata.client.bookmarks import Bookmarks, ServiceBookmark, answer_of, check_has_places
 from zmqdata.client.calls import client_context
 from zmqdata.client.connections import Descriptors, Memories, Servers
-from zmqdata.client.decoding import decode_message, hopeless, referred
+from zmqdata.client.decoding import MovedBytes, decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, DeliveryQueue, End, Strides
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere
 from zmqdata.client.supplying import MapSupplier
@@ -94,15 +94,13 @@ class ReaderShell:
         self._unanswered = True
         self.strides = Strides()
         self.queue = DeliveryQueue(lambda: self.core.lease.holds(self._now()))
-        self.bookmarks = Bookmarks()
+        self.bookmarks, self.rejects = Bookmarks(), Rejects()
         self._behind = 0  # the place after the last block taken
-        self.rejects = Rejects()
         self._supplier = self._make_supplier(profile, maps)
-        self._pool = Pool()
+        self._pool, self._moved = Pool(), MovedBytes()
         self._taken: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
         self._begun: dict[int, tuple[object, Iterator[Any]]] = {}
-        self._corrupt = 0
-        self._closing = False
+        self._corrupt, self._closing = 0, False
         self._open(profile)
         self._carriers = self._carrier_table()
 
@@ -207,7 +205,8 @@ class ReaderShell:
             recent: turns the sums of the loop into recent ones.
         """
         found = self._meter.measures(recent, self.place, self.queue.late)
-        return structs.replace(found, waiting=self.core.reading.waiting)
+        waiting, moved = self.core.reading.waiting, self._moved.sums()
+        return structs.replace(found, waiting=waiting, moved=moved)
 
     def begin_delivery(self, delivery: Delivery) -> bool:
         """Begin to read the first block. Return False if it was dropped meanwhile."""
@@ -423,6 +422,7 @@ class ReaderShell:
             return
         self._note_missing_codec(command.address)
         self._links[name] = socket
+        self._moved.open(name, command.address)
         self.loop.read(socket, lambda: self._receive_block(name, socket))
         if self._memories.map(command):
             self.loop.post(lambda: self._handle(e.MemoryMapped(name)))
@@ -491,6 +491,7 @@ class ReaderShell:
         return True
 
     def _arrived(self, event: e.Arrived) -> None:
+        self._moved.count(event.link, event.header, event.content)
         if isinstance(event.header, TakeBackElements):
             self._report_partly()  # so that the worker learns how fast the loop is
         self._handle(event)
