@@ -78,3 +78,37 @@ def test_none_is_none_on_a_slow_cable(lan: Lan) -> None:
     shown, received = read(lan, "None")
     assert shown == ""
     assert received > SIZE
+
+
+LOOP = f"""
+import json, sys, time
+import numpy as np
+from zmqdata import Dataset, distribute
+from zmqdata.client.calls import status
+
+tokens = np.random.default_rng(0).integers(0, 5000, {WIDTH})
+dataset = Dataset.range(1 << 30).map(lambda i: tokens + i % 3)
+service = sys.argv[1]
+elements = iter(dataset.apply(distribute("parallel_epochs", service, compression=None)))
+ends = time.monotonic() + 60
+for element in elements:
+    found = elements.stats()
+    if found["data/verdict"] == "LINK-BOUND" or time.monotonic() > ends:
+        break
+while not (job := status(service)["jobs"][0])["verdict"] and time.monotonic() < ends:
+    next(elements)
+print(json.dumps([found, job["verdict"], job["advice"]]))
+"""
+
+
+def test_a_slow_cable_is_named(lan: Lan) -> None:
+    """A loop that waits for bytes on a cable of 100 Mbit/s is told the full link, by
+    its statistics and by the status.
+    """
+    lan.limit("client", "100mbit")
+    service = lan.serve("worker", "dispatcher")
+    lan.serve("worker", "worker", "--dispatcher", service)
+    found, verdict, advice = json.loads(lan.run("client", "-c", LOOP, service))
+    assert found["data/verdict"] == verdict == "LINK-BOUND", found
+    assert "The link from worker tcp://" in found["data/advice"]
+    assert "compression='AUTO'" in advice

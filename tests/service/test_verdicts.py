@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from zmqdata.testing.cluster import await_condition
 PATIENCE = 40.0
 ENDLESS = 10**9
 NEVER = threading.Event()
+SLOW_THREAD = "ZMQDATA_TEST_SLOW_THREAD"
 
 
 def slow_map(number: Any) -> Any:
@@ -117,6 +120,86 @@ def test_too_few_elements_under_way_are_told() -> None:
         dataset = Dataset.range(ENDLESS).apply(on_workers)
         with reading(dataset) as iterator:
             await_verdict(iterator, "INPUT-BOUND", "Raise max_outstanding_requests")
+
+
+def slow_in_one_thread(number: Any) -> Any:
+    """Take long in the thread that calls first. All workers share the environment."""
+    mine = str(threading.get_ident())
+    NEVER.wait(0.03 if os.environ.setdefault(SLOW_THREAD, mine) == mine else 0.002)
+    return number
+
+
+def test_a_slow_worker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that takes ten times as long as the others is named by its address."""
+    monkeypatch.setenv(SLOW_THREAD, "")
+    monkeypatch.delenv(SLOW_THREAD)
+    with LocalCluster(3, in_process=True) as cluster:
+        on_workers = distribute("distributed_epoch", cluster.target)
+        dataset = Dataset.range(ENDLESS).map(slow_in_one_thread).batch(2).apply(on_workers)
+        with reading(dataset) as iterator:
+            found = await_verdict(iterator, "STRAGGLER", "Worker tcp://127.0.0.1:")
+    assert found["data/workers"] == 3.0
+
+
+def test_a_straggling_split_is_told() -> None:
+    """The last split that keeps one worker busy, while the others have none left, is
+    the straggler.
+    """
+    files = Dataset.from_tensor_slices([100, 2, 2])  # elements behind each of three splits
+    dataset = files.flat_map(lambda count: Dataset.range(int(count)).map(slow_map))
+    with LocalCluster(3, in_process=True) as cluster:
+        on_workers = distribute("distributed_epoch", cluster.target)
+        with reading(dataset.apply(on_workers)) as iterator:
+            await_verdict(iterator, "STRAGGLER", "1 worker of 3", "still reads a split")
+
+
+def test_a_slow_consumer_is_named_to_the_others() -> None:
+    """Consumers of a coordinated job that wait for the slowest among them are told its
+    number, and that one is told that the others wait for it.
+    """
+    with LocalCluster(1, in_process=True) as cluster:
+        numbers = Dataset.range(ENDLESS).repeat()
+        rank = partial(
+            distribute,
+            "parallel_epochs",
+            cluster.target,
+            "ranks",
+            num_consumers=2,
+            max_outstanding_requests=2,
+        )
+        datasets = [numbers.apply(rank(consumer_index=number)) for number in range(2)]
+        with reading(datasets[0], 0.001) as fast, reading(datasets[1], 0.1) as slow:
+            await_verdict(fast, "STRAGGLER", "Consumer 1 takes")
+            await_verdict(slow, "STRAGGLER", "This consumer (1) takes")
+            await_condition(
+                lambda: status(cluster.target)["jobs"][0]["verdict"] == "STRAGGLER",
+                PATIENCE,
+                "the same verdict in the status",
+            )
+
+
+def test_threads_that_hold_the_interpreter_are_told() -> None:
+    """A loop whose process is kept busy by other threads in Python is not told to add
+    workers.
+    """
+    over = threading.Event()
+
+    def spin() -> None:
+        while not over.is_set():
+            sum(range(10_000))
+
+    threads = [threading.Thread(target=spin) for _ in range(3)]
+    with LocalCluster(1) as cluster:
+        on_workers = distribute("distributed_epoch", cluster.target, max_outstanding_requests=8)
+        with reading(Dataset.range(ENDLESS).apply(on_workers)) as iterator:
+            for thread in threads:
+                thread.start()
+            try:
+                await_verdict(iterator, "COMPUTE-BOUND", "hold the interpreter lock")
+            finally:
+                over.set()
+                for thread in threads:
+                    thread.join(PATIENCE)
 
 
 @pytest.mark.parametrize("read", [iter, lambda dataset: iter(dataset.prefetch(1))])
