@@ -17,7 +17,7 @@ from zmqdata.iterators import Context, ElementIterator, Stackable, input_iterato
 from zmqdata.iterators.base import Namer
 from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
 from zmqdata.measures.sums import added
-from zmqdata.measures.verdict import INPUT_BOUND, Situation, judge
+from zmqdata.measures.verdict import INPUT_BOUND, Situation, judge, shown_seconds
 from zmqdata.messages import TaskSums
 from zmqdata.nodes import Infer, Node, every_node
 from zmqdata.peeking import peek
@@ -383,19 +383,6 @@ def _row(one: Measured, ran: float, label: str) -> str:
     share = 100 * one.seconds / ran if ran else 0.0
     text = f"{label}: {one.seconds:.3f} s ({share:.0f} %), {one.elements} elements, {each} each"
     return text + (f", calls {one.calls:.3f} s on threads" if _has_threads(one) else "")
-
-
-def shown_seconds(seconds: float) -> str:
-    """Return a duration in the unit that suits it, with three significant digits.
-
-    Example:
-        >>> [shown_seconds(seconds) for seconds in (0.0, 2.5e-7, 0.0105, 1.25, 1250.0)]
-        ['0 us', '0.25 us', '10.5 ms', '1.25 s', '1250 s']
-    """
-    for unit, size in (("us", 1e-6), ("ms", 1e-3)):
-        if seconds < 1000 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
 
 
 _BEHIND_WORKERS = (

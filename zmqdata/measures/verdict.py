@@ -177,12 +177,13 @@ def _not_waiting(situation: Situation) -> tuple[str, str]:
     usual = _usual_step(situation)
     if usual and situation.step >= UNEQUAL * usual and situation.consumer is not None:
         return STRAGGLER, (
-            f"This consumer ({situation.consumer}) takes {_ms(situation.step)} for a step, the "
-            f"others {_ms(usual)}: they wait for it. Look at this process and its machine."
+            f"This consumer ({situation.consumer}) takes {shown_seconds(situation.step)} for a "
+            f"step, the others {shown_seconds(usual)}: they wait for it. Look at this process and "
+            "its machine."
         )
     return COMPUTE_BOUND, (
-        f"The input keeps up: {waits}, and takes {_ms(situation.step)} for a step itself. More "
-        "workers would not help; make the step faster."
+        f"The input keeps up: {waits}, and takes {shown_seconds(situation.step)} for a step "
+        "itself. More workers would not help; make the step faster."
     )
 
 
@@ -266,8 +267,8 @@ def _slow_worker(situation: Situation) -> tuple[str, str] | None:
     if usual <= 0 or costs[slowest] < SLOWER * usual:
         return None
     return STRAGGLER, (
-        f"Worker {slowest} takes {_ms(costs[slowest])} for an element, the others {_ms(usual)}; "
-        f"{_held_up_by(situation)}. Look at its machine, or drain it."
+        f"Worker {slowest} takes {shown_seconds(costs[slowest])} for an element, the others "
+        f"{shown_seconds(usual)}; {_held_up_by(situation)}. Look at its machine, or drain it."
     )
 
 
@@ -311,8 +312,8 @@ def _slow_consumer(situation: Situation) -> tuple[str, str] | None:
     if slowest.waits or slowest.step < UNEQUAL * max(situation.step, 1e-9):
         return None
     return STRAGGLER, (
-        f"Consumer {slowest.consumer} takes {_ms(slowest.step)} for a step, this one "
-        f"{_ms(situation.step)}: the workers have to wait for it, and so does the loop, "
+        f"Consumer {slowest.consumer} takes {shown_seconds(slowest.step)} for a step, this one "
+        f"{shown_seconds(situation.step)}: the workers have to wait for it, and so does the loop, "
         f"{_percent(situation.wait_share)} of its time. Look at that process and its machine."
     )
 
@@ -415,12 +416,21 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:.3g} ms"
-
-
 def _count(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def shown_seconds(seconds: float) -> str:
+    """Return a duration in the unit that suits it, with three significant digits.
+
+    Example:
+        >>> [shown_seconds(seconds) for seconds in (0.0, 2.5e-7, 0.0105, 1.25, 1250.0)]
+        ['0 us', '0.25 us', '10.5 ms', '1.25 s', '1250 s']
+    """
+    for unit, size in (("us", 1e-6), ("ms", 1e-3)):
+        if seconds < 1000 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
 
 
 def stats_of(situation: Situation, *, with_texts: bool = True) -> dict[str, Any]:
