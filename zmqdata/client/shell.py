@@ -205,8 +205,7 @@ class ReaderShell:
             recent: turns the sums of the loop into recent ones.
         """
         found = self._meter.measures(recent, self.place, self.queue.late)
-        waiting, moved = self.core.reading.waiting, self._moved.sums()
-        return structs.replace(found, waiting=waiting, moved=moved)
+        return structs.replace(found, waiting=self.core.reading.waiting, moved=self._moved.sums())
 
     def begin_delivery(self, delivery: Delivery) -> bool:
         """Begin to read the first block. Return False if it was dropped meanwhile."""

@@ -78,6 +78,12 @@ class Crew:
         # another.
         self._enough = 0
         lost_in_forks(self)
+        self._own_threads.fill(self)
+
+    @property
+    def fill(self) -> tuple[int, int]:
+        """Number of outcomes that are ready, and the most that may be."""
+        return len(self._results) + len(self._arrived), self.window
 
     def resize(self, size: int, window: int) -> None:
         """Use up to ``size`` threads, with up to ``window`` elements pulled but not yet

@@ -4,7 +4,9 @@ wait for themselves.
 
 from __future__ import annotations
 
+import weakref
 from types import TracebackType
+from typing import Protocol, TypeAlias
 
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.threads import this_thread
@@ -15,6 +17,17 @@ function makes, have longer ones that begin with it.
 """
 
 
+class Queue(Protocol):
+    """A queue of elements behind an operation that runs ahead."""
+
+    @property
+    def fill(self) -> tuple[int, int]:
+        """Number of elements that are ready, and the most that may be."""
+
+
+Queues: TypeAlias = "dict[Place, weakref.ref[Queue]]"
+
+
 class OwnThreads:
     """The threads that work for an operation of an iterator. A thread enters while it
     works.
@@ -22,24 +35,39 @@ class OwnThreads:
     Args:
         places: for each thread of the iterator, the operation that it works for.
         place: the operation.
+        queues: the queues behind operations of the iterator.
 
     >>> own_threads = OwnThreads({}, (0,))
     >>> with own_threads:
     ...     own_threads.at((0, 0)).check()  # its input may be awaited
     """
 
-    def __init__(self, places: dict[int, Place], place: Place = ()) -> None:
+    def __init__(
+        self, places: dict[int, Place], place: Place = (), queues: Queues | None = None
+    ) -> None:
         self._places, self._place = places, place
+        self._queues: Queues = {} if queues is None else queues
 
     def at(self, place: Place) -> OwnThreads:
         """Return the threads of another operation of the same iterator."""
-        return OwnThreads(self._places, place)
+        return OwnThreads(self._places, place, self._queues)
 
     def places(self) -> list[tuple[int, Place]]:
         """Return each thread of the iterator with the operation that it works for. May
         be called from any thread.
         """
         return list(self._places.copy().items())
+
+    def fill(self, queue: Queue) -> None:
+        """Record the queue behind the operation, as long as it lives."""
+        self._queues[self._place] = weakref.ref(queue)
+
+    def fills(self) -> dict[Place, tuple[int, int]]:
+        """Return the number of elements that are ready behind each operation that runs
+        ahead, and the most that may be. May be called from any thread.
+        """
+        queues = [(place, queue()) for place, queue in self._queues.copy().items()]
+        return {place: queue.fill for place, queue in queues if queue is not None}
 
     def __enter__(self) -> None:
         self._places[this_thread()] = self._place

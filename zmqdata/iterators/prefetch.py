@@ -79,6 +79,12 @@ class _Pump:
         self.mark: Any = source.state()
         self.since = 0
         lost_in_forks(self)
+        own_threads.fill(self)
+
+    @property
+    def fill(self) -> tuple[int, int]:
+        """Number of elements in the buffer, and the most that may be."""
+        return len(self._buffer), self._size.most
 
     def start(self) -> None:
         """Start the thread, unless it was stopped before."""

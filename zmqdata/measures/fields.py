@@ -28,6 +28,7 @@ def task_fields(measures: TaskMeasures | None) -> dict[str, Any]:
         "waiting_for_splits_share": _quotient(recent.for_splits, recent.seconds),
         "elements_per_second": _quotient(recent.elements, recent.seconds),
         "bytes_per_second": round(_quotient(recent.nbytes, recent.seconds)),
+        "buffered_bytes": 0 if measures is None else round(measures.ahead),
         "link_busy_share": 0.0 if measures is None else round(measures.linked[0], 4),
         "link_bytes_per_second": 0 if measures is None else round(measures.linked[1]),
         "nodes": [
@@ -37,6 +38,7 @@ def task_fields(measures: TaskMeasures | None) -> dict[str, Any]:
                 "seconds": round(node.total, 3),
                 "share": _quotient(node.recent / node.threads, recent.making),
                 "threads": node.threads,
+                "queue": list(node.queue) if node.queue[1] else None,
             }
             for node in nodes
         ],

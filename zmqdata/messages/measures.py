@@ -15,6 +15,8 @@ from msgspec import Meta, field
 from zmqdata.messages.discreet import Discreet
 
 MOST_AMOUNT = 1e15
+Number = Annotated[int, Meta(ge=0, le=1 << 53)]
+"""A count."""
 Amount = Annotated[float, Meta(ge=0, le=MOST_AMOUNT)]
 """A number of seconds, elements or bytes."""
 
@@ -52,6 +54,10 @@ class NodeTime(Discreet, frozen=True, array_like=True):
     """The same, in which the last seconds count most."""
     threads: Annotated[int, Meta(ge=1)] = 1
     """Most threads that worked in it at a time."""
+    queue: tuple[Number, Number] = (0, 0)
+    """Elements that wait behind it, and the most that may; 0 for a node that does not
+    run ahead.
+    """
 
 
 class TaskMeasures(Discreet, frozen=True):
@@ -67,6 +73,8 @@ class TaskMeasures(Discreet, frozen=True):
     """The same sums, in which the last seconds count most."""
     nodes: tuple[NodeTime, ...] = ()
     """The nodes, in the order of the drawing of the pipeline."""
+    ahead: Amount = 0.0
+    """Bytes of blocks that wait for readers."""
     linked: tuple[Amount, Amount] = (0.0, 0.0)
     """For the busiest link to its readers: the share of the last seconds in which bytes
     were in flight, and the bytes per second that it moved; 0 if unknown.

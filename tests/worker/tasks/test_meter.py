@@ -28,6 +28,9 @@ class FixedSampler:
     def look(self, frames: Mapping[int, FrameType], thread: int) -> Counter[tuple[str, str]]:
         return Counter({("0", "map(f)"): 1})
 
+    def queues(self) -> dict[tuple[str, str], tuple[int, int]]:
+        return {("", "prefetch(8)"): (3, 8)}
+
 
 def test_time_is_summed_by_what_keeps_the_attempt() -> None:
     """Making, waiting for readers, for splits and for the turn are summed apart, and
@@ -79,7 +82,10 @@ def test_nodes_get_the_time_between_looks() -> None:
     assert (found.total.seconds, found.total.making) == (9.0, 3.0)
     assert (found.total.for_readers, found.total.for_splits) == (3.0, 3.0)
     assert (found.total.elements, found.total.nbytes) == (7.0, 700.0)
-    assert [(node.label, node.total) for node in found.nodes] == [("map(f)", 3.0)]
+    assert [(node.label, node.total, node.queue) for node in found.nodes] == [
+        ("prefetch(8)", 0.0, (3, 8)),
+        ("map(f)", 3.0, (0, 0)),
+    ]
 
 
 def test_a_report_names_a_limited_number_of_nodes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections import Counter
@@ -110,6 +111,49 @@ def test_a_thread_that_waits_for_another_does_not_count(make: Callable[[Gate], D
             ),
             what="one thread in map(Gate)",
         )
+
+
+PAUSE = threading.Event()
+
+
+def slowly(element: Any) -> Any:
+    """Take so long that a thread of its own pays off."""
+    PAUSE.wait(0.002)
+    return element
+
+
+@pytest.mark.parametrize(
+    "ahead",
+    [
+        lambda dataset: dataset.map(slowly).prefetch(4),
+        lambda dataset: dataset.map(slowly, num_parallel_calls=2),
+    ],
+)
+def test_the_fill_of_queues_is_known(ahead: Callable[[Dataset], Dataset]) -> None:
+    """An operation that runs ahead of a slow one has elements in its queue, which is
+    forgotten with its iterator.
+    """
+    gate = Gate(1)
+    dataset = ahead(Dataset.range(9)).map(gate)
+    context = Context()
+    sampler = NodeSampler(dataset.node, context.threads)
+    iterator = make_iterator(dataset.node, context)
+    thread = threading.Thread(target=list, args=(iterator,))
+    thread.start()
+    try:
+        assert gate.reached.wait(PATIENCE)
+        await_condition(
+            lambda: [fill for fill, most in sampler.queues().values() if 1 < fill <= most],
+            what="elements in the queue",
+        )
+        assert [place for place, _ in sampler.queues()] == ["0"]
+    finally:
+        gate.opened.set()
+        thread.join(PATIENCE)
+    iterator.close()
+    del iterator, thread
+    gc.collect()
+    assert sampler.queues() == {}
 
 
 def test_compression_is_the_workers_own_work() -> None:

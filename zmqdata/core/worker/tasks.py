@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
+from msgspec import structs
+
 from zmqdata import messages as m
 from zmqdata.core.credit import FEW_BYTES, few_bytes
 from zmqdata.core.job_rules import outlives_host
@@ -204,7 +206,7 @@ class HostedTask:
     def notice(self, event: e.Noticed) -> None:
         """Record what was observed of the runner."""
         if isinstance(event, e.TaskMeasured):
-            self.measures = event.measures
+            self.measures = structs.replace(event.measures, ahead=float(self.dealing.ahead))
         elif isinstance(event, e.Busy):
             self.busy, self.crumb = event.seconds, event.crumb
         elif isinstance(event, e.ElementLeftOut):

@@ -98,12 +98,13 @@ class NodeTimes:
     Example:
         >>> times = NodeTimes()
         >>> times.see({("0", "map(f)"): 2}, 0.5)
-        >>> times.report(1.0)
-        (NodeTime(place='0', label='map(f)', total=1.0, recent=1.0, threads=2),)
+        >>> [(node.label, node.total, node.threads) for node in times.report(1.0)]
+        [('map(f)', 1.0, 2)]
     """
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[str, str], tuple[float, Recent, int]] = {}
+        self._queues: dict[tuple[str, str], tuple[int, int]] = {}
 
     def see(self, seen: Mapping[tuple[str, str], int], seconds: float) -> None:
         """Add seconds for nodes, named by place and label, with the threads in each."""
@@ -111,11 +112,23 @@ class NodeTimes:
             total, recent, most = self._nodes.get(name) or (0.0, Recent(1), 1)
             self._nodes[name] = (total + seconds * threads, recent, max(most, threads))
 
+    def note_queues(self, queues: Mapping[tuple[str, str], tuple[int, int]]) -> None:
+        """Record the fill of the queues behind nodes, named by place and label."""
+        self._queues = dict(queues)
+        self.see(dict.fromkeys(queues.keys() - self._nodes.keys(), 1), 0.0)
+
     def report(self, now: float) -> tuple[NodeTime, ...]:
         """Return the times of all nodes, in the order of their places."""
         found = list(self._nodes.items())  # another thread may add a node
         times = [
-            NodeTime(place, label, total, recent.look(now, (total,))[0], threads)
+            NodeTime(
+                place,
+                label,
+                total,
+                recent.look(now, (total,))[0],
+                threads,
+                self._queues.get((place, label), (0, 0)),
+            )
             for (place, label), (total, recent, threads) in found
         ]
         longest = sorted(times, key=lambda one: -one.total)[:MOST_NODES]
@@ -202,6 +215,7 @@ class TaskMeter:
         seconds, self._sampled = making - self._sampled, making
         if seconds > 0 and watch.is_making:
             self._nodes.see(sampler.look(frames, self._thread), seconds)
+            self._nodes.note_queues(sampler.queues())
 
     def report(self, linked: tuple[float, float] = (0.0, 0.0)) -> TaskMeasures | None:
         """Return the measures up to now; None if the pipeline is not open yet.

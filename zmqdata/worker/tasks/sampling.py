@@ -75,6 +75,16 @@ class NodeSampler:
                 seen[name] += 1
         return seen
 
+    def queues(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Return the fill of the queue behind each node that runs ahead, by place and
+        label.
+        """
+        found = {}
+        for place, fill in self._threads.fills().items():
+            at, node = self._node_at(place)
+            found[".".join(map(str, at)), node.label] = fill
+        return found
+
     def _name(self, frame: FrameType, place: Place | None) -> tuple[str, str] | None:
         """Return place and label of the node that a thread works in, or None if the
         thread waits or works for something else.
