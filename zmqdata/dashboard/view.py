@@ -10,7 +10,7 @@ Decision 0046; protocol 3.10.
 from __future__ import annotations
 
 import re
-import statistics
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -140,31 +140,46 @@ def _state(job: Row) -> str:
 
 def _readers(readers: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the training loops, numbered consumers in order, the others by wait."""
-    steps = [one.get("step_ms", 0.0) for one in readers]
+    steps = sorted(one.get("step_ms", 0.0) for one in readers)
     rows = []
     for index, one in enumerate(readers):
-        others = [step for place, step in enumerate(steps) if place != index and step > 0]
-        usual = statistics.median_low(others) if others else 0.0
+        step = one.get("step_ms", 0.0)
+        usual = _median_of_others(steps, step)
         rows.append(
             {
                 "name": _reader_name(one, index),
                 "consumer": one.get("consumer"),
                 "wait_share": one.get("wait_share", 0.0),
                 "wait_ms": one.get("wait_ms", 0.0),
-                "step_ms": steps[index],
+                "step_ms": step,
                 "rate": one.get("elements_per_second", 0.0),
                 "buffered": one.get("buffered", 0),
                 "elements": one.get("elements", 0),
                 "first": one.get("first_element_seconds"),
                 "waited": one.get("waited_seconds", 0.0),
-                "slower": round(steps[index] / usual, 2)
-                if usual > 0 and steps[index] >= UNEQUAL * usual
-                else 0.0,
+                "slower": round(step / usual, 2) if 0 < UNEQUAL * usual <= step else 0.0,
             }
         )
     if all(row["consumer"] is not None for row in rows):
         return sorted(rows, key=lambda row: row["consumer"])
     return sorted(rows, key=lambda row: -row["wait_share"])
+
+
+def _median_of_others(ordered: Sequence[float], value: float) -> float:
+    """Return the lower median of values without one of them; 0 if there is no other.
+
+    Args:
+        ordered: the values in rising order.
+        value: one of them.
+
+    Example:
+        >>> _median_of_others([1.0, 2.0, 9.0], 9.0), _median_of_others([1.0], 1.0)
+        (1.0, 0)
+    """
+    if len(ordered) < 2:
+        return 0
+    middle = (len(ordered) - 2) // 2
+    return ordered[middle if middle < bisect_left(ordered, value) else middle + 1]
 
 
 def _reader_name(reader: Row, index: int) -> str:
@@ -211,6 +226,7 @@ def _stages(job: Row, tasks: Sequence[Row], readers: Sequence[Row]) -> list[dict
     measures = job.get("measures", {})
     made = sum(max(0, task["produced"] - task["delivered"]) for task in tasks)
     splits = job["splits"]
+    hosts = len({task["worker"] for task in tasks if task["worker"]})
     rows = [
         _stage(
             "loop",
@@ -225,9 +241,16 @@ def _stages(job: Row, tasks: Sequence[Row], readers: Sequence[Row]) -> list[dict
             "link",
             "links from the workers",
             max((task.get("link_busy_share", 0.0) for task in tasks), default=0.0),
-            "has bytes in flight, the busiest",
+            "bytes in flight on the busiest",
             queue=made,
             queued="made and not delivered",
+        ),
+        _stage(
+            "worker",
+            "1 worker" if hosts == 1 else f"{hosts} workers",
+            _mean(task.get("making_share", 0.0) for task in tasks),
+            "make elements",
+            seconds=measures.get("making_seconds"),
         ),
         *_node_stages(tasks),
     ]
@@ -279,10 +302,10 @@ def _node_stages(tasks: Sequence[Row]) -> list[dict[str, Any]]:
             found[node["place"], node["node"]].append(node)
     return [
         _stage(
-            "worker" if place.startswith("+") else "node",
+            "node",
             label or place.removeprefix("+"),
             sum(node["share"] for node in nodes) / len(measured),
-            "of the workers' time",
+            "",
             seconds=sum(node["seconds"] for node in nodes),
             threads=max(node["threads"] for node in nodes),
             depth=_depth(place),

@@ -35,27 +35,38 @@ function fill(parent, items, build, show) {
   items.forEach((item, index) => show(parent.children[index], item, index));
 }
 
+/** A table that stacks its cells on a narrow screen. Roles are named, because a changed
+ * display would take them away. */
 function table(captionText, headings) {
-  const node = make("table");
+  const node = make("table", "stacks");
+  node.setAttribute("role", "table");
   node.append(make("caption", "", captionText));
-  const row = make("tr");
+  const line = make("tr");
+  line.setAttribute("role", "row");
   for (const [text, isNumber] of headings) {
     const cell = make("th", isNumber ? "number" : "", text);
     cell.scope = "col";
-    row.append(cell);
+    cell.setAttribute("role", "columnheader");
+    line.append(cell);
   }
-  const head = make("thead");
-  head.append(row);
-  node.append(head, make("tbody"));
+  const [head, body] = [make("thead"), make("tbody")];
+  head.setAttribute("role", "rowgroup");
+  body.setAttribute("role", "rowgroup");
+  head.append(line);
+  node.append(head, body);
   return node;
 }
 
-function row(kinds) {
+/** Return a function that builds an empty row below these headings. */
+function row(headings) {
   return () => {
     const node = make("tr");
-    kinds.forEach((kind, index) => {
-      const cell = make(index ? "td" : "th", kind);
+    node.setAttribute("role", "row");
+    headings.forEach(([text, isNumber], index) => {
+      const cell = make(index ? "td" : "th", isNumber ? "number" : "");
+      cell.setAttribute("role", index ? "cell" : "rowheader");
       if (!index) cell.scope = "row";
+      else cell.dataset.label = text;
       node.append(cell);
     });
     return node;
@@ -130,7 +141,7 @@ function showVerdicts() {
       view.jobs,
       () => {
         const item = make("li");
-        item.append(make("a"), make("span", "word"), make("span"));
+        item.append(make("a"), " ", make("span", "word"), " ", make("span"));
         return item;
       },
       (item, job) => {
@@ -144,6 +155,9 @@ function showVerdicts() {
       },
     );
   }
+  const more = byId("more-jobs");
+  more.hidden = !view.more_jobs;
+  say(more, `${count(view.more_jobs, "job")} more: zmqdata status lists all of them.`);
   // Only a changed word is read out, not each changed number.
   const words = view.jobs.map((job) => `${job.job}: ${word(job)}`).join(". ");
   if (words !== announced) {
@@ -154,6 +168,14 @@ function showVerdicts() {
 }
 
 // --- jobs
+
+const STAGES = [["Stage", false], ["Share of time", true], ["Seconds so far", true], ["Threads", true], ["Queue", true]];
+const LOOPS = [
+  ["Loop", false], ["Waits", true], ["Wait per step", true], ["Own step", true],
+  ["Elements/s", true], ["Ready", true], ["First after", true],
+];
+const LINKS = [["Transport", false], ["Codec", false], ["Bytes", true], ["Elements", true], ["Per element", true]];
+const LINK = row(LINKS);
 
 function buildJob(job) {
   const section = make("section", "job");
@@ -169,26 +191,23 @@ function buildJob(job) {
   const tree = make("div");
   tree.append(
     make("h3", "", "Pipeline"),
-    table("From the training loop back to the source. Operations that take next to no time are left out.", [
-      ["Stage", false], ["Share of time", true], ["Seconds", true], ["Threads", true], ["Queue", true],
-    ]),
+    table(
+      "From the training loop back to the source. Shares of operations are of the time in which workers make " +
+        "elements; operations that take next to none of it are left out.",
+      STAGES,
+    ),
   );
   const plots = make("div", "plots");
   const readers = make("div");
   readers.append(
     make("h3", "", "Training loops"),
-    table("How long each loop waits, of its last seconds.", [
-      ["Loop", false], ["Waits", true], ["Wait per step", true], ["Own step", true],
-      ["Elements/s", true], ["Ready", true], ["First after", true],
-    ]),
+    table("What each loop did in its last seconds.", LOOPS),
     make("p", "hint"),
   );
   const links = make("div");
   links.append(
     make("h3", "", "Links"),
-    table("What has arrived, by transport and codec.", [
-      ["Transport", false], ["Codec", false], ["Bytes", true], ["Elements", true], ["Bytes per element", true],
-    ]),
+    table("What has arrived, by transport and codec.", LINKS),
     make("p", "hint"),
   );
   parts.append(tree, plots, readers, links);
@@ -204,7 +223,7 @@ function buildJob(job) {
   return { section, title, facts, poisoned, tree, readers, links, charts };
 }
 
-const STAGE = row(["", "number", "number", "number", "number"]);
+const STAGE = row(STAGES);
 
 function buildStage() {
   const node = STAGE();
@@ -220,21 +239,22 @@ function showStage(node, stage) {
   const branch = node.firstChild.firstChild;
   classes(branch, stage.depth ? `branch depth-${Math.min(6, stage.depth)}` : "");
   say(branch.children[0], stage.label);
-  say(branch.children[1], stage.kind === "node" || stage.kind === "worker" ? "" : stage.doing);
+  say(branch.children[1], stage.doing);
   setBar(branch.children[2], stage.share);
   say(node.children[1], percent(stage.share));
   say(node.children[2], amount(stage.seconds));
   say(node.children[3], amount(stage.threads));
+  classes(node.lastChild, stage.queue === null ? "number nothing" : "number");
   say(node.lastChild.firstChild, stage.queue === null ? "" : stage.queue.toLocaleString("en"));
   say(node.lastChild.lastChild, stage.queue === null ? "" : stage.queued);
 }
 
-const READER = row(["", "number", "number", "number", "number", "number", "number"]);
+const READER = row(LOOPS);
 
 function buildReader() {
   const node = READER();
   classes(node, "reader");
-  node.firstChild.append(make("span"), document.createTextNode(" "), make("span", "mark"), barred());
+  node.firstChild.append(make("span"), " ", make("span", "mark"), barred());
   return node;
 }
 
@@ -261,7 +281,7 @@ function showJob(job) {
     [amount(job.rate), "elements/s"],
     [count(job.workers, "worker"), job.workers_needed > job.workers ? `of ${job.workers_needed} that would feed it` : ""],
     [count(job.clients, "training loop"), ""],
-    [job.mode, ""],
+    [job.mode, "sharding"],
   ];
   if (job.redone) facts.push([amount(job.redone), "made again after a loss"]);
   if (job.left_out) facts.push([amount(job.left_out), "left out"]);
@@ -271,7 +291,7 @@ function showJob(job) {
     facts,
     () => {
       const item = make("li");
-      item.append(make("b"), document.createTextNode(" "), make("span"));
+      item.append(make("b"), " ", make("span"));
       return item;
     },
     (item, [figure, text]) => {
@@ -292,7 +312,7 @@ function showJob(job) {
   fill(
     card.links.querySelector("tbody"),
     job.links,
-    row(["", "", "number", "number", "number"]),
+    LINK,
     (node, link) => {
       const each = link.elements ? bytes(link.bytes / link.elements) : "";
       [link.transport, link.codec, bytes(link.bytes), amount(link.elements), each].forEach((text, index) =>
@@ -342,11 +362,11 @@ function lineColour() {
 function chart(parent, title, lines, limits = null) {
   const figure = make("figure");
   const caption = make("figcaption");
-  caption.append(make("span", "", title));
+  caption.append(make("h3", "", title));
   const values = lines.map(([, name, tone]) => {
     const entry = make("span");
     const value = make("b");
-    entry.append(make("span", `swatch ${tone}`), document.createTextNode(`${name} `), value);
+    entry.append(make("span", `swatch ${tone}`), `${name} `, value);
     caption.append(entry);
     return value;
   });
@@ -373,7 +393,7 @@ function chart(parent, title, lines, limits = null) {
       cursor: { show: false },
       scales: { y: { range: (self, low, high) => limits || [0, high > 0 ? 1.1 * high : 1] } },
       axes: [
-        axis(),
+        { ...axis(), space: 90, size: 28, values: (self, ticks) => ticks.map(clock) },
         { ...axis(), size: 52, values: (self, ticks) => ticks.map((tick) => (limits ? percent(tick) : amount(tick))) },
       ],
       series: [{}, ...lines.map(([, name, tone]) => ({ label: name, stroke: colour(tone), width: 2, points: { show: columns[0].length < 3 } }))],
@@ -433,7 +453,10 @@ let layout = { columns: 1, width: 0, height: 0, gap: 0, count: 0 };
 
 /** Choose rows and columns so that one worker has a broad band, and thousands fit. */
 function arrange(number, width) {
-  if (number <= 32) return { columns: 1, width, height: 14, gap: 4, count: number };
+  if (number <= 32) {
+    const named = width >= 600;
+    return { columns: 1, width, height: named ? 16 : 12, gap: 5, count: number, label: named ? 210 : 0 };
+  }
   const least = width < 500 ? 56 : 110;
   const columns = Math.max(1, Math.min(Math.floor(width / least), Math.ceil(number / 16)));
   const dense = number > 400;
@@ -458,7 +481,8 @@ function showBands() {
   const pen = canvas.getContext("2d");
   pen.setTransform(scale, 0, 0, scale, 0, 0);
   pen.clearRect(0, 0, width, height);
-  const room = layout.width - (layout.columns > 1 ? 6 : 0);
+  const label = layout.label || 0;
+  const room = layout.width - label - (layout.columns > 1 ? 6 : 0);
   const alarmed = [];
   // One pass for each colour: changing it is dear.
   const passes = [["rest", null], ["making", workers.making], ["for-readers", workers.for_readers], ["for-splits", workers.for_splits]];
@@ -466,7 +490,7 @@ function showBands() {
   for (const [tone, shares] of passes) {
     pen.fillStyle = colour(tone);
     for (let index = 0; index < number; index += 1) {
-      const x = (index % layout.columns) * layout.width;
+      const x = label + (index % layout.columns) * layout.width;
       const y = Math.floor(index / layout.columns) * (layout.height + layout.gap);
       if (shares === null) {
         pen.fillRect(x, y, room, layout.height);
@@ -477,6 +501,14 @@ function showBands() {
       if (length > 0) pen.fillRect(x + (room * begins[index]) / 100, y, length, layout.height);
       begins[index] += shares[index];
     }
+  }
+  if (label) {
+    pen.fillStyle = textColour();
+    pen.font = "13px system-ui, sans-serif";
+    pen.textBaseline = "middle";
+    workers.address.forEach((address, index) =>
+      pen.fillText(address, 0, index * (layout.height + layout.gap) + layout.height / 2 + 1, label - 10),
+    );
   }
   pen.fillStyle = colour("alarm");
   for (const [x, y] of alarmed) pen.fillRect(x, y, Math.max(4, room / 12), layout.height);
@@ -489,7 +521,12 @@ function showBands() {
   canvas.setAttribute("aria-label", `A band for each worker. ${summary}`);
 }
 
-const WORKER = row(["", "", "number", "number", "number", "number", "number"]);
+const WORKERS = [
+  ["Worker", false], ["State", false], ["Tasks", true], ["Makes elements", true],
+  ["Waits for readers", true], ["Waits for splits", true], ["Elements/s", true],
+];
+const WORKER = row(WORKERS);
+byId("workers-details").lastElementChild.append(table("Workers", WORKERS));
 
 function showWorkersTable() {
   if (!byId("workers-details").open) return;
@@ -498,8 +535,9 @@ function showWorkersTable() {
   const calm = (index) => (workers.state[index] in STATES ? 1 : 0);
   if (order.length > MOST_ROWS) order.sort((one, other) => calm(one) - calm(other) || workers.rate[one] - workers.rate[other]);
   const shown = order.slice(0, MOST_ROWS);
-  say(byId("workers-caption"), order.length > MOST_ROWS ? `${MOST_ROWS} of ${order.length.toLocaleString("en")} workers: those in trouble and the slowest` : "Workers");
-  fill(byId("workers-table").querySelector("tbody"), shown, WORKER, (node, index) => {
+  const shownAs = byId("workers-details").querySelector("table");
+  say(shownAs.caption, order.length > MOST_ROWS ? `${MOST_ROWS} of ${order.length.toLocaleString("en")} workers: those in trouble and the slowest` : "Workers");
+  fill(shownAs.tBodies[0], shown, WORKER, (node, index) => {
     const cells = [
       workers.address[index], workers.state[index], amount(workers.tasks[index]), `${workers.making[index]} %`,
       `${workers.for_readers[index]} %`, `${workers.for_splits[index]} %`, amount(workers.rate[index]),
