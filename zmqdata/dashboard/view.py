@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from zmqdata.core.verdict import UNEQUAL
+from zmqdata.measures.verdict import UNEQUAL
 
 Row = Mapping[str, Any]
 
