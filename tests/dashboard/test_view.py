@@ -102,6 +102,18 @@ def test_loops_without_a_number_are_ordered_by_wait() -> None:
     assert [one["wait_share"] for one in shown["readers"]] == [0.9, 0.1]
 
 
+def test_of_many_loops_the_unequal_ones_are_shown() -> None:
+    """Of thousands of consumers the slow one is in the table, and all are in the
+    spread of waits.
+    """
+    readers = [reader(number, number / 10_000) for number in range(3_000)]
+    readers[7] = reader(7, 0.0, step=50.0)
+    (shown,) = view_of(status(2, [job(readers=readers)]), 0.0)["jobs"]
+    assert [one["consumer"] for one in shown["readers"][:3]] == [7, 2_999, 2_998]
+    assert shown["waits"] == [0.0, 0.1499, 0.2999]
+    assert shown["more_readers"] == 3_000 - views.MOST_READERS
+
+
 def test_states_of_workers() -> None:
     """A worker that is lost, leaves, or makes no progress is told apart."""
     found = status(0) | {

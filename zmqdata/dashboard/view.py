@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 
 MOST_JOBS = 12
 MOST_WORKERS_SHOWN = 2_000
-MOST_READERS = 200
+MOST_READERS = 64
 MOST_POISONED = 20
 MOST_CHARACTERS_SHOWN = 400
 """Maximum number of jobs, workers, readers of a job, poisoned elements of a job, and
@@ -121,6 +121,7 @@ def _job(job: Row, tasks: Sequence[Row]) -> dict[str, Any]:
         "poisoned": [_text(text) for text in job["poisoned"][:MOST_POISONED]],
         "more_poisoned": max(0, len(job["poisoned"]) - MOST_POISONED),
         "missing_consumers": list(job["missing_consumers"][:MOST_READERS]),
+        "waits": _spread([one["wait_share"] for one in readers]),
         "stages": _stages(job, running or list(tasks), readers),
         "readers": readers[:MOST_READERS],
         "more_readers": max(0, len(readers) - MOST_READERS),
@@ -139,7 +140,9 @@ def _state(job: Row) -> str:
 
 
 def _readers(readers: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the training loops, numbered consumers in order, the others by wait."""
+    """Return the training loops: numbered consumers in order, the others by wait. Of
+    too many, the marked ones come first, and then those that wait most.
+    """
     steps = sorted(one.get("step_ms", 0.0) for one in readers)
     rows = []
     for index, one in enumerate(readers):
@@ -160,9 +163,22 @@ def _readers(readers: Sequence[Row]) -> list[dict[str, Any]]:
                 "slower": round(step / usual, 2) if 0 < UNEQUAL * usual <= step else 0.0,
             }
         )
+    if len(rows) > MOST_READERS:
+        return sorted(rows, key=lambda row: (-row["slower"], -row["wait_share"]))
     if all(row["consumer"] is not None for row in rows):
         return sorted(rows, key=lambda row: row["consumer"])
     return sorted(rows, key=lambda row: -row["wait_share"])
+
+
+def _spread(values: Sequence[float]) -> list[float]:
+    """Return the least, the median and the largest of values.
+
+    Example:
+        >>> _spread([0.3, 0.1, 0.2])
+        [0.1, 0.2, 0.3]
+    """
+    ordered = sorted(values) or [0.0]
+    return [ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]]
 
 
 def _median_of_others(ordered: Sequence[float], value: float) -> float:

@@ -4,6 +4,7 @@
 const byId = (id) => document.getElementById(id);
 const RECENT = 300; // points that the server keeps of the last minutes
 const GAP = 5; // a plot is interrupted where points are this many usual steps apart
+const OPEN_JOBS = 3; // sections of jobs that are open at first
 const MOST_ROWS = 100; // rows of the table of workers
 
 let view = null;
@@ -20,12 +21,19 @@ function make(name, className = "", text = "") {
   return node;
 }
 
+const said = new WeakMap(); // node -> its text: reading it from the document is slow
+const named = new WeakMap(); // node -> its class
+
 function say(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+  if (said.get(node) === text) return;
+  said.set(node, text);
+  node.textContent = text;
 }
 
 function classes(node, text) {
-  if (node.className !== text) node.className = text;
+  if (named.get(node) === text) return;
+  named.set(node, text);
+  node.className = text;
 }
 
 /** Make the children of a node as many as the items, and let `show` fill each. */
@@ -73,6 +81,16 @@ function row(headings) {
   };
 }
 
+/** A box that scrolls, also by keys. */
+function scrolled(content, label) {
+  const box = make("div", "scroll");
+  box.tabIndex = 0;
+  box.setAttribute("role", "region");
+  box.setAttribute("aria-label", label);
+  box.append(content);
+  return box;
+}
+
 function barred() {
   const bar = make("div", "bar");
   bar.setAttribute("aria-hidden", "true");
@@ -81,8 +99,10 @@ function barred() {
 }
 
 function setBar(bar, share) {
-  const width = `${Math.round(1000 * share) / 10}%`;
-  if (bar.firstChild.style.width !== width) bar.firstChild.style.width = width;
+  const width = `${Math.round(100 * share)}%`;
+  if (said.get(bar) === width) return;
+  said.set(bar, width);
+  bar.firstChild.style.width = width;
 }
 
 const percent = (share) => `${Math.round(100 * share)} %`;
@@ -201,7 +221,8 @@ function buildJob(job) {
   const readers = make("div");
   readers.append(
     make("h3", "", "Training loops"),
-    table("What each loop did in its last seconds.", LOOPS),
+    make("p", "hint slower"),
+    scrolled(table("What each loop did in its last seconds.", LOOPS), `Training loops of ${job.job}`),
     make("p", "hint"),
   );
   const links = make("div");
@@ -211,7 +232,10 @@ function buildJob(job) {
     make("p", "hint"),
   );
   parts.append(tree, plots, readers, links);
-  section.append(title, facts, poisoned, parts);
+  const details = make("details");
+  details.append(make("summary", "", "Pipeline, loops, links and plots"), parts);
+  details.open = cards.size < OPEN_JOBS && job.state !== "finished";
+  section.append(title, facts, poisoned, details);
   byId("jobs").append(section);
   const charts = [
     chart(plots, "Elements per second", [[1, "delivered", "making", amount]]),
@@ -279,7 +303,7 @@ function showJob(job) {
     [job.state, ""],
     [amount(job.delivered), "elements delivered"],
     [amount(job.rate), "elements/s"],
-    [count(job.workers, "worker"), job.workers_needed > job.workers ? `of ${job.workers_needed} that would feed it` : ""],
+    [count(job.workers, "worker"), job.state === "reading" && job.workers && job.workers_needed > job.workers ? `of ${job.workers_needed} that would feed it` : ""],
     [count(job.clients, "training loop"), ""],
     [job.mode, "sharding"],
   ];
@@ -306,7 +330,15 @@ function showJob(job) {
   fill(card.tree.querySelector("tbody"), job.stages, buildStage, showStage);
   fill(card.readers.querySelector("tbody"), job.readers, buildReader, showReader);
   card.readers.hidden = !job.readers.length;
-  say(card.readers.lastChild, job.more_readers ? `and ${count(job.more_readers, "loop")} more` : "");
+  const slower = job.readers.filter((one) => one.slower).map((one) => one.name);
+  say(
+    card.readers.querySelector(".slower"),
+    slower.length ? `Slower than the others, which wait for it if they read in step: ${slower.slice(0, 5).join("; ")}${slower.length > 5 ? `; and ${slower.length - 5} more` : ""}.` : "",
+  );
+  const [least, middle, most] = job.waits.map(percent);
+  const spread = `The loops wait ${least} (least), ${middle} (median) and ${most} (most) of their time.`;
+  const rest = job.more_readers ? ` ${count(job.more_readers, "loop")} more are not shown: those in the table are marked, or wait most.` : "";
+  say(card.readers.lastChild, job.readers.length > 1 ? spread + rest : "");
   card.links.hidden = !job.links.length && !job.bytes_rate;
   card.links.querySelector("table").hidden = !job.links.length;
   fill(
