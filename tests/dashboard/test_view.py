@@ -103,8 +103,8 @@ def test_loops_without_a_number_are_ordered_by_wait() -> None:
 
 
 def test_of_many_loops_the_unequal_ones_are_shown() -> None:
-    """Of thousands of consumers the slow one is in the table, and all are in the
-    spread of waits.
+    """The slow one of thousands of consumers is in the table. The spread of waits is that
+    of all of them.
     """
     readers = [reader(number, number / 10_000) for number in range(3_000)]
     readers[7] = reader(7, 0.0, step=50.0)
@@ -132,7 +132,7 @@ def test_states_of_workers() -> None:
 
 
 def test_links_have_transport_and_codec() -> None:
-    """What has arrived is told by transport and codec."""
+    """Bytes that have arrived are told by transport and codec."""
     (shown,) = view_of(status(), 0.0)["jobs"]
     assert [(one["transport"], one["codec"]) for one in shown["links"]] == [
         ("tcp", "zstd"),

@@ -231,9 +231,8 @@ def test_the_link_with_a_token_opens_the_page(browser: Any, made: Made) -> None:
 
 
 def test_a_thousand_workers_without_jank(browser: Any, made: Made, link: str) -> None:
-    """With 1,000 workers and 200 loops that change four times a second, the page keeps
-    drawing: 95 % of frames come within 50 ms, and at most 3 of its tasks take 100 ms,
-    on a machine that has other work.
+    """The page keeps drawing while 1,000 workers and 200 loops change four times a
+    second: 95 % of frames come within 50 ms, and at most 3 of its tasks take 100 ms.
     """
     readers = [reader(number, 0.1 + 0.001 * number) for number in range(200)]
     made.status = status(1_000, [job(readers=readers), job("other", 2)])
