@@ -103,8 +103,8 @@ def test_loops_without_a_number_are_ordered_by_wait() -> None:
 
 
 def test_of_many_loops_the_unequal_ones_are_shown() -> None:
-    """The slow one of thousands of consumers is in the table. The spread of waits is that
-    of all of them.
+    """The slow one of thousands of consumers is in the table. The spread of waits is
+    that of all of them.
     """
     readers = [reader(number, number / 10_000) for number in range(3_000)]
     readers[7] = reader(7, 0.0, step=50.0)
