@@ -1,7 +1,8 @@
 """One poll a second of a dispatcher's status for all viewers, with a bounded history.
 
 The next request is sent when the former is answered or given up, so a slow dispatcher
-never has two of them. Until then viewers keep the last answer and are told so.
+never has two of them. Until then viewers keep the last answer and are told so. An
+answer that takes long costs the dispatcher much, so it is then asked less often.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ SHOWN = ("rate", "wait_share", "making_share", "bytes_rate")
 """Fields of a job in the view that have a history."""
 EVERY = 1.0
 """Seconds between two polls."""
+MOST_SHARE = 0.1
+"""Share of the dispatcher's time that its answers may take at most."""
+LONGEST_PAUSE = 30.0
+"""Maximum number of seconds between two polls."""
 PATIENCE = 5.0
 """Seconds after which a poll without an answer is given up."""
 RECENT = 300
@@ -124,6 +129,20 @@ class History:
         }
 
 
+def pause(took: float, every: float = EVERY) -> float:
+    """Return the seconds from one poll to the next.
+
+    Args:
+        took: seconds that the last answer took.
+        every: seconds if answers are fast.
+
+    Example:
+        >>> pause(0.01), pause(0.4), pause(60.0)
+        (1.0, 4.0, 30.0)
+    """
+    return min(max(every, took / MOST_SHARE), LONGEST_PAUSE)
+
+
 def asker(service: str, stopped: threading.Event) -> Callable[[], dict[str, Any]]:
     """Return a function that asks a dispatcher for its status.
 
@@ -203,7 +222,9 @@ class StatusWatch:
         while not self._stopped.is_set():
             began = time.monotonic()
             self.poll()
-            self._stopped.wait(max(0.0, began + self._every - time.monotonic()))
+            took = time.monotonic() - began
+            every = self._every if self._view["trouble"] else pause(took, self._every)
+            self._stopped.wait(max(0.0, every - took))
 
     def poll(self) -> None:
         """Ask once, and tell all viewers."""
