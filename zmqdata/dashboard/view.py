@@ -59,7 +59,7 @@ def view_of(status: Row, now: float) -> dict[str, Any]:
         "more_jobs": max(0, len(jobs) - MOST_JOBS),
         "workers": _workers(status["workers"], status["tasks"]),
         "events": [
-            {"time": one["time"], "level": one["level"], "text": _text(one["text"])}
+            {"time": one["time"], "level": one["level"], "text": without_ids(_text(one["text"]))}
             for one in status.get("events", ())
         ],
     }
@@ -263,7 +263,7 @@ def _stages(job: Row, tasks: Sequence[Row], readers: Sequence[Row]) -> list[dict
         ),
         _stage(
             "worker",
-            "1 worker" if hosts == 1 else f"{hosts} workers",
+            "1 worker" if hosts == 1 else f"{hosts:,} workers",
             _mean(task.get("making_share", 0.0) for task in tasks),
             "make elements",
             seconds=measures.get("making_seconds"),

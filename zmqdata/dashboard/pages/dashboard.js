@@ -114,6 +114,12 @@ function amount(value) {
   return String(Number(value.toPrecision(3)));
 }
 
+/** A number for an axis, where there is little room. */
+function tick(value) {
+  if (Math.abs(value) >= 1e6) return `${amount(value / 1e6)}M`;
+  return Math.abs(value) >= 1e4 ? `${amount(value / 1e3)}k` : amount(value);
+}
+
 function bytes(value) {
   const units = ["B", "kB", "MB", "GB", "TB", "PB"];
   let place = 0;
@@ -426,7 +432,7 @@ function chart(parent, title, lines, limits = null) {
       scales: { y: { range: (self, low, high) => limits || [0, high > 0 ? 1.1 * high : 1] } },
       axes: [
         { ...axis(), space: 90, size: 28, values: (self, ticks) => ticks.map(clock) },
-        { ...axis(), size: 52, values: (self, ticks) => ticks.map((tick) => (limits ? percent(tick) : amount(tick))) },
+        { ...axis(), size: 52, values: (self, ticks) => ticks.map(limits ? percent : tick) },
       ],
       series: [{}, ...lines.map(([, name, tone]) => ({ label: name, stroke: colour(tone), width: 2, points: { show: columns[0].length < 3 } }))],
     };
