@@ -29,7 +29,7 @@ from zmqdata.testing.cluster import await_condition
 
 NEEDS_EXTRA = pytest.mark.skipif(
     find_spec("starlette") is None or find_spec("uvicorn") is None,
-    reason="the extra `dashboard` (starlette, uvicorn) is not installed; `make test-looking` has it",
+    reason="the extra `dashboard` (starlette, uvicorn) is not installed",
 )
 ANYWHERE = "tcp://127.0.0.1:1"
 

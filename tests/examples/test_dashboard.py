@@ -27,7 +27,7 @@ def verdicts(link: str) -> dict[str, str]:
 @pytest.mark.realprocess
 @pytest.mark.skipif(
     find_spec("starlette") is None or find_spec("uvicorn") is None,
-    reason="the extra `dashboard` (starlette, uvicorn) is not installed; `make test-looking` has it",
+    reason="the extra `dashboard` (starlette, uvicorn) is not installed",
 )
 def test_the_example_shows_both_verdicts_and_ends_at_ctrl_c() -> None:
     """The slow job is INPUT-BOUND and the other COMPUTE-BOUND. Ctrl-C, which reaches
