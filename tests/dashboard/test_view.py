@@ -185,7 +185,7 @@ def test_a_real_status_is_shown() -> None:
         found = view_of(ask_status(dispatcher.target), 0.0)
         assert [one["job"] for one in found["jobs"]] == ["train"]
         assert found["workers"]["count"] == 1
-        assert any("joined" in one["text"] for one in found["events"])
+        assert any("is registered" in one["text"] for one in found["events"])
         await_condition(
             lambda: view_of(ask_status(dispatcher.target), 0.0)["jobs"][0]["readers"],
             what="a reader",

@@ -321,7 +321,7 @@ def test_a_real_cluster_is_seen(browser: Any) -> None:
                 )
                 cluster.workers[0].kill()
                 page.wait_for_function(
-                    "() => /must continue at other workers/.test(document.getElementById('events').textContent)",
+                    "() => /take over its task/.test(document.getElementById('events').textContent)",
                     timeout=60_000,
                 )
                 keep(page, "real")

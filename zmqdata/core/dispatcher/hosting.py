@@ -96,29 +96,20 @@ class Hosting:
         self.workers.remove(name)
         facts = self.placement.remove(name)
         self.out.commit(u.RemoveWorkerUpdate(name))
-        moved = 0
         for number in sorted(facts.tasks):
             task = self.out.state.tasks.get(number)
             if task is None or task.settled:
                 continue
             if self._outlives_host(task):
-                moved += 1
                 self.fence(task)
             else:
                 self.give_up(task)
-        self._say_moved(moved, facts.address)
-
-    def _say_moved(self, count: int, address: str) -> None:
-        if count:
-            tasks = "1 task" if count == 1 else f"{count} tasks"
-            self.out.note("info", f"{tasks} of worker {address} must continue at other workers")
 
     def drain(self, name: str) -> None:
         """Take the tasks of a worker that will leave, if another worker can host them
         or no client reads them.
         """
         self.placement.drain(name)
-        moved = 0
         for task in [
             self.out.state.tasks[n]
             for n in sorted(self.facts[name].tasks)
@@ -129,9 +120,7 @@ class Hosting:
             if task.settled or not self._outlives_host(task):
                 continue
             if unread or self.placement.best(task, iteration) is not None:
-                moved += 1
                 self.fence(task)
-        self._say_moved(moved, self.facts[name].address)
 
     def give_up(self, task: Task) -> None:
         """Remove a copy that no client reads any more."""
