@@ -63,10 +63,13 @@ class DashboardServer:
             asker(settings.dispatcher_address, self._stopped), self._stopped
         )
         host = "" if settings.host in EVERYWHERE else settings.host
-        token = settings.token or ("" if is_loopback(settings.host) else secrets.token_urlsafe(24))
+        is_local = is_loopback(settings.host)
+        token = settings.token or ("" if is_local else secrets.token_urlsafe(24))
         self._socket = _listening(host, settings.port)
         port = self._socket.getsockname()[1]
-        names = [platform.node(), socket.getfqdn(), settings.host, *settings.names]
+        names = [platform.node(), settings.host, *settings.names]
+        if not is_local:
+            names.append(socket.getfqdn())  # may ask the name server, which takes time
         seen = host or platform.node()
         seen = f"[{seen}]" if ":" in seen else seen
         self.link = f"http://{seen}:{port}/" + (f"?token={token}" if token else "")
