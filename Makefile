@@ -16,7 +16,7 @@ test test-full durations coverage test-torch-core: export OPENBLAS_NUM_THREADS :
 test test-full durations coverage test-torch-core: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL:
-.PHONY: demo test test-full durations test-pythons test-tfdata compile-tests torch test-torch-core test-torch test-frameworks test-slurm test-mpi simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-sharing bench-torch bench-gpu build locked lock release audit clean bench-attacks
+.PHONY: demo test test-full durations test-pythons test-tfdata compile-tests torch test-torch-core test-torch test-frameworks test-slurm test-mpi test-looking dashboard-demo simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-sharing bench-torch bench-gpu build locked lock release audit clean bench-attacks
 demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 # The hundred slowest tests of `make test`, in a file that git ignores.
@@ -39,6 +39,10 @@ test-frameworks: .venv-frameworks/.ready ; .venv-frameworks/bin/python -m pytest
 # As root, on Debian and Ubuntu: the daemons of Slurm run in a temporary folder while the tests do.
 test-slurm: .venv/.dev-ready ; $(call bring,srun,slurm-wlm munge) && ZMQDATA_LAUNCHERS=1 $(BIN)/python -m pytest tests/frameworks/test_slurm.py $(ARGS)
 test-mpi: .venv/.dev-ready ; $(call bring,mpirun.openmpi,openmpi-bin) && ZMQDATA_LAUNCHERS=1 $(BIN)/python -m pytest tests/frameworks/test_mpi.py $(ARGS)
+# Pages in a real browser: never in .ci/run.
+test-looking: .venv-looking/.ready ; $(call bring,chromium,chromium) && ZMQDATA_LOOKING=1 .venv-looking/bin/python -m pytest tests/looking tests/dashboard $(ARGS)
+# A cluster with a slow operation, and the page that shows it.
+dashboard-demo: .venv/.dashboard-ready ; $(BIN)/python examples/dashboard.py $(ARGS)
 fuzz: .venv/.dev-ready ; $(BIN)/python tools/fuzz.py $(ARGS)
 simulate: .venv/.dev-ready ; $(BIN)/python tools/simulate.py $(ARGS)
 coverage: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) -m 'not realprocess' --cov --cov-context=test --cov-report= $(ARGS) $$($(BIN)/python tools/own_coverage.py --tests) && $(BIN)/python tools/own_coverage.py
@@ -62,7 +66,7 @@ lock: .venv-lock/.ready ; .venv-lock/bin/uv pip compile --quiet --universal --py
 # Everything up to the tag, in docs/releasing.md: make release VERSION=x.y.z
 release: .venv-lock/.ready ; .venv-lock/bin/python -m tools.release $(VERSION) $(ARGS)
 audit: .venv-lock/.ready ; .venv-lock/bin/python tools/audit.py $(LOCK)
-clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-torch .venv-torch-core .venv-bench .venv-lock .venv-pythons build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .durations.txt
+clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-torch .venv-torch-core .venv-looking .venv-bench .venv-lock .venv-pythons build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .durations.txt
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 14) else f"zmqdata needs Python 3.10 to 3.14, and $(PYTHON) is {v[0]}.{v[1]}; try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
@@ -98,6 +102,15 @@ clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-torch .venv-torch-core
 .venv-tfdata/.ready: pyproject.toml setup.py
 	@test -x .venv-tfdata/bin/python || $(PYTHON) -m venv .venv-tfdata
 	.venv-tfdata/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,tfdata]"
+	@touch $@
+
+.venv/.dashboard-ready: .venv/.run-ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dashboard]"
+	@touch $@
+
+.venv-looking/.ready: pyproject.toml setup.py
+	@test -x .venv-looking/bin/python || $(PYTHON) -m venv .venv-looking
+	.venv-looking/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,looking-tests]"
 	@touch $@
 
 .venv-frameworks/.ready: pyproject.toml setup.py

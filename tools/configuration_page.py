@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqdata.cli.asking import StatusSettings
+from zmqdata.config.dashboard import DashboardSettings
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.logs import LogSettings
 from zmqdata.config.settings import declaration_of, default_of, flag_of, variable_of
@@ -24,6 +25,7 @@ TABLES: dict[str, Sequence[type[Any]]] = {
     "dispatcher": (DispatcherConfig,),
     "worker": (WorkerConfig,),
     "commands": (ProcessSettings, LogSettings, StatusSettings),
+    "dashboard": (DashboardSettings,),
 }
 
 
@@ -41,7 +43,7 @@ def filled(page: str) -> str:
     for name, kinds in TABLES.items():
         mark = f"<!-- settings: {name} -->"
         page = re.sub(
-            rf"{mark}\n.*?\n{mark}",
+            rf"{mark}\n(?:.*?\n)?{mark}",
             lambda _: f"{mark}\n{table(kinds)}\n{mark}",  # noqa: B023
             page,
             flags=re.DOTALL,

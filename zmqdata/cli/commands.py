@@ -25,6 +25,8 @@ from zmqdata.cli.options import (
     guarded,
     say,
 )
+from zmqdata.cli.watching import dashboard_main, report_main
+from zmqdata.config.dashboard import DashboardSettings
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.endpoints import endpoint_host, parse_service
 from zmqdata.config.keys import KeySettings
@@ -66,6 +68,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> in
         "audit": audit_main,
         "replay": replay_main,
         "save-status": save_status_main,
+        "dashboard": dashboard_main,
+        "report": report_main,
         "keygen": keygen_main,
     }
     parser = Arguments(
@@ -235,6 +239,7 @@ COMMAND_SETTINGS = (
     WorkerConfig,
     ProcessSettings,
     StatusSettings,
+    DashboardSettings,
     KeySettings,
     LogSettings,
 )

@@ -19,7 +19,7 @@ from zmqdata import messages as m
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.lineage import ReplayableTask
-from zmqdata.dispatcher.status import audits_of, status_of
+from zmqdata.dispatcher.status import EventLog, audits_of, status_of
 from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.errors import NotFoundError
 
@@ -34,6 +34,9 @@ class Answers:
         config: its configuration.
         rejected: numbers of rejected messages.
         clock: returns seconds since 1970.
+
+    Attributes:
+        events: the newest lines of the log, which are part of the state.
     """
 
     def __init__(
@@ -45,13 +48,16 @@ class Answers:
         rejected: Counter[str],
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self.events = EventLog()
         self._core, self._store, self._clock = core, store, clock
         self._target, self._config, self._rejected = target, config, rejected
 
     def to(self, ask: m.Message, now: float) -> m.Message | None:
         """Return the answer to a request; None if the message is none of these."""
         if isinstance(ask, m.RequestStatus):
-            found = status_of(self._core, now, self._target, self._config, self._rejected)
+            found = status_of(
+                self._core, now, self._target, self._config, self._rejected, self.events
+            )
             return m.StatusReported(ask.request, msgspec.json.encode(found))
         if isinstance(ask, m.RequestAudit):
             return self._audit(ask)

@@ -181,12 +181,7 @@ class DispatcherShell:
     def _carrier_table(self) -> e.Carriers:
         table = e.Carriers()
         table.on(e.Send, self._send)
-        table.on(
-            e.LogLine,
-            lambda command: log.log(
-                logging.getLevelName(command.level.upper()), "%s", printable(command.text)
-            ),
-        )
+        table.on(e.LogLine, self._log)
         table.on(e.Commit, lambda command: None)
         table.on(e.StorePipeline, lambda command: self.store.put(command.digest, command.pipeline))
         table.on(e.DropPipeline, lambda command: self.store.drop(command.digest))
@@ -200,6 +195,11 @@ class DispatcherShell:
         table.on(e.CheckSave, self._saves.check)
         table.on(e.FinishSave, self._saves.finish)
         return table
+
+    def _log(self, command: e.LogLine) -> None:
+        text = printable(command.text)
+        log.log(logging.getLevelName(command.level.upper()), "%s", text)
+        self._answers.events.add(time.time(), command.level, text)
 
     def say_goodbye(self) -> None:
         """Do nothing: peers continue without a dispatcher and wait for the next one."""

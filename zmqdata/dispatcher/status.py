@@ -5,8 +5,8 @@ Protocol 3.10 and 3.11.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -24,12 +24,55 @@ from zmqdata.transport.process import described_process
 STALLED = 60.0
 """Seconds without progress after which a task counts as stalled."""
 
+EVENTS_KEPT = 200
+"""Maximum number of events that are remembered."""
+EVENT_CHARACTERS = 500
+"""Maximum number of characters of an event."""
+UNSHOWN = ("debug",)
+"""Levels of lines of the log that are no events."""
+
+
+class EventLog:
+    """The newest lines that the dispatcher wrote to its log about the cluster.
+
+    Example:
+        >>> events = EventLog()
+        >>> events.add(12.0, "info", "worker tcp://a:1 joined")
+        >>> list(events.shown())
+        [{'time': 12.0, 'level': 'info', 'text': 'worker tcp://a:1 joined'}]
+    """
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[float, str, str]] = deque(maxlen=EVENTS_KEPT)
+
+    def add(self, now: float, level: str, text: str) -> None:
+        """Add a line.
+
+        Args:
+            now: seconds since 1970.
+            level: its level in the log.
+            text: the line.
+        """
+        if level not in UNSHOWN:
+            self._kept.append((now, level, text[:EVENT_CHARACTERS]))
+
+    def shown(self) -> Iterable[dict[str, Any]]:
+        """Return the lines, oldest first."""
+        return [
+            {"time": round(now, 3), "level": level, "text": text} for now, level, text in self._kept
+        ]
+
 
 def status_of(
-    core: DispatcherCore, now: float, target: str, config: DispatcherConfig, rejected: Counter[str]
+    core: DispatcherCore,
+    now: float,
+    target: str,
+    config: DispatcherConfig,
+    rejected: Counter[str],
+    events: EventLog | None = None,
 ) -> dict[str, Any]:
-    """Return configuration, workers, iterations, jobs and tasks with their rates, as a
-    JSON-compatible dict.
+    """Return configuration, workers, iterations, jobs and tasks with their rates, and
+    the newest events, as a JSON-compatible dict.
     """
     iterations = list(core.state.iterations.values())
     return {
@@ -46,6 +89,7 @@ def status_of(
             for task in iteration.tasks.values()
         ],
         "totals": totals_of(core),
+        "events": [] if events is None else list(events.shown()),
         "rejected": dict(rejected),
         "process": described_process(),
     }
