@@ -55,6 +55,7 @@ from zmqdata.nodes import (
     known_spec,
     miscounted,
     options_of,
+    source_nodes,
     split_sources,
 )
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
@@ -63,6 +64,7 @@ from zmqdata.pipelines.memorymaps import FilePart
 from zmqdata.pipelines.unsendable import qualified_name
 from zmqdata.printable import shown_size
 from zmqdata.runkeys import name_of_process
+from zmqdata.splits import SplitSource
 from zmqdata.transport.addresses import files_token, is_this_machine
 
 log = logging.getLogger(__name__)
@@ -485,7 +487,16 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         process=name_of_process() if orders else "",
         maps=_maps_of(packed),
         losses=losses_of(node),
+        units=_units_of(node, sources or ()),
     )
+
+
+def _units_of(node: Node, sources: Sequence[SplitSource]) -> m.DatasetUnits:
+    """Return the words for what a pipeline counts."""
+    found = tuple(one.split_unit for one in source_nodes(node))
+    # Parts of an order stand for the sources below them.
+    splits = found if len(found) == len(sources) else ("splits",) * len(sources)
+    return m.DatasetUnits(node.batch_rows, splits)
 
 
 def _maps_of(packed: PackedPipeline) -> tuple[m.MappedRange, ...]:
