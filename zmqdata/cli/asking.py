@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
     from zmqdata.client.admin import DrainedWorker
 
-LEAST_INTERVAL, MOST_INTERVAL = 0.1, 86_400
-"""Limits of the seconds between two questions."""
-
 T = TypeVar("T")
 
 
@@ -84,11 +81,6 @@ class StatusSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if not LEAST_INTERVAL <= self.interval < MOST_INTERVAL:
-            raise ValueError(
-                f"--interval must be {LEAST_INTERVAL:g} to {MOST_INTERVAL} seconds, got "
-                f"{self.interval:g}"
-            )
 
 
 def status_main(arguments: Sequence[str], program: str = "zmqdata status") -> int:
