@@ -225,6 +225,39 @@ class Loader:
             self._epoch, self._resumed = self._started.epoch, self._started_from
             self._started = None
 
+    def stats(self, *, scalars: bool = False) -> dict[str, Any]:
+        """Return why the loop waits, as a flat dict for W&B, TensorBoard or MLflow. It
+        tells of the present pass, or of the last one.
+
+        Args:
+            scalars: True to leave out texts, for trackers that take numbers only.
+
+        Returns:
+            A dict as of ``DatasetIterator.stats``.
+
+        Raises:
+            FailedPreconditionError: no pass has begun, or the batches do not come from
+                the service.
+
+        Example:
+            >>> import zmqdata
+            >>> from zmqdata.torch import Loader
+            >>> with zmqdata.LocalCluster(1, in_process=True) as cluster:
+            ...     read = zmqdata.distribute("distributed_epoch", cluster.target)
+            ...     loader = Loader(zmqdata.Dataset.range(5).batch(2).apply(read))
+            ...     _ = list(loader)
+            ...     int(loader.stats()["data/elements"])
+            3
+
+        Has no counterpart in torch.
+        """
+        if self._current is None:
+            raise FailedPreconditionError(
+                "`stats` tells why a loop waits, and no pass of this loader has begun in this "
+                "process. Call it within `for batch in loader:`, or after it"
+            )
+        return self._current.elements.stats(scalars=scalars)
+
     # --- states
 
     def state_dict(self) -> dict[str, Any]:
