@@ -109,26 +109,26 @@ def test_the_headspace(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_transformers(batches: DatasetIterator) -> None:
-    """What the ``Trainer`` logs of a step has the numbers, and what it logs of an
-    evaluation has not.
+    """The program adds the numbers to what the ``Trainer`` logs of a step, and not to
+    what it logs of an evaluation.
     """
     logged: list[dict[str, Any]] = []
 
-    class Trainer:
+    class Stub:
         """The part of the ``Trainer`` that the program overrides."""
 
         def log(self, logs: dict[str, Any], *args: Any, **options: Any) -> None:
             logged.append(logs)
 
     names: dict[str, Any] = {
-        "transformers": SimpleNamespace(Trainer=Trainer),
+        "transformers": SimpleNamespace(Trainer=Stub),
         "distribute_dataloader": lambda loader: loader,
         "plain": batches,
     }
     exec(program("transformers."), names)
-    trainer = names["MyTrainer"]()
-    next(trainer.get_train_dataloader())
-    trainer.log({"loss": 1.0}, 0.5)
-    trainer.log({"eval_loss": 1.0})
+    training = names["MyTrainer"]()
+    next(training.get_train_dataloader())
+    training.log({"loss": 1.0}, 0.5)
+    training.log({"eval_loss": 1.0})
     assert is_flat(logged[0])
     assert logged[1] == {"eval_loss": 1.0}

@@ -223,7 +223,7 @@ def test_the_tree_of_a_pipeline() -> None:
 
 
 def test_a_tree_without_room_keeps_the_largest_nodes() -> None:
-    """Of a large tree, the nodes that take most of the time remain, in their order."""
+    """The nodes that take most of the time remain of a large tree, in their order."""
     nodes = [
         {"place": ".".join("0" * depth), "node": f"map(f{depth})", "share": share, "threads": 1}
         for depth, share in enumerate([0.01] * 10 + [0.6] + [0.01] * 10 + [0.2])
@@ -236,7 +236,7 @@ def test_a_tree_without_room_keeps_the_largest_nodes() -> None:
 
 
 def test_troubles() -> None:
-    """What is wrong with a job is said in a line."""
+    """A job has a line on what is wrong with it."""
     tasks = [task(0, stalled=True), task(1, worker=""), task(2, worker="", total=3)]
     wrong = job(missing_consumers=[3], poisoned=["x"], measures={"redone": 7, "left_out": 2})
     assert troubles(wrong, tasks) == (

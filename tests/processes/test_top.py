@@ -128,7 +128,7 @@ def test_a_dispatcher_goes_away() -> None:
 
 
 def test_lines_of_json(target: str) -> None:
-    """With ``--json``, each answer is a line."""
+    """Each answer is a line with ``--json``."""
     arguments = ["top", "--json", "--dispatcher", target, *QUESTIONS]
     with piped(*arguments) as (process, output):
         output.await_text("\n.*\n")

@@ -89,10 +89,10 @@ def unit_of(job: Row) -> str:
     return str(job.get("unit", "elements"))
 
 
-def common_unit(jobs: Iterable[Row]) -> str:
+def shared_unit(jobs: Iterable[Row]) -> str:
     """Return what the elements of all jobs are: ``"batches"`` only if all are batches.
 
-    >>> common_unit([{"unit": "batches"}]), common_unit([{"unit": "batches"}, {}])
+    >>> shared_unit([{"unit": "batches"}]), shared_unit([{"unit": "batches"}, {}])
     ('batches', 'elements')
     """
     units = set(map(unit_of, jobs))

@@ -19,7 +19,6 @@ from rich.text import Text
 from zmqdata.cli.phrases import (
     STYLES,
     Row,
-    common_unit,
     counted,
     has_ended,
     is_measured,
@@ -27,6 +26,7 @@ from zmqdata.cli.phrases import (
     job_name,
     job_rates,
     loop_name,
+    shared_unit,
     shown_bytes_rate,
     shown_rate,
     shown_share,
@@ -72,7 +72,7 @@ class ScreenPart:
     """Rows of the same kind, the most important first."""
 
     noun: str
-    """What a row is."""
+    """Name of a row, such as ``"worker"``."""
     columns: Sequence[ShownColumn]
     """Its columns."""
     rows: Sequence[Row]
@@ -232,7 +232,7 @@ def _parts(found: Mapping[str, Any], with_tasks: bool) -> list[ScreenPart]:
         title = f"time of the workers: {job['job']}" if len(jobs) > 1 else "time of the workers"
         rows = node_rows(_tasks_of(job, found["tasks"]))
         trees.append(ScreenPart("operation", node_columns(title), rows, is_tree=True))
-    unit = common_unit(found["jobs"])
+    unit = shared_unit(found["jobs"])
 
     def in_unit(columns: Sequence[ShownColumn]) -> list[ShownColumn]:
         return [one._replace(heading=one.heading.replace("elements", unit)) for one in columns]

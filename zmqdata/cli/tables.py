@@ -15,11 +15,11 @@ from rich.text import Text
 from zmqdata.cli.phrases import (
     STYLES,
     Row,
-    common_unit,
     is_measured,
     job_name,
     job_rates,
     loop_name,
+    shared_unit,
     shown_rate,
     shown_share,
     shown_splits,
@@ -43,7 +43,7 @@ def status_tables(found: Mapping[str, Any]) -> list[RenderableType]:
     """
     tables: list[RenderableType]
     if "workers" in found:
-        unit = common_unit(found["jobs"])
+        unit = shared_unit(found["jobs"])
         tables = [
             *map(_verdict, found["jobs"]),
             _table("workers", _in_unit(WORKERS, unit), found["workers"]),

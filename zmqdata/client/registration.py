@@ -23,7 +23,7 @@ import optree
 from zmqdata import messages as m
 from zmqdata.client.calls import ask_dispatcher, call, new_request, status
 from zmqdata.client.runs import shipping
-from zmqdata.client.splitting import losses_of
+from zmqdata.client.splitting import losses_of, units_of
 from zmqdata.core.job_rules import changed_content
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.seeds import fixed_seed
@@ -55,7 +55,6 @@ from zmqdata.nodes import (
     known_spec,
     miscounted,
     options_of,
-    source_nodes,
     split_sources,
 )
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
@@ -64,7 +63,6 @@ from zmqdata.pipelines.memorymaps import FilePart
 from zmqdata.pipelines.unsendable import qualified_name
 from zmqdata.printable import shown_size
 from zmqdata.runkeys import name_of_process
-from zmqdata.splits import SplitSource
 from zmqdata.transport.addresses import files_token, is_this_machine
 
 log = logging.getLogger(__name__)
@@ -487,16 +485,8 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         process=name_of_process() if orders else "",
         maps=_maps_of(packed),
         losses=losses_of(node),
-        units=_units_of(node, sources or ()),
+        units=units_of(node, sources or ()),
     )
-
-
-def _units_of(node: Node, sources: Sequence[SplitSource]) -> m.DatasetUnits:
-    """Return the words for what a pipeline counts."""
-    found = tuple(one.split_unit for one in source_nodes(node))
-    # Parts of an order stand for the sources below them.
-    splits = found if len(found) == len(sources) else ("splits",) * len(sources)
-    return m.DatasetUnits(node.batch_rows, splits)
 
 
 def _maps_of(packed: PackedPipeline) -> tuple[m.MappedRange, ...]:

@@ -147,7 +147,7 @@ class DatasetDescription(Discreet, frozen=True):
     losses: SplitLosses = SplitLosses()
     """Losses of readers under ``ShardingPolicy.DYNAMIC``."""
     units: DatasetUnits = DatasetUnits()
-    """What elements and splits are, in words."""
+    """The words for its elements and splits."""
 
 
 class SaveParameters(Discreet, frozen=True):

@@ -74,7 +74,7 @@ class Node:
     """
 
     split_unit: ClassVar[str] = "rows"
-    """What the splits of a source are, in the plural."""
+    """Unit of the splits of a source, in the plural."""
 
     is_source: ClassVar[bool] = False
     """True if it counts as a single source for splitting, although it has inputs."""

@@ -20,7 +20,7 @@ from zmqdata.torch.devices import Copier, checked_device
 from zmqdata.torch.iterables import LoaderDataset
 from zmqdata.torch.lightning import takes_ahead
 from zmqdata.torch.ranks import consumer_of
-from zmqdata.torch.supplies import DatasetSupply, LoaderState, Pass, Supply, read_by, short
+from zmqdata.torch.supplies import DatasetSupply, LoaderState, Pass, Supply, read_by, short, unread
 
 VERSION = 1
 """Version of the form of states. A change of their content increments it."""
@@ -252,10 +252,7 @@ class Loader:
         Has no counterpart in torch.
         """
         if self._current is None:
-            raise FailedPreconditionError(
-                "`stats` tells why a loop waits, and no pass of this loader has begun in this "
-                "process. Call it within `for batch in loader:`, or after it"
-            )
+            raise unread()
         return self._current.elements.stats(scalars=scalars)
 
     # --- states
