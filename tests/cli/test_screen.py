@@ -222,6 +222,16 @@ def test_the_tree_of_a_pipeline() -> None:
     assert rows[0]["share"] == pytest.approx((0.94 * 0.9 + 0.14 * 0.1) / 1.0)
 
 
+def test_queues() -> None:
+    """A node that runs ahead shows how many elements wait behind it, in all tasks
+    together.
+    """
+    node = {**NODES[1], "queue": [3, 8]}
+    lines = drawn(status(tasks=[task(0, nodes=[node]), task(1, nodes=[node])]))
+    (line,) = [line for line in lines if "at train.py:31" in line and "█" in line]
+    assert line.endswith("6 of 16")
+
+
 def test_a_tree_without_room_keeps_the_largest_nodes() -> None:
     """The nodes that take most of the time remain of a large tree, in their order."""
     nodes = [
@@ -268,6 +278,19 @@ def test_of_many_jobs_those_that_wait_most_are_shown() -> None:
     assert names[0] == "job 5  FAILED"
     assert names[1] == "job 19  INPUT-BOUND"
     assert f"and {20 - len(names)} more jobs" in lines
+
+
+def test_workers_and_loops_have_room_beside_many_jobs() -> None:
+    """Workers and training loops keep their lines, however many pipelines there are."""
+    jobs = [job(f"job {number}", number) for number in range(30)]
+    found = status(
+        jobs=jobs,
+        workers=[worker(number) for number in range(100)],
+        tasks=[task(number, number) for number in range(30)],
+    )
+    lines = drawn(found, 200, 60)
+    assert sum(line.startswith("10.0.0.") for line in lines) >= 8
+    assert sum(line.startswith("consumer") for line in lines) >= 8
 
 
 def test_a_tall_window_shows_tasks() -> None:

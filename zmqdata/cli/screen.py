@@ -50,6 +50,8 @@ GAP = 2
 """Characters between two columns."""
 LEAST = 3
 """Lines of a part with one row: a free line, its heading and the row."""
+MOST_TREES = 20
+"""Maximum number of jobs whose pipelines are shown."""
 ADVICE_LINES = 4
 """Maximum number of lines of an advice."""
 
@@ -139,12 +141,15 @@ def screen(
         warning = [Text(printable(note), "bold reverse red")] if note else []
         return Group(*warning, *status_tables(found))
     lines = _head(found, width, clock, note)
-    room = (ANY_HEIGHT if height is None else height) - len(lines)
-    jobs = _verdicts(found, width, room)
-    parts = _parts(found, len(lines) + len(jobs) + room >= TALL)
-    rooms = shares(room - len(jobs), [part.demand for part in parts])
-    drawn = [part.lines(lent, width) for part, lent in zip(parts, rooms, strict=True)]
-    lines += [*jobs, *(line for those in drawn for line in those)]
+    whole = ANY_HEIGHT if height is None else height
+    lines += _verdicts(found, width, whole - len(lines))
+    room = whole - len(lines)
+    for parts in _parts(found, whole >= TALL):
+        rooms = shares(room, [part.demand for part in parts])
+        for part, lent in zip(parts, rooms, strict=True):
+            drawn = part.lines(lent, width)
+            room -= len(drawn)
+            lines += drawn
     return Group(*lines[:height])
 
 
@@ -190,10 +195,10 @@ def _head(found: Mapping[str, Any], width: int, clock: str, note: str) -> list[T
 
 def _verdicts(found: Mapping[str, Any], width: int, room: int) -> list[Text]:
     """Return the verdicts, those on jobs that wait most first, in half of the lines."""
-    jobs = sorted(found["jobs"], key=_urgency)
+    jobs, tasks = sorted(found["jobs"], key=_urgency), _by_iteration(found["tasks"])
     lines: list[Text] = []
     for number, job in enumerate(jobs):
-        told = _verdict_lines(job, _tasks_of(job, found["tasks"]), width)
+        told = _verdict_lines(job, tasks.get(job["iteration"], ()), width)
         if number and len(lines) + len(told) + 1 > room // 2:
             left_out = counted(len(jobs) - number, "more job")
             return [*lines, Text(""), Text(f"and {left_out}", "dim")]
@@ -218,19 +223,25 @@ def _urgency(job: Row) -> tuple[bool, bool, float]:
     return not job.get("failure"), bool(job.get("finished")), -waits
 
 
-def _tasks_of(job: Row, tasks: Iterable[Row]) -> list[Row]:
-    return [task for task in tasks if task["iteration"] == job["iteration"]]
+def _by_iteration(tasks: Iterable[Row]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = {}
+    for task in tasks:
+        found.setdefault(task["iteration"], []).append(task)
+    return found
 
 
 # --- the parts
 
 
-def _parts(found: Mapping[str, Any], with_tasks: bool) -> list[ScreenPart]:
+def _parts(found: Mapping[str, Any], with_tasks: bool) -> tuple[list[ScreenPart], ...]:
+    """Return the parts that everybody needs, and the parts for the lines that these
+    leave.
+    """
     jobs = sorted((job for job in found["jobs"] if not job.get("finished")), key=_urgency)
-    trees = []
-    for job in jobs:
+    trees, by_job = [], _by_iteration(found["tasks"])
+    for job in jobs[:MOST_TREES]:
         title = f"time of the workers: {job['job']}" if len(jobs) > 1 else "time of the workers"
-        rows = node_rows(_tasks_of(job, found["tasks"]))
+        rows = node_rows(by_job.get(job["iteration"], ()))
         trees.append(ScreenPart("operation", node_columns(title), rows, is_tree=True))
     unit = shared_unit(found["jobs"])
 
@@ -239,13 +250,12 @@ def _parts(found: Mapping[str, Any], with_tasks: bool) -> list[ScreenPart]:
 
     workers = sorted(found["workers"], key=_busyness)
     tasks = sorted(found["tasks"] if with_tasks else (), key=_concern)
-    return [
+    first = [
         *trees[:1],
         ScreenPart("worker", in_unit(WORKERS), workers, _worker_style),
         ScreenPart("training loop", in_unit(LOOPS), loop_rows(jobs), _loop_style),
-        *trees[1:],
-        ScreenPart("task", in_unit(TASKS), tasks),
     ]
+    return first, [*trees[1:], ScreenPart("task", in_unit(TASKS), tasks)]
 
 
 def node_rows(tasks: Iterable[Row]) -> list[Row]:
@@ -257,6 +267,7 @@ def node_rows(tasks: Iterable[Row]) -> list[Row]:
     """
     sums: dict[str, float] = {}
     latest: dict[str, Row] = {}
+    queues: dict[str, tuple[int, int]] = {}
     whole = 0.0
     for task in tasks:
         making = 0.0 if has_ended(task) else task.get("making_share", 0.0)
@@ -265,11 +276,15 @@ def node_rows(tasks: Iterable[Row]) -> list[Row]:
             place = node["place"]
             sums[place] = sums.get(place, 0.0) + node["share"] * making
             latest[place] = node
+            if node.get("queue"):
+                (held, most), (more, limit) = queues.get(place, (0, 0)), node["queue"]
+                queues[place] = held + more, most + limit
     return [
         {
             "node": f"{_branch(place, sums)}{latest[place]['node']}",
             "share": sums[place] / whole,
             "threads": latest[place]["threads"],
+            "queue": "{:,} of {:,}".format(*queues[place]) if place in queues else "",
         }
         for place in sorted(sums, key=_path)
     ]
@@ -361,6 +376,7 @@ def node_columns(title: str) -> tuple[ShownColumn, ...]:
         ShownColumn("share", lambda row: shown_share(row["share"]), True, 9),
         ShownColumn("", lambda row: "█" * round(BAR * min(1.0, row["share"])), weight=5),
         ShownColumn("threads", lambda row: _above_one(row["threads"]), True, 3),
+        ShownColumn("queued", lambda row: str(row["queue"]), True, 4),
     )
 
 
