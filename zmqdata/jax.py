@@ -159,6 +159,19 @@ class DeviceIterator:
         self._check_process()
         return self._feed.place()
 
+    def stats(self, *, scalars: bool = False) -> dict[str, Any]:
+        """Return why the loop waits, as ``DatasetIterator.stats``: of the thread that
+        reads ahead, which waits as long as the loop does, but for ``prefetch`` batches.
+
+        Args:
+            scalars: True to leave out texts.
+
+        Raises:
+            FailedPreconditionError: the dataset is not distributed.
+        """
+        self._check_process()
+        return self._source.stats(scalars=scalars)
+
     def load_state_dict(self, state: State, *, strict: bool = True) -> None:
         """Continue at the position at which ``state_dict`` was called. Elements that
         were read ahead are dropped.

@@ -298,6 +298,23 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no ty
         self._nesting.check(numbered[1])
         return _Batch(_batch_for_keras(numbered[1]), source.bookmark())
 
+    def stats(self, *, scalars: bool = False) -> dict[str, Any]:
+        """Return why the training waits, as ``DatasetIterator.stats``.
+
+        Args:
+            scalars: True to leave out texts.
+
+        Raises:
+            FailedPreconditionError: no batch was read, or the dataset is not
+                distributed.
+        """
+        if self._source is None:
+            raise FailedPreconditionError(
+                "`stats` tells why a training waits, and no batch of this dataset was read since "
+                "it was opened or closed. Call it during `fit`, from a callback"
+            )
+        return self._source.stats(scalars=scalars)
+
     def state_dict(self, steps: int | None = None) -> dict[str, Any]:
         """Return the position as plain values.
 

@@ -83,9 +83,19 @@ def test_jobs() -> None:
     """The table shows a job's progress in each source. An endless or unlisted source
     has no count.
     """
-    splits = [{"handed_out": 1000, "count": 20000}, {"handed_out": 5, "count": None}]
+    splits = [
+        {"handed_out": 1000, "count": 20000, "unit": "rows"},
+        {"handed_out": 5, "count": None},
+    ]
     text = printed(100, jobs=[{**JOB, "splits": splits, "finished": True}])
-    for expected in ("1 job ", "train", "DYNAMIC", "4,321", "1,000 of 20,000, 5 of ?", "yes"):
+    for expected in (
+        "1 job ",
+        "train",
+        "DYNAMIC",
+        "4,321",
+        "1,000 of 20,000 rows, 5 of ? splits",
+        "yes",
+    ):
         assert expected in text
 
 
@@ -215,9 +225,8 @@ def test_a_usual_cluster_fits_a_terminal() -> None:
         "tcp://10.20.30.40:41235 2 123,457 no connection",
         "task worker attempt produced delivered state",
         "2198454400 tcp://10.20.30.41:41236 2 12,345 99 running",
-        "train DYNAMIC 1 2 4,321 5 of 9 no",
-        "(incarnation",
-        "5)",
+        "train (incarnation 5): UNKNOWN",
+        "train DYNAMIC 1 2 4,321 elements 5 of 9 splits no",
     }
     assert any(
         "GPU" in line
@@ -253,7 +262,7 @@ def test_no_heading_and_no_number_is_broken_on_a_usual_terminal() -> None:
         "back task worker attempt produced state address tags tasks elements/s"
     )
     assert set(headings.split()) <= set(text.split())
-    assert text.split().count("12,345,678") == 5
+    assert text.split().count("12,345,678") == 6
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -361,5 +370,55 @@ def test_no_text_of_others_reaches_the_terminal_as_it_is() -> None:
             console.print(table)
     text = captured.get()
     assert not [one for one in text if not one.isprintable() and one != "\n"]
-    assert text.count(SHOWN) == 13
+    assert text.count(SHOWN) == 14
     assert f"job {SHOWN}," in text
+
+
+def test_the_verdict_comes_first() -> None:
+    """The output begins with the verdict on each job, its advice and its rates, in the
+    units of the job.
+    """
+    splits = [{"handed_out": 914, "count": 100_000, "unit": "rows"}]
+    verdict = {"verdict": "INPUT-BOUND", "advice": "8 workers would feed it."}
+    rates = {"unit": "batches", "elements_per_second": 18.2, "rows_per_second": 91.0}
+    job = {**JOB, "splits": splits, "finished": False, **verdict, **rates}
+    lines = printed(120, jobs=[job], workers=[ALIVE]).splitlines()
+    assert [line.rstrip() for line in lines[:3]] == [
+        "train (incarnation 5): INPUT-BOUND",
+        "8 workers would feed it.",
+        "18.2 batches/s (91 rows/s); 4,321 batches delivered; "
+        "splits handed out: 914 of 100,000 rows",
+    ]
+
+
+def test_training_loops() -> None:
+    """The table shows how long a training loop waits, its step and its rate. A loop
+    that has sent no measures is left out.
+    """
+    one = {"client": "c", "run": "r", "member": "1", "process": "host:9:a", "how": "begun"}
+    measured = {"wait_share": 0.754, "step_ms": 13.489, "elements_per_second": 18.25}
+    readers = [
+        {**one, "given_back": 0, "elements": 88, "buffered": 2, **measured},
+        {**one, "given_back": 0, "elements": 0, "process": "silent"},
+    ]
+    job = {**JOB, "splits": [], "finished": False, "readers": readers}
+    text = printed(100, jobs=[job]).partition("1 training loop")[2]
+    (line,) = [line.split() for line in text.splitlines() if "host:9:a" in line]
+    assert line == ["train", "rank", "1", "host:9:a", "75", "%", "13.5", "18.2", "2"]
+    assert "silent" not in text
+
+
+def test_what_a_job_is_doing_without_a_verdict() -> None:
+    """A job that no loop reads, that is saved, or that has failed or ended says so in
+    place of a verdict.
+    """
+    job = {**JOB, "splits": [], "finished": False}
+    for changes, words in (
+        ({"failure": "ValueError: x"}, ("FAILED", "ValueError: x")),
+        ({"finished": True}, ("FINISHED",)),
+        ({"save": "/saved"}, ("SAVING", "/saved")),
+        ({"clients": 0}, ("NOT READ",)),
+        ({}, ("UNKNOWN",)),
+    ):
+        text = printed(jobs=[{**job, **changes}])
+        assert all(word in text for word in words)

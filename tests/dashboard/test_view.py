@@ -139,6 +139,7 @@ def test_links_have_transport_and_codec() -> None:
         ("shm", "none"),
     ]
     assert shown["bytes_rate"] == 2_000_000
+    assert (shown["unit"], shown["rows_rate"]) == ("elements", None)
 
 
 def test_a_view_is_bounded() -> None:

@@ -748,3 +748,20 @@ def test_a_forked_child_cannot_read_on() -> None:
     )
     assert "This device iterator belongs to process" in ran.stdout
     assert ran.stdout.endswith("\n3 2\n"), ran.stderr
+
+
+def test_it_tells_why_the_loop_waits(cluster: LocalCluster) -> None:
+    """The iterator has the numbers of the reading from the service. Of a local dataset
+    it has none, and says so.
+    """
+    far = NUMBERS.batch(2).apply(distribute("distributed_epoch", cluster.target))
+    with device_iterator(far) as batches:
+        count = len(list(batches))
+        found = batches.stats()
+        assert found["data/elements"] == count
+        assert {"data/verdict", "data/advice"} <= found.keys()
+        assert "data/verdict" not in batches.stats(scalars=True)
+    with device_iterator(NUMBERS) as batches:
+        next(batches)
+        with pytest.raises(FailedPreconditionError, match="is not distributed"):
+            batches.stats()

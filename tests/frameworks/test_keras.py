@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata import Dataset
+from zmqdata import Dataset, LocalCluster, distribute
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 
 if importlib.util.find_spec("keras") is None:
@@ -318,3 +318,17 @@ def test_closing() -> None:
     assert dataset.remaining == 6
     assert dataset[0].tolist() == [0, 1]
     dataset.close()
+
+
+def test_it_tells_why_the_training_waits() -> None:
+    """The dataset has the numbers of the reading from the service, and says why it has
+    none before it was read.
+    """
+    rows = Dataset.from_tensor_slices((ROWS, ROWS[:, 0])).batch(4, drop_remainder=True)
+    with LocalCluster(num_workers=1, in_process=True) as cluster:
+        dataset = PyDataset(rows.apply(distribute("distributed_epoch", cluster.target)), 3)
+        with pytest.raises(FailedPreconditionError, match="no batch of this dataset was read"):
+            dataset.stats()
+        assert len(list(dataset)) == 3
+        assert dataset.stats(scalars=True)["data/elements"] >= 3.0
+        dataset.close()

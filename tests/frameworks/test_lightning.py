@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.frameworks import deaths
-from zmqdata import Dataset
+from zmqdata import Dataset, LocalCluster, distribute
 from zmqdata.errors import FailedPreconditionError
 
 pytestmark = deaths.marks("torch", "lightning")
@@ -57,10 +57,9 @@ class Seen:
 
         fitting = lightning.Trainer(
             accelerator="cpu",
-            logger=False,
             enable_progress_bar=False,
             enable_model_summary=False,
-            **{"enable_checkpointing": False, "max_epochs": 3, **options},
+            **{"logger": False, "enable_checkpointing": False, "max_epochs": 3, **options},
         )
         fitting.fit(Module(), loader, ckpt_path=checkpoint)
         return fitting
@@ -167,3 +166,58 @@ def test_a_place_that_is_not_known_is_refused() -> None:
     next(iter(loader))
     with pytest.raises(FailedPreconditionError, match="Pass `batches=` to the Loader"):
         loader.trainer_state(ahead=1)
+
+
+def test_a_callback_logs_why_the_training_waits() -> None:
+    """``LightningStatsCallback`` logs the numbers of the loader to each logger, in the
+    steps in which Lightning logs.
+    """
+    from lightning.pytorch.loggers import Logger
+
+    from zmqdata.torch import LightningStatsCallback, Loader
+
+    class Kept(Logger):
+        """A logger that keeps what it is told."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.told: dict[int, dict[str, float]] = {}
+
+        @property
+        def name(self) -> str:
+            return "kept"
+
+        @property
+        def version(self) -> str:
+            return "0"
+
+        def log_hyperparams(self, *found: Any, **others: Any) -> None:
+            """Keep nothing of these."""
+
+        def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+            if "data/wait_share" in metrics:
+                self.told[step or 0] = dict(metrics)
+
+    kept = Kept()
+    with LocalCluster(num_workers=1, in_process=True) as cluster:
+        read = distribute("distributed_epoch", cluster.target)
+        loader = Loader(Dataset.range(20).batch(2).apply(read))
+        Seen().fit(
+            loader,
+            logger=kept,
+            log_every_n_steps=5,
+            callbacks=[LightningStatsCallback()],
+            max_epochs=2,
+        )
+    assert [*kept.told] == [5, 10, 15, 20]
+    assert kept.told[10]["data/elements"] >= 10.0
+
+
+def test_the_callback_refuses_a_local_loader() -> None:
+    """A loader that reads in the training process has nothing to log."""
+    from zmqdata.torch import LightningStatsCallback
+
+    with pytest.raises(FailedPreconditionError, match="is not distributed"):
+        Seen().fit(
+            shuffled(is_known=True), log_every_n_steps=1, callbacks=[LightningStatsCallback()]
+        )

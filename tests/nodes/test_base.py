@@ -132,3 +132,53 @@ def test_specs_of_long_pipelines_need_no_recursion() -> None:
         for _ in range(3000):
             node = nodes.Concatenate(inputs=(node, source))
         assert known_spec(node) == spec
+
+
+def test_what_an_element_is() -> None:
+    """Elements are batches behind an operation that batches, and no more behind one
+    that takes them apart. Operations on batches leave their number of rows.
+    """
+    batches = nodes.Batch(inputs=(ten(),), batch_size=4)
+    assert (ten().batch_rows, batches.batch_rows) == (None, 4)
+    mapped = nodes.Map(inputs=(nodes.Prefetch(inputs=(batches,), buffer_size=2),), function=parse)
+    assert mapped.batch_rows == 4
+    assert nodes.Batch(inputs=(mapped,), batch_size=3).batch_rows == 12
+    assert nodes.Rebatch(inputs=(mapped,), batch_sizes=(5,)).batch_rows == 5
+    assert nodes.Rebatch(inputs=(mapped,), batch_sizes=(5, 6)).batch_rows == 0
+    taken_apart: list[Node] = [
+        nodes.Unbatch(inputs=(mapped,)),
+        nodes.FlatMap(inputs=(mapped,), function=parse),
+    ]
+    assert [one.batch_rows for one in taken_apart] == [None, None]
+
+
+def test_joined_batches() -> None:
+    """Elements of several inputs are batches if those of all inputs are."""
+    four, five = (nodes.Batch(inputs=(ten(),), batch_size=size) for size in (4, 5))
+
+    def joined(*inputs: Node) -> Node:
+        return nodes.Concatenate(inputs=inputs)
+
+    assert joined(four, four).batch_rows == 4
+    assert joined(four, five).batch_rows == 0
+    assert joined(four, ten()).batch_rows is None
+
+
+def test_a_function_may_say_that_it_makes_batches() -> None:
+    """The number of rows that a function states counts, whatever its elements are."""
+
+    class Fetch:
+        zmqdata_batch_rows = 8
+
+        def __call__(self, number: int) -> int:
+            return number
+
+    assert nodes.Map(inputs=(ten(),), function=Fetch()).batch_rows == 8
+    assert nodes.FlatMap(inputs=(ten(),), function=Fetch()).batch_rows == 8
+
+
+def test_units_of_splits() -> None:
+    """The splits of a source are rows, unless it reads files."""
+    assert (ten().split_unit, slices(3).split_unit) == ("rows", "rows")
+    lines = nodes.TextLines(filenames=("a",))
+    assert (lines.split_unit, nodes.TFRecords(filenames=("a",)).split_unit) == ("files", "files")

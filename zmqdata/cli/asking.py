@@ -10,7 +10,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from zmqdata.cli.options import (
     check_dispatcher_named,
@@ -74,6 +74,10 @@ class StatusSettings:
     """True to print JSON."""
     timeout: float = setting(5.0, "how long to wait for an answer, in seconds", metavar="S")
     """Seconds to wait for an answer."""
+    watch: bool = setting(False, "show it again and again until Ctrl-C, as zmqdata top does")
+    """True to show the status again and again."""
+    interval: float = setting(2.0, "seconds between two questions of --watch", metavar="S")
+    """Seconds between two questions."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -83,9 +87,19 @@ def status_main(arguments: Sequence[str], program: str = "zmqdata status") -> in
     """Print workers, jobs, tasks and rates; return the exit code, 1 if no server
     answers.
     """
-    about = "Lists workers, jobs, tasks and rates of a dispatcher, or the tasks of a worker."
+    about = (
+        "Tells what limits each job of a dispatcher, and lists its workers, jobs, training loops, "
+        "tasks and rates, or the tasks of a worker."
+    )
     chosen = command_parser(program, about, StatusSettings, KeySettings).parse_args(arguments)
     return guarded(program, lambda: show_status(chosen))
+
+
+def top_main(arguments: Sequence[str], program: str = "zmqdata top") -> int:
+    """Show the status again and again, as ``zmqdata status --watch``; return the exit
+    code.
+    """
+    return status_main(["--watch", *arguments], program)
 
 
 def show_status(chosen: argparse.Namespace) -> int:
@@ -98,11 +112,18 @@ def show_status(chosen: argparse.Namespace) -> int:
     host = endpoint_host(parse_service(service))
     if host is not None:
         resolve_host(host)
-    from zmqdata.cli.tables import status_tables
     from zmqdata.client.calls import status
 
-    role = "worker" if wanted.worker else "dispatcher"
-    return tell(status(service, wanted.timeout, role), wanted.json, status_tables)
+    def ask() -> dict[str, Any]:
+        return status(service, wanted.timeout, "worker" if wanted.worker else "dispatcher")
+
+    if wanted.watch:
+        from zmqdata.cli.top import watch
+
+        return watch(ask, wanted.interval, wanted.json)
+    from zmqdata.cli.tables import status_tables
+
+    return tell(ask(), wanted.json, status_tables)
 
 
 # --- drain

@@ -14,7 +14,14 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from zmqdata.cli.asking import StatusSettings, audit_main, drain_main, save_status_main, status_main
+from zmqdata.cli.asking import (
+    StatusSettings,
+    audit_main,
+    drain_main,
+    save_status_main,
+    status_main,
+    top_main,
+)
 from zmqdata.cli.options import (
     Arguments,
     add_settings,
@@ -63,6 +70,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> in
         "dispatcher": dispatcher_main,
         "worker": worker_main,
         "status": status_main,
+        "top": top_main,
         "doctor": doctor_main,
         "drain": drain_main,
         "audit": audit_main,

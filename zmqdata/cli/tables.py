@@ -1,4 +1,4 @@
-"""Tables of ``zmqdata status`` and ``zmqdata audit`` that fit a terminal. No server is
+"""Output of ``zmqdata status`` and ``zmqdata audit`` that fits a terminal. No server is
 queried here.
 """
 
@@ -8,37 +8,54 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from zmqdata.cli.phrases import (
+    STYLES,
+    Row,
+    is_measured,
+    job_name,
+    job_rates,
+    loop_name,
+    shared_unit,
+    shown_rate,
+    shown_share,
+    shown_splits,
+    task_state,
+    unit_of,
+    verdict_of,
+    worker_state,
+)
 from zmqdata.config.keys import WITHOUT_KEY
 from zmqdata.printable import printable, shown_bytes
 
-LONG = 10.0
-"""Seconds at an element from which on the status shows them."""
-
-Row = Mapping[str, Any]
 Columns = Mapping[str, Callable[[Row], str]]
 
 
-def status_tables(found: Mapping[str, Any]) -> list[Table]:
-    """Return tables of workers, jobs and tasks, or of the tasks of a worker. Rejected
-    messages, if any, have their own table.
+def status_tables(found: Mapping[str, Any]) -> list[RenderableType]:
+    """Return the verdict on each job, and tables of workers, jobs, training loops and
+    tasks, or of the tasks of a worker. Rejected messages, if any, have their own table.
 
     Args:
         found: the result of ``zmqdata.client.calls.status``.
     """
+    tables: list[RenderableType]
     if "workers" in found:
+        unit = shared_unit(found["jobs"])
         tables = [
-            _table("workers", WORKERS, found["workers"]),
+            *map(_verdict, found["jobs"]),
+            _table("workers", _in_unit(WORKERS, unit), found["workers"]),
             _table("jobs", JOBS, found["jobs"]),
         ]
         # Without a job they are empty, and their headings tell a new user nothing.
         others = [
             _table("readers", READERS, _readers(found["jobs"])),
+            _table("training loops", _in_unit(LOOPS, unit), _loops(found["jobs"])),
             _table("tasks", TASKS, found["tasks"]),
         ]
-        tables += [one for one in others if found["jobs"] or one.row_count]
+        tables += [one for one in others if one.row_count]
     else:
         tables = [_table("tasks", HOSTED, found["tasks"])]
     if found["rejected"]:
@@ -125,12 +142,8 @@ def _readers(jobs: Iterable[Row]) -> list[Row]:
     return [{"job": job["job"], **reader} for job in jobs for reader in job["readers"]]
 
 
-def _worker_state(row: Row) -> str:
-    if not row["connected"]:
-        return "no connection"
-    if row["draining"]:
-        return "leaves"
-    return "alive" if row["silent_seconds"] < 3 else f"silent for {row['silent_seconds']:.0f} s"
+def _in_unit(columns: Columns, unit: str) -> Columns:
+    return {name.replace("elements", unit): shown for name, shown in columns.items()}
 
 
 def _memory(count: int | None) -> str:
@@ -142,61 +155,42 @@ def _limited_memory(row: Row) -> str:
     return "" if limit is None else f"{_memory(row['memory_bytes'])} of {shown_bytes(limit)}"
 
 
-def _rate(per_second: float) -> str:
-    """Return a rate with at least three significant digits, and without an exponent. It
-    is never shown as zero unless it is zero.
-    """
-    if 0 < per_second < 0.001:
-        return "< 0.001"
-    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
+def _loops(jobs: Iterable[Row]) -> list[Row]:
+    return [row for row in _readers(jobs) if is_measured(row)]
 
 
-def _job(row: Row) -> str:
-    begun_anew = f" (incarnation {row['incarnation']})" if row["incarnation"] > 1 else ""
-    return f"{row['job']}{begun_anew}"
-
-
-def _splits(row: Row) -> str:
-    counts = ["?" if one["count"] is None else f"{one['count']:,}" for one in row["splits"]]
-    return ", ".join(
-        f"{one['handed_out']:,} of {n}" for one, n in zip(row["splits"], counts, strict=True)
+def _verdict(job: Row) -> Text:
+    """Return the verdict on a job, with its rates and its troubles."""
+    word, advice = verdict_of(job)
+    text = Text.assemble(
+        (printable(f"{job_name(job)}: "), "bold"),
+        (word, STYLES.get(word, "bold")),
+        "\n",
+        printable(advice),
+        "\n",
+        printable(job_rates(job)),
     )
-
-
-def _task_state(row: Row) -> str:
-    if row["removed"]:
-        return "lost"
-    if row["total"] is not None:
-        return "ended"
-    if not row["worker"]:
-        return "between hosts"
-    if row["waits_for_readers"]:
-        return "waits for its readers"
-    if row["busy_seconds"] >= LONG:
-        busy_with = row["busy_with"]
-        return f"for {row['busy_seconds']:.0f} s at {busy_with[:1].lower()}{busy_with[1:]}"
-    return (
-        f"no progress for {row['seconds_without_progress']:.0f} s" if row["stalled"] else "running"
-    )
+    return text.append("\n")
 
 
 WORKERS: Columns = {
     "address": lambda row: str(row["address"]),
     "tags": lambda row: ", ".join(row["tags"]),
     "tasks": lambda row: f"{row['tasks']:,}",
-    "elements/s": lambda row: _rate(row["elements_per_second"]),
+    "elements/s": lambda row: shown_rate(row["elements_per_second"]),
+    "making": lambda row: shown_share(row["making_share"]) if row.get("making_share") else "",
     "rss": lambda row: _memory(row.get("rss_bytes")),
     "limited memory": _limited_memory,
     "recycles": lambda row: f"{row['recycles']:,}" if row.get("recycles") else "",
-    "state": _worker_state,
+    "state": worker_state,
 }
 JOBS: Columns = {
-    "job": _job,
+    "job": lambda row: str(row["job"]),
     "mode": lambda row: str(row["processing_mode"]),
     "repetition": lambda row: str(row["repetition"]),
     "clients": lambda row: f"{row['clients']:,}",
-    "delivered": lambda row: f"{row['delivered']:,}",
-    "splits handed out": _splits,
+    "delivered": lambda row: f"{row['delivered']:,} {unit_of(row)}",
+    "splits handed out": shown_splits,
     "finished": lambda row: "yes" if row["finished"] else "no",
 }
 READERS: Columns = {
@@ -207,13 +201,22 @@ READERS: Columns = {
     "came": lambda row: str(row["how"]),
     "given back": lambda row: f"{row['given_back']:,}",
 }
+LOOPS: Columns = {
+    "job": lambda row: str(row["job"]),
+    "loop": loop_name,
+    "process": lambda row: str(row["process"]),
+    "waits": lambda row: shown_share(row["wait_share"]),
+    "ms a step": lambda row: shown_rate(row["step_ms"]),
+    "elements/s": lambda row: shown_rate(row["elements_per_second"]),
+    "buffered": lambda row: f"{row['buffered']:,}",
+}
 TASKS: Columns = {
     "task": lambda row: str(row["task"]),
     "worker": lambda row: str(row["address"]),
     "attempt": lambda row: str(row["attempt"]) if row["attempt"] > 1 else "",
     "produced": lambda row: f"{row['produced']:,}",
     "delivered": lambda row: f"{row['delivered']:,}",
-    "state": _task_state,
+    "state": task_state,
 }
 HOSTED: Columns = {
     "task": lambda row: str(row["task"]),
@@ -234,6 +237,7 @@ SINGULAR = {
     "workers": "worker",
     "jobs": "job",
     "readers": "reader",
+    "training loops": "training loop",
     "tasks": "task",
     "kinds of dropped messages": "kind of dropped messages",
 }
@@ -244,6 +248,11 @@ NUMERIC = {
     "rss",
     "limited memory",
     "recycles",
+    "batches/s",
+    "making",
+    "waits",
+    "ms a step",
+    "buffered",
     "repetition",
     "clients",
     "delivered",

@@ -23,7 +23,7 @@ import optree
 from zmqdata import messages as m
 from zmqdata.client.calls import ask_dispatcher, call, new_request, status
 from zmqdata.client.runs import shipping
-from zmqdata.client.splitting import losses_of
+from zmqdata.client.splitting import losses_of, units_of
 from zmqdata.core.job_rules import changed_content
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.seeds import fixed_seed
@@ -485,6 +485,7 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         process=name_of_process() if orders else "",
         maps=_maps_of(packed),
         losses=losses_of(node),
+        units=units_of(node, sources or ()),
     )
 
 

@@ -11,13 +11,15 @@ only its id lack the pipeline.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 from zmqdata import messages as m
 from zmqdata import nodes
 from zmqdata.client.options import ShardingPolicy
 from zmqdata.client.pairing import lost_partners, over_splits
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.nodes import Node, selects
+from zmqdata.nodes import Node, selects, source_nodes
+from zmqdata.splits import SplitSource
 
 
 def check_splitting(
@@ -45,6 +47,14 @@ def losses_of(node: Node) -> m.SplitLosses:
         next(iter(lost_partners(node, is_ordered=True)), ""),
         _changed_selection(node),
     )
+
+
+def units_of(node: Node, sources: Sequence[SplitSource]) -> m.DatasetUnits:
+    """Return the words for what a pipeline counts."""
+    found = tuple(one.split_unit for one in source_nodes(node))
+    # Parts of an order stand for the sources below them.
+    splits = found if len(found) == len(sources) else ("splits",) * len(sources)
+    return m.DatasetUnits(node.batch_rows, splits)
 
 
 def check_losses(

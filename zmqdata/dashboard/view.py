@@ -111,6 +111,8 @@ def _job(job: Row, tasks: Sequence[Row]) -> dict[str, Any]:
         "workers": len({task["worker"] for task in running if task["worker"]}),
         "clients": job["clients"],
         "delivered": job["delivered"],
+        "unit": _text(job.get("unit", "elements")),
+        "rows_rate": job.get("rows_per_second"),
         "redone": measures.get("redone", 0),
         "left_out": measures.get("left_out", 0),
         "rate": sum(one["rate"] for one in readers),

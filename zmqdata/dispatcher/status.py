@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeAlias
 
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.core.dispatcher.decider import DispatcherCore
@@ -17,9 +17,18 @@ from zmqdata.core.dispatcher.poison import what
 from zmqdata.core.dispatcher.state.audit import audit_of
 from zmqdata.core.dispatcher.state.measures import JobTotals
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
-from zmqdata.measures.fields import loop_fields, task_fields, verdict_fields
-from zmqdata.messages import JobParameters, TaskMeasures, shown_name
+from zmqdata.measures.fields import (
+    job_fields,
+    loop_fields,
+    task_fields,
+    verdict_fields,
+    worker_fields,
+)
+from zmqdata.messages import DatasetUnits, JobParameters, TaskMeasures, shown_name
 from zmqdata.transport.process import described_process
+
+MeasuredTasks: TypeAlias = Mapping[int, tuple[str, TaskMeasures]]
+"""Address of the worker, and the measures, by task."""
 
 STALLED = 60.0
 """Seconds without progress after which a task counts as stalled."""
@@ -75,17 +84,18 @@ def status_of(
     the newest events, as a JSON-compatible dict.
     """
     iterations = list(core.state.iterations.values())
+    measured = {one.iteration: core.hosting.measures.tasks_of(one) for one in iterations}
+    running = {task: found for those in measured.values() for task, found in those.items()}
     return {
         "dispatcher": target,
         "config": asdict(config),
-        "workers": [_worker(core, name, now) for name in core.hosting.facts],
+        "workers": [_worker(core, name, now, running) for name in core.hosting.facts],
         "iterations": [_living(iteration) for iteration in iterations]
         + [_gone(one) for one in core.jobs.collected],
         "jobs": [_job(core, iteration) for iteration in iterations],
         "tasks": [
-            _task(core, task, measured)
+            _task(core, task, measured[iteration.iteration])
             for iteration in iterations
-            for measured in [core.hosting.measures.tasks_of(iteration)]
             for task in iteration.tasks.values()
         ],
         "totals": totals_of(core),
@@ -132,8 +142,14 @@ def audits_of(core: DispatcherCore, job: str) -> list[dict[str, Any]]:
     return gone + [audit_of(one) for known in living for one in known.iterations.values()]
 
 
-def _worker(core: DispatcherCore, name: str, now: float) -> dict[str, Any]:
+def _worker(core: DispatcherCore, name: str, now: float, measured: MeasuredTasks) -> dict[str, Any]:
     facts, member = core.hosting.facts[name], core.workers.members[name]
+    tasks = [
+        measures
+        for task in facts.tasks
+        for address, measures in [measured.get(task, ("", None))]
+        if address == facts.address and measures is not None
+    ]
     return {
         "worker": name,
         "address": facts.address,
@@ -141,7 +157,7 @@ def _worker(core: DispatcherCore, name: str, now: float) -> dict[str, Any]:
         "python": facts.python,
         "files": facts.files,
         "tasks": len(facts.tasks),
-        "elements_per_second": float(f"{facts.pace.rate(now):.3g}"),
+        **worker_fields(tasks),
         "silent_seconds": round(now - member.heard, 1),
         "connected": member.unreachable is None,
         "draining": facts.draining,
@@ -179,13 +195,16 @@ def _iteration(
 def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
     tasks = iteration.live_tasks
     numbers = {client: number for number, client in iteration.consumers.items()}
+    described = core.state.datasets.get(iteration.job.dataset_id)
+    units = DatasetUnits() if described is None else described.units
     splits = [
         {
             "handed_out": cursor.next,
             "count": cursor.count(cursor.repetition),
+            "unit": units.splits[number] if number < len(units.splits) else "splits",
             "repetition": cursor.repetition,
         }
-        for cursor in iteration.cursors
+        for number, cursor in enumerate(iteration.cursors)
     ]
     return {
         "job": iteration.job.name,
@@ -219,13 +238,12 @@ def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
         "failure": "" if iteration.failure is None else iteration.failure.text,
         "missing_consumers": list(core.jobs.coordination.missing(iteration)),
         **verdict_fields(core.hosting.measures.verdict(iteration)),
+        **job_fields(core.hosting.measures.loops_of(iteration), units.batch_rows),
         "measures": _totals(core.hosting.measures.of_iteration(iteration)),
     }
 
 
-def _task(
-    core: DispatcherCore, task: Task, measured: Mapping[int, tuple[str, TaskMeasures]]
-) -> dict[str, Any]:
+def _task(core: DispatcherCore, task: Task, measured: MeasuredTasks) -> dict[str, Any]:
     facts = core.hosting.facts.get(task.worker)
     report = facts.reports.get(task.task) if facts is not None else None
     waits = report is not None and report.waits

@@ -6,8 +6,10 @@ A share is of the last seconds, from 0 to 1.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from zmqdata.measures.sums import added
 from zmqdata.measures.verdict import Situation, Verdict
 from zmqdata.messages import LoopMeasures, TaskMeasures, TaskSums
 
@@ -42,6 +44,56 @@ def task_fields(measures: TaskMeasures | None) -> dict[str, Any]:
             }
             for node in nodes
         ],
+    }
+
+
+def worker_fields(tasks: Iterable[TaskMeasures]) -> dict[str, Any]:
+    """Return what a worker does for how long, over all of its tasks.
+
+    Example:
+        >>> sums = TaskSums(seconds=2.0, making=1.0, elements=10.0)
+        >>> found = worker_fields(TaskMeasures(task, 1, sums, sums) for task in (1, 2))
+        >>> found["elements_per_second"], found["making_share"]
+        (10.0, 0.5)
+    """
+    found = list(tasks)
+    recent = added((one.recent for one in found), TaskSums())
+    rates = [(one.recent.elements, one.recent.nbytes, one.recent.seconds) for one in found]
+    busiest = max((one.linked for one in found), default=(0.0, 0.0))
+    return {
+        "elements_per_second": _rounded(sum(_quotient(one, whole) for one, _, whole in rates)),
+        "bytes_per_second": round(sum(_quotient(one, whole) for _, one, whole in rates)),
+        "making_share": _quotient(recent.making, recent.seconds),
+        "waiting_for_readers_share": _quotient(recent.for_readers, recent.seconds),
+        "waiting_for_splits_share": _quotient(recent.for_splits, recent.seconds),
+        "link_busy_share": round(busiest[0], 4),
+    }
+
+
+def job_fields(loops: Iterable[LoopMeasures], batch_rows: int | None) -> dict[str, Any]:
+    """Return what the elements of a job are, and at which rate its training loops take
+    them.
+
+    Args:
+        loops: measures of the loops.
+        batch_rows: as ``DatasetUnits.batch_rows``.
+
+    Example:
+        >>> from zmqdata.messages import LoopSums
+        >>> loop = LoopMeasures(recent=LoopSums(seconds=2.0, elements=10.0))
+        >>> found = job_fields([loop, loop], 32)
+        >>> found["unit"], found["elements_per_second"], found["rows_per_second"]
+        ('batches', 10.0, 320.0)
+        >>> job_fields([loop], 0)["rows_per_second"] is None
+        True
+    """
+    rate = _rounded(sum(_quotient(one.recent.elements, one.recent.seconds) for one in loops))
+    rows = 1 if batch_rows is None else batch_rows
+    return {
+        "unit": "elements" if batch_rows is None else "batches",
+        "batch_rows": batch_rows or None,
+        "elements_per_second": rate,
+        "rows_per_second": rate * rows if rows else None,
     }
 
 
@@ -84,4 +136,8 @@ def verdict_fields(verdict: Verdict | None) -> dict[str, Any]:
 
 
 def _quotient(part: float, whole: float) -> float:
-    return float(f"{part / whole:.4g}") if whole > 0 else 0.0
+    return _rounded(part / whole) if whole > 0 else 0.0
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")

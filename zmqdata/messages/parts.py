@@ -92,6 +92,17 @@ class SplitLosses(Discreet, frozen=True):
     """Warning of a selection of chunks that tasks share; empty if there is none."""
 
 
+class DatasetUnits(Discreet, frozen=True):
+    """The words for what a dataset counts, for statuses."""
+
+    batch_rows: Number | None = None
+    """Number of rows in an element that is a full batch; 0 if it varies or is unknown.
+    None: the elements are not batches.
+    """
+    splits: tuple[str, ...] = ()
+    """Unit of the splits of each source, such as ``"rows"`` or ``"files"``."""
+
+
 class DatasetDescription(Discreet, frozen=True):
     """The properties of a pipeline that the dispatcher and clients need without opening
     it.
@@ -135,6 +146,8 @@ class DatasetDescription(Discreet, frozen=True):
     """Ranges of files that the pipeline maps."""
     losses: SplitLosses = SplitLosses()
     """Losses of readers under ``ShardingPolicy.DYNAMIC``."""
+    units: DatasetUnits = DatasetUnits()
+    """The words for its elements and splits."""
 
 
 class SaveParameters(Discreet, frozen=True):

@@ -73,6 +73,9 @@ class Node:
     None: all of its parameters.
     """
 
+    split_unit: ClassVar[str] = "rows"
+    """Unit of the splits of a source, in the plural."""
+
     is_source: ClassVar[bool] = False
     """True if it counts as a single source for splitting, although it has inputs."""
 
@@ -117,6 +120,16 @@ class Node:
     def cardinality(self) -> int:
         """Number of elements, INFINITE_CARDINALITY or UNKNOWN_CARDINALITY."""
         return UNKNOWN_CARDINALITY
+
+    @property
+    def batch_rows(self) -> int | None:
+        """Number of rows that ``batch`` puts into an element; 0 if it varies or is
+        unknown. None: its elements are not batches.
+        """
+        rows = {node.batch_rows for node in self.inputs}
+        if None in rows or not rows:
+            return None
+        return rows.pop() if len(rows) == 1 else 0
 
     @property
     def split_source(self) -> SplitSource:

@@ -225,6 +225,10 @@ class Unbatch(Unary):
     def cardinality(self) -> int:
         return row_count(self.input)
 
+    @property
+    def batch_rows(self) -> None:
+        return None
+
     def spec(self, infer: Infer) -> Any:
         return without_leading_axis(infer(self.input))
 
@@ -261,6 +265,10 @@ class Rebatch(Unary):
     @property
     def argument(self) -> str:
         return ", ".join(map(str, self.batch_sizes))
+
+    @property
+    def batch_rows(self) -> int:
+        return self.batch_sizes[0] if len(set(self.batch_sizes)) == 1 else 0
 
     @property
     def cardinality(self) -> int:
@@ -316,6 +324,10 @@ class BucketBySequenceLength(Unary):
     @property
     def argument(self) -> str:
         return function_name(self.length_function)
+
+    @property
+    def batch_rows(self) -> int:
+        return self.batch_sizes[0] if len(set(self.batch_sizes)) == 1 else 0
 
     @property
     def state_bytes(self) -> int:

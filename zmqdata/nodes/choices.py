@@ -95,6 +95,10 @@ class WeightedChoices(Unary):
     def draws_once(self) -> bool:
         return self.seed is None and not self.rerandomize
 
+    @property
+    def batch_rows(self) -> None:
+        return None
+
     def spec(self, infer: Infer) -> Any:
         return TensorSpec((), np.int64)
 

@@ -91,6 +91,10 @@ class Window(Unary):
         first_without = max(0, count - self.reach + 1) if self.drop_remainder else count
         return -(-first_without // self.shift)
 
+    @property
+    def batch_rows(self) -> None:
+        return None
+
     def spec(self, infer: Infer) -> Any:
         return map_structure(DatasetSpec, infer(self.input))
 
@@ -133,6 +137,10 @@ class GroupByWindow(Unary):
     @property
     def cardinality(self) -> int:
         return unless_infinite(self.input)
+
+    @property
+    def batch_rows(self) -> None:
+        return None
 
     def spec(self, infer: Infer) -> Any:
         return None
@@ -191,6 +199,10 @@ class GroupByReducer(Unary):
     @property
     def cardinality(self) -> int:
         return UNKNOWN_CARDINALITY
+
+    @property
+    def batch_rows(self) -> None:
+        return None
 
     def spec(self, infer: Infer) -> Any:
         return None

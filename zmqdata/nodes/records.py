@@ -30,6 +30,8 @@ class Files(Node):
     places: range | None = field(default=None, repr=False, compare=False)
     """Numbers of the files in the whole source, if these are a part of it."""
 
+    split_unit: ClassVar[str] = "files"
+
     @property
     def argument(self) -> str:
         return ", ".join(map(repr, self.filenames[:1])) + (

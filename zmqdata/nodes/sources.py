@@ -74,6 +74,7 @@ class Tensors(ByIdentity, Node):
     tensors: Any = field(repr=False)
     """The structure."""
     operation: ClassVar[str] = "from_tensors"
+    split_unit: ClassVar[str] = "elements"
     restoring: ClassVar[str] = AT_ITS_PLACE
 
     @property
@@ -144,6 +145,7 @@ class FromGenerator(Node):
     output_signature: Any = None
     """Spec of the elements; None: unchecked."""
     operation: ClassVar[str] = "from_generator"
+    split_unit: ClassVar[str] = "generators"
     restoring: ClassVar[str] = "runs the generator again up to its position"
     own_state: ClassVar[int] = 16
 
@@ -176,6 +178,7 @@ class ListFiles(Node):
     seed: int | None = None
     """Seed of the order; None: that of the context."""
     operation: ClassVar[str] = "list_files"
+    split_unit: ClassVar[str] = "files"
     restoring: ClassVar[str] = "lists the files again"
 
     @property
@@ -223,6 +226,7 @@ class TextLines(Node):
     places: range | None = field(default=None, repr=False, compare=False)
     """Numbers of the files in the whole source, if these are a part of it."""
     operation: ClassVar[str] = "TextLineDataset"
+    split_unit: ClassVar[str] = "files"
     restoring: ClassVar[str] = FILE_AGAIN
     own_state: ClassVar[int] = 16
 

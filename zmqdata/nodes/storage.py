@@ -125,6 +125,7 @@ class Load(Node):
     operation: ClassVar[str] = "load"
     restoring: ClassVar[str] = "opens its file at the position"
     own_state: ClassVar[int] = 32
+    split_unit: ClassVar[str] = "chunks"
 
     @property
     def state_growth(self) -> str:  # type: ignore[override]  # a class of this kind has no one answer

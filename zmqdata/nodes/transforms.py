@@ -17,6 +17,7 @@ from zmqdata.elements.specs import (
     with_leading_axis,
 )
 from zmqdata.nodes.base import NOTHING_AGAIN, Infer, Node, Ordinal, function_name, lineage
+from zmqdata.peeking import peek
 from zmqdata.splits import MOST_SPLITS, FileSplits, SplitSource
 
 
@@ -68,11 +69,25 @@ class Map(Unary):
         return function_name(self.function)
 
     @property
+    def batch_rows(self) -> int | None:
+        return _rows_made(self.function, self.input.batch_rows)
+
+    @property
     def declared_spec(self) -> Any:
         return self.output_spec
 
     def spec(self, infer: Infer) -> Any:
         return self.output_spec
+
+
+ROWS_MADE = "zmqdata_batch_rows"
+"""Attribute of a function that makes batches: their number of rows, 0 if it varies."""
+
+
+def _rows_made(function: Callable[..., Any], otherwise: int | None) -> int | None:
+    """Return ``Node.batch_rows`` for the results of a function."""
+    rows = peek(function, ROWS_MADE)
+    return rows if isinstance(rows, int) else otherwise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +127,10 @@ class FlatMap(Unary):
     @property
     def draws_once(self) -> bool:
         return True
+
+    @property
+    def batch_rows(self) -> int | None:
+        return _rows_made(self.function, None)
 
     @property
     def argument(self) -> str:
@@ -165,6 +184,11 @@ class Batch(Unary):
         if count < 0:
             return count
         return count // self.batch_size if self.drop_remainder else -(-count // self.batch_size)
+
+    @property
+    def batch_rows(self) -> int:
+        within = self.input.batch_rows
+        return self.batch_size * (1 if within is None else within)
 
     def spec(self, infer: Infer) -> Any:
         return with_leading_axis(

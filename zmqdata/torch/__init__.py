@@ -24,17 +24,25 @@ except ImportError as error:
 if TYPE_CHECKING:
     from zmqdata.torch.dataloaders import distribute_dataloader as distribute_dataloader
     from zmqdata.torch.lightning import LoaderStates as LightningStateCallback
+    from zmqdata.torch.lightning import LoaderStats as LightningStatsCallback
     from zmqdata.torch.loader import Loader as Loader
     from zmqdata.torch.trainers import TrainerStateCallback as TrainerStateCallback
 
 _HOMES = {
     "LightningStateCallback": "zmqdata.torch.lightning",
+    "LightningStatsCallback": "zmqdata.torch.lightning",
     "Loader": "zmqdata.torch.loader",
     "TrainerStateCallback": "zmqdata.torch.trainers",
     "distribute_dataloader": "zmqdata.torch.dataloaders",
 }
 
-__all__ = ["Loader", "distribute_dataloader", "LightningStateCallback", "TrainerStateCallback"]
+__all__ = [
+    "Loader",
+    "distribute_dataloader",
+    "LightningStateCallback",
+    "LightningStatsCallback",
+    "TrainerStateCallback",
+]
 
 
 def __getattr__(name: str) -> Any:

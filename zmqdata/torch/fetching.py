@@ -130,6 +130,11 @@ class BatchFetcher:
         self._seed = seed
         self._workers: dict[int, _VirtualWorker] = {}
 
+    @property
+    def zmqdata_batch_rows(self) -> int | None:
+        """Number of items in a batch; 0: it varies. None: there are no batches."""
+        return (self._parts.batch_size or 0) if self._parts.is_batched else None
+
     def __call__(self, number: int) -> Packed:
         batch = int(number)
         worker = self._worker(batch % max(1, self._parts.num_workers))
@@ -162,6 +167,11 @@ class StreamFetcher:
     def __init__(self, parts: LoaderParts, seed: int) -> None:
         self._parts = parts
         self._seed = seed
+
+    @property
+    def zmqdata_batch_rows(self) -> int | None:
+        """Number of items in a batch; 0: it varies. None: there are no batches."""
+        return (self._parts.batch_size or 0) if self._parts.is_batched else None
 
     def __call__(self, number: int) -> Iterator[Packed | FailedBatch]:
         parts, index = self._parts, int(number)

@@ -1,4 +1,5 @@
-"""The callback that Lightning needs beside a ``Loader``, and finds by itself.
+"""The callback that Lightning needs beside a ``Loader``, and finds by itself, and one
+that logs why the training waits.
 
 Lightning takes a batch ahead of its loop if it does not know how many come, ends passes
 without asking for their end, and loads no state of a loader from the end of an epoch.
@@ -81,6 +82,38 @@ class LoaderStates:
                 states[number] = loader.trainer_state(_ahead(loop), is_over)
 
 
+class LoaderStats:
+    """Hooks of a callback of Lightning that log why the training waits for its input:
+    the numbers of ``Loader.stats``, such as ``data/wait_share`` and ``data/wait_ms``.
+
+    ``zmqdata.torch.LightningStatsCallback`` is the callback. It logs to each logger of
+    the trainer, each ``log_every_n_steps`` steps.
+
+    Has no counterpart in torch. Lightning has ``DeviceStatsMonitor``.
+
+    Raises (while the model is trained):
+        FailedPreconditionError: the batches do not come from the service.
+
+    Example::
+
+        stats = zmqdata.torch.LightningStatsCallback()
+        lightning.Trainer(callbacks=[stats]).fit(model, loader)
+    """
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Log the numbers of each ``Loader`` if it is time for that."""
+        if trainer.global_step % max(1, trainer.log_every_n_steps):
+            return
+        for number, loader in enumerate(filter(_is_ours, _stateful(trainer.fit_loop))):
+            found = loader.stats(scalars=True)
+            if number:
+                found = {f"{name}/{number}": value for name, value in found.items()}
+            for logger in trainer.loggers:
+                logger.log_metrics(found, step=trainer.global_step)
+
+
 def _stateful(loop: Any) -> list[Any]:
     """Return the loaders whose states Lightning saves, in its order."""
     loaders = [] if loop._combined_loader is None else loop._combined_loader.flattened
@@ -117,11 +150,19 @@ def takes_ahead(caller: str) -> bool:
     return any(trainer.training for trainer in _fitting)
 
 
+_HOOKS = {"LightningStateCallback": LoaderStates, "LightningStatsCallback": LoaderStats}
+
+
 @cache
-def callback_class(package: str) -> type:
-    """Return the callback for Lightning under one of its names."""
-    base = importlib.import_module(package).Callback
-    return type("LightningStateCallback", (LoaderStates, base), {"__doc__": LoaderStates.__doc__})
+def callback_class(package: str, name: str = "LightningStateCallback") -> type:
+    """Return a callback for Lightning.
+
+    Args:
+        package: name under which Lightning is installed.
+        name: name of the callback.
+    """
+    base, hooks = importlib.import_module(package).Callback, _HOOKS[name]
+    return type(name, (hooks, base), {"__doc__": hooks.__doc__})
 
 
 def callbacks() -> list[Any]:
@@ -135,13 +176,12 @@ def callbacks_of_old_name() -> list[Any]:
 
 
 def __getattr__(name: str) -> Any:
-    """Return ``LightningStateCallback``, for the package that the program uses."""
-    if name != "LightningStateCallback":
+    """Return a callback, for the package that the program uses."""
+    if name not in _HOOKS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for package in sorted(PACKAGES, key=lambda one: one not in sys.modules):
         if importlib.util.find_spec(package.partition(".")[0]) is not None:
-            return callback_class(package)
+            return callback_class(package, name)
     raise ImportError(
-        "zmqdata.torch.LightningStateCallback needs Lightning, which is not installed here: "
-        "pip install lightning"
+        f"zmqdata.torch.{name} needs Lightning, which is not installed here: pip install lightning"
     )

@@ -20,7 +20,7 @@ from zmqdata.torch.devices import Copier, checked_device
 from zmqdata.torch.iterables import LoaderDataset
 from zmqdata.torch.lightning import takes_ahead
 from zmqdata.torch.ranks import consumer_of
-from zmqdata.torch.supplies import DatasetSupply, LoaderState, Pass, Supply, read_by, short
+from zmqdata.torch.supplies import DatasetSupply, LoaderState, Pass, Supply, read_by, short, unread
 
 VERSION = 1
 """Version of the form of states. A change of their content increments it."""
@@ -224,6 +224,36 @@ class Loader:
                 self._started.close()
             self._epoch, self._resumed = self._started.epoch, self._started_from
             self._started = None
+
+    def stats(self, *, scalars: bool = False) -> dict[str, Any]:
+        """Return why the loop waits, as a flat dict for W&B, TensorBoard or MLflow. It
+        tells of the present pass, or of the last one.
+
+        Args:
+            scalars: True to leave out texts, for trackers that take numbers only.
+
+        Returns:
+            A dict as of ``DatasetIterator.stats``.
+
+        Raises:
+            FailedPreconditionError: no pass has begun, or the batches do not come from
+                the service.
+
+        Example:
+            >>> import zmqdata
+            >>> from zmqdata.torch import Loader
+            >>> with zmqdata.LocalCluster(1, in_process=True) as cluster:
+            ...     read = zmqdata.distribute("distributed_epoch", cluster.target)
+            ...     loader = Loader(zmqdata.Dataset.range(5).batch(2).apply(read))
+            ...     _ = list(loader)
+            ...     int(loader.stats()["data/elements"])
+            3
+
+        Has no counterpart in torch.
+        """
+        if self._current is None:
+            raise unread()
+        return self._current.elements.stats(scalars=scalars)
 
     # --- states
 

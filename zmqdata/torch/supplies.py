@@ -399,6 +399,14 @@ def other_world(then: int, now: int) -> FailedPreconditionError:
     )
 
 
+def unread() -> FailedPreconditionError:
+    """Return the error for numbers of a loop that has not begun."""
+    return FailedPreconditionError(
+        "`stats` tells why a loop waits, and no pass of this loader has begun in this process. "
+        "Call it within `for batch in loader:`, or after it"
+    )
+
+
 def short(wanted: int, found: int) -> InvalidArgumentError:
     """Return the error for a pass with too few batches."""
     return InvalidArgumentError(

@@ -63,8 +63,8 @@ class Hosts:
             self.workers.heard(name, name, 0.0)
             self.hosting.add_worker(name, WorkerFacts(f"tcp://{name}", (), "3.11"))
 
-    def report(self, worker: str, *reports: m.TaskReport, now: float = 0.0) -> None:
-        self.hosting.take_report(worker, reports, now)
+    def report(self, worker: str, *reports: m.TaskReport) -> None:
+        self.hosting.take_report(worker, reports)
 
     def holds(self, client: str, *ranges: tuple[int, int]) -> None:
         task = self.tasks[0]
@@ -158,21 +158,6 @@ def test_a_task_that_should_not_be_there_is_dropped() -> None:
     hosts.done()
     hosts.report("b", told(hosts.tasks[0]), told(hosts.tasks[1]), m.TaskReport(1, 1, 0, None))
     assert hosts.messages(m.DropTask) == [m.DropTask(hosts.tasks[0].task, 1), m.DropTask(1, 1)]
-
-
-def test_rates_are_measured_over_half_a_second() -> None:
-    """A worker's rate counts the elements since its report before, and sinks slowly
-    while it reports none.
-    """
-    hosts = Hosts("k")
-    hosts.add("a")
-    hosts.report("a", told(hosts.tasks[0], produced=10), now=1.0)
-    hosts.report("a", told(hosts.tasks[0], produced=20), now=1.1)
-    assert hosts.hosting.facts["a"].pace.rate(1.1) == 0.0
-    hosts.report("a", told(hosts.tasks[0], produced=40), now=2.0)
-    assert hosts.hosting.facts["a"].pace.rate(2.0) == 40.0
-    hosts.report("a", told(hosts.tasks[0], produced=40), now=12.0)
-    assert hosts.hosting.facts["a"].pace.rate(12.0) == 4.0
 
 
 def test_a_lost_worker_leaves_its_task_fenced() -> None:

@@ -322,7 +322,7 @@ class DispatcherCore:
             self.out.note("info", f"worker {ask.address} is registered, and gets tasks")
             facts = WorkerFacts(ask.address, ask.tags, ask.python, files=ask.files)
             self.hosting.add_worker(ask.worker, facts)
-        self.hosting.take_report(ask.worker, ask.tasks, now)
+        self.hosting.take_report(ask.worker, ask.tasks)
 
     @property
     def _expects_workers(self) -> bool:
@@ -346,7 +346,7 @@ class DispatcherCore:
         if known:
             self.workers.heard(beat.worker, peer, now)
             self.hosting.facts[beat.worker].memory = beat.memory
-            self.hosting.take_report(beat.worker, beat.tasks, now)
+            self.hosting.take_report(beat.worker, beat.tasks)
             self.deaths.look(beat.worker, beat.tasks)
             for client in filterfalse(self.state.client_iteration.__contains__, beat.clients):
                 self.hosting.release(beat.worker, client)

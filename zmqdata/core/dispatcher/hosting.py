@@ -132,12 +132,12 @@ class Hosting:
     def _outlives_host(self, task: Task) -> bool:
         return outlives_host(self.out.state.iterations[task.iteration].job)
 
-    def take_report(self, name: str, reports: tuple[m.TaskReport, ...], now: float) -> None:
+    def take_report(self, name: str, reports: tuple[m.TaskReport, ...]) -> None:
         """Compare what a worker hosts with what it should host, and correct the
         difference.
         """
         facts, peer = self.facts[name], self.workers.peer(name)
-        facts.take(reports, now)
+        facts.take(reports)
         self.measures.take_tasks(facts.address, reports, self.out.state.tasks)
         for report in reports:
             task = self.out.state.tasks.get(report.task)

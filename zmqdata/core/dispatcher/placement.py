@@ -28,51 +28,6 @@ messages that may wait for it.
 """
 
 
-PACE_SECONDS = 0.5
-"""Shortest time over which the elements of a worker are counted, in seconds."""
-
-
-@dataclass
-class WorkerPace:
-    """Measures how many elements a worker produces per second, over the last reports
-    that had any.
-
-    A worker that waits for a slow trainer produces many elements at once, and then none
-    for long. Its rate sinks slowly in that time, and is never zero.
-
-    Example:
-        >>> pace = WorkerPace()
-        >>> for now, made in ((1.0, 0), (2.0, 10), (3.0, 0), (4.0, 0)):
-        ...     pace.count(made, now)
-        >>> [pace.rate(now) for now in (2.0, 3.0, 4.0, 12.0)]
-        [10.0, 10.0, 5.0, 1.0]
-    """
-
-    _since: float = 0.0
-    """Beginning of the time in which these elements were produced."""
-    _until: float | None = None
-    """End of that time; None before the first report."""
-    _made: int = 0
-    """Number of elements in the last reports with elements."""
-    _fresh: int = 0
-    """Number of elements that are reported and not yet counted."""
-
-    def count(self, made: int, now: float) -> None:
-        """Count the elements of a report."""
-        if self._until is None:
-            self._since = self._until = now
-        self._fresh += max(0, made)
-        if self._fresh and now - self._until >= PACE_SECONDS:
-            self._since, self._until = self._until, now
-            self._made, self._fresh = self._fresh, 0
-
-    def rate(self, now: float) -> float:
-        """Return the elements per second; 0 if the worker has produced none."""
-        if self._until is None:
-            return 0.0
-        return self._made / max(self._until - self._since, now - self._until, PACE_SECONDS)
-
-
 @dataclass
 class WorkerFacts:
     """Facts that a worker reported of itself and of its recent work. Not
@@ -101,8 +56,6 @@ class WorkerFacts:
     """Tasks that its last report lacked."""
     leases: dict[int, dict[int, tuple[int, float]]] = field(default_factory=dict)
     """Size and time of the last lease of splits, by task and source."""
-    pace: WorkerPace = field(default_factory=WorkerPace)
-    """Elements that it produces per second."""
     draining: bool = False
     """True if it will leave and gets no more tasks."""
     files: str = ""
@@ -111,15 +64,8 @@ class WorkerFacts:
     memory: m.MemoryUse = field(default_factory=m.MemoryUse)
     """Memory of its process, as it reported it last."""
 
-    def take(self, reports: tuple[m.TaskReport, ...], now: float) -> None:
-        """Record the worker's reports, and how many elements it has produced."""
-        made = sum(
-            report.produced - self.reports[report.task].produced
-            if report.task in self.reports
-            else report.produced
-            for report in reports
-        )
-        self.pace.count(made, now)
+    def take(self, reports: tuple[m.TaskReport, ...]) -> None:
+        """Record the worker's reports."""
         self.reports = {report.task: report for report in reports}
 
     def lost(self, missing: list[int]) -> list[int]:

@@ -307,12 +307,13 @@ function showJob(job) {
   say(card.title, job.repetition ? `${job.job}, pass ${job.repetition + 1}` : job.job);
   const facts = [
     [job.state, ""],
-    [amount(job.delivered), "elements delivered"],
-    [amount(job.rate), "elements/s"],
+    [amount(job.delivered), `${job.unit} delivered`],
+    [amount(job.rate), `${job.unit}/s`],
     [count(job.workers, "worker"), job.state === "reading" && job.workers && job.workers_needed > job.workers ? `of ${job.workers_needed} that would feed it` : ""],
     [count(job.clients, "training loop"), ""],
     [job.mode, "sharding"],
   ];
+  if (job.unit === "batches" && job.rows_rate) facts.push([amount(job.rows_rate), "rows/s"]);
   if (job.redone) facts.push([amount(job.redone), "made again after a loss"]);
   if (job.left_out) facts.push([amount(job.left_out), "left out"]);
   if (job.missing_consumers.length) facts.push([job.missing_consumers.join(", "), "consumers missing"]);

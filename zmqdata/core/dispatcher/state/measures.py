@@ -158,6 +158,11 @@ class Measures:
         """Return the newest measures of a training loop; None if it has sent none."""
         return self._of(iteration.iteration).loops.get(client)
 
+    def loops_of(self, iteration: Iteration) -> list[m.LoopMeasures]:
+        """Return the newest measures of the training loops that still read."""
+        loops = self._of(iteration.iteration).loops
+        return [loop for client, loop in loops.items() if client in iteration.clients]
+
     def of_iteration(self, iteration: Iteration) -> JobTotals:
         """Return the totals of an iteration."""
         totals = JobTotals()
