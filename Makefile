@@ -39,8 +39,8 @@ test-frameworks: .venv-frameworks/.ready ; .venv-frameworks/bin/python -m pytest
 # As root, on Debian and Ubuntu: the daemons of Slurm run in a temporary folder while the tests do.
 test-slurm: .venv/.dev-ready ; $(call bring,srun,slurm-wlm munge) && ZMQDATA_LAUNCHERS=1 $(BIN)/python -m pytest tests/frameworks/test_slurm.py $(ARGS)
 test-mpi: .venv/.dev-ready ; $(call bring,mpirun.openmpi,openmpi-bin) && ZMQDATA_LAUNCHERS=1 $(BIN)/python -m pytest tests/frameworks/test_mpi.py $(ARGS)
-# Pages in a real browser: never in .ci/run.
-test-looking: .venv-looking/.ready ; $(call bring,chromium,chromium) && ZMQDATA_LOOKING=1 .venv-looking/bin/python -m pytest tests/looking tests/dashboard $(ARGS)
+# Pages in a real browser, and each panel and alert rule put to a real Prometheus: never in .ci/run.
+test-looking: .venv-looking/.ready ; $(call bring,chromium,chromium) && $(call bring,promtool,prometheus) && ZMQDATA_LOOKING=1 .venv-looking/bin/python -m pytest tests/looking tests/dashboard $(ARGS)
 # A cluster with a slow operation, and the page that shows it.
 dashboard-demo: .venv/.dashboard-ready ; $(BIN)/python examples/dashboard.py $(ARGS)
 fuzz: .venv/.dev-ready ; $(BIN)/python tools/fuzz.py $(ARGS)
@@ -108,11 +108,6 @@ clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-torch .venv-torch-core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dashboard]"
 	@touch $@
 
-.venv-looking/.ready: pyproject.toml setup.py
-	@test -x .venv-looking/bin/python || $(PYTHON) -m venv .venv-looking
-	.venv-looking/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,looking-tests]"
-	@touch $@
-
 .venv-frameworks/.ready: pyproject.toml setup.py
 	@test -x .venv-frameworks/bin/python || $(PYTHON) -m venv .venv-frameworks
 	.venv-frameworks/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,frameworks]"
@@ -121,6 +116,11 @@ clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-torch .venv-torch-core
 .venv-torch/.ready: pyproject.toml setup.py
 	@test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
 	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,torch-tests]"
+	@touch $@
+
+.venv-looking/.ready: pyproject.toml setup.py
+	@test -x .venv-looking/bin/python || $(PYTHON) -m venv .venv-looking
+	.venv-looking/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,looking-tests]"
 	@touch $@
 
 .venv-bench/.ready: pyproject.toml setup.py

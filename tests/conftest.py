@@ -146,6 +146,7 @@ TIDY = frozenset(
         "failures",
         "hostile",
         "iterators",
+        "metrics",
         "processes",
         "service",
         "storage",

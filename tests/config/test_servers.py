@@ -148,6 +148,7 @@ NUMBERS = {
             "client_timeout_ms",
         ),
         *("worker_max_concurrent_snapshots", "disconnect_grace_ms", "max_message_bytes"),
+        "metrics_port",
     ],
     WorkerConfig: [
         *(
@@ -157,7 +158,7 @@ NUMBERS = {
             "data_transfer_port",
             "buffer_bytes",
         ),
-        *("pipeline_cache_bytes", "shared_memory_bytes"),
+        *("pipeline_cache_bytes", "shared_memory_bytes", "metrics_port"),
         *(
             "cross_trainer_cache_size_bytes",
             "snapshot_max_chunk_size_bytes",
@@ -166,10 +167,17 @@ NUMBERS = {
     ],
 }
 TEXTS = {
-    DispatcherConfig: ["protocol", "work_dir", "deployment_mode", "host", "key_file"],
+    DispatcherConfig: [
+        "protocol",
+        "work_dir",
+        "deployment_mode",
+        "host",
+        "key_file",
+        "metrics_host",
+    ],
     WorkerConfig: [
         *("worker_address", "protocol", "data_transfer_protocol", "data_transfer_address", "host"),
-        *("pipeline_cache_dir", "key_file"),
+        *("pipeline_cache_dir", "key_file", "metrics_host"),
     ],
 }
 FLAGS = {

@@ -11,6 +11,7 @@ import argparse
 import logging
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -41,6 +42,7 @@ from zmqdata.config.logs import LogSettings
 from zmqdata.config.settings import PREFIX, variables
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.logrecords import log_to_stderr
+from zmqdata.metrics.listening import announcement, listener
 from zmqdata.transport.addresses import resolve_host
 from zmqdata.worker.processes.accounts import check_account
 from zmqdata.worker.processes.interpreter import loading
@@ -141,26 +143,44 @@ def run_dispatcher(chosen: argparse.Namespace, stop: StopSignals) -> int:
     journal and no other process supervises it.
     """
     config = chosen_settings(DispatcherConfig, chosen)
+    metrics = metrics_socket(config)
     if not config.fault_tolerant_mode or chosen.lifeline is not None:
-        return serve_dispatcher(config, stop)
+        return serve_dispatcher(config, stop, metrics=metrics)
 
     from zmqdata.cli.keeper import keep
 
     def serve(port: int | None, stop: StopSignals, ready: Callable[[int], None]) -> int:
-        return serve_dispatcher(config if port is None else replace(config, port=port), stop, ready)
+        here = config if port is None else replace(config, port=port)
+        return serve_dispatcher(here, stop, ready, metrics)
 
     return keep(serve, stop)
 
 
+def metrics_socket(config: DispatcherConfig | WorkerConfig) -> socket.socket | None:
+    """Return the socket on which a server answers scrapes; None if it answers none. The
+    process that supervises the server keeps it open.
+    """
+    if config.metrics_port is None:
+        return None
+    return listener(config.metrics_host, config.metrics_port)
+
+
 def serve_dispatcher(
-    config: DispatcherConfig, stop: StopSignals, ready: Callable[[int], None] = lambda port: None
+    config: DispatcherConfig,
+    stop: StopSignals,
+    ready: Callable[[int], None] = lambda port: None,
+    metrics: socket.socket | None = None,
 ) -> int:
     """Start a dispatcher, print its address, wait for a signal, and stop it."""
     with loading():
         from zmqdata.dispatcher.server import DispatchServer
 
-    with DispatchServer(config) as server:
-        say(f"zmqdata dispatcher listening on {server.target}")
+    with DispatchServer(config, start=False) as server:
+        if metrics is not None:
+            server.answer_scrapes_on(metrics)
+        server.start()
+        addresses = announcement(server.target, server.metrics_address)
+        say(f"zmqdata dispatcher listening on {addresses}")
         ready(int(server.target.rpartition(":")[2]))
         while not stop.wait(LOOK_AROUND):
             server.join(0)  # raises if the dispatcher has failed
@@ -209,16 +229,19 @@ def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> in
     config, inherited = lend_key(config, account)
     children = child_configs(config, processes.count())
     logs = chosen_settings(LogSettings, chosen)
+    sockets = [metrics_socket(child) for child in children]
+    metrics = [None if one is None else one.fileno() for one in sockets]
     supervisor = Supervisor(
         [
-            child_command(child, logs, processes.limits(index))
+            child_command(child, logs, processes.limits(index), metrics[index])
             for index, child in enumerate(children)
         ],
-        lambda address: say(f"zmqdata worker listening on {address}"),
+        lambda addresses: say(f"zmqdata worker listening on {addresses}"),
         stop,
         config.shutdown_quiet_period_ms / 1000,
         account,
         inherited,
+        [() if one is None else (one,) for one in metrics],
     )
     code = supervisor.run()
     return complain(program, supervisor.error, code) if supervisor.error else code

@@ -35,7 +35,9 @@ from zmqdata.worker.processes.options import ProcessSettings
 
 log = logging.getLogger(__name__)
 
-READY = re.compile(r"^zmqdata (?:dispatcher|worker) listening on (\S+)\n", re.MULTILINE)
+READY = re.compile(
+    r"^zmqdata (?:dispatcher|worker) listening on ([^\s,]+)(?:, .*)?\n", re.MULTILINE
+)
 """The line by which a server announces its address."""
 POLL = 0.01
 """Seconds between two looks at the output."""

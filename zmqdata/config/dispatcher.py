@@ -19,6 +19,7 @@ from zmqdata.config.endpoints import (
     port_in,
 )
 from zmqdata.config.keys import insecure_setting, key_file_setting
+from zmqdata.config.metrics import metrics_host_setting, metrics_port_setting
 from zmqdata.config.settings import (
     MOST_BYTES,
     MOST_PORT,
@@ -64,7 +65,7 @@ class DispatcherConfig:
         >>> DispatcherConfig(port=5050).worker_timeout_ms
         10000
 
-    tf.data has the same fields except the last seven, with slower defaults. As in
+    tf.data has the same fields except the last nine, with slower defaults. As in
     tf.data, 0 means immediately and -1 means never for the fields that say so. Unlike
     in tf.data, where it is the default, a ``worker_timeout_ms`` of 0 is refused.
     """
@@ -157,6 +158,8 @@ class DispatcherConfig:
     )
     key_file: str | None = key_file_setting()
     insecure: bool = insecure_setting()
+    metrics_port: int | None = metrics_port_setting()
+    metrics_host: str = metrics_host_setting()
 
     def __post_init__(self) -> None:
         if self.fault_tolerant_mode is True and not self.work_dir:
@@ -168,6 +171,7 @@ class DispatcherConfig:
         check_settings(self)
         check_protocol(self.protocol)
         check_host(self.host)
+        check_host(self.metrics_host, "metrics_host")
         if self.client_timeout_ms < LEAST_LEASE_MS:
             warn_user(
                 f"`client_timeout_ms` is {self.client_timeout_ms}, and counts as "

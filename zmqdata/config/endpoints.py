@@ -229,14 +229,19 @@ def check_protocol(protocol: str) -> None:
         )
 
 
-def check_host(host: str) -> None:
+def check_host(host: str, name: str = "host") -> None:
     """Raise if the host to listen on is a path.
+
+    Args:
+        host: the host.
+        name: name of the setting, for the error.
 
     Raises:
         ValueError: the host is a path.
     """
     if "/" in host:
         raise ValueError(
-            f"`host` must be an address or a name of this machine, got {host!r}. A server listens "
-            "on TCP, never on a path. Leave it out to listen on 127.0.0.1, for this machine alone"
+            f"`{name}` must be an address or a name of this machine, got {host!r}. A server "
+            "listens on TCP, never on a path. Leave it out to listen on 127.0.0.1, for this "
+            "machine alone"
         )

@@ -20,6 +20,7 @@ from zmqdata.config.endpoints import (
     port_in,
 )
 from zmqdata.config.keys import insecure_setting, key_file_setting
+from zmqdata.config.metrics import metrics_host_setting, metrics_port_setting
 from zmqdata.config.settings import (
     MOST_BYTES,
     MOST_PORT,
@@ -188,6 +189,10 @@ class WorkerConfig:
         "send what functions of pipelines print and log to the training processes that show it; "
         "only processes of the worker command can, not a worker in a thread",
     )
+    metrics_port: int | None = metrics_port_setting(
+        "; several processes use consecutive ports from here on"
+    )
+    metrics_host: str = metrics_host_setting()
 
     def __post_init__(self) -> None:
         if isinstance(self.dispatcher_address, (str, type(None))) and not self.dispatcher_address:
@@ -198,6 +203,7 @@ class WorkerConfig:
         check_settings(self)
         check_protocol(self.protocol)
         check_host(self.host)
+        check_host(self.metrics_host, "metrics_host")
         self._check_addresses()
         if not all(tag.strip() for tag in self.worker_tags):
             raise FailedPreconditionError(

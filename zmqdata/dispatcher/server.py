@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
+import socket
 import threading
 import time
 import weakref
@@ -35,6 +36,7 @@ from zmqdata.descriptors import left, remedy
 from zmqdata.dispatcher.answers import Answers
 from zmqdata.dispatcher.journalfile import WorkDirLock
 from zmqdata.dispatcher.listings import Listings
+from zmqdata.dispatcher.metrics import DispatcherMetrics
 from zmqdata.dispatcher.records import Records
 from zmqdata.dispatcher.savefolders import SaveFolders
 from zmqdata.dispatcher.store import PipelineStore
@@ -45,6 +47,8 @@ from zmqdata.errors import (
     UnavailableError,
     VersionMismatchError,
 )
+from zmqdata.metrics.declared import DISPATCHER
+from zmqdata.metrics.serving import monitor_of
 from zmqdata.paths import FileName, whole_path
 from zmqdata.printable import printable
 from zmqdata.transport import sockets
@@ -91,6 +95,8 @@ class DispatcherShell:
         config: addresses, limits and times.
         failed: called in another thread if the dispatcher cannot continue and must be
             stopped.
+        listening: socket for metrics; None to open one if the configuration has a port
+            for them.
 
     Raises:
         DataLossError, FailedPreconditionError: its work folder is damaged, or in use.
@@ -99,9 +105,18 @@ class DispatcherShell:
     """
 
     def __init__(
-        self, config: DispatcherConfig, failed: Callable[[UnavailableError], None]
+        self,
+        config: DispatcherConfig,
+        failed: Callable[[UnavailableError], None],
+        listening: socket.socket | None = None,
     ) -> None:
         with ExitStack() as self._closing:
+            # Probes are answered from now on, before the journal is read.
+            self.monitor = monitor_of(
+                config, listening, "dispatcher", DISPATCHER, "The journal is being read."
+            )
+            if self.monitor is not None:
+                self._closing.callback(self.monitor.close)
             self._open(config, failed)
             self._closing = self._closing.pop_all()
 
@@ -177,6 +192,10 @@ class DispatcherShell:
             )
             closing(self.records.close)
             self.records.take_up(time.monotonic())
+        if self.monitor is not None:
+            self.monitor.watch(
+                self.loop, DispatcherMetrics(self.core, self.rejects.counts), lambda: ""
+            )
 
     def _carrier_table(self) -> e.Carriers:
         table = e.Carriers()
@@ -217,6 +236,8 @@ class DispatcherShell:
         failed(error)
 
     def _tick(self) -> None:
+        if self.monitor is not None:
+            self.monitor.turned()
         self.access.keyring.look()
         self._entrance.look(time.monotonic())
         self._count_descriptors(time.monotonic())
@@ -471,7 +492,16 @@ class DispatchServer(Server[DispatcherShell]):
         self._config = config if config is not None else DispatcherConfig()
         check_type("config", self._config, DispatcherConfig)
         self._failure: UnavailableError | None = None
+        self._listening: socket.socket | None = None
         super().__init__(start)
+
+    def answer_scrapes_on(self, listening: socket.socket) -> None:
+        """Use this socket for metrics, which another process may keep open for the next
+        dispatcher.
+
+        Must be called before ``start``.
+        """
+        self._listening = listening
 
     def _open(self) -> DispatcherShell:
         # The shell must not keep this object alive.
@@ -482,7 +512,7 @@ class DispatchServer(Server[DispatcherShell]):
             if method is not None:
                 method(error)
 
-        return DispatcherShell(self._config, failed)
+        return DispatcherShell(self._config, failed, self._listening)
 
     def _fail(self, error: UnavailableError) -> None:
         self._failure = error
@@ -518,6 +548,17 @@ class DispatchServer(Server[DispatcherShell]):
     def address(self) -> str:
         """The value of ``target``, under the name that a worker uses for it."""
         return self.target
+
+    @property
+    def metrics_address(self) -> str | None:
+        """The address of the metrics, for example ``"http://127.0.0.1:9100/metrics"``;
+        None if the configuration has no ``metrics_port``.
+
+        Raises:
+            RuntimeError: the dispatcher was never started.
+        """
+        monitor = self._started().monitor
+        return None if monitor is None else monitor.address
 
     def num_workers(self) -> int:
         """Return the number of living workers."""

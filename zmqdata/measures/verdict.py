@@ -29,6 +29,8 @@ LINK_BOUND = "LINK-BOUND"
 """The loop waits for bytes on their way from a worker."""
 UNKNOWN = "UNKNOWN"
 """Too little was observed."""
+VERDICTS = (INPUT_BOUND, COMPUTE_BOUND, STRAGGLER, LINK_BOUND, UNKNOWN)
+"""All verdicts."""
 
 WAITS = 0.05
 """Share of its time that a loop may wait without being held up by its input."""

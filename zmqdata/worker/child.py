@@ -17,6 +17,7 @@ import ctypes
 import importlib
 import json
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, TextIO
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.errors import DataServiceError, VersionMismatchError
 from zmqdata.logrecords import log_to_stderr
+from zmqdata.metrics.listening import announcement
 from zmqdata.transport.addresses import free_port
 from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.processes.interpreter import add_folder, loading
@@ -83,11 +85,12 @@ def main(arguments: list[str]) -> int:
     crumbs = CrumbFile(int(arguments[1]))
     os.close(int(arguments[1]))
     limits = Limits(**assignment["limits"])
+    metrics = None if assignment["metrics"] is None else socket.socket(fileno=assignment["metrics"])
     code = 0
     try:
         limits.bind()
         crumbs.limit_memory(limits.memory)
-        run_worker(config, stop, report, crumbs, limits.tasks)
+        run_worker(config, stop, report, crumbs, limits.tasks, metrics)
     except (DataServiceError, OSError, ValueError) as error:
         print(last_words(error), file=report, flush=True)
         code = CONFIGURATION_ERROR
@@ -122,7 +125,12 @@ def take_over_standard_streams() -> TextIO:
 
 
 def run_worker(
-    config: WorkerConfig, stop: StopSignals, report: TextIO, crumbs: CrumbFile, max_tasks: int = 0
+    config: WorkerConfig,
+    stop: StopSignals,
+    report: TextIO,
+    crumbs: CrumbFile,
+    max_tasks: int = 0,
+    metrics: socket.socket | None = None,
 ) -> None:
     """Serve until told to stop, or until the maximum number of tasks is reached. Raise
     whatever prevents the worker from starting or continuing.
@@ -134,12 +142,17 @@ def run_worker(
 
     server = WorkerServer(config, start=False)
     server.live_for(crumbs, max_tasks, is_tapped=config.forward_logs)
+    if metrics is not None:
+        metrics.set_inheritable(False)
+        server.answer_scrapes_on(metrics)
     server.start()
     try:
         while not server.wait_registered(LOOK_AROUND):
             if stop.wait(0.0):
                 return
-        print("ready", server.address, file=report, flush=True)
+        print(
+            "ready", announcement(server.address, server.metrics_address), file=report, flush=True
+        )
         while not stop.wait(LOOK_AROUND) and not server.drained:
             server.wait_registered(0)  # raises when the dispatcher is gone
         if not stop.hurried:

@@ -1,12 +1,15 @@
 """The control sockets of a worker: the socket to its dispatcher, and the socket on
-which clients open their links.
+which clients open their links; and the facts with which a worker introduces itself.
 """
 
 from __future__ import annotations
 
+import platform
+import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import msgspec
 import zmq
 
 from zmqdata import messages as m
@@ -14,19 +17,23 @@ from zmqdata import wire
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.core.worker import events as e
+from zmqdata.core.worker.memory import MemoryLimit
+from zmqdata.core.worker.profile import WorkerProfile
 from zmqdata.errors import (
     DataServiceError,
     PermissionDeniedError,
     ProtocolError,
     VersionMismatchError,
 )
+from zmqdata.pipelines.packing import zmqdata_version
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access
-from zmqdata.transport.addresses import bind_endpoint
+from zmqdata.transport.addresses import announced_address, bind_endpoint, files_token
 from zmqdata.transport.entrance import Entrance
 from zmqdata.transport.keys import Key
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
+from zmqdata.worker.processes.crumbs import EARLY, MEMORY, RECYCLES, CrumbFile
 
 SILENCE_MS = 10_000
 """Milliseconds of silence after which a connection is closed."""
@@ -192,3 +199,44 @@ class ControlSockets:
         self._handshakes.close()
         self._entrance.close()
         self._dispatcher.close()
+
+
+def address_of(config: WorkerConfig, dispatcher: str, port: int) -> str:
+    """Return the control address that a worker on a port announces to clients.
+
+    Example:
+        >>> address_of(WorkerConfig("localhost:5050"), "tcp://localhost:5050", 7000)
+        'tcp://127.0.0.1:7000'
+    """
+    return f"tcp://{announced_address(config.host, config.worker_address, dispatcher, port)}"
+
+
+def profile_of(
+    config: WorkerConfig, dispatcher: str, address: str, crumbs: CrumbFile, max_tasks: int
+) -> WorkerProfile:
+    """Return the profile with which a new worker introduces itself.
+
+    Args:
+        config: its configuration.
+        dispatcher: endpoint of its dispatcher.
+        address: its control address.
+        crumbs: shared memory with the facts that its supervisor passes on.
+        max_tasks: number of tasks after which it drains; 0 for no limit.
+    """
+    return WorkerProfile(
+        worker=secrets.token_hex(8),
+        address=address,
+        dispatcher=dispatcher,
+        tags=config.worker_tags,
+        python=platform.python_version(),
+        version=zmqdata_version(),
+        buffer_bytes=config.buffer_bytes,
+        heartbeat=config.heartbeat_interval_ms / 1000,
+        dispatcher_timeout=config.dispatcher_timeout_ms / 1000,
+        cache_bytes=config.cross_trainer_cache_size_bytes,
+        snapshot_chunk_bytes=config.snapshot_max_chunk_size_bytes,
+        deaths=msgspec.convert(crumbs.told(), tuple[m.Death, ...]),
+        max_tasks=max_tasks,
+        files=files_token(),
+        memory=MemoryLimit(crumbs.cells[MEMORY], crumbs.cells[RECYCLES], crumbs.cells[EARLY]),
+    )

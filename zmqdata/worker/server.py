@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import platform
-import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -23,16 +22,13 @@ from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.core.worker.draining import DRAIN_SECONDS
-from zmqdata.core.worker.memory import MemoryLimit
-from zmqdata.core.worker.profile import WorkerProfile
 from zmqdata.errors import DataServiceError, named_error
 from zmqdata.failures.codec import encode_failure
-from zmqdata.pipelines.packing import zmqdata_version
+from zmqdata.metrics.declared import WORKER
+from zmqdata.metrics.serving import monitor_of
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
 from zmqdata.transport.addresses import (
-    announced_address,
-    files_token,
     is_loopback,
     somebody_listens,
 )
@@ -43,12 +39,13 @@ from zmqdata.transport.local import announce_worker, withdraw_worker
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 from zmqdata.worker.chunks import ChunkThread
-from zmqdata.worker.control import ControlSockets
+from zmqdata.worker.control import ControlSockets, address_of, profile_of
 from zmqdata.worker.flushing import Flushes
 from zmqdata.worker.links import LinkSockets, data_address
 from zmqdata.worker.measuring import Measuring
+from zmqdata.worker.metrics import WorkerMetrics
 from zmqdata.worker.partcache import PartCache
-from zmqdata.worker.processes.crumbs import EARLY, MEMORY, RECYCLES, CrumbFile, CrumbNote, crumb_of
+from zmqdata.worker.processes.crumbs import CrumbFile, CrumbNote, crumb_of
 from zmqdata.worker.processes.limits import is_starvation, read_memory
 from zmqdata.worker.processes.stillness import Stillness
 from zmqdata.worker.speeds import Speeds
@@ -88,6 +85,8 @@ class WorkerShell:
         hopeless: set when the dispatcher refuses this worker.
         is_tapped: True if the output of this process is tapped, so that clients may get
             what functions print.
+        listening: socket for metrics; None to open one if the configuration has a port
+            for them.
     """
 
     def __init__(
@@ -97,6 +96,7 @@ class WorkerShell:
         max_tasks: int,
         hopeless: threading.Event,
         is_tapped: bool = False,
+        listening: socket.socket | None = None,
     ) -> None:
         self.crumbs = crumbs
         is_forwarded = is_tapped and config.forward_logs
@@ -109,8 +109,21 @@ class WorkerShell:
             undo.callback(self.context.destroy, linger=0)
             self.loop = Loop("zmqdata-worker", self._tick, fault=self._fault)
             undo.callback(self.loop.discard)
+            # Probes are answered from now on.
+            self.monitor = monitor_of(
+                config, listening, "worker", WORKER, "The worker is starting."
+            )
+            if self.monitor is not None:
+                undo.callback(self.monitor.close)
             self._open(config, parse_service(config.dispatcher_address))
             undo.pop_all()
+        self.metrics = WorkerMetrics(self.core, self.rejects.counts)
+        if self.monitor is not None:
+            self.monitor.watch(self.loop, self.metrics, self._waits_for)
+
+    def _waits_for(self) -> str:
+        """Return what the worker waits for before it is ready; "" if it is ready."""
+        return "" if self.core.registered else "The dispatcher does not know this worker yet."
 
     def _open(self, config: WorkerConfig, endpoint: str) -> None:
         """Create everything. The sockets are bound when this returns."""
@@ -148,7 +161,7 @@ class WorkerShell:
         port = split_address(self.control.bound.partition("://")[2])[1]
         self.address = address_of(config, endpoint, port)
         self.core = WorkerCore(
-            _profile(config, endpoint, self.address, self.crumbs, self._max_tasks)
+            profile_of(config, endpoint, self.address, self.crumbs, self._max_tasks)
         )
         self._reads_memory_at = 0.0
         self.crumbs.introduce(self.core.profile.worker)
@@ -210,6 +223,8 @@ class WorkerShell:
 
     def close(self) -> None:
         """Release sockets and threads. The loop has ended."""
+        if self.monitor is not None:
+            self.monitor.close()
         withdraw_worker(self.address)
         self.measuring.close()
         if not self.registered.is_set():
@@ -246,6 +261,8 @@ class WorkerShell:
     # --- events
 
     def _tick(self) -> None:
+        if self.monitor is not None:
+            self.monitor.turned()
         self.access.keyring.look()
         self.control.look(time.monotonic())
         self._tell_lines()
@@ -374,6 +391,8 @@ class WorkerShell:
     def _stop_task(self, command: e.StopTask) -> None:
         runner = self.runners.pop((command.task, command.attempt), None)
         if runner is not None:
+            if self.monitor is not None:
+                self.metrics.end(runner.meter.report())
             runner.stop()
             self.flushes.forget(runner.key)
         self.chunks.stop((command.task, command.attempt))
@@ -396,42 +415,6 @@ class WorkerShell:
         self.refusal = error
         self.registered.set()
         self._hopeless.set()
-
-
-def address_of(config: WorkerConfig, dispatcher: str, port: int) -> str:
-    """Return the control address that a worker on a port announces to clients.
-
-    Example:
-        >>> address_of(WorkerConfig("localhost:5050"), "tcp://localhost:5050", 7000)
-        'tcp://127.0.0.1:7000'
-    """
-    return f"tcp://{announced_address(config.host, config.worker_address, dispatcher, port)}"
-
-
-def _profile(
-    config: WorkerConfig,
-    dispatcher: str,
-    address: str,
-    crumbs: CrumbFile,
-    max_tasks: int,
-) -> WorkerProfile:
-    return WorkerProfile(
-        worker=secrets.token_hex(8),
-        address=address,
-        dispatcher=dispatcher,
-        tags=config.worker_tags,
-        python=platform.python_version(),
-        version=zmqdata_version(),
-        buffer_bytes=config.buffer_bytes,
-        heartbeat=config.heartbeat_interval_ms / 1000,
-        dispatcher_timeout=config.dispatcher_timeout_ms / 1000,
-        cache_bytes=config.cross_trainer_cache_size_bytes,
-        snapshot_chunk_bytes=config.snapshot_max_chunk_size_bytes,
-        deaths=msgspec.convert(crumbs.told(), tuple[m.Death, ...]),
-        max_tasks=max_tasks,
-        files=files_token(),
-        memory=MemoryLimit(crumbs.cells[MEMORY], crumbs.cells[RECYCLES], crumbs.cells[EARLY]),
-    )
 
 
 class WorkerServer(Server[WorkerShell]):
@@ -467,11 +450,26 @@ class WorkerServer(Server[WorkerShell]):
         self._crumbs: CrumbFile | None = None
         self._max_tasks = 0
         self._is_tapped = False
+        self._listening: socket.socket | None = None
         super().__init__(start)
 
     def _open(self) -> WorkerShell:
-        crumbs = self._crumbs or CrumbFile()
-        return WorkerShell(self._config, crumbs, self._max_tasks, self._over, self._is_tapped)
+        return WorkerShell(
+            self._config,
+            self._crumbs or CrumbFile(),
+            self._max_tasks,
+            self._over,
+            self._is_tapped,
+            self._listening,
+        )
+
+    def answer_scrapes_on(self, listening: socket.socket) -> None:
+        """Use this socket for metrics, which another process may keep open for the next
+        worker.
+
+        Must be called before ``start``.
+        """
+        self._listening = listening
 
     def live_for(self, crumbs: CrumbFile, max_tasks: int, is_tapped: bool = False) -> None:
         """Prepare a server that has a process of its own. Must be called before
@@ -539,6 +537,17 @@ class WorkerServer(Server[WorkerShell]):
             endpoint = parse_service(self._config.dispatcher_address)
             return address_of(self._config, endpoint, self._config.port)
         return self._started().address
+
+    @property
+    def metrics_address(self) -> str | None:
+        """The address of the metrics, for example ``"http://127.0.0.1:9101/metrics"``;
+        None if the configuration has no ``metrics_port``.
+
+        Raises:
+            RuntimeError: the worker was never started.
+        """
+        monitor = self._started().monitor
+        return None if monitor is None else monitor.address
 
     def wait_registered(self, timeout: float | None = None) -> bool:
         """Wait until the dispatcher knows this worker.

@@ -268,6 +268,7 @@ class DispatcherCore:
         for member in self.workers.disconnected(now, self.times.disconnect_grace):
             self._note_loss("warning", member.name, "is lost because its connection has ended")
             self._lose_worker(member.name)
+            self.hosting.measures.lost_workers += 1
         self.jobs.expire(now, self.times.client_timeout)
         self.saves.tick(now)
         self.datasets.maps.tick(now)
@@ -294,6 +295,7 @@ class DispatcherCore:
             if death.worker in self.workers:
                 self._note_loss("warning", death.worker, death.how)
                 self._lose_worker(death.worker)
+                self.hosting.measures.lost_workers += 1
         try:
             place = self.places.place(ask.address)
         except FailedPreconditionError as error:

@@ -63,6 +63,8 @@ class Child:
     """number of the position."""
     command: Sequence[str]
     """command line that starts the child."""
+    inherited: Sequence[int] = ()
+    """further descriptors that the child inherits."""
     process: subprocess.Popen[bytes] | None = None
     """the present process; None between two processes."""
     heard: bytes = b""
@@ -130,8 +132,8 @@ def check_processes(processes: int) -> None:
 
 
 def child_configs(config: WorkerConfig, processes: int) -> list[WorkerConfig]:
-    """Return a configuration for each child. A fixed port, also for data, is the first
-    of consecutive ports.
+    """Return a configuration for each child. A fixed port, also for data and metrics,
+    is the first of consecutive ports.
 
     Raises:
         ValueError: the number of processes is out of range, the ports do not suffice,
@@ -149,6 +151,10 @@ def child_configs(config: WorkerConfig, processes: int) -> list[WorkerConfig]:
         raise ValueError(
             f"{processes} processes do not fit between data port {config.data_transfer_port} and "
             "65535"
+        )
+    if config.metrics_port and config.metrics_port + processes - 1 > 65535:
+        raise ValueError(
+            f"{processes} processes do not fit between metrics port {config.metrics_port} and 65535"
         )
     if (
         config.data_ports is not None
@@ -176,17 +182,29 @@ def _moved(config: WorkerConfig, index: int) -> WorkerConfig:
     return replace(
         config,
         port=port,
+        metrics_port=config.metrics_port + index if config.metrics_port else config.metrics_port,
         data_transfer_port=config.data_transfer_port + index if config.data_transfer_port else 0,
     )
 
 
-def child_command(config: WorkerConfig, logs: LogSettings, limits: Limits = NO_LIMITS) -> list[str]:
-    """Return the command line that starts a child."""
+def child_command(
+    config: WorkerConfig, logs: LogSettings, limits: Limits = NO_LIMITS, metrics: int | None = None
+) -> list[str]:
+    """Return the command line that starts a child.
+
+    Args:
+        config: configuration of the child.
+        logs: settings of its log.
+        limits: limits of its process.
+        metrics: descriptor of its socket for metrics, which it inherits; None if it has
+            none.
+    """
     assignment = {
         "config": asdict(config),
         **asdict(logs),
         "parent": os.getpid(),
         "limits": asdict(limits),
+        "metrics": metrics,
         "folder": folder_on_path(sys.path, working_folder()),
     }
     return [*PYTHON, "-m", "zmqdata.worker.child", json.dumps(assignment)]
@@ -229,7 +247,8 @@ class Supervisor:
             usual grace begins.
         account: user whose rights children have; None if they keep the rights of this
             process.
-        inherited: further descriptors that children inherit.
+        inherited: further descriptors that all children inherit.
+        own: for each child the descriptors that it alone inherits.
     """
 
     def __init__(
@@ -240,13 +259,16 @@ class Supervisor:
         quiet_period: float = 0.0,
         account: Account | None = None,
         inherited: Sequence[int] = (),
+        own: Sequence[Sequence[int]] = (),
     ) -> None:
-        self.children = [Child(index, command) for index, command in enumerate(commands)]
+        self.children = [
+            Child(index, command, (*inherited, *(own[index] if own else ())))
+            for index, command in enumerate(commands)
+        ]
         self._say = say
         self._signals = signals
         self._quiet_period = quiet_period
         self._account = account
-        self._inherited = inherited
         self._selector = selectors.DefaultSelector()
         self._selector.register(signals.fileno(), selectors.EVENT_READ)
         self.error = ""
@@ -321,7 +343,7 @@ class Supervisor:
         child.retires = child.is_recycled = False
         child.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             [*child.command, str(child.descriptor)],
-            pass_fds=[child.descriptor, *self._inherited],
+            pass_fds=[child.descriptor, *child.inherited],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=child_environment(self._account),

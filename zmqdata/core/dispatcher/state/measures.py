@@ -44,6 +44,32 @@ class JobTotals:
     """Number of elements that operations left out."""
     moved: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Bytes and elements that arrived, by transport and codec."""
+    consumers: dict[int | None, m.LoopSums] = field(default_factory=dict)
+    """Sums of the training loops of each numbered consumer, and under None of all other
+    training loops.
+    """
+    begun: int = 0
+    """Number of training loops that have got their first element."""
+    first_seconds: float = 0.0
+    """Seconds that these loops waited for it, all together."""
+
+    def add(self, other: JobTotals) -> None:
+        """Add what other attempts and loops of the same job did."""
+        self.sums = added((self.sums, other.sums), m.TaskSums())
+        self.loop = added((self.loop, other.loop), m.LoopSums())
+        for name, seconds in other.nodes.items():
+            self.nodes[name] = self.nodes.get(name, 0.0) + seconds
+        for by, (nbytes, elements) in other.moved.items():
+            known = self.moved.get(by, (0, 0))
+            self.moved[by] = (known[0] + nbytes, known[1] + elements)
+        for consumer, sums in other.consumers.items():
+            before = self.consumers.get(consumer, m.LoopSums())
+            self.consumers[consumer] = added((before, sums), m.LoopSums())
+        self.delivered += other.delivered
+        self.redone += other.redone
+        self.skipped += other.skipped
+        self.begun += other.begun
+        self.first_seconds += other.first_seconds
 
     def add_task(self, measures: m.TaskMeasures) -> None:
         """Add an attempt of a task."""
@@ -52,12 +78,17 @@ class JobTotals:
             name = (node.place, node.label)
             self.nodes[name] = self.nodes.get(name, 0.0) + node.total
 
-    def add_loop(self, measures: m.LoopMeasures) -> None:
+    def add_loop(self, measures: m.LoopMeasures, consumer: int | None = None) -> None:
         """Add a training loop."""
         self.loop = added((self.loop, measures.total), m.LoopSums())
+        before = self.consumers.get(consumer, m.LoopSums())
+        self.consumers[consumer] = added((before, measures.total), m.LoopSums())
+        if measures.first is not None:
+            self.begun += 1
+            self.first_seconds += measures.first
         for name, (nbytes, elements) in measures.moved.items():
-            before = self.moved.get(name, (0, 0))
-            self.moved[name] = (before[0] + nbytes, before[1] + elements)
+            known = self.moved.get(name, (0, 0))
+            self.moved[name] = (known[0] + nbytes, known[1] + elements)
 
 
 @dataclass
@@ -68,6 +99,8 @@ class _IterationMeasures:
     """Address of the worker, and its newest measures, by task and attempt."""
     loops: dict[str, m.LoopMeasures] = field(default_factory=dict)
     """Newest measures of each training loop that reads or has read it."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """Number of the consumer as which each of these loops reads, if it has one."""
 
 
 class Measures:
@@ -75,10 +108,15 @@ class Measures:
 
     Args:
         iterations: the iterations by number.
+
+    Attributes:
+        lost_workers: number of workers that died or were cut off since the dispatcher
+            began.
     """
 
     def __init__(self, iterations: Mapping[int, Iteration]) -> None:
         self._iterations = iterations
+        self.lost_workers = 0
         self._kept: dict[int, _IterationMeasures] = {}
         self._ended: OrderedDict[str, JobTotals] = OrderedDict()
 
@@ -106,7 +144,12 @@ class Measures:
     def take_loop(self, iteration: int, client: str, measures: m.LoopMeasures | None) -> None:
         """Record the measures of a training loop."""
         if measures is not None:
-            self._of(iteration).loops[client] = measures
+            kept = self._of(iteration)
+            kept.loops[client] = measures
+            found = self._iterations.get(iteration)
+            opening = None if found is None else found.openings.get(client)
+            if opening is not None and opening.consumer is not None:
+                kept.numbers[client] = opening.consumer
 
     def replace_loop(self, iteration: int, former: str) -> None:
         """Forget the measures of a client that continues under another name: its sums
@@ -130,13 +173,22 @@ class Measures:
 
     def totals(self) -> dict[str, JobTotals]:
         """Return the totals of each job by name, of all its iterations."""
-        found = {
-            name: replace(totals, nodes=dict(totals.nodes), moved=dict(totals.moved))
-            for name, totals in self._ended.items()
-        }
+        found = self.ended()
         for iteration in self._iterations.values():
             self._add(found.setdefault(iteration.job.name, JobTotals()), iteration)
         return found
+
+    def ended(self) -> dict[str, JobTotals]:
+        """Return the totals of each job by name, of its collected iterations."""
+        return {
+            name: replace(
+                totals,
+                nodes=dict(totals.nodes),
+                moved=dict(totals.moved),
+                consumers=dict(totals.consumers),
+            )
+            for name, totals in self._ended.items()
+        }
 
     def _add(self, totals: JobTotals, iteration: Iteration) -> None:
         kept = self._kept.get(iteration.iteration, _IterationMeasures())
@@ -144,9 +196,9 @@ class Measures:
         for (number, _), (_, measures) in kept.tasks.items():
             totals.add_task(measures)
             made[number] = made.get(number, 0.0) + measures.total.elements
-        for loop in kept.loops.values():
-            totals.add_loop(loop)
-        totals.delivered += iteration.delivered
+        for client, loop in kept.loops.items():
+            totals.add_loop(loop, kept.numbers.get(client))
+        totals.delivered += elements_delivered(iteration)
         totals.skipped += sum(task.left_out for task in iteration.tasks.values())
         lanes = iteration.job.num_consumers or 1
         for number, count in made.items():
@@ -226,14 +278,43 @@ class Measures:
             iteration: the iteration.
             judge_one: judges a loop.
         """
-        situations = self.situations(iteration)
-        if not situations:
-            return None
-        worst = judge_one(max(situations.values(), key=lambda one: one.wait_share))
-        if worst.word == STRAGGLER:
-            return worst
-        others = (judge_one(one) for one in situations.values() if one.others)
-        return next((one for one in others if one.word == STRAGGLER), worst)
+        return verdict_of(self.situations(iteration), judge_one)
+
+
+def verdict_of(
+    situations: Mapping[str, Situation], judge_one: Callable[[Situation], Verdict] = judge
+) -> Verdict | None:
+    """Return the verdict on the training loop that waits most. None if there is no
+    loop.
+
+    Args:
+        situations: what is known of each loop, by client.
+        judge_one: judges a loop.
+    """
+    if not situations:
+        return None
+    worst = judge_one(max(situations.values(), key=lambda one: one.wait_share))
+    if worst.word == STRAGGLER:
+        return worst
+    others = (judge_one(one) for one in situations.values() if one.others)
+    return next((one for one in others if one.word == STRAGGLER), worst)
+
+
+def elements_delivered(iteration: Iteration) -> int:
+    """Return the number of elements of an iteration that have reached training loops.
+
+    A round that all numbered consumers have passed has an element for each of them. The
+    rests of all tasks together fill the last rounds.
+    """
+    if iteration.rounds is None:
+        return iteration.delivered
+    tasks, lanes = iteration.tasks.values(), len(iteration.rounds.steps)
+    full = sum(
+        len(task.delivered) if task.full is None else min(len(task.delivered), task.full)
+        for task in tasks
+    )
+    rest = sum(task.rest for task in tasks if task.rest and task.settled and not task.removed)
+    return full * lanes + max(0, rest - iteration.dropped)
 
 
 def _pace(consumer: int, loop: m.LoopMeasures) -> m.ConsumerPace:

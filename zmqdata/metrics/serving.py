@@ -1,0 +1,347 @@
+"""The HTTP server of a dispatcher or worker: ``/metrics`` for Prometheus, ``/healthz``
+and ``/readyz`` for probes.
+
+It answers in threads of its own. For metrics it asks the server's loop for a snapshot
+and waits for a bounded time, so that a scrape never blocks the loop, and a loop that
+hangs never blocks a scrape.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import PackageNotFoundError, version
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+from zmqdata.metrics.declared import CONSTANT, COUNTER, SUMMARY, Metric, Samples
+from zmqdata.metrics.listening import MOST_VISITORS, address_of, listener
+from zmqdata.threads import Background
+from zmqdata.transport.loop import Loop
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+LOOP_PATIENCE = 5.0
+"""Seconds for which a scrape waits for the loop: half of Prometheus' timeout."""
+STILL = 10.0
+"""Seconds without a turn of the loop after which the server counts as hanging."""
+KEPT = 0.5
+"""Seconds for which a snapshot answers further scrapes."""
+VISIT_SECONDS = 10.0
+"""Seconds after which a connection is closed that sends or takes nothing."""
+POLL = 0.1
+"""Seconds between two checks whether to stop."""
+
+
+class Watched(Protocol):
+    """A server of which the metrics are shown."""
+
+    def look(self) -> Generator[None, None, Any]:
+        """Return a snapshot, in steps between which the loop may do other things.
+        Called in the loop's thread.
+        """
+
+    def samples(self, seen: Any) -> Samples:
+        """Return the samples of a snapshot. Called in one other thread at a time."""
+
+
+def ask(loop: Loop, steps: Generator[None, None, T], seconds: float) -> T:
+    """Return what the thread of a loop makes in several steps. Whatever waits for the
+    loop gets its turn between two steps.
+
+    Args:
+        loop: the loop.
+        steps: makes a step until it returns.
+        seconds: maximum time to wait.
+
+    Raises:
+        TimeoutError: the loop has not made all steps within this time.
+    """
+    answers: SimpleQueue[tuple[T | None, Exception | None]] = SimpleQueue()
+    given_up = threading.Event()
+
+    def step() -> None:
+        try:
+            next(steps)
+        except StopIteration as end:
+            answers.put((end.value, None))
+        except Exception as error:
+            answers.put((None, error))
+        else:
+            if not given_up.is_set():
+                loop.post(step)
+
+    loop.post(step)
+    try:
+        found, error = answers.get(timeout=seconds)
+    except Empty:
+        given_up.set()
+        raise TimeoutError(f"The loop has not answered within {seconds:g} s.") from None
+    if error is not None:
+        raise error
+    return found  # type: ignore[return-value]  # of the last step
+
+
+class MetricsConfig(Protocol):
+    """The configuration of a server, as far as it concerns metrics."""
+
+    @property
+    def metrics_port(self) -> int | None:
+        """Port of the metrics; None if they are not shown."""
+
+    @property
+    def metrics_host(self) -> str:
+        """Host on which this port is."""
+
+
+def monitor_of(
+    config: MetricsConfig,
+    listening: socket.socket | None,
+    role: str,
+    metrics: Sequence[Metric],
+    begins: str,
+) -> Monitor | None:
+    """Return the monitor of a server; None if its configuration has no port for it.
+
+    Args:
+        config: configuration of the server.
+        listening: socket to use; None to open one.
+        role: as for ``Monitor``, like the other arguments.
+        metrics: see there.
+        begins: see there.
+    """
+    if config.metrics_port is None:
+        return None
+    made = listening or listener(config.metrics_host, config.metrics_port)
+    return Monitor(made, config.metrics_host, role, metrics, begins)
+
+
+def installed_version() -> str:
+    """Return the version of the installed package; "unknown" if it is not installed."""
+    try:
+        return version("zmqdata")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class Monitor:
+    """Answers scrapes and probes for a server.
+
+    It answers from its creation on. Until ``watch`` is called the server is alive and
+    not ready.
+
+    Args:
+        listening: socket that listens; it is closed with the monitor.
+        host: host that the user gave for it.
+        role: role of the server.
+        metrics: the metrics of the server.
+        begins: what the server does until ``watch`` is called, for ``/readyz``.
+
+    Attributes:
+        address: the address of the metrics, for users.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        host: str,
+        role: str,
+        metrics: Sequence[Metric],
+        begins: str,
+    ) -> None:
+        self.address = address_of(listening, host)
+        self._build, self._metrics = (installed_version(), role), metrics
+        self._waits_for: Callable[[], str] = lambda: begins
+        self._watched: tuple[Loop, Watched] | None = None
+        self._turned: float | None = None
+        self._kept: tuple[float, bytes, str] | None = None
+        self._one_at_a_time = threading.Lock()
+        self._server = _HTTPServer(listening, self)
+        self._thread = Background(
+            target=self._server.serve_forever, args=(POLL,), name="zmqdata-metrics", daemon=True
+        )
+        self._thread.start()
+
+    def watch(self, loop: Loop, watched: Watched, waits_for: Callable[[], str]) -> None:
+        """Show the metrics of a server whose loop is about to run.
+
+        Args:
+            loop: its loop.
+            watched: makes snapshots of it.
+            waits_for: returns what the server waits for before it is ready; empty if it
+                is ready. Called in any thread.
+        """
+        self._watched, self._waits_for = (loop, watched), waits_for
+
+    def turned(self) -> None:
+        """Record that the loop has turned."""
+        self._turned = time.monotonic()
+
+    def close(self) -> None:
+        """Stop answering, and close the socket."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    # --- in the threads of visitors
+
+    def healthz(self) -> tuple[int, str]:
+        """Return the status and text of ``/healthz``."""
+        still = 0.0 if self._turned is None else time.monotonic() - self._turned
+        if still > STILL:
+            return 503, f"The loop has not turned for {still:.0f} s.\n"
+        return 200, "alive\n"
+
+    def readyz(self) -> tuple[int, str]:
+        """Return the status and text of ``/readyz``."""
+        status, text = self.healthz()
+        waits_for = self._waits_for()
+        if status == 200 and waits_for:
+            return 503, f"{waits_for}\n"
+        return (status, text) if status != 200 else (200, "ready\n")
+
+    def scrape(self, accepted: str) -> tuple[int, bytes, str]:
+        """Return status, text and content type of ``/metrics``.
+
+        Args:
+            accepted: the formats that the visitor accepts, as in HTTP.
+        """
+        from prometheus_client.exposition import choose_encoder
+
+        encoder, kind = choose_encoder(accepted)
+        with self._one_at_a_time:
+            now = time.monotonic()
+            kept = self._kept
+            if kept is not None and now - kept[0] < KEPT and kept[2] == kind:
+                return 200, kept[1], kind
+            if self._watched is None:
+                return 503, b"The server is starting.\n", TEXT
+            loop, watched = self._watched
+            try:
+                seen = ask(loop, watched.look(), LOOP_PATIENCE)
+            except TimeoutError as error:
+                return 503, f"{error}\n".encode(), TEXT
+            text: bytes = encoder(_registry(self._metrics, self._build, watched.samples(seen)))
+            self._kept = now, text, kind
+            return 200, text, kind
+
+
+TEXT = "text/plain; charset=utf-8"
+
+
+def _registry(metrics: Sequence[Metric], build: tuple[str, str], samples: Samples) -> Any:
+    """Return a registry of prometheus-client that collects samples."""
+    from prometheus_client import CollectorRegistry, ProcessCollector
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        InfoMetricFamily,
+        SummaryMetricFamily,
+    )
+
+    def families() -> Any:
+        for metric in metrics:
+            labels = metric.labels
+            if metric.kind == CONSTANT:
+                known = dict(zip(labels, build, strict=True))
+                yield InfoMetricFamily(metric.name, metric.meaning, value=known)
+                continue
+            if metric.kind == SUMMARY:
+                summary = SummaryMetricFamily(metric.name, metric.meaning, labels=labels)
+                sums, counts = (samples.get(name, {}) for name in metric.shown)
+                for values, total in sums.items():
+                    summary.add_metric(values, counts.get(values, 0.0), total)
+                yield summary
+                continue
+            kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
+            family = kind(metric.name, metric.meaning, labels=labels)
+            at_first: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
+            for values, value in samples.get(metric.name, at_first).items():
+                family.add_metric(values, value)
+            yield family
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(families))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+class _Collector:
+    """A custom collector of prometheus-client."""
+
+    def __init__(self, families: Callable[[], Any]) -> None:
+        self.collect = families
+
+
+class _HTTPServer(ThreadingHTTPServer):
+    """Serves a bounded number of visitors on a given socket."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, listening: socket.socket, monitor: Monitor) -> None:
+        address = listening.getsockname()[:2]
+        super().__init__(address, _Visit, bind_and_activate=False)
+        self.socket.close()
+        self.socket, self.server_address = listening, address
+        self.monitor = monitor
+        self._served: set[Any] = set()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Return False for a visitor that comes while too many are served; it is sent
+        away.
+        """
+        if len(self._served) >= MOST_VISITORS:
+            return False
+        self._served.add(request)
+        return True
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close the connection of a visitor, also of one that is sent away."""
+        self._served.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log an error of a visit; a visitor that goes away is none."""
+        log.debug("a visitor of the metrics was not answered", exc_info=True)
+
+
+class _Visit(BaseHTTPRequestHandler):
+    """Answers the requests of a connection."""
+
+    server: _HTTPServer
+    timeout = VISIT_SECONDS
+    server_version = "zmqdata"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer a request."""
+        path, monitor = self.path.partition("?")[0], self.server.monitor
+        kind = TEXT
+        if path == "/metrics":
+            try:
+                status, content, kind = monitor.scrape(self.headers.get("Accept", ""))
+            except Exception:
+                log.exception("the metrics cannot be shown")
+                status, content = 500, b"The metrics cannot be shown. The log says why.\n"
+        elif path in ("/healthz", "/readyz"):
+            status, text = monitor.healthz() if path == "/healthz" else monitor.readyz()
+            content = text.encode()
+        else:
+            status, content = 404, b"Ask for /metrics, /healthz or /readyz.\n"
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    do_HEAD = do_GET
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: a probe comes every few seconds."""
