@@ -255,7 +255,7 @@ def _registry(metrics: Sequence[Metric], build: tuple[str, str], samples: Sample
                 summary = SummaryMetricFamily(metric.name, metric.meaning, labels=labels)
                 sums, counts = (samples.get(name, {}) for name in metric.shown)
                 for values, total in sums.items():
-                    summary.add_metric(values, counts.get(values, 0.0), total)
+                    summary.add_metric(values, int(counts.get(values, 0.0)), total)
                 yield summary
                 continue
             kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
