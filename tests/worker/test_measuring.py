@@ -25,7 +25,7 @@ class FixedMeter:
     def report(self, linked: tuple[float, float]) -> TaskMeasures | None:
         if self.number < 0:
             return None
-        return TaskMeasures(self.number, 1, TaskSums(), TaskSums(), (), linked)
+        return TaskMeasures(self.number, 1, TaskSums(), TaskSums(), linked=linked)
 
 
 def runners(*meters: FixedMeter) -> dict[tuple[int, int], Any]:
