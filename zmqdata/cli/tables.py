@@ -225,6 +225,8 @@ HOSTED: Columns = {
     "mode": lambda row: str(row["processing_mode"]),
     "clients": lambda row: f"{len(row['clients']):,}",
     "produced": lambda row: f"{row['produced']:,}",
+    "elements/s": lambda row: shown_rate(row.get("elements_per_second", 0.0)),
+    "making": lambda row: shown_share(row.get("making_share", 0.0)),
     "codec": lambda row: str(row.get("compressed", "")),
     "left out": lambda row: f"{row.get('left_out', 0):,}",
     "state": lambda row: (
