@@ -46,6 +46,7 @@ peer sends them to dispatcher and workers.
 """
 SHARED[m.RequestStatus] = {"dispatcher", "worker"}
 SHARED[m.RequestEcho] = {"dispatcher", "worker"}
+SHARED[m.RequestTrace] = {"dispatcher", "worker"}
 SHARED[m.PieceSent] = {"client", "worker"}
 WITHOUT_CORE = {m.Probe, m.RequestStatus, m.StatusReported, m.DatasetRegistered, m.DatasetDescribed}
 WITHOUT_CORE |= {
@@ -61,6 +62,9 @@ WITHOUT_CORE |= {
     m.RequestTask,
     m.TaskDescribed,
     m.PieceSent,
+    m.RecordSpans,
+    m.RequestTrace,
+    m.TraceRecorded,
 }
 """Messages that shells answer or await, as they carry no decision."""
 

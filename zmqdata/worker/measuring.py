@@ -9,10 +9,14 @@ from __future__ import annotations
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 
+from zmqdata import messages as m
 from zmqdata.core.limits import Rotation
 from zmqdata.core.worker import events as e
+from zmqdata.measures.recorder import Recorder
+from zmqdata.measures.spans import SENT, block_numbers, link_row
 from zmqdata.threads import Background
 from zmqdata.worker.tasks.runner import TaskRunner
 
@@ -37,12 +41,16 @@ class Measuring:
         runners: the tasks, by number and attempt; others may change them.
         linked: returns, for a task, the share of time in which its busiest link was
             busy, and the bytes per second that this link moved.
+
+    Attributes:
+        recorder: records spans for a timeline, by the clock of the tasks.
     """
 
     def __init__(
         self, runners: Runners, linked: Callable[[tuple[int, int]], tuple[float, float]]
     ) -> None:
         self._runners, self._linked = runners, linked
+        self.recorder = Recorder(time.monotonic, time.time)
         self._rotation: Rotation[tuple[int, int]] = Rotation(AT_ONCE)
         self._reported: dict[tuple[int, int], float] = {}
         self._closed = threading.Event()
@@ -81,6 +89,21 @@ class Measuring:
             measures = self._runners[key].meter.report(self._linked(key))
             if measures is not None:
                 yield e.TaskMeasured(measures)
+
+    def note_sent(self, command: e.Push) -> None:
+        """Record that a block is sent."""
+        header = command.header
+        if self.recorder.is_on and isinstance(header, m.Block):
+            self.recorder.mark(header.task, link_row(command.link), SENT, block_numbers(header))
+
+    def end_recording(self) -> None:
+        """End a recording whose time is over. Must be called several times a second."""
+        self.recorder.look(self._cut)
+
+    def _cut(self) -> None:
+        """Record as spans what all tasks are doing now."""
+        for runner in list(self._runners.values()):
+            runner.meter.cut()
 
     def close(self) -> None:
         """End the thread."""

@@ -32,6 +32,7 @@ from zmqdata.failures.codec import encode_failure
 from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators import Context, ElementIterator, Stackable, make_iterator
 from zmqdata.iterators.deciding import Deciding
+from zmqdata.measures.recorder import Recorder
 from zmqdata.messages import TaskMeasures, TaskState
 from zmqdata.nodes import Node
 from zmqdata.pipelines import FindPart
@@ -94,6 +95,7 @@ class TaskRunner:
         crumbs: shared memory in which the runner records what it is working on.
         relays: returns the relay in which it takes turns with other tasks.
         printed: takes what its functions print and log.
+        recorder: records spans for a timeline, by the same clock.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class TaskRunner:
         clock: Callable[[], float] = time.monotonic,
         work: Callable[[], float] = time.thread_time,
         printed: TaskOutput | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.definition = definition = command.definition
         self._printed = printed
@@ -142,7 +145,7 @@ class TaskRunner:
             window=window,
             note=self.watch.note,
         )
-        self.meter = TaskMeter(self.key, clock, self._output)
+        self.meter = TaskMeter(self.key, clock, self._output, recorder)
         self._states = StateTaker(len(self.providers), clock)
         self._ahead = deque(definition.states)  # states that the pipeline has not passed
         self._allowed = 0
