@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any
 
-from zmqdata.client import lifetime
+from zmqdata.client import lifetime, readspans
 from zmqdata.client.admin import audit_of_iteration
 from zmqdata.client.bookmarks import ServiceBookmark
 from zmqdata.client.delivery import Delivery, End, Strides
@@ -120,8 +120,10 @@ class ServiceIterator(ElementIterator):
         return self._phase is ReadingPhase.READING
 
     def _begin(self, profile: ClientProfile) -> None:
+        span, profile = readspans.begun(profile)
         with shortage_explained(AN_ITERATOR):
             self._shell = self._open_shell(profile)
+        self._end_span = weakref.finalize(self, readspans.end, span, self._shell, self._meter)
         self._is_read = self._has_given = False
         self._strides = self._shell.strides
         self._shell.loop.start()
@@ -356,6 +358,7 @@ class ServiceIterator(ElementIterator):
         if self._finalizer is None or not self._finalizer.alive:
             return False
         lifetime.abandon(self._shell, self._pid)
+        self._end_span()
         self._shell.queue.wake()
         self._finalizer.detach()
         return True
@@ -395,4 +398,5 @@ class ServiceIterator(ElementIterator):
         self._strides.end()
         self._lock = threading.RLock()
         if self._finalizer is not None:
+            self._end_span.detach()
             self._finalizer.detach()

@@ -17,7 +17,9 @@ from zmqdata.core.limits import Rotation
 from zmqdata.core.worker import events as e
 from zmqdata.measures.recorder import Recorder
 from zmqdata.measures.spans import SENT, block_numbers, link_row
+from zmqdata.telemetry import RecordedSpan
 from zmqdata.threads import Background
+from zmqdata.worker.tasks.meter import AttemptObserver
 from zmqdata.worker.tasks.runner import TaskRunner
 
 LEAST_LOOK, MOST_LOOK = 0.02, 0.06
@@ -41,15 +43,19 @@ class Measuring:
         runners: the tasks, by number and attempt; others may change them.
         linked: returns, for a task, the share of time in which its busiest link was
             busy, and the bytes per second that this link moved.
+        otel: True to make spans of OpenTelemetry.
 
     Attributes:
         recorder: records spans for a timeline, by the clock of the tasks.
     """
 
     def __init__(
-        self, runners: Runners, linked: Callable[[tuple[int, int]], tuple[float, float]]
+        self,
+        runners: Runners,
+        linked: Callable[[tuple[int, int]], tuple[float, float]],
+        otel: bool = False,
     ) -> None:
-        self._runners, self._linked = runners, linked
+        self._runners, self._linked, self._otel = runners, linked, otel
         self.recorder = Recorder(time.monotonic, time.time)
         self._rotation: Rotation[tuple[int, int]] = Rotation(AT_ONCE)
         self._reported: dict[tuple[int, int], float] = {}
@@ -89,6 +95,19 @@ class Measuring:
             measures = self._runners[key].meter.report(self._linked(key))
             if measures is not None:
                 yield e.TaskMeasured(measures)
+
+    def observer(self, definition: m.TaskDefinition) -> AttemptObserver:
+        """Return what listens to an attempt that begins now."""
+        if not self._otel:
+            return AttemptObserver(self.recorder)
+        known = {
+            "job": definition.job,
+            "task": definition.task,
+            "attempt": definition.attempt,
+            "repetition": definition.repetition,
+        }
+        span = RecordedSpan(f"zmqdata task of {definition.job}", known, definition.traceparent)
+        return AttemptObserver(self.recorder, span)
 
     def note_sent(self, command: e.Push) -> None:
         """Record that a block is sent."""

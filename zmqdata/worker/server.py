@@ -173,7 +173,7 @@ class WorkerShell:
             config.pipeline_cache_dir, config.pipeline_cache_bytes, self._report_soon
         )
         self.runners: dict[tuple[int, int], TaskRunner] = {}
-        self.measuring = Measuring(self.runners, self.speeds.linked)
+        self.measuring = Measuring(self.runners, self.speeds.linked, config.otel)
         self.answers = WorkerAnswers(
             self.core, config, self.rejects.counts, self.runners, self.measuring.recorder
         )
@@ -373,7 +373,7 @@ class WorkerShell:
                 crumbs=self.crumbs,
                 relays=self.relays,
                 printed=None if lines is None else TaskOutput(key, lines),
-                recorder=self.measuring.recorder,
+                observer=self.measuring.observer(definition),
             )
         except Exception as error:
             # The error is unexpected, but the task's readers must not wait forever.

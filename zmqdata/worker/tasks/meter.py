@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum, auto
 from types import FrameType
 from typing import Protocol
@@ -16,6 +17,7 @@ from typing import Protocol
 from zmqdata.measures.recorder import Recorder
 from zmqdata.measures.sums import Recent, task_sums, values_of
 from zmqdata.messages import NodeTime, TaskMeasures, TaskSums
+from zmqdata.telemetry import SILENT, OpenSpan
 from zmqdata.worker.tasks.sampling import NodeSampler
 
 MOST_NODES = 64
@@ -178,6 +180,20 @@ class OutputCounts(Protocol):
         """Bytes of blocks handed over."""
 
 
+@dataclass(frozen=True)
+class AttemptObserver:
+    """The listeners to what an attempt does."""
+
+    recorder: Recorder | None = None
+    """Records spans for a timeline, by the clock of the attempt."""
+    span: OpenSpan = SILENT
+    """A span of OpenTelemetry that ends with the attempt."""
+
+
+UNOBSERVED = AttemptObserver()
+"""Stands for no listener."""
+
+
 class TaskMeter:
     """The measures of an attempt of a task. It measures nothing before ``begin``.
 
@@ -185,7 +201,7 @@ class TaskMeter:
         key: number of the task, and of the attempt.
         clock: returns the time in seconds.
         progress: says what the attempt has made.
-        recorder: records spans for a timeline, by the same clock.
+        observer: listens to what the attempt does.
     """
 
     def __init__(
@@ -193,10 +209,10 @@ class TaskMeter:
         key: tuple[int, int],
         clock: Callable[[], float],
         progress: OutputCounts,
-        recorder: Recorder | None = None,
+        observer: AttemptObserver = UNOBSERVED,
     ) -> None:
         self._key, self._clock, self._progress = key, clock, progress
-        self._recorder = recorder
+        self._recorder, self._span = observer.recorder, observer.span
         self._recent = Recent(len(values_of(TaskSums())))
         self._nodes = NodeTimes()
         self._watch: Stopwatch | None = None
@@ -231,6 +247,25 @@ class TaskMeter:
             yield
         finally:
             watch.wait_for_split(-1, self._clock())
+
+    def fail(self, error: BaseException) -> None:
+        """Record the error with which the attempt ends."""
+        self._span.fail(error)
+
+    def end(self) -> None:
+        """Record that the attempt has ended, with or without an error."""
+        self.turn(Doing.ENDED)
+        found = self.report()
+        total = TaskSums() if found is None else found.total
+        self._span.end(
+            {
+                "elements": int(total.elements),
+                "bytes": int(total.nbytes),
+                "making_seconds": total.making,
+                "waiting_for_readers_seconds": total.for_readers,
+                "waiting_for_splits_seconds": total.for_splits,
+            }
+        )
 
     def _record(self, name: str, since: float, until: float) -> None:
         recorder = self._recorder

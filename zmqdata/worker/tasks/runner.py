@@ -32,7 +32,6 @@ from zmqdata.failures.codec import encode_failure
 from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators import Context, ElementIterator, Stackable, make_iterator
 from zmqdata.iterators.deciding import Deciding
-from zmqdata.measures.recorder import Recorder
 from zmqdata.messages import TaskMeasures, TaskState
 from zmqdata.nodes import Node
 from zmqdata.pipelines import FindPart
@@ -41,7 +40,7 @@ from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.tasks.events import Teller
 from zmqdata.worker.tasks.generators import TaskGenerators
 from zmqdata.worker.tasks.ledger import LedgerProvider, Stopped
-from zmqdata.worker.tasks.meter import Doing, TaskMeter
+from zmqdata.worker.tasks.meter import UNOBSERVED, AttemptObserver, Doing, TaskMeter
 from zmqdata.worker.tasks.output import BLOCK_BYTES, Output
 from zmqdata.worker.tasks.pipeline import opened
 from zmqdata.worker.tasks.preparing import PreparedTask, prepared
@@ -95,7 +94,7 @@ class TaskRunner:
         crumbs: shared memory in which the runner records what it is working on.
         relays: returns the relay in which it takes turns with other tasks.
         printed: takes what its functions print and log.
-        recorder: records spans for a timeline, by the same clock.
+        observer: listens to what the attempt does.
     """
 
     def __init__(
@@ -110,7 +109,7 @@ class TaskRunner:
         clock: Callable[[], float] = time.monotonic,
         work: Callable[[], float] = time.thread_time,
         printed: TaskOutput | None = None,
-        recorder: Recorder | None = None,
+        observer: AttemptObserver = UNOBSERVED,
     ) -> None:
         self.definition = definition = command.definition
         self._printed = printed
@@ -145,7 +144,7 @@ class TaskRunner:
             window=window,
             note=self.watch.note,
         )
-        self.meter = TaskMeter(self.key, clock, self._output, recorder)
+        self.meter = TaskMeter(self.key, clock, self._output, observer)
         self._states = StateTaker(len(self.providers), clock)
         self._ahead = deque(definition.states)  # states that the pipeline has not passed
         self._allowed = 0
@@ -303,7 +302,7 @@ class TaskRunner:
             # The boundary to user code: all that it raises is data, even sys.exit().
             self._fail(error)
         finally:
-            self.meter.turn(Doing.ENDED)
+            self.meter.end()
             self.watch.end()
             self._ended.set()
 
@@ -521,6 +520,7 @@ class TaskRunner:
             log.exception(text, self.key[0])
         self.quarantine.end()
         self._end_lines()
+        self.meter.fail(error)
         if not self._stopped:
             self._post(
                 e.TaskFailed(
