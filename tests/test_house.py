@@ -72,6 +72,8 @@ SMALL = {
     "zmqdata.testing.forks": "public: tests of users import it",
     "zmqdata.testing.transcript": "public: tests of users import it",
     "zmqdata.transport.clocks": "the only code that reads the clock of a suspended machine",
+    "zmqdata.client.readspans": "the only code of a client that knows OpenTelemetry",
+    "zmqdata.worker.answers": "the answers of a server, as in the dispatcher's folder",
     "zmqdata.worker.processes.keylending": "the only code that hands a key to a child",
     "zmqdata.worker.tasks.events": "the order of a runner's events is a subject of its own",
 }

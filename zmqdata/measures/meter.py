@@ -5,6 +5,7 @@ Decision 0046.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Protocol
@@ -62,7 +63,6 @@ class LoopMeter:
     Attributes:
         elements: number of elements that the loop has taken.
         first: seconds from the beginning to the first element; None before that.
-        readers: readers of the service below the loop, each with its node.
         recorder: records waits and steps as spans; None while nobody looks.
 
     Example:
@@ -76,7 +76,7 @@ class LoopMeter:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.readers: list[tuple[object, Observer]] = []
+        self._readers: list[tuple[object, weakref.ref[Observer]]] = []
         self.recorder: SpanSink | None = None
         self.restart(clock)
 
@@ -89,6 +89,24 @@ class LoopMeter:
         self._asked = self._given = self._began
         self._waiting = self._working = 0.0
         self._is_waiting = True
+
+    def observe(self, node: object, reader: Observer) -> None:
+        """Add a reader of the service below the loop. It is not kept alive, because its
+        own thread knows this meter.
+
+        Args:
+            node: the node of the reader.
+            reader: the reader.
+        """
+        self._readers.append((node, weakref.ref(reader)))
+
+    @property
+    def readers(self) -> list[tuple[object, Observer]]:
+        """Readers of the service below the loop that are still in use, each with its
+        node.
+        """
+        found = [(node, reader()) for node, reader in self._readers]
+        return [(node, reader) for node, reader in found if reader is not None]
 
     def ask(self) -> None:
         """Record that the loop asks for an element."""

@@ -155,7 +155,7 @@ class Recorder:
         """Lengthen the newest span if it is of this row and name, or one of the few
         before it is.
         """
-        for at in range(1, min(len(self._spans), 1 + NEAR)):
+        for at in range(1, 1 + min(len(self._spans), NEAR)):
             span = self._spans[-at]
             if (span.task, span.row) == (task, row):
                 if span.name != name:
