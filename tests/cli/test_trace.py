@@ -159,7 +159,7 @@ def test_a_second_recording_waits(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_trace_of_torch_is_merged(tmp_path: Path) -> None:
-    """With --merge, the file has the events of another trace, and the times count from
+    """The file has the events of another trace with --merge, and the times count from
     its base.
     """
     other = {"traceEvents": [{"ph": "i", "ts": 5.0, "name": "x"}], "baseTimeNanoseconds": 10**18}

@@ -34,8 +34,8 @@ def test_nothing_is_recorded_by_default() -> None:
 
 
 def test_spans_end_with_the_recording() -> None:
-    """What begins before a recording, or ends after it, is cut; what lasts on at its
-    end is noted once.
+    """A span that begins before a recording, or ends after it, is cut; what lasts on at
+    the end is noted once.
     """
     clock = Clock()
     one = recorder(clock)

@@ -46,7 +46,7 @@ def test_reports_count_once(reports: list[tuple[int, int]]) -> None:
 
 
 def test_the_newest_reported_spans_are_kept() -> None:
-    """Of too many spans, the oldest are dropped."""
+    """The oldest of too many spans are dropped."""
     one = ReportedSpans()
     one.add(0, spans(0, 5), 4)
     one.add(5, spans(5, 2), 4)

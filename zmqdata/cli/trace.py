@@ -62,7 +62,7 @@ def trace(chosen: argparse.Namespace, program: str) -> int:
     out = Path(chosen.out)
     if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
         raise ValueError(f"{out} cannot be written: its folder is missing, or is not writable")
-    from zmqdata.client.tracing import record
+    from zmqdata.cli.collecting import record
 
     found = record(wanted.dispatcher_address, chosen.seconds, wanted.timeout)
     about = found["otherData"]

@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any
 
-from zmqdata.client import lifetime, readspans
+from zmqdata.client import lifetime
 from zmqdata.client.admin import audit_of_iteration
 from zmqdata.client.bookmarks import ServiceBookmark
 from zmqdata.client.delivery import Delivery, End, Strides
 from zmqdata.client.finished import forget_finished, note_finished
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere
+from zmqdata.client.recording import begin_read_span, end_read_span
 from zmqdata.client.shell import ReaderShell
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.core.client.events import Finish
@@ -120,10 +121,10 @@ class ServiceIterator(ElementIterator):
         return self._phase is ReadingPhase.READING
 
     def _begin(self, profile: ClientProfile) -> None:
-        span, profile = readspans.begun(profile)
+        span, profile = begin_read_span(profile)
         with shortage_explained(AN_ITERATOR):
             self._shell = self._open_shell(profile)
-        self._end_span = weakref.finalize(self, readspans.end, span, self._shell, self._meter)
+        self._end_span = weakref.finalize(self, end_read_span, span, self._shell, self._meter)
         self._is_read = self._has_given = False
         self._strides = self._shell.strides
         self._shell.loop.start()

@@ -1,7 +1,8 @@
 """The part of a client in a recording: it sends spans of its training loop to the
-dispatcher, and compares their clocks.
+dispatcher, and compares their clocks. And the span of OpenTelemetry of its read, whose
+children are the attempts of the iteration's tasks.
 
-Decision 0046; protocol 11.5.
+Decision 0046; protocol 11.5 and 11.6.
 """
 
 from __future__ import annotations
@@ -10,13 +11,19 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
 
 from zmqdata import messages as m
+from zmqdata.config.settings import from_environment
+from zmqdata.config.telemetry import TelemetrySettings
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore
+from zmqdata.core.client.profile import ClientProfile
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.measures.recorder import Recorder
 from zmqdata.measures.spans import ARRIVED, block_numbers, link_row
+from zmqdata.telemetry import SILENT, OpenSpan, RecordedSpan
 
 REPORT = 1.0
 """Seconds between two reports."""
@@ -123,3 +130,65 @@ class LoopRecording:
                 self._core.client, self.recorder.trace, first, spans, self._name, ahead, error
             )
             self._send(e.Send(e.DISPATCHER, report))
+
+
+# --- OpenTelemetry
+
+
+class CountingReader(Protocol):
+    """A reader that counts the elements that its loop has taken."""
+
+    @property
+    def place(self) -> int:
+        """Number of these elements."""
+
+
+def begin_read_span(profile: ClientProfile) -> tuple[OpenSpan, ClientProfile]:
+    """Begin the span of a read if ``ZMQDATA_OTEL`` says so. Return it, and the profile
+    with it as parent of the tasks.
+
+    Args:
+        profile: profile of the client.
+
+    Raises:
+        ValueError: the API of OpenTelemetry is not installed.
+
+    Example:
+        >>> from zmqdata.messages import JobParameters
+        >>> profile = ClientProfile("me", JobParameters("job", "d", "OFF"), 0, "tcp://d:1")
+        >>> begin_read_span(profile)[0].traceparent
+        ''
+    """
+    if not from_environment(TelemetrySettings, {}).otel:
+        return SILENT, profile
+    job = profile.job
+    known: dict[str, Any] = {
+        "job": job.name,
+        "mode": job.processing_mode,
+        "repetition": profile.repetition,
+    }
+    if profile.reader.consumer_index is not None:
+        known["consumer"] = profile.reader.consumer_index
+    span = RecordedSpan(f"zmqdata read of {job.name}", known)
+    return span, replace(profile, traceparent=span.traceparent)
+
+
+def end_read_span(span: OpenSpan, reader: CountingReader, meter: LoopMeter) -> None:
+    """End the span of a read.
+
+    Args:
+        span: the span.
+        reader: counts the elements that the loop has taken.
+        meter: measures the waits of the loop.
+    """
+    if span is SILENT:
+        return
+    sums = meter.sums()
+    told: dict[str, Any] = {
+        "elements": reader.place,
+        "seconds": sums.seconds,
+        "waiting_seconds": sums.waiting,
+    }
+    if meter.first is not None:
+        told["first_element_seconds"] = meter.first
+    span.end(told)
