@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import msgspec
+import pytest
 
 from zmqdata import messages as m
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.core.worker.profile import WorkerProfile
-from zmqdata.measures.recorder import Recorder
 from zmqdata.worker.answers import WorkerAnswers
+from zmqdata.worker.measuring import Measuring
 
 
-def answers() -> WorkerAnswers:
+@pytest.fixture
+def answers() -> Iterator[WorkerAnswers]:
     core = WorkerCore(WorkerProfile("w", "tcp://w:1"))
-    recorder = Recorder(lambda: 0.0, lambda: 0.0)
-    return WorkerAnswers(core, WorkerConfig("d:1"), Counter(), {}, recorder, lambda: 5.0)
+    measuring = Measuring({}, lambda key: (0.0, 0.0))
+    measuring.recorder.clock = lambda: 0.0
+    yield WorkerAnswers(core, WorkerConfig("d:1"), Counter(), measuring, lambda: 5.0)
+    measuring.close()
 
 
-def test_requests_of_a_person_are_answered() -> None:
+def test_requests_of_a_person_are_answered(answers: WorkerAnswers) -> None:
     """State, echo and recording are answered; anything else is left to the decider."""
-    one = answers()
-    found = one.to(m.RequestStatus("r"))
+    found = answers.to(m.RequestStatus("r"))
     assert isinstance(found, m.StatusReported)
     assert msgspec.json.decode(found.status)["worker"] == "tcp://w:1"
-    assert one.to(m.RequestEcho("r", 3)) == m.EchoSent("r", 5.0, bytes(3))
-    assert one.to(m.RequestTrace("r", "t", 2.0)) == m.TraceRecorded("r", 2.0)
-    assert one.to(m.Probe()) is None
+    assert answers.to(m.RequestEcho("r", 3)) == m.EchoSent("r", 5.0, bytes(3))
+    assert answers.to(m.RequestTrace("r", "t", 2.0)) == m.TraceRecorded("r", 2.0)
+    assert answers.to(m.Probe()) is None
 
 
-def test_long_ids_are_not_repeated() -> None:
+def test_long_ids_are_not_repeated(answers: WorkerAnswers) -> None:
     """An answer repeats the beginning of a very long id."""
     long = "x" * 100_000
     for ask in (m.RequestStatus(long), m.RequestEcho(long), m.RequestTrace(long, "t")):
-        found = answers().to(ask)
+        found = answers.to(ask)
         assert found is not None
         assert len(m.request_of(found)) == MOST_CHARACTERS

@@ -23,8 +23,8 @@ from zmqdata import wire
 from zmqdata.client import lifetime
 from zmqdata.client.bookmarks import Bookmarks, ServiceBookmark, answer_of, check_has_places
 from zmqdata.client.calls import client_context
-from zmqdata.client.decoding import MovedBytes, decode_message, hopeless, referred
 from zmqdata.client.connections import Descriptors, Memories, Servers, note_missing_codec
+from zmqdata.client.decoding import MovedBytes, decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, DeliveryQueue, End, Strides
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere
 from zmqdata.client.recording import LoopRecording

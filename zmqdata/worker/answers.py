@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
@@ -16,9 +16,8 @@ from zmqdata import messages as m
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.core.worker.decider import WorkerCore
-from zmqdata.measures.recorder import Recorder
+from zmqdata.worker.measuring import Measuring
 from zmqdata.worker.status import status_of
-from zmqdata.worker.tasks.runner import TaskRunner
 
 
 class WorkerAnswers:
@@ -28,8 +27,7 @@ class WorkerAnswers:
         core: the worker's decider.
         config: its configuration.
         rejected: numbers of rejected messages.
-        runners: the tasks, by number and attempt; others may change them.
-        recorder: records spans.
+        measuring: knows the tasks, and records spans.
         clock: returns seconds since 1970.
     """
 
@@ -38,12 +36,11 @@ class WorkerAnswers:
         core: WorkerCore,
         config: WorkerConfig,
         rejected: Counter[str],
-        runners: Mapping[tuple[int, int], TaskRunner],
-        recorder: Recorder,
+        measuring: Measuring,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._core, self._config, self._rejected = core, config, rejected
-        self._runners, self._recorder, self._clock = runners, recorder, clock
+        self._measuring, self._clock = measuring, clock
 
     def to(self, ask: m.Message) -> m.Message | None:
         """Return the answer to a request; None if the message is none of these.
@@ -57,10 +54,12 @@ class WorkerAnswers:
             return m.EchoSent(ask.request[:MOST_CHARACTERS], self._clock(), bytes(ask.size))
         if isinstance(ask, m.RequestTrace):
             short = msgspec.structs.replace(ask, request=ask.request[:MOST_CHARACTERS])
-            return self._recorder.answer(short, f"worker {self._core.profile.address}")
+            return self._measuring.recorder.answer(short, f"worker {self._core.profile.address}")
         return None
 
     def _status(self) -> bytes:
-        left_out = {key: runner.quarantine.shown() for key, runner in self._runners.items()}
+        left_out = {
+            key: runner.quarantine.shown() for key, runner in self._measuring.runners.items()
+        }
         found = status_of(self._core, self._config, self._rejected, left_out)
         return msgspec.json.encode(found)

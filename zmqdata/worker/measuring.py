@@ -46,6 +46,7 @@ class Measuring:
         otel: True to make spans of OpenTelemetry.
 
     Attributes:
+        runners: the tasks.
         recorder: records spans for a timeline, by the clock of the tasks.
     """
 
@@ -55,7 +56,7 @@ class Measuring:
         linked: Callable[[tuple[int, int]], tuple[float, float]],
         otel: bool = False,
     ) -> None:
-        self._runners, self._linked, self._otel = runners, linked, otel
+        self.runners, self._linked, self._otel = runners, linked, otel
         self.recorder = Recorder(time.monotonic, time.time)
         self._rotation: Rotation[tuple[int, int]] = Rotation(AT_ONCE)
         self._reported: dict[tuple[int, int], float] = {}
@@ -68,11 +69,11 @@ class Measuring:
         pause = IDLE_LOOK
         while not self._closed.wait(pause):
             self.look()
-            pause = drawn.uniform(LEAST_LOOK, MOST_LOOK) if self._runners else IDLE_LOOK
+            pause = drawn.uniform(LEAST_LOOK, MOST_LOOK) if self.runners else IDLE_LOOK
 
     def look(self) -> None:
         """Look at the stacks of all threads once."""
-        meters = [runner.meter for runner in list(self._runners.values())]
+        meters = [runner.meter for runner in list(self.runners.values())]
         making = [meter for meter in meters if meter.is_making]
         if making:
             # The frames are released at once: they keep elements alive.
@@ -87,12 +88,12 @@ class Measuring:
         Args:
             now: present time.
         """
-        for key in [key for key in self._reported if key not in self._runners]:
+        for key in [key for key in self._reported if key not in self.runners]:
             del self._reported[key]
-        due = [key for key in self._runners if now - self._reported.get(key, 0.0) >= REPORT]
+        due = [key for key in self.runners if now - self._reported.get(key, 0.0) >= REPORT]
         for key in self._rotation.take(due):
             self._reported[key] = now
-            measures = self._runners[key].meter.report(self._linked(key))
+            measures = self.runners[key].meter.report(self._linked(key))
             if measures is not None:
                 yield e.TaskMeasured(measures)
 
@@ -121,7 +122,7 @@ class Measuring:
 
     def _cut(self) -> None:
         """Record as spans what all tasks are doing now."""
-        for runner in list(self._runners.values()):
+        for runner in list(self.runners.values()):
             runner.meter.cut()
 
     def close(self) -> None:

@@ -174,9 +174,7 @@ class WorkerShell:
         )
         self.runners: dict[tuple[int, int], TaskRunner] = {}
         self.measuring = Measuring(self.runners, self.speeds.linked, config.otel)
-        self.answers = WorkerAnswers(
-            self.core, config, self.rejects.counts, self.runners, self.measuring.recorder
-        )
+        self.answers = WorkerAnswers(self.core, config, self.rejects.counts, self.measuring)
         self.relays = Relays()
         self.flushes = Flushes(self.loop.later)
         self.chunks = ChunkThread(self._report_soon)
