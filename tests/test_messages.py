@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -34,6 +35,7 @@ PARTS = [
 ]
 PARTS += [m.StreamGrant, m.Origin]
 MEASURES = [m.TaskSums, m.LoopSums, m.NodeTime, m.ConsumerPace, m.TaskMeasures, m.LoopMeasures]
+LIMITED = [m.Span, m.Track, m.RequestTrace, m.SpansReported, m.RequestEcho]
 UNIONS = {
     "dispatcher": (wire.to_dispatcher, set(get_args(m.ToDispatcher))),
     "client": (wire.to_client, set(get_args(m.ToClient))),
@@ -46,6 +48,7 @@ peer sends them to dispatcher and workers.
 """
 SHARED[m.RequestStatus] = {"dispatcher", "worker"}
 SHARED[m.RequestEcho] = {"dispatcher", "worker"}
+SHARED[m.RequestTrace] = {"dispatcher", "worker"}
 SHARED[m.PieceSent] = {"client", "worker"}
 WITHOUT_CORE = {m.Probe, m.RequestStatus, m.StatusReported, m.DatasetRegistered, m.DatasetDescribed}
 WITHOUT_CORE |= {
@@ -61,6 +64,9 @@ WITHOUT_CORE |= {
     m.RequestTask,
     m.TaskDescribed,
     m.PieceSent,
+    m.RecordSpans,
+    m.RequestTrace,
+    m.TraceRecorded,
 }
 """Messages that shells answer or await, as they carry no decision."""
 
@@ -96,10 +102,33 @@ def measures(part: Any) -> st.SearchStrategy[Any]:
     return st.builds(part, **(named | {k: v for k, v in special.items() if k in named}))
 
 
+@functools.cache
+def limited_instances(part: Any) -> st.SearchStrategy[Any]:
+    """Return the instances of a struct with limits on its texts and amounts."""
+    short = st.text(max_size=9)
+    limited = {
+        "size": st.integers(0, m.MOST_ECHO_BYTES),
+        "trace": short,
+        "row": short,
+        "name": short,
+        "seconds": st.floats(0, m.MOST_TRACE_SECONDS),
+        "error": st.floats(0, MOST_AMOUNT),
+        "numbers": st.dictionaries(short, st.floats(allow_nan=False), max_size=3),
+    }
+    named = {
+        name: limited.get(name, st.from_type(hint))
+        for name, hint in get_type_hints(part).items()
+        if name in part.__struct_fields__
+    }
+    return st.builds(part, **named)
+
+
 for part in MEASURES:
     st.register_type_strategy(part, measures)
 for part in [*PARTS, Split, IndexSplits, FileSplits, *KINDS]:
     st.register_type_strategy(part, instances)
+for part in LIMITED:
+    st.register_type_strategy(part, limited_instances)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *PARTS, *MEASURES], ids=lambda kind: kind.__name__)
@@ -168,9 +197,31 @@ def test_an_echo_is_small() -> None:
                 unpacker.control(wire.pack(m.RequestEcho("r", size)))
 
 
+def test_a_recording_is_short() -> None:
+    """A longer recording than allowed, or a report of more spans, does not decode."""
+    most = m.RequestTrace("r", "t", m.MOST_TRACE_SECONDS)
+    assert wire.to_worker.control(wire.pack(most)) == most
+    span = m.Span(1, "row", "name", 0.0, 1.0)
+    for seconds in (m.MOST_TRACE_SECONDS + 1, -1.0, math.nan):
+        with pytest.raises(wire.ProtocolError):
+            wire.to_worker.control(wire.pack(m.RequestTrace("r", "t", seconds)))
+    many = m.SpansReported("c", "t", 0, (span,) * m.MOST_SPANS_TOLD)
+    assert wire.to_dispatcher.control(wire.pack(many)) == many
+    for report in (
+        m.SpansReported("c", "t", 0, (span,) * (m.MOST_SPANS_TOLD + 1)),
+        m.SpansReported("c", "t" * 65, 0, (span,)),
+        m.SpansReported("c", "t", 0, (m.Span(1, "x" * (m.MOST_LABEL + 1), "", 0.0, 1.0),)),
+        m.SpansReported("c", "t", 0, (m.Span(1, "", "", 0.0, -1.0),)),
+    ):
+        with pytest.raises(wire.ProtocolError):
+            wire.to_dispatcher.control(wire.pack(report))
+
+
 def test_only_clients_look_at_a_service() -> None:
-    """The key of a worker permits neither an echo nor the description of a task."""
-    for kind in (m.RequestEcho, m.RequestTask):
+    """The key of a worker permits no echo, no description of a task, and no
+    recording.
+    """
+    for kind in (m.RequestEcho, m.RequestTask, m.RequestTrace, m.SpansReported):
         assert kind in get_args(m.SAYS["client"])
         assert kind not in get_args(m.SAYS["worker"])
 

@@ -351,6 +351,7 @@ def test_answers_repeat_no_long_texts(service: Service, make_peer: Callable[...,
     asks: list[m.Message] = [
         m.RequestStatus(long),
         m.RequestAudit("r", long),
+        m.RequestTrace(long, "t"),
         m.DescribeDataset(long, "d"),
         m.DescribeDataset("r", long),
         m.DrainWorker("r", long),
@@ -371,6 +372,7 @@ def test_answers_repeat_no_long_texts(service: Service, make_peer: Callable[...,
         )
     peer = make_peer(service.workers[0].address)
     assert len(wire.pack(peer.ask(m.RequestStatus(long)))[1]) < 100_000
+    assert len(wire.pack(peer.ask(m.RequestTrace(long, "t")))[1]) < 3_000
     assert len(wire.pack(peer.ask(m.Grant(long, 0, ())))[1]) < 3_000
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from zmqdata.measures.meter import FAST, LoopMeter, MeteredIterator, new_recent
-from zmqdata.measures.sums import values_of
+from zmqdata.measures.sums import Recent, values_of
 from zmqdata.messages import LoopSums
 
 
@@ -109,3 +109,19 @@ def test_before_the_first_element_there_is_nothing() -> None:
     meter.give()
     measures = meter.measures(new_recent(), elements=1, late=0.5)
     assert (measures.first, measures.total) == (9.0, LoopSums(0.0, 0.0, 1.0, 0.5))
+
+
+class Dropped:
+    """A reader that its user may drop."""
+
+    def situation(self, recent: Recent) -> None:
+        """Return nothing."""
+
+
+def test_a_meter_keeps_no_reader_alive() -> None:
+    """A reader that its user drops is gone, although its thread knows the meter."""
+    meter, reader = LoopMeter(lambda: 0.0), Dropped()
+    meter.observe("node", reader)
+    assert meter.readers == [("node", reader)]
+    del reader
+    assert meter.readers == []

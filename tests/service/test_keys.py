@@ -5,8 +5,10 @@ keys.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from zmqdata import (
 )
 from zmqdata import messages as m
 from zmqdata.client.calls import status
+from zmqdata.client.probing import measured
 from zmqdata.errors import FailedPreconditionError, PermissionDeniedError
 from zmqdata.transport import keys, sockets
 
@@ -98,6 +101,13 @@ def test_a_dispatchers_key_is_no_workers(cluster: Service, folder: Path) -> None
         WorkerServer(worker)
 
 
+def ask_to_record(endpoint: str, role: str) -> None:
+    """Let a server begin a recording."""
+    ask = partial(m.RequestTrace, trace="t", seconds=1.0)
+    with measured(endpoint, role) as connection:
+        connection.ask(ask, m.TraceRecorded, time.monotonic() + 30)
+
+
 def test_a_workers_key_opens_no_job(cluster: Service, folder: Path) -> None:
     """A worker's key does not allow a client to read a job, to register a pipeline or
     to request the status.
@@ -109,6 +119,8 @@ def test_a_workers_key_opens_no_job(cluster: Service, folder: Path) -> None:
         iter(cluster.read(Dataset.range(10)))
     with pytest.raises(PermissionDeniedError, match="RequestStatus"):
         status(cluster.target)
+    with pytest.raises(PermissionDeniedError, match="RequestTrace"):
+        ask_to_record(cluster.target, "dispatcher")
 
 
 def test_a_dispatchers_key_is_no_clients(cluster: Service, folder: Path) -> None:
@@ -231,6 +243,9 @@ def test_a_worker_says_whom_it_does_not_tell_how_things_stand(
         PermissionDeniedError, match="a dispatcher's key may not be used for RequestStatus"
     ):
         status(cluster.workers[0].address, role="worker")
+    with pytest.raises(PermissionDeniedError, match="may not be used for RequestTrace"):
+        ask_to_record(cluster.workers[0].address, "worker")
+    assert not cluster.workers[0]._shell.measuring.recorder.is_on
 
 
 def test_a_key_of_the_cluster_opens_no_others_link(cluster: Service, folder: Path) -> None:

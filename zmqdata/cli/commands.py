@@ -80,6 +80,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> in
         "save-status": save_status_main,
         "dashboard": dashboard_main,
         "report": report_main,
+        "trace": trace_main,
         "keygen": keygen_main,
     }
     parser = Arguments(
@@ -125,6 +126,13 @@ def replay_main(arguments: Sequence[str], program: str) -> int:
     from zmqdata.cli import replay
 
     return replay.replay_main(arguments, program)
+
+
+def trace_main(arguments: Sequence[str], program: str) -> int:
+    """Record what a service does; return the exit code."""
+    from zmqdata.cli import trace
+
+    return trace.trace_main(arguments, program)
 
 
 # --- dispatcher

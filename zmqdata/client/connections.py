@@ -14,11 +14,14 @@ from dataclasses import dataclass
 
 import zmq
 
+from zmqdata.blocks import warn_of_missing_codec
+from zmqdata.config.endpoints import endpoint_host
 from zmqdata.core.client import events as e
 from zmqdata.core.client.events import ConnectLink
 from zmqdata.descriptors import is_shortage, remedy
-from zmqdata.errors import ProtocolError
+from zmqdata.errors import InvalidArgumentError, ProtocolError
 from zmqdata.transport import sockets
+from zmqdata.transport.addresses import is_loopback
 from zmqdata.transport.handshakes import Handshakes
 from zmqdata.transport.keys import Key
 from zmqdata.transport.loop import Loop
@@ -251,3 +254,16 @@ class Memories:
         """Forget the memory of a closed link."""
         self._mapped.pop(link, None)
         self._unusable.pop(link, None)
+
+
+def note_missing_codec(address: str) -> None:
+    """Warn once if a worker on another host would compress what it sends here.
+
+    Args:
+        address: address of the worker's link.
+    """
+    host = endpoint_host(address)
+    if host is not None:
+        with contextlib.suppress(InvalidArgumentError):
+            if not is_loopback(host):
+                warn_of_missing_codec()

@@ -18,6 +18,7 @@ from zmqdata.client.bookmarks import ServiceBookmark
 from zmqdata.client.delivery import Delivery, End, Strides
 from zmqdata.client.finished import forget_finished, note_finished
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere
+from zmqdata.client.recording import begin_read_span, end_read_span
 from zmqdata.client.shell import ReaderShell
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.core.client.events import Finish
@@ -120,8 +121,10 @@ class ServiceIterator(ElementIterator):
         return self._phase is ReadingPhase.READING
 
     def _begin(self, profile: ClientProfile) -> None:
+        span, profile = begin_read_span(profile)
         with shortage_explained(AN_ITERATOR):
             self._shell = self._open_shell(profile)
+        self._end_span = weakref.finalize(self, end_read_span, span, self._shell, self._meter)
         self._is_read = self._has_given = False
         self._strides = self._shell.strides
         self._shell.loop.start()
@@ -356,6 +359,7 @@ class ServiceIterator(ElementIterator):
         if self._finalizer is None or not self._finalizer.alive:
             return False
         lifetime.abandon(self._shell, self._pid)
+        self._end_span()
         self._shell.queue.wake()
         self._finalizer.detach()
         return True
@@ -395,4 +399,5 @@ class ServiceIterator(ElementIterator):
         self._strides.end()
         self._lock = threading.RLock()
         if self._finalizer is not None:
+            self._end_span.detach()
             self._finalizer.detach()

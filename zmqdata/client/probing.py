@@ -10,7 +10,7 @@ Protocol 3.17.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -64,7 +64,21 @@ class MeasuredConnection:
                 client_context(), endpoint, shown_key(), role
             )
 
-    def _ask(self, request: str, ask: m.Message, kind: type[AnsweredT], until: float) -> AnsweredT:
+    def ask(
+        self, make_ask: Callable[[str], m.Message], kind: type[AnsweredT], until: float
+    ) -> AnsweredT:
+        """Send a request until it is answered.
+
+        Args:
+            make_ask: returns the request with an id.
+            kind: class of the answer.
+            until: time of ``time.monotonic`` at which to give up.
+
+        Raises:
+            DataServiceError: as ``answer`` does, or the server refuses.
+        """
+        request = new_request()
+        ask = make_ask(request)
         left = max(0.0, until - time.monotonic())
         return converse(self._socket, self._handshakes, self._endpoint, ask, kind, request, left)
 
@@ -79,19 +93,28 @@ class MeasuredConnection:
             PermissionDeniedError: the server does not accept this client's key.
             VersionMismatchError: the server speaks another version of the protocol.
         """
-        request = new_request()
-        found = self._ask(request, m.RequestStatus(request), m.StatusReported, until)
-        trips = [self._round_trip(until) for _ in range(ROUND_TRIPS)]
-        seconds, ahead = min(trips)
+        found = self.ask(m.RequestStatus, m.StatusReported, until)
+        seconds, ahead = self.clock(until)
         return ServerAnswer(msgspec.json.decode(found.status), seconds, ahead)
+
+    def clock(self, until: float) -> tuple[float, float]:
+        """Return the seconds of the fastest of some round trips, and those by which the
+        server's clock is ahead, exact to half of them.
+
+        Args:
+            until: time of ``time.monotonic`` at which to give up.
+
+        Raises:
+            DataServiceError: as ``answer`` does.
+        """
+        return min(self._round_trip(until) for _ in range(ROUND_TRIPS))
 
     def _round_trip(self, until: float) -> tuple[float, float]:
         """Return the seconds of a round trip, and those by which the server's clock is
         ahead.
         """
-        request = new_request()
         sent, began = time.time(), time.perf_counter()
-        echo = self._ask(request, m.RequestEcho(request), m.EchoSent, until)
+        echo = self.ask(m.RequestEcho, m.EchoSent, until)
         seconds = time.perf_counter() - began
         return seconds, echo.clock - (sent + seconds / 2)
 

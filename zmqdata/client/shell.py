@@ -20,24 +20,22 @@ import zmq
 from msgspec import structs
 
 from zmqdata import wire
-from zmqdata.blocks import warn_of_missing_codec
 from zmqdata.client import lifetime
 from zmqdata.client.bookmarks import Bookmarks, ServiceBookmark, answer_of, check_has_places
 from zmqdata.client.calls import client_context
-from zmqdata.client.connections import Descriptors, Memories, Servers
+from zmqdata.client.connections import Descriptors, Memories, Servers, note_missing_codec
 from zmqdata.client.decoding import MovedBytes, decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, DeliveryQueue, End, Strides
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere
+from zmqdata.client.recording import LoopRecording
 from zmqdata.client.supplying import MapSupplier
 from zmqdata.client.tasklog import task_log
-from zmqdata.config.endpoints import endpoint_host
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore, ClientProfile
 from zmqdata.descriptors import AN_ITERATOR, LEAST, check_room
 from zmqdata.errors import (
     DataServiceError,
     FailedPreconditionError,
-    InvalidArgumentError,
     PermissionDeniedError,
     ProtocolError,
     UnavailableError,
@@ -53,7 +51,7 @@ from zmqdata.messages import (
     shown_name,
 )
 from zmqdata.transport import sockets
-from zmqdata.transport.addresses import is_loopback, is_refused
+from zmqdata.transport.addresses import is_refused
 from zmqdata.transport.clocks import boottime
 from zmqdata.transport.closed import why_closed
 from zmqdata.transport.keychoice import shown_key
@@ -88,6 +86,7 @@ class ReaderShell:
     ) -> None:
         self.core = ClientCore(profile)
         self._meter, self._recent = meter or LoopMeter(time.perf_counter), new_recent()
+        self.recording = LoopRecording(self._meter, self.core, self._send)
         self._lacks_codec = profile.job.compression is not None and not profile.decompresses
         self._list_left_out = list_left_out
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -280,6 +279,7 @@ class ReaderShell:
     def _tick(self) -> None:
         self.strides.end()
         self._report_partly()
+        self.recording.look()
         self._handle(e.LoopMeasured(self.measures(self._recent)))
         self._handle(e.Tick())
         closed = why_closed(self.core.profile.service)
@@ -363,6 +363,7 @@ class ReaderShell:
         self._report_partly()
         self._handle(e.LoopMeasured(self.measures(self._recent)))
         self._closing = True
+        self.recording.close()
         self._handle(e.CloseRequested())
 
     def _receive(self, socket: zmq.Socket[bytes], peer: e.Peer) -> bool:
@@ -371,7 +372,7 @@ class ReaderShell:
         except zmq.Again:
             return False
         event = self._understood(frames, peer)
-        if event is None:
+        if event is None or self.recording.takes(event):
             return True
         self._handle(event)
         if self._unanswered and (self.is_decided or self.core.notices.awaited):
@@ -419,20 +420,13 @@ class ReaderShell:
             text = f"cannot connect to {command.address}: {error}"
             self.loop.post(lambda: self._handle(e.LinkBroken(name, text)))
             return
-        self._note_missing_codec(command.address)
+        if self._lacks_codec:
+            note_missing_codec(command.address)
         self._links[name] = socket
         self._moved.open(name, command.address)
         self.loop.read(socket, lambda: self._receive_block(name, socket))
         if self._memories.map(command):
             self.loop.post(lambda: self._handle(e.MemoryMapped(name)))
-
-    def _note_missing_codec(self, address: str) -> None:
-        """Warn once if a worker on another host would compress what it sends here."""
-        host = endpoint_host(address)
-        if host is not None and self._lacks_codec:
-            with contextlib.suppress(InvalidArgumentError):
-                if not is_loopback(host):
-                    warn_of_missing_codec()
 
     def _attach(self, name: str, address: str) -> None:
         """Connect within this process: blocks arrive by a call from the worker's
@@ -491,6 +485,7 @@ class ReaderShell:
 
     def _arrived(self, event: e.Arrived) -> None:
         self._moved.count(event.link, event.header, event.content)
+        self.recording.arrived(event)
         if isinstance(event.header, TakeBackElements):
             self._report_partly()  # so that the worker learns how fast the loop is
         self._handle(event)

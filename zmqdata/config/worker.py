@@ -30,6 +30,7 @@ from zmqdata.config.settings import (
     milliseconds,
     setting,
 )
+from zmqdata.config.telemetry import check_otel, otel_setting
 from zmqdata.errors import FailedPreconditionError, NotFoundError
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ class WorkerConfig:
         least=1,
         most=MOST_BYTES,
     )
+    otel: bool = otel_setting()
     key_file: str | None = key_file_setting()
     insecure: bool = insecure_setting()
     forward_logs: bool = setting(
@@ -218,6 +220,8 @@ class WorkerConfig:
             )
         self._check_data_sockets()
         self._check_shared_memory()
+        if self.otel:
+            check_otel()
 
     def _check_addresses(self) -> None:
         parse_service(self.dispatcher_address)

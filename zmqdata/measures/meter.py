@@ -5,7 +5,8 @@ Decision 0046.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Protocol
 
@@ -20,6 +21,25 @@ FAST = 20e-6
 """Seconds for an element below which a loop counts as fast: two looks at the clock for
 each of its elements would take a hundredth of its time.
 """
+LOOP = "loop"
+"""Row of a loop on a timeline."""
+WAIT, STEP, STEPS = "wait for an element", "step", "steps, not measured one by one"
+"""Spans of that row."""
+
+
+class SpanSink(Protocol):
+    """A recorder of spans, such as ``recorder.Recorder``."""
+
+    def note(
+        self,
+        task: int,
+        row: str,
+        name: str,
+        since: float,
+        until: float,
+        numbers: Mapping[str, float] = ...,
+    ) -> None:
+        """Record a span."""
 
 
 class Observer(Protocol):
@@ -43,7 +63,7 @@ class LoopMeter:
     Attributes:
         elements: number of elements that the loop has taken.
         first: seconds from the beginning to the first element; None before that.
-        readers: readers of the service below the loop, each with its node.
+        recorder: records waits and steps as spans; None while nobody looks.
 
     Example:
         >>> times = iter([0.0, 1.0, 4.0, 6.0, 7.0])
@@ -56,7 +76,8 @@ class LoopMeter:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.readers: list[tuple[object, Observer]] = []
+        self._readers: list[tuple[object, weakref.ref[Observer]]] = []
+        self.recorder: SpanSink | None = None
         self.restart(clock)
 
     def restart(self, clock: Callable[[], float]) -> None:
@@ -69,12 +90,32 @@ class LoopMeter:
         self._waiting = self._working = 0.0
         self._is_waiting = True
 
+    def observe(self, node: object, reader: Observer) -> None:
+        """Add a reader of the service below the loop. It is not kept alive, because its
+        own thread knows this meter.
+
+        Args:
+            node: the node of the reader.
+            reader: the reader.
+        """
+        self._readers.append((node, weakref.ref(reader)))
+
+    @property
+    def readers(self) -> list[tuple[object, Observer]]:
+        """Readers of the service below the loop that are still in use, each with its
+        node.
+        """
+        found = [(node, reader()) for node, reader in self._readers]
+        return [(node, reader) for node, reader in found if reader is not None]
+
     def ask(self) -> None:
         """Record that the loop asks for an element."""
         now = self.clock()
         self._asked = now
         if self.first is not None:
             self._working += now - self._given
+            if self.recorder is not None:
+                self.recorder.note(0, LOOP, STEP, self._given, now)
         self._is_waiting = True
 
     def give(self, elements: int = 1) -> None:
@@ -89,6 +130,8 @@ class LoopMeter:
             self.first = now - self._began
         else:
             self._waiting += now - self._asked
+        if self.recorder is not None:
+            self.recorder.note(0, LOOP, WAIT, self._asked, now)
         self._given = now
         self.elements += elements
 
@@ -103,8 +146,18 @@ class LoopMeter:
         seconds = now - self._given
         self._waiting += seconds * share
         self._working += seconds * (1 - share)
+        if self.recorder is not None:
+            numbers = {"elements": float(elements), "wait_share": share}
+            self.recorder.note(0, LOOP, STEPS, self._given, now, numbers)
         self._given = now
         self.elements += elements
+
+    def cut(self) -> None:
+        """Record as a span what the loop is doing now."""
+        if self.recorder is not None:
+            is_waiting, now = self._is_waiting, self.clock()
+            since = self._asked if is_waiting else self._given
+            self.recorder.note(0, LOOP, WAIT if is_waiting else STEP, since, now)
 
     @property
     def split(self) -> tuple[float, float]:

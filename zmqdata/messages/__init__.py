@@ -2,8 +2,8 @@
 behaviour lives here.
 
 ``clients`` and ``workers`` hold the messages to and from the dispatcher, ``links``
-the messages between clients and workers. ``diagnosis`` holds the messages for
-people who look at a service, ``parts`` the structs that several messages carry,
+the messages between clients and workers. ``diagnosis`` and ``traces`` hold the messages
+for people who look at a service, ``parts`` the structs that several messages carry,
 ``checkpoints`` what a client keeps to open an iteration again.
 
 Each docstring says which process sends the message, when, and what the receiver must
@@ -125,6 +125,17 @@ from zmqdata.messages.parts import (
     View,
     is_digest,
 )
+from zmqdata.messages.traces import (
+    MOST_LABEL,
+    MOST_SPANS_TOLD,
+    MOST_TRACE_SECONDS,
+    RecordSpans,
+    RequestTrace,
+    Span,
+    SpansReported,
+    TraceRecorded,
+    Track,
+)
 from zmqdata.messages.workers import (
     ChunkCommitted,
     ChunkWritten,
@@ -168,6 +179,8 @@ FromClient = (
     | StartSave
     | RequestEcho
     | RequestTask
+    | RequestTrace
+    | SpansReported
     | RequestPiece
 )
 FromWorker = (
@@ -208,6 +221,8 @@ ToClient = (
     | Probe
     | EchoSent
     | TaskDescribed
+    | RecordSpans
+    | TraceRecorded
     | PieceSent
 )
 ToWorker = (
@@ -230,6 +245,7 @@ ToWorker = (
     | CloseLink
     | RequestStatus
     | RequestEcho
+    | RequestTrace
 )
 SAYS: dict[str, Any] = {
     "client": FromClient | OpenLink | Grant | CloseLink,
@@ -380,4 +396,13 @@ __all__ = [
     "ConsumerPace",
     "TaskMeasures",
     "TaskSums",
+    "MOST_LABEL",
+    "MOST_SPANS_TOLD",
+    "MOST_TRACE_SECONDS",
+    "RecordSpans",
+    "RequestTrace",
+    "Span",
+    "SpansReported",
+    "TraceRecorded",
+    "Track",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import field
+from typing import Annotated
+
+from msgspec import Meta, field
 
 from zmqdata.messages.checkpoints import SourcePart
 from zmqdata.messages.links import Origin
@@ -21,6 +23,9 @@ from zmqdata.messages.parts import (
     Reader,
     TaskList,
 )
+
+TraceParent = Annotated[str, Meta(max_length=128)]
+"""A span in the form of W3C Trace Context, which takes 55 characters."""
 
 # --- client -> dispatcher
 # --------------------------------------------------------------------------------------
@@ -132,6 +137,10 @@ class OpenIteration(Message, frozen=True):
     """
     affiliation: Affiliation = Affiliation()
     """The run to which the client belongs."""
+    traceparent: TraceParent = ""
+    """Span of the client's read, as a W3C ``traceparent``; empty if it has none. The
+    iteration's tasks have the first one as their parent.
+    """
 
 
 class ClientHeartbeat(Message, frozen=True):

@@ -497,6 +497,12 @@ class TaskDefinition(Discreet, frozen=True):
     """Elements at which a process died; the worker makes them singly."""
     task_timeout: float | None = None
     """Limit in seconds of a call of a user's function."""
+    job: str = ""
+    """Name of the job, for people."""
+    traceparent: str = ""
+    """Span of OpenTelemetry that is the parent of those of this task, in the form of
+    W3C Trace Context; empty if there is none.
+    """
     ticket: int = 0
     """Secret of the iteration. Only clients that present it with their link get
     elements.

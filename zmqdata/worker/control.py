@@ -37,7 +37,7 @@ from zmqdata.worker.processes.crumbs import EARLY, MEMORY, RECYCLES, CrumbFile
 
 SILENCE_MS = 10_000
 """Milliseconds of silence after which a connection is closed."""
-OF_CLIENTS = (m.OpenLink, m.Grant, m.CloseLink, m.RequestStatus, m.RequestEcho)
+OF_CLIENTS = (m.OpenLink, m.Grant, m.CloseLink, m.RequestStatus, m.RequestEcho, m.RequestTrace)
 """Messages that clients send; all others come from the dispatcher."""
 
 
@@ -165,7 +165,7 @@ class ControlSockets:
         )
         if isinstance(message, m.OpenLink | m.Grant):
             self.send(e.Send(peer, m.LinkRefused(message.link[:MOST_CHARACTERS], error, text)))
-        elif isinstance(message, m.RequestStatus | m.RequestEcho):
+        elif isinstance(message, m.RequestStatus | m.RequestEcho | m.RequestTrace):
             self.send(
                 e.Send(peer, m.RequestRefused(message.request[:MOST_CHARACTERS], error, text))
             )

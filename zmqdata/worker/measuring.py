@@ -9,11 +9,17 @@ from __future__ import annotations
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 
+from zmqdata import messages as m
 from zmqdata.core.limits import Rotation
 from zmqdata.core.worker import events as e
+from zmqdata.measures.recorder import Recorder
+from zmqdata.measures.spans import SENT, block_numbers, link_row
+from zmqdata.telemetry import RecordedSpan
 from zmqdata.threads import Background
+from zmqdata.worker.tasks.meter import AttemptObserver
 from zmqdata.worker.tasks.runner import TaskRunner
 
 LEAST_LOOK, MOST_LOOK = 0.02, 0.06
@@ -37,12 +43,21 @@ class Measuring:
         runners: the tasks, by number and attempt; others may change them.
         linked: returns, for a task, the share of time in which its busiest link was
             busy, and the bytes per second that this link moved.
+        otel: True to make spans of OpenTelemetry.
+
+    Attributes:
+        runners: the tasks.
+        recorder: records spans for a timeline, by the clock of the tasks.
     """
 
     def __init__(
-        self, runners: Runners, linked: Callable[[tuple[int, int]], tuple[float, float]]
+        self,
+        runners: Runners,
+        linked: Callable[[tuple[int, int]], tuple[float, float]],
+        otel: bool = False,
     ) -> None:
-        self._runners, self._linked = runners, linked
+        self.runners, self._linked, self._otel = runners, linked, otel
+        self.recorder = Recorder(time.monotonic, time.time)
         self._rotation: Rotation[tuple[int, int]] = Rotation(AT_ONCE)
         self._reported: dict[tuple[int, int], float] = {}
         self._closed = threading.Event()
@@ -54,11 +69,11 @@ class Measuring:
         pause = IDLE_LOOK
         while not self._closed.wait(pause):
             self.look()
-            pause = drawn.uniform(LEAST_LOOK, MOST_LOOK) if self._runners else IDLE_LOOK
+            pause = drawn.uniform(LEAST_LOOK, MOST_LOOK) if self.runners else IDLE_LOOK
 
     def look(self) -> None:
         """Look at the stacks of all threads once."""
-        meters = [runner.meter for runner in list(self._runners.values())]
+        meters = [runner.meter for runner in list(self.runners.values())]
         making = [meter for meter in meters if meter.is_making]
         if making:
             # The frames are released at once: they keep elements alive.
@@ -73,14 +88,42 @@ class Measuring:
         Args:
             now: present time.
         """
-        for key in [key for key in self._reported if key not in self._runners]:
+        for key in [key for key in self._reported if key not in self.runners]:
             del self._reported[key]
-        due = [key for key in self._runners if now - self._reported.get(key, 0.0) >= REPORT]
+        due = [key for key in self.runners if now - self._reported.get(key, 0.0) >= REPORT]
         for key in self._rotation.take(due):
             self._reported[key] = now
-            measures = self._runners[key].meter.report(self._linked(key))
+            measures = self.runners[key].meter.report(self._linked(key))
             if measures is not None:
                 yield e.TaskMeasured(measures)
+
+    def observer(self, definition: m.TaskDefinition) -> AttemptObserver:
+        """Return what listens to an attempt that begins now."""
+        if not self._otel:
+            return AttemptObserver(self.recorder)
+        known = {
+            "job": definition.job,
+            "task": definition.task,
+            "attempt": definition.attempt,
+            "repetition": definition.repetition,
+        }
+        span = RecordedSpan(f"zmqdata task of {definition.job}", known, definition.traceparent)
+        return AttemptObserver(self.recorder, span)
+
+    def note_sent(self, command: e.Push) -> None:
+        """Record that a block is sent."""
+        header = command.header
+        if self.recorder.is_on and isinstance(header, m.Block):
+            self.recorder.mark(header.task, link_row(command.link), SENT, block_numbers(header))
+
+    def end_recording(self) -> None:
+        """End a recording whose time is over. Must be called several times a second."""
+        self.recorder.look(self._cut)
+
+    def _cut(self) -> None:
+        """Record as spans what all tasks are doing now."""
+        for runner in list(self.runners.values()):
+            runner.meter.cut()
 
     def close(self) -> None:
         """End the thread."""

@@ -18,7 +18,6 @@ from zmqdata.config.endpoints import parse_service, split_address
 from zmqdata.config.keys import WITHOUT_KEY
 from zmqdata.config.settings import check_type, check_wait
 from zmqdata.config.worker import WorkerConfig
-from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.core.worker.draining import DRAIN_SECONDS
@@ -38,6 +37,7 @@ from zmqdata.transport.lifecycle import Server, waitable
 from zmqdata.transport.local import announce_worker, withdraw_worker
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
+from zmqdata.worker.answers import WorkerAnswers
 from zmqdata.worker.chunks import ChunkThread
 from zmqdata.worker.control import ControlSockets, address_of, profile_of
 from zmqdata.worker.flushing import Flushes
@@ -49,7 +49,7 @@ from zmqdata.worker.processes.crumbs import CrumbFile, CrumbNote, crumb_of
 from zmqdata.worker.processes.limits import is_starvation, read_memory
 from zmqdata.worker.processes.stillness import Stillness
 from zmqdata.worker.speeds import Speeds
-from zmqdata.worker.status import SnapshotTaskProgress, snapshots_of, status_of
+from zmqdata.worker.status import SnapshotTaskProgress, snapshots_of
 from zmqdata.worker.tasks.printing import LineCollector, TaskOutput
 from zmqdata.worker.tasks.relay import Relays
 from zmqdata.worker.tasks.runner import TaskRunner
@@ -173,7 +173,8 @@ class WorkerShell:
             config.pipeline_cache_dir, config.pipeline_cache_bytes, self._report_soon
         )
         self.runners: dict[tuple[int, int], TaskRunner] = {}
-        self.measuring = Measuring(self.runners, self.speeds.linked)
+        self.measuring = Measuring(self.runners, self.speeds.linked, config.otel)
+        self.answers = WorkerAnswers(self.core, config, self.rejects.counts, self.measuring)
         self.relays = Relays()
         self.flushes = Flushes(self.loop.later)
         self.chunks = ChunkThread(self._report_soon)
@@ -215,7 +216,7 @@ class WorkerShell:
         table.on(e.BindLink, self.links.bind)
         table.on(e.UnbindLink, self.links.unbind)
         table.on(e.ShareMemory, self.links.share)
-        table.on(e.Push, self.links.push)
+        table.on(e.Push, self._push)
         table.on(e.WriteBlock, self.chunks.write)
         table.on(e.CloseChunk, self.chunks.close_chunk)
         table.on(e.Finish, lambda command: self._refused(named_error(command.error, command.text)))
@@ -266,6 +267,7 @@ class WorkerShell:
         self.access.keyring.look()
         self.control.look(time.monotonic())
         self._tell_lines()
+        self.measuring.end_recording()
         if self.runners:
             self._look_around()
             for event in self.speeds.look(time.monotonic(), self.runners):
@@ -340,14 +342,9 @@ class WorkerShell:
         self.loop.post(lambda: self._handle(event))
 
     def _received(self, peer: e.Peer, message: m.Message) -> None:
-        if isinstance(message, m.RequestStatus):
-            left_out = {key: runner.quarantine.shown() for key, runner in self.runners.items()}
-            status = status_of(self.core, self.config, self.rejects.counts, left_out)
-            name = message.request[:MOST_CHARACTERS]
-            self._send(e.Send(peer, m.StatusReported(name, msgspec.json.encode(status))))
-        elif isinstance(message, m.RequestEcho):
-            name = message.request[:MOST_CHARACTERS]
-            self._send(e.Send(peer, m.EchoSent(name, time.time(), bytes(message.size))))
+        answer = self.answers.to(message)
+        if answer is not None:
+            self._send(e.Send(peer, answer))
         else:
             self._handle(e.Received(peer, message))
 
@@ -374,6 +371,7 @@ class WorkerShell:
                 crumbs=self.crumbs,
                 relays=self.relays,
                 printed=None if lines is None else TaskOutput(key, lines),
+                observer=self.measuring.observer(definition),
             )
         except Exception as error:
             # The error is unexpected, but the task's readers must not wait forever.
@@ -387,6 +385,10 @@ class WorkerShell:
             self.chunks.begin(runner.key, definition.save_path, definition.stream)
         self.runners[runner.key] = runner
         runner.start()
+
+    def _push(self, command: e.Push) -> None:
+        self.measuring.note_sent(command)
+        self.links.push(command)
 
     def _stop_task(self, command: e.StopTask) -> None:
         runner = self.runners.pop((command.task, command.attempt), None)

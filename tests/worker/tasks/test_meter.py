@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping
 from types import FrameType, SimpleNamespace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from zmqdata.measures.recorder import Recorder
 from zmqdata.messages import NodeTime
-from zmqdata.worker.tasks.meter import MOST_NODES, Doing, NodeTimes, Stopwatch, TaskMeter
+from zmqdata.worker.tasks.meter import (
+    FOR_SPLITS,
+    MOST_NODES,
+    NAMES,
+    AttemptObserver,
+    Doing,
+    NodeTimes,
+    Stopwatch,
+    TaskMeter,
+)
 
 
 class Hands:
@@ -20,6 +34,21 @@ class Hands:
 
     def __call__(self) -> float:
         return self.now
+
+
+class FixedSpan:
+    """A span that keeps what it is told."""
+
+    traceparent = ""
+
+    def __init__(self) -> None:
+        self.told, self.errors = list[dict[str, Any]](), list[BaseException]()
+
+    def fail(self, error: BaseException) -> None:
+        self.errors.append(error)
+
+    def end(self, attributes: Mapping[str, Any]) -> None:
+        self.told.append(dict(attributes))
 
 
 class FixedSampler:
@@ -44,6 +73,72 @@ def test_time_is_summed_by_what_keeps_the_attempt() -> None:
     watch.turn(Doing.FOR_READERS, 7.0)
     watch.turn(Doing.ENDED, 12.0)
     assert watch.times(50.0) == (12.0, 3.0, 5.0, 2.0)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 10), st.sampled_from([*Doing][:3]) | st.sampled_from([1, -1])),
+        max_size=20,
+    )
+)
+def test_stretches_are_the_time_that_is_summed(turns: list[tuple[float, Doing | int]]) -> None:
+    """The stretches told one after the other have no gap, and those of a kind last as
+    long as its sum.
+    """
+    told: list[tuple[str, float, float]] = []
+    now, waits = 0.0, 0
+    watch = Stopwatch(now, lambda *stretch: told.append(stretch))
+    for seconds, turn in turns:
+        now += seconds
+        if isinstance(turn, Doing):
+            watch.turn(turn, now)
+        elif waits + turn >= 0:
+            waits += turn
+            watch.wait_for_split(turn, now)
+    watch.cut(now + 1.0)
+    watch.cut(now + 1.0)
+    assert all(one[2] == other[1] for one, other in itertools.pairwise(told))
+    assert (told[0][1], told[-1][2]) == (0.0, now + 1.0)
+    sums = [
+        sum(until - since for name, since, until in told if name == wanted)
+        for wanted in (NAMES[Doing.MAKING], NAMES[Doing.FOR_READERS], FOR_SPLITS)
+    ]
+    assert sums == pytest.approx(watch.times(now + 1.0)[1:])
+
+
+def test_an_attempt_is_recorded_while_its_worker_records() -> None:
+    """Stretches and looks at nodes become spans of the task, and the end of the attempt
+    ends them.
+    """
+    clock, output = Hands(), SimpleNamespace(made=7, moved=70)
+    recorder, span = Recorder(clock, lambda: 1_000.0), FixedSpan()
+    meter = TaskMeter((5, 2), clock, output, AttemptObserver(recorder, span))
+    meter.begin(FixedSampler())  # type: ignore[arg-type]  # it only looks
+    clock.now = 1.0
+    recorder.begin("t", 10.0)
+    clock.now = 3.0
+    meter.sample({})
+    meter.turn(Doing.FOR_READERS)
+    clock.now = 4.0
+    meter.end()
+    clock.now = 5.0
+    meter.cut()
+    meter.end()
+    found = [(one.task, one.row, one.name, one.seconds) for one in recorder.spans()]
+    assert found == [
+        (5, "0 map(f)", "map(f)", 2.0),
+        (5, "", "making elements", 2.0),
+        (5, "", "waiting for readers (credit)", 1.0),
+    ]
+    meter.fail(ValueError("x"))
+    assert span.told[0] == {
+        "elements": 7,
+        "bytes": 70,
+        "making_seconds": 3.0,
+        "waiting_for_readers_seconds": 1.0,
+        "waiting_for_splits_seconds": 0.0,
+    }
+    assert [str(error) for error in span.errors] == ["x"]
 
 
 @pytest.mark.parametrize(("waits", "makes"), [(0, True), (1, False), (2, False)])

@@ -254,6 +254,7 @@ class ClientCore:
                     step=self._step,
                     former=self._former,
                     affiliation=affiliation,
+                    traceparent=who.traceparent,
                 )
             )
         if not self.opened:

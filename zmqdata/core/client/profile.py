@@ -56,6 +56,8 @@ class ClientProfile:
     """The run to which the client belongs."""
     cardinality: int = -2
     """Number of elements of a repetition; below 0 if it is infinite or unknown."""
+    traceparent: str = ""
+    """Span of the read, as a W3C ``traceparent``; empty if there is none."""
     was_read: bool = False
     """True if this process has read the repetition to its end before the dataset object
     was made.

@@ -27,6 +27,7 @@ from zmqdata.core.dispatcher.poison import Deaths
 from zmqdata.core.dispatcher.saving import Saves
 from zmqdata.core.dispatcher.splits import SplitAssigner
 from zmqdata.core.dispatcher.state.outbox import Outbox
+from zmqdata.core.dispatcher.state.recordings import LoopRecordings
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses, names_of
 from zmqdata.core.limits import MOST_CHARACTERS, MOST_WORKERS, too_long, too_many
@@ -146,6 +147,7 @@ class DispatcherCore:
         self.saves = Saves(self.out, self.hosting, durable)
         self.keeping = StateKeeping(self.out)
         self.deaths = Deaths(self.out, self.hosting)
+        self.recordings = LoopRecordings()
         self.splits = SplitAssigner(self.out, self.workers, self.hosting)
         self.hosting.hosted = self.splits.taking_back.hosted
         self._applied: dict[str, float] = {}
@@ -179,6 +181,8 @@ class DispatcherCore:
         on(m.StartSave, self.saves.start)
         on(m.ChunkWritten, self.saves.chunk_written)
         on(m.SaveFailed, self.saves.failed)
+        on(m.RequestTrace, self._request_trace)
+        on(m.SpansReported, lambda peer, report, now: self.recordings.take(report, now))
 
     def _handle_events(self) -> None:
         on = self.handlers.on
@@ -282,10 +286,23 @@ class DispatcherCore:
             self.hosting.ask_again()
             self.hosting.adopt(now)
         self.jobs.coordination.tick(now)
+        self._tell_to_record(now)
         patience = 2 * self.times.worker_timeout
         self._applied = {
             name: since for name, since in self._applied.items() if now - since < patience
         }
+
+    # --- recordings
+
+    def _request_trace(self, peer: e.Peer, ask: m.RequestTrace, now: float) -> None:
+        self.out.send(peer, self.recordings.answer(ask, now))
+        self._tell_to_record(now)
+
+    def _tell_to_record(self, now: float) -> None:
+        told = self.recordings.due(now, list(self.clients.members))
+        if told is not None:
+            for member in self.clients.members.values():
+                self.out.send(member.peer, told)
 
     # --- workers
 

@@ -136,6 +136,8 @@ def definition_of(
         poisoned=tuple(sorted(poisoned)),
         suspects=tuple(sorted(suspects - poisoned)),
         task_timeout=job.task_timeout,
+        job=job.name,
+        traceparent=iteration.traceparent,
         ticket=ticket,
     )
 

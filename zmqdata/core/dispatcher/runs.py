@@ -174,6 +174,7 @@ class Runs:
                 owners=tuple(_owners(ask)),
             )
         )
+        iteration.traceparent = iteration.traceparent or ask.traceparent
         self._note_reading(iteration, iteration.openings[ask.client])
 
     def _note_reading(self, iteration: Iteration, opening: u.OpenClientUpdate) -> None:

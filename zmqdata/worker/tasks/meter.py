@@ -9,12 +9,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum, auto
 from types import FrameType
 from typing import Protocol
 
+from zmqdata.measures.recorder import Recorder
 from zmqdata.measures.sums import Recent, task_sums, values_of
 from zmqdata.messages import NodeTime, TaskMeasures, TaskSums
+from zmqdata.telemetry import SILENT, OpenSpan
 from zmqdata.worker.tasks.sampling import NodeSampler
 
 MOST_NODES = 64
@@ -34,11 +37,26 @@ class Doing(Enum):
     """It makes nothing any more."""
 
 
+NAMES = {
+    Doing.MAKING: "making elements",
+    Doing.FOR_READERS: "waiting for readers (credit)",
+    Doing.FOR_TURN: "waiting for its turn",
+}
+"""Names of what an attempt does, on a timeline."""
+FOR_SPLITS = "waiting for splits"
+
+
+def tell_nobody(name: str, since: float, until: float) -> None:
+    """Ignore a stretch of time."""
+
+
 class Stopwatch:
     """Sums the seconds of what an attempt does. Thread-safe.
 
     Args:
         now: present time.
+        tell: called at the end of a stretch of time, with what the attempt did, the
+            beginning and the end.
 
     Example:
         >>> watch = Stopwatch(0.0)
@@ -48,8 +66,9 @@ class Stopwatch:
         (6.0, 3.0, 3.0, 0.0)
     """
 
-    def __init__(self, now: float) -> None:
-        self._began = self._since = now
+    def __init__(self, now: float, tell: Callable[[str, float, float], None] = tell_nobody) -> None:
+        self._began = self._since = self._changed = now
+        self._tell = tell
         self._ended: float | None = None
         self.doing = Doing.MAKING
         self._waits = 0
@@ -65,6 +84,7 @@ class Stopwatch:
         """Record that the attempt does something else from now on."""
         with self._lock:
             self._count(now)
+            self._end_stretch(now)
             self.doing = doing
             if doing is Doing.ENDED and self._ended is None:
                 self._ended = now
@@ -73,7 +93,13 @@ class Stopwatch:
         """Record that a source begins (1) or ends (-1) to wait for splits."""
         with self._lock:
             self._count(now)
+            self._end_stretch(now)
             self._waits += step
+
+    def cut(self, now: float) -> None:
+        """Tell what the attempt is doing now."""
+        with self._lock:
+            self._end_stretch(now)
 
     def times(self, now: float) -> tuple[float, float, float, float]:
         """Return the seconds observed, making, for readers, and for splits."""
@@ -81,6 +107,13 @@ class Stopwatch:
             self._count(now)
             until = now if self._ended is None else self._ended
             return until - self._began, self._making, self._for_readers, self._for_splits
+
+    def _end_stretch(self, now: float) -> None:
+        since, self._changed = self._changed, now
+        if self.doing is Doing.MAKING and self._waits:
+            self._tell(FOR_SPLITS, since, now)
+        elif self.doing in NAMES:
+            self._tell(NAMES[self.doing], since, now)
 
     def _count(self, now: float) -> None:
         seconds, self._since = max(0.0, now - self._since), now
@@ -147,6 +180,20 @@ class OutputCounts(Protocol):
         """Bytes of blocks handed over."""
 
 
+@dataclass(frozen=True)
+class AttemptObserver:
+    """The listeners to what an attempt does."""
+
+    recorder: Recorder | None = None
+    """Records spans for a timeline, by the clock of the attempt."""
+    span: OpenSpan = SILENT
+    """A span of OpenTelemetry that ends with the attempt."""
+
+
+UNOBSERVED = AttemptObserver()
+"""Stands for no listener."""
+
+
 class TaskMeter:
     """The measures of an attempt of a task. It measures nothing before ``begin``.
 
@@ -154,12 +201,18 @@ class TaskMeter:
         key: number of the task, and of the attempt.
         clock: returns the time in seconds.
         progress: says what the attempt has made.
+        observer: listens to what the attempt does.
     """
 
     def __init__(
-        self, key: tuple[int, int], clock: Callable[[], float], progress: OutputCounts
+        self,
+        key: tuple[int, int],
+        clock: Callable[[], float],
+        progress: OutputCounts,
+        observer: AttemptObserver = UNOBSERVED,
     ) -> None:
         self._key, self._clock, self._progress = key, clock, progress
+        self._recorder, self._span = observer.recorder, observer.span
         self._recent = Recent(len(values_of(TaskSums())))
         self._nodes = NodeTimes()
         self._watch: Stopwatch | None = None
@@ -171,7 +224,7 @@ class TaskMeter:
 
     def begin(self, sampler: NodeSampler) -> None:
         """Begin to measure, because the pipeline is open."""
-        self._sampler, self._watch = sampler, Stopwatch(self._clock())
+        self._sampler, self._watch = sampler, Stopwatch(self._clock(), self._record)
         self._thread = threading.get_ident()
 
     def turn(self, doing: Doing) -> None:
@@ -195,7 +248,36 @@ class TaskMeter:
         finally:
             watch.wait_for_split(-1, self._clock())
 
+    def fail(self, error: BaseException) -> None:
+        """Record the error with which the attempt ends."""
+        self._span.fail(error)
+
+    def end(self) -> None:
+        """Record that the attempt has ended, with or without an error."""
+        self.turn(Doing.ENDED)
+        found = self.report()
+        total = TaskSums() if found is None else found.total
+        self._span.end(
+            {
+                "elements": int(total.elements),
+                "bytes": int(total.nbytes),
+                "making_seconds": total.making,
+                "waiting_for_readers_seconds": total.for_readers,
+                "waiting_for_splits_seconds": total.for_splits,
+            }
+        )
+
+    def _record(self, name: str, since: float, until: float) -> None:
+        recorder = self._recorder
+        if recorder is not None and recorder.is_on:
+            recorder.note(self._key[0], "", name, since, until, merges=True)
+
     # --- from other threads
+
+    def cut(self) -> None:
+        """Record as a span what the attempt is doing now."""
+        if self._watch is not None:
+            self._watch.cut(self._clock())
 
     @property
     def is_making(self) -> bool:
@@ -211,11 +293,18 @@ class TaskMeter:
         watch, sampler = self._watch, self._sampler
         if watch is None or sampler is None:
             return
-        making = watch.times(self._clock())[1]
+        now = self._clock()
+        making = watch.times(now)[1]
         seconds, self._sampled = making - self._sampled, making
         if seconds > 0 and watch.is_making:
-            self._nodes.see(sampler.look(frames, self._thread), seconds)
             self._nodes.note_queues(sampler.queues())
+            seen = sampler.look(frames, self._thread)
+            self._nodes.see(seen, seconds)
+            recorder = self._recorder
+            if recorder is not None and recorder.is_on:
+                for place, label in seen:
+                    row = f"{place} {label}".lstrip()
+                    recorder.note(self._key[0], row, label, now - seconds, now, merges=True)
 
     def report(self, linked: tuple[float, float] = (0.0, 0.0)) -> TaskMeasures | None:
         """Return the measures up to now; None if the pipeline is not open yet.

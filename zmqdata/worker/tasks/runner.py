@@ -40,7 +40,7 @@ from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.tasks.events import Teller
 from zmqdata.worker.tasks.generators import TaskGenerators
 from zmqdata.worker.tasks.ledger import LedgerProvider, Stopped
-from zmqdata.worker.tasks.meter import Doing, TaskMeter
+from zmqdata.worker.tasks.meter import UNOBSERVED, AttemptObserver, Doing, TaskMeter
 from zmqdata.worker.tasks.output import BLOCK_BYTES, Output
 from zmqdata.worker.tasks.pipeline import opened
 from zmqdata.worker.tasks.preparing import PreparedTask, prepared
@@ -94,6 +94,7 @@ class TaskRunner:
         crumbs: shared memory in which the runner records what it is working on.
         relays: returns the relay in which it takes turns with other tasks.
         printed: takes what its functions print and log.
+        observer: listens to what the attempt does.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class TaskRunner:
         clock: Callable[[], float] = time.monotonic,
         work: Callable[[], float] = time.thread_time,
         printed: TaskOutput | None = None,
+        observer: AttemptObserver = UNOBSERVED,
     ) -> None:
         self.definition = definition = command.definition
         self._printed = printed
@@ -142,7 +144,7 @@ class TaskRunner:
             window=window,
             note=self.watch.note,
         )
-        self.meter = TaskMeter(self.key, clock, self._output)
+        self.meter = TaskMeter(self.key, clock, self._output, observer)
         self._states = StateTaker(len(self.providers), clock)
         self._ahead = deque(definition.states)  # states that the pipeline has not passed
         self._allowed = 0
@@ -300,7 +302,7 @@ class TaskRunner:
             # The boundary to user code: all that it raises is data, even sys.exit().
             self._fail(error)
         finally:
-            self.meter.turn(Doing.ENDED)
+            self.meter.end()
             self.watch.end()
             self._ended.set()
 
@@ -518,6 +520,7 @@ class TaskRunner:
             log.exception(text, self.key[0])
         self.quarantine.end()
         self._end_lines()
+        self.meter.fail(error)
         if not self._stopped:
             self._post(
                 e.TaskFailed(

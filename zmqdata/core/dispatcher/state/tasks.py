@@ -221,6 +221,8 @@ class Iteration:
     """The hosts of the live tasks."""
     next_index: int = 0
     """Index of the next task."""
+    traceparent: str = field(default="", compare=False)
+    """Span of its first client that has one. It is not durable."""
 
     def local_workers(self, client: str) -> tuple[str, ...]:
         """Return the addresses of the workers in a client's process."""
