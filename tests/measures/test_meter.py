@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from zmqdata.measures.meter import FAST, LoopMeter, MeteredIterator, new_recent
-from zmqdata.measures.sums import values_of
+from zmqdata.measures.sums import Recent, values_of
+from zmqdata.measures.verdict import Situation
 from zmqdata.messages import LoopSums
 
 
@@ -109,3 +110,23 @@ def test_before_the_first_element_there_is_nothing() -> None:
     meter.give()
     measures = meter.measures(new_recent(), elements=1, late=0.5)
     assert (measures.first, measures.total) == (9.0, LoopSums(0.0, 0.0, 1.0, 0.5))
+
+
+class Reader:
+    """A reader of the service that knows nothing."""
+
+    def situation(self, recent: Recent) -> Situation:
+        return Situation(LoopSums())
+
+
+def test_a_dropped_reader_is_forgotten() -> None:
+    """A meter keeps no reader alive, and still knows that the loop is distributed."""
+    meter, first, second = LoopMeter(lambda: 0.0), Reader(), Reader()
+    assert not meter.is_distributed
+    meter.add_reader("first", first)
+    meter.add_reader("second", second)
+    del first
+    assert meter.readers == [("second", second)]
+    del second
+    assert meter.readers == []
+    assert meter.is_distributed

@@ -180,7 +180,8 @@ class DatasetIterator:
         self._turns = turns = Turns(steps, self._context.threads)
         take = turns.taker()
         # Without the service, the loop's own thread makes the elements.
-        self.__next__ = MeteredIterator(take, self._meter).__next__ if self._meter.readers else take
+        is_metered = self._meter.is_distributed
+        self.__next__ = MeteredIterator(take, self._meter).__next__ if is_metered else take
 
     def __iter__(self) -> DatasetIterator:
         return self
@@ -278,7 +279,7 @@ class DatasetIterator:
         return judge(self._situation())
 
     def _situation(self) -> Situation:
-        if not self._meter.readers:
+        if not self._meter.is_distributed:
             raise FailedPreconditionError(
                 "`stats` tells why a loop waits for the service, and this dataset is not "
                 "distributed. Apply `zmqdata.distribute(...)` to it, or look at `ds.profile()`."
@@ -289,7 +290,8 @@ class DatasetIterator:
         if self._turns is None:
             return found[0]
         loop = self._meter.measures(whole)
-        worst = max(found, key=lambda one: one.loop.waiting)
+        # A pass of `repeat` that has ended leaves no reader.
+        worst = max(found, key=lambda one: one.loop.waiting, default=Situation(loop.recent))
         return replace(
             worst, loop=loop.recent, total=loop.total, first=loop.first, served=worst.loop
         )

@@ -5,6 +5,7 @@ Decision 0046.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Protocol
@@ -43,7 +44,7 @@ class LoopMeter:
     Attributes:
         elements: number of elements that the loop has taken.
         first: seconds from the beginning to the first element; None before that.
-        readers: readers of the service below the loop, each with its node.
+        is_distributed: True if the loop reads from the service.
 
     Example:
         >>> times = iter([0.0, 1.0, 4.0, 6.0, 7.0])
@@ -56,8 +57,28 @@ class LoopMeter:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.readers: list[tuple[object, Observer]] = []
+        # Weak, because the thread of a reader has this meter: an iterator that is
+        # dropped ends that thread.
+        self._readers: list[tuple[object, weakref.ref[Observer]]] = []
+        self.is_distributed = False
         self.restart(clock)
+
+    def add_reader(self, node: object, reader: Observer) -> None:
+        """Add a reader of the service below the loop.
+
+        Args:
+            node: its node.
+            reader: the reader, which is forgotten when it is dropped.
+        """
+        self._readers = [one for one in self._readers if one[1]() is not None]
+        self._readers.append((node, weakref.ref(reader)))
+        self.is_distributed = True
+
+    @property
+    def readers(self) -> list[tuple[object, Observer]]:
+        """The readers that are left, each with its node."""
+        found = [(node, reader()) for node, reader in self._readers]
+        return [(node, reader) for node, reader in found if reader is not None]
 
     def restart(self, clock: Callable[[], float]) -> None:
         """Begin anew with another clock."""
