@@ -151,6 +151,8 @@ class DatasetIterator:
         else:
             self._context = context
             self._executor: Any = _Unbegun()
+            # A state that is refused leaves nothing to measure.
+            self._meter, self._recents = LoopMeter(time.perf_counter), (new_recent(), new_recent())
             self.load_state_dict(state, strict=False)
 
     def _run(self, context: Context, position: Any = None, *, restored: bool = False) -> None:
