@@ -80,8 +80,9 @@ def instances(part: Any) -> st.SearchStrategy[Any]:
     """Return the instances of a message or a part. Hypothesis asks for those that a
     test needs.
     """
+    limited = {"size": st.integers(0, m.MOST_ECHO_BYTES)} if part is m.RequestEcho else {}
     hints = {
-        name: st.from_type(hint)
+        name: limited.get(name, st.from_type(hint))
         for name, hint in get_type_hints(part).items()
         if name in part.__struct_fields__
     }

@@ -169,16 +169,16 @@ def test_descriptions_of_datasets_have_so_many_bytes_together(
     """Descriptions of datasets and pipelines sent with them count towards the limit,
     and a removed dataset makes room again.
     """
-    monkeypatch.setattr(datasets, "MOST_REGISTERED_BYTES", 1_000)
+    monkeypatch.setattr(datasets, "MOST_REGISTERED_BYTES", 1_400)
     shelf = Shelf(gc_timeout=60.0)
-    large = FileSplits(("file" * 100,) * 3, False, 0)
-    for pipeline, sources in ((b"x" * 1_000, ()), (b"", (large,))):
+    large = FileSplits(("file" * 100,) * 4, False, 0)
+    for pipeline, sources in ((b"x" * 1_400, ()), (b"", (large,))):
         description = structs.replace(SHELVED, digest="2" * 64, sources=sources)
         shelf.datasets.register(
             "peer", m.RegisterDataset("request", None, description, pipeline), 0.0
         )
         refusal = shelf.only(m.RequestRefused)
-        assert (refusal.error, "maximum of their sum is 1000 bytes" in refusal.text) == (
+        assert (refusal.error, "maximum of their sum is 1400 bytes" in refusal.text) == (
             "ResourceExhaustedError",
             True,
         )

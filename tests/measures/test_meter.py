@@ -8,6 +8,7 @@ import pytest
 
 from zmqdata.measures.meter import FAST, LoopMeter, MeteredIterator, new_recent
 from zmqdata.measures.sums import Recent, values_of
+from zmqdata.measures.verdict import Situation
 from zmqdata.messages import LoopSums
 
 
@@ -111,17 +112,21 @@ def test_before_the_first_element_there_is_nothing() -> None:
     assert (measures.first, measures.total) == (9.0, LoopSums(0.0, 0.0, 1.0, 0.5))
 
 
-class Dropped:
-    """A reader that its user may drop."""
+class Reader:
+    """A reader of the service that knows nothing."""
 
-    def situation(self, recent: Recent) -> None:
-        """Return nothing."""
+    def situation(self, recent: Recent) -> Situation:
+        return Situation(LoopSums())
 
 
-def test_a_meter_keeps_no_reader_alive() -> None:
-    """A reader that its user drops is gone, although its thread knows the meter."""
-    meter, reader = LoopMeter(lambda: 0.0), Dropped()
-    meter.observe("node", reader)
-    assert meter.readers == [("node", reader)]
-    del reader
+def test_a_dropped_reader_is_forgotten() -> None:
+    """A meter keeps no reader alive, and still knows that the loop is distributed."""
+    meter, first, second = LoopMeter(lambda: 0.0), Reader(), Reader()
+    assert not meter.is_distributed
+    meter.add_reader("first", first)
+    meter.add_reader("second", second)
+    del first
+    assert meter.readers == [("second", second)]
+    del second
     assert meter.readers == []
+    assert meter.is_distributed

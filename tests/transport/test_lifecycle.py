@@ -295,7 +295,7 @@ def test_a_worker_that_cannot_start_leaves_no_socket_open(monkeypatch: pytest.Mo
     """
     import zmq
 
-    from zmqdata.worker import server
+    from zmqdata.worker import control, server
 
     made: list[zmq.Context[Any]] = []
     new_context = server.sockets.new_context
@@ -308,7 +308,7 @@ def test_a_worker_that_cannot_start_leaves_no_socket_open(monkeypatch: pytest.Mo
         raise ValueError("no such address")
 
     monkeypatch.setattr(server.sockets, "new_context", remembered)
-    monkeypatch.setattr(server, "announced_address", broken)
+    monkeypatch.setattr(control, "announced_address", broken)
     with pytest.raises(ValueError, match="no such address"):
         make_worker(start=True)
     assert [one.closed for one in made] == [True]

@@ -213,7 +213,7 @@ class DataServiceDataset(Node):
             context.meter if context.is_last else None,
         )
         if context.meter is not None:
-            context.meter.observe(self, iterator)
+            context.meter.add_reader(self, iterator)
         return iterator
 
     def profile(self, context: Context) -> ClientProfile:

@@ -151,6 +151,8 @@ class DatasetIterator:
         else:
             self._context = context
             self._executor: Any = _Unbegun()
+            # A state that is refused leaves nothing to measure.
+            self._meter, self._recents = LoopMeter(time.perf_counter), (new_recent(), new_recent())
             self.load_state_dict(state, strict=False)
 
     def _run(self, context: Context, position: Any = None, *, restored: bool = False) -> None:
@@ -180,7 +182,8 @@ class DatasetIterator:
         self._turns = turns = Turns(steps, self._context.threads)
         take = turns.taker()
         # Without the service, the loop's own thread makes the elements.
-        self.__next__ = MeteredIterator(take, self._meter).__next__ if self._meter.readers else take
+        is_metered = self._meter.is_distributed
+        self.__next__ = MeteredIterator(take, self._meter).__next__ if is_metered else take
 
     def __iter__(self) -> DatasetIterator:
         return self
@@ -278,7 +281,7 @@ class DatasetIterator:
         return judge(self._situation())
 
     def _situation(self) -> Situation:
-        if not self._meter.readers:
+        if not self._meter.is_distributed:
             raise FailedPreconditionError(
                 "`stats` tells why a loop waits for the service, and this dataset is not "
                 "distributed. Apply `zmqdata.distribute(...)` to it, or look at `ds.profile()`."
@@ -289,7 +292,8 @@ class DatasetIterator:
         if self._turns is None:
             return found[0]
         loop = self._meter.measures(whole)
-        worst = max(found, key=lambda one: one.loop.waiting)
+        # A pass of `repeat` that has ended leaves no reader.
+        worst = max(found, key=lambda one: one.loop.waiting, default=Situation(loop.recent))
         return replace(
             worst, loop=loop.recent, total=loop.total, first=loop.first, served=worst.loop
         )

@@ -63,6 +63,7 @@ class LoopMeter:
     Attributes:
         elements: number of elements that the loop has taken.
         first: seconds from the beginning to the first element; None before that.
+        is_distributed: True if the loop reads from the service.
         recorder: records waits and steps as spans; None while nobody looks.
 
     Example:
@@ -76,9 +77,29 @@ class LoopMeter:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
+        # Weak, because the thread of a reader has this meter: an iterator that is
+        # dropped ends that thread.
         self._readers: list[tuple[object, weakref.ref[Observer]]] = []
+        self.is_distributed = False
         self.recorder: SpanSink | None = None
         self.restart(clock)
+
+    def add_reader(self, node: object, reader: Observer) -> None:
+        """Add a reader of the service below the loop.
+
+        Args:
+            node: its node.
+            reader: the reader, which is forgotten when it is dropped.
+        """
+        self._readers = [one for one in self._readers if one[1]() is not None]
+        self._readers.append((node, weakref.ref(reader)))
+        self.is_distributed = True
+
+    @property
+    def readers(self) -> list[tuple[object, Observer]]:
+        """The readers that are left, each with its node."""
+        found = [(node, reader()) for node, reader in self._readers]
+        return [(node, reader) for node, reader in found if reader is not None]
 
     def restart(self, clock: Callable[[], float]) -> None:
         """Begin anew with another clock."""
@@ -89,24 +110,6 @@ class LoopMeter:
         self._asked = self._given = self._began
         self._waiting = self._working = 0.0
         self._is_waiting = True
-
-    def observe(self, node: object, reader: Observer) -> None:
-        """Add a reader of the service below the loop. It is not kept alive, because its
-        own thread knows this meter.
-
-        Args:
-            node: the node of the reader.
-            reader: the reader.
-        """
-        self._readers.append((node, weakref.ref(reader)))
-
-    @property
-    def readers(self) -> list[tuple[object, Observer]]:
-        """Readers of the service below the loop that are still in use, each with its
-        node.
-        """
-        found = [(node, reader()) for node, reader in self._readers]
-        return [(node, reader) for node, reader in found if reader is not None]
 
     def ask(self) -> None:
         """Record that the loop asks for an element."""
