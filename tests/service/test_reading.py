@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -299,3 +300,15 @@ def test_operations_after_distribute(service: Service, name: str) -> None:
     again = iter(dataset)
     again.load_state_dict(state)
     assert sorted(found + numbers(again)) == list(range(100))
+
+
+def test_an_iterator_that_is_dropped_reads_no_more(service: Service) -> None:
+    """An iterator that its user drops ends its thread, as a closed one does."""
+    before = threading.enumerate()
+    iterator = iter(service.read(Dataset.range(10**9)))
+    next(iterator)
+    threads = [thread for thread in threading.enumerate() if "zmqdata-client" in thread.name]
+    [thread] = [thread for thread in threads if thread not in before]
+    del iterator
+    gc.collect()
+    wait_until(lambda: not thread.is_alive(), "the end of its thread")

@@ -152,10 +152,10 @@ def record(service: Service, seconds: float, timeout: float = 15.0) -> dict[str,
     dispatcher.begin(trace, ends, timeout)
     _each(workers, lambda one: one.begin(trace, ends, timeout))
     threading.Event().wait(max(0.0, ends - time.monotonic()))
-    dispatcher.fetch(trace, timeout)
-    _each(workers, lambda one: one.fetch(trace, timeout))
-    tracks = [track for one in (*workers, dispatcher) for track in one.tracks]
-    missing = {one.name: one.failure for one in workers if one.failure}
+    servers = [*workers, dispatcher]
+    _each(servers, lambda one: one.fetch(trace, timeout))
+    tracks = [track for one in servers for track in one.tracks]
+    missing = {one.name: one.failure for one in servers if one.failure}
     return timeline(tracks, jobs_of(known, status(service, timeout)), missing)
 
 
