@@ -130,3 +130,68 @@ def test_a_dropped_reader_is_forgotten() -> None:
     del second
     assert meter.readers == []
     assert meter.is_distributed
+
+
+class Odd:
+    """An element that equals everything, or refuses to be compared."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("ambiguous")
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def test_elements_are_not_compared() -> None:
+    """A fast loop gets every element, whatever its ``==`` does."""
+    clock = Hands()
+    odd = Odd()
+    left = iter([odd] * 1000)
+
+    def take() -> Odd:
+        clock.now += FAST / 10
+        return next(left)
+
+    assert sum(element is odd for element in MeteredIterator(take, LoopMeter(clock))) == 1000
+
+
+def test_no_time_counts_after_the_end() -> None:
+    """Sums stay as they are after the last element, and may go on with another."""
+    clock = Hands()
+    meter = LoopMeter(clock)
+    metered = MeteredIterator(Input(clock, 0.5, 2), meter)
+    assert list(metered) == [1, 0]
+    sums = meter.sums()
+    clock.now += 60.0
+    with pytest.raises(StopIteration):
+        next(metered)
+    assert meter.sums() == sums
+    meter.ask()
+    clock.now += 1.0
+    meter.give()
+    assert meter.sums().waiting == sums.waiting + 1.0
+
+
+def test_a_pause_of_the_loop_is_work() -> None:
+    """The time since the last element counts for the loop while it lasts."""
+    clock = Hands()
+    meter = LoopMeter(clock)
+    meter.ask()
+    meter.give()
+    clock.now = 8.0
+    assert values_of(meter.sums()) == (8.0, 0.0, 1.0, 0.0)
+
+
+def test_the_meter_of_a_reader_tells_of_the_loop_around_it() -> None:
+    """If operations lie between, the measures of a reader include those of the loop."""
+    clock = Hands()
+    loop = LoopMeter(clock)
+    reader = LoopMeter(clock, loop)
+    for meter in (loop, reader):
+        meter.ask()
+        meter.give()
+    loop.ask()
+    clock.now = 2.0
+    outer = reader.measures(new_recent()).outer
+    assert outer is not None
+    assert (outer.waiting, loop.measures(new_recent()).outer) == (2.0, None)

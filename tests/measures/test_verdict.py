@@ -224,3 +224,58 @@ def test_stats_are_flat_numbers_and_two_texts() -> None:
     nothing = stats_of(Situation(LoopSums()))
     assert nothing["data/verdict"] == UNKNOWN
     assert all(nothing[key] == 0.0 for key in set(nothing) - texts)
+
+
+def test_all_loops_of_a_job_are_fed() -> None:
+    """Workers for a job that several loops read are advised for all of them: loops
+    without numbers by what each takes, numbered ones by the slowest.
+    """
+    made = TaskSums(10.0, 10.0, elements=500.0)  # 20 ms for an element
+    tasks = tuple(TaskEvidence(name, made) for name in "ab")
+    loop = LoopSums(10.0, 5.0, 1000.0)  # steps of 5 ms
+    assert needed_workers(Situation(loop, tasks)) == 4
+    assert needed_workers(Situation(loop, tasks, demand=200.0)) == 8
+    others = (ConsumerPace(1, 0.005, True), ConsumerPace(2, 0.01, True))
+    assert needed_workers(Situation(loop, tasks, consumer=0, others=others)) == 6
+
+
+def test_steps_of_several_elements_count_as_many() -> None:
+    """If operations lie between, workers are advised for the elements that they make:
+    ten of them for a batch, or a tenth for a row.
+    """
+    made = TaskSums(10.0, 10.0, elements=500.0)
+    tasks = tuple(TaskEvidence(name, made) for name in "ab")
+    batches = Situation(LoopSums(10.0, 7.5, 100.0), tasks, served=LoopSums(10.0, 7.5, 1000.0))
+    assert needed_workers(batches) == 8
+    rows = Situation(LoopSums(10.0, 5.0, 1000.0), tasks, served=LoopSums(10.0, 5.0, 100.0))
+    assert needed_workers(rows) == 1
+
+
+def test_a_loop_without_a_step_of_its_own_gets_no_number() -> None:
+    """Workers for a loop that does nothing, or in absurd numbers, are not advised."""
+    nothing = Situation(LoopSums(10.0, 9.999, 1000.0), two(making=10.0))
+    assert needed_workers(nothing) == 0
+    assert "Add workers, or make it faster." in judge(nothing).advice
+
+
+def test_a_short_tail_is_no_straggler() -> None:
+    """The natural end of a pass, in which the last tasks are still at work, is not
+    reported.
+    """
+    tasks = (task("tcp://a:1", making=9.0), *(task(f"tcp://{n}:1", ended=True) for n in "bc"))
+    short = LoopSums(1.0, 0.6, 100.0)
+    assert judge(Situation(short, tasks)).word == INPUT_BOUND
+
+
+def test_an_idle_slow_worker_is_no_straggler() -> None:
+    """Workers that wait for readers are not the limit, however different they are."""
+    slow = task("tcp://a:1", making=1.0, readers=9.0, elements=10.0)
+    fast = task("tcp://b:1", making=1.0, readers=9.0, elements=100.0)
+    verdict = judge(Situation(WAITING, (slow, fast), limit=1))
+    assert "Raise max_outstanding_requests" in verdict.advice
+
+
+def test_a_pipeline_that_was_placed_here_is_told() -> None:
+    """A loop whose pipeline runs in the training process is told so."""
+    verdict = judge(Situation(WAITING, is_here=True))
+    assert (verdict.word, "placement='service'" in verdict.advice) == (INPUT_BOUND, True)

@@ -95,7 +95,7 @@ for element in elements:
     found = elements.stats()
     if found["data/verdict"] == "LINK-BOUND" or time.monotonic() > ends:
         break
-while not (job := status(service)["jobs"][0])["verdict"] and time.monotonic() < ends:
+while (job := status(service)["jobs"][0])["verdict"] != "LINK-BOUND" and time.monotonic() < ends:
     next(elements)
 print(json.dumps([found, job["verdict"], job["advice"]]))
 """

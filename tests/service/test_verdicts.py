@@ -145,7 +145,7 @@ def test_a_straggling_split_is_told() -> None:
     """The last split that keeps one worker busy, while the others have none left, is
     the straggler.
     """
-    files = Dataset.from_tensor_slices([100, 2, 2])  # elements behind each of three splits
+    files = Dataset.from_tensor_slices([400, 2, 2])  # elements behind each of three splits
     dataset = files.flat_map(lambda count: Dataset.range(int(count)).map(slow_map))
     with LocalCluster(3, in_process=True) as cluster:
         on_workers = distribute("distributed_epoch", cluster.target)
@@ -207,3 +207,22 @@ def test_a_local_dataset_has_no_verdict(read: Callable[[Dataset], DatasetIterato
     """A dataset that is not distributed is refused, with the remedy."""
     with pytest.raises(FailedPreconditionError, match=r"look at `ds.profile\(\)`"):
         read(Dataset.range(3)).stats()
+
+
+def test_short_passes_are_counted() -> None:
+    """All elements of passes that are over in a moment are in the totals of their job,
+    of its loops and of its links.
+    """
+    with LocalCluster(2, in_process=True) as cluster:
+        read = distribute("distributed_epoch", cluster.target, "short")
+        dataset = Dataset.range(200).batch(10).apply(read)
+        count = sum(len(list(dataset)) for _ in range(5))
+
+        def totals() -> dict[str, Any]:
+            [found] = status(cluster.target)["totals"]
+            return found
+
+        await_condition(lambda: totals()["delivered"] == count, PATIENCE, "all elements")
+        moved = sum(one["elements"] for one in totals()["moved"])
+        assert moved == count
+        assert totals()["loop_seconds"] > 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
@@ -45,6 +46,7 @@ from zmqdata.dataset.arguments import optional_spec
 from zmqdata.dataset.seeds import given_seed
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.iterators import Context, ElementIterator, make_iterator
+from zmqdata.measures.meter import LoopMeter
 from zmqdata.nodes import Infer, Node
 from zmqdata.pipelines import ShippedSource
 from zmqdata.runkeys import family
@@ -210,7 +212,7 @@ class DataServiceDataset(Node):
             listing(context),
             self.check_of_elements(),
             self.registration.description.maps,
-            context.meter if context.is_last else None,
+            context.meter if context.is_last else LoopMeter(time.perf_counter, context.meter),
         )
         if context.meter is not None:
             context.meter.add_reader(self, iterator)

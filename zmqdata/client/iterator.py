@@ -176,6 +176,7 @@ class ServiceIterator(ElementIterator):
                         self._meter.give()
                         return element
                     self._shell.finish_delivery(first)
+        self._meter.end()
         self._raise_failure()
         if self._phase is ReadingPhase.CLOSED and self._phase is not before:
             # Another thread has closed it. StopIteration would say that this is all.
@@ -356,6 +357,7 @@ class ServiceIterator(ElementIterator):
         if self._is_reading:
             self._phase = ReadingPhase.OVER
         self._strides.end()
+        self._meter.end()
         if self._finalizer is None or not self._finalizer.alive:
             return False
         lifetime.abandon(self._shell, self._pid)

@@ -337,6 +337,8 @@ class ReaderShell:
                 delivery.taken = True
                 parts += delivery.report_all(self.bookmarks.oldest)
         # All at once: the core measures how long the loop takes for an element.
+        if self.queue.being_read() is None:  # the core may say goodbye now
+            self._handle(e.LoopMeasured(self.measures(self._recent)))
         if parts or (came_back and self.core.reading.pace.at_work):
             self._handle(e.PartsHandedOut(tuple(parts)))
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
+
 from zmqdata import nodes
 from zmqdata.dataset.drawing import tree_lines
 from zmqdata.iterators import Context, ElementIterator, Stackable, input_iterator, make_iterator
@@ -230,14 +232,19 @@ class _LoopRun:
     """Number of elements that the loop has taken."""
     seconds: float = 0.0
     """Duration."""
+    first: float = 0.0
+    """Seconds until the first element."""
     kept: list[Any] = field(default_factory=list)
     """The first elements."""
 
     def loop(self, elements: Iterable[Any], seconds: float, step: Step | None) -> None:
-        """Take elements for some seconds, or to their end."""
+        """Take elements for some seconds, or to their end. The wait for the first one
+        counts for the duration, and not for the rate.
+        """
         begin = time.perf_counter()
         for element in elements:
             self.count += 1
+            self.first = self.first or time.perf_counter() - begin
             if step is not None:
                 step(element)
             if len(self.kept) < HEADSPACE_ELEMENTS:
@@ -248,8 +255,9 @@ class _LoopRun:
 
     @property
     def rate(self) -> float:
-        """Elements per second."""
-        return self.count / self.seconds if self.seconds else 0.0
+        """Elements per second, without the wait for the first one."""
+        seconds = self.seconds - self.first
+        return self.count / seconds if seconds > 0 else 0.0
 
 
 def profile(
@@ -309,14 +317,17 @@ def profile(
 def _situations(meter: LoopMeter, is_unpaced: bool) -> list[tuple[str, Situation]]:
     """Return the evidence of the readers of the service, each with its node's label."""
     loop = meter.measures(new_recent())
-    found = []
+    found: list[tuple[str, Situation]] = []
     for node, reader in meter.readers:
-        situation: Situation = reader.situation(new_recent())
         assert isinstance(node, Node)
-        if not is_unpaced:
-            situation = replace(situation, loop=loop.recent, served=situation.loop)
-        found.append((node.label, replace(situation, is_unpaced=is_unpaced)))
-    return found
+        found.append((node.label, replace(reader.situation(new_recent()), is_unpaced=is_unpaced)))
+    if is_unpaced:
+        return found
+    waiting = sum(one.loop.waiting for _, one in found)
+    return [
+        (label, replace(one, loop=loop.recent, served=structs.replace(one.loop, waiting=waiting)))
+        for label, one in found
+    ]
 
 
 def worker_rows(situation: Situation) -> list[str]:

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from zmqdata.dataset.depth import too_deep, within_stack
 from zmqdata.dataset.drawing import difference, parameter_lines, shipped_in
@@ -52,7 +53,7 @@ from zmqdata.iterators.base import Steps, steps_of
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
 from zmqdata.measures.verdict import Situation, Verdict, judge, stats_of
-from zmqdata.nodes import Node, kept_orders
+from zmqdata.nodes import Node, every_node, kept_orders
 from zmqdata.paths import FileName, local_path
 from zmqdata.pipelines import Fingerprint
 from zmqdata.threads import this_thread
@@ -182,7 +183,7 @@ class DatasetIterator:
         self._turns = turns = Turns(steps, self._context.threads)
         take = turns.taker()
         # Without the service, the loop's own thread makes the elements.
-        is_metered = self._meter.is_distributed
+        is_metered = self._meter.is_distributed or self._is_placed
         self.__next__ = MeteredIterator(take, self._meter).__next__ if is_metered else take
 
     def __iter__(self) -> DatasetIterator:
@@ -281,12 +282,15 @@ class DatasetIterator:
         return judge(self._situation())
 
     def _situation(self) -> Situation:
+        whole, part = self._recents
+        if not self._meter.is_distributed and self._is_placed:
+            loop = self._meter.measures(whole)
+            return Situation(loop.recent, first=loop.first, total=loop.total, is_here=True)
         if not self._meter.is_distributed:
             raise FailedPreconditionError(
                 "`stats` tells why a loop waits for the service, and this dataset is not "
                 "distributed. Apply `zmqdata.distribute(...)` to it, or look at `ds.profile()`."
             )
-        whole, part = self._recents
         recent = whole if self._turns is None else part
         found: list[Situation] = [one.situation(recent) for _, one in self._meter.readers]
         if self._turns is None:
@@ -294,9 +298,14 @@ class DatasetIterator:
         loop = self._meter.measures(whole)
         # A pass of `repeat` that has ended leaves no reader.
         worst = max(found, key=lambda one: one.loop.waiting, default=Situation(loop.recent))
-        return replace(
-            worst, loop=loop.recent, total=loop.total, first=loop.first, served=worst.loop
-        )
+        waiting = sum(one.loop.waiting for one in found)
+        served = structs.replace(worst.loop, waiting=waiting)
+        return replace(worst, loop=loop.recent, total=loop.total, first=loop.first, served=served)
+
+    @property
+    def _is_placed(self) -> bool:
+        """True if a part of the pipeline could run on workers."""
+        return any(node.runs_elsewhere for node in every_node(self._node))
 
     def close(self) -> None:
         """End the iterator and release its threads and files. Idempotent; also called

@@ -6,8 +6,8 @@ Decision 0046.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
 from typing import Any, Protocol
 
 from zmqdata.measures.sums import Recent, values_of
@@ -25,6 +25,17 @@ LOOP = "loop"
 """Row of a loop on a timeline."""
 WAIT, STEP, STEPS = "wait for an element", "step", "steps, not measured one by one"
 """Spans of that row."""
+
+
+class LoopState(Enum):
+    """State of a loop."""
+
+    WAITING = auto()
+    """It waits for an element."""
+    WORKING = auto()
+    """It works on an element, or pauses."""
+    OVER = auto()
+    """It has got all elements, or has left."""
 
 
 class SpanSink(Protocol):
@@ -59,6 +70,8 @@ class LoopMeter:
 
     Args:
         clock: returns the time in seconds.
+        outer: meter of the loop, if operations of its process lie between; None: this
+            is the meter of the loop.
 
     Attributes:
         elements: number of elements that the loop has taken.
@@ -67,7 +80,7 @@ class LoopMeter:
         recorder: records waits and steps as spans; None while nobody looks.
 
     Example:
-        >>> times = iter([0.0, 1.0, 4.0, 6.0, 7.0])
+        >>> times = iter([0.0, 1.0, 4.0, 6.0, 7.0, 7.0])
         >>> meter = LoopMeter(lambda: next(times))
         >>> for _ in range(2):
         ...     meter.ask()
@@ -76,7 +89,8 @@ class LoopMeter:
         (4.0, LoopSums(seconds=3.0, waiting=1.0, elements=2.0, late=0.0))
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], outer: LoopMeter | None = None) -> None:
+        self._outer, self._outer_recent = outer, new_recent()
         # Weak, because the thread of a reader has this meter: an iterator that is
         # dropped ends that thread.
         self._readers: list[tuple[object, weakref.ref[Observer]]] = []
@@ -109,17 +123,17 @@ class LoopMeter:
         self._began = clock()
         self._asked = self._given = self._began
         self._waiting = self._working = 0.0
-        self._is_waiting = True
+        self._doing = LoopState.WAITING
 
     def ask(self) -> None:
         """Record that the loop asks for an element."""
         now = self.clock()
         self._asked = now
-        if self.first is not None:
+        if self._doing is LoopState.WORKING:
             self._working += now - self._given
             if self.recorder is not None:
                 self.recorder.note(0, LOOP, STEP, self._given, now)
-        self._is_waiting = True
+        self._doing = LoopState.WAITING
 
     def give(self, elements: int = 1) -> None:
         """Record that the loop gets what it has asked for.
@@ -128,11 +142,11 @@ class LoopMeter:
             elements: number of elements that it gets, or has got since it last asked.
         """
         now = self.clock()
-        self._is_waiting = False
         if self.first is None:
             self.first = now - self._began
-        else:
+        elif self._doing is LoopState.WAITING:
             self._waiting += now - self._asked
+        self._doing = LoopState.WORKING
         if self.recorder is not None:
             self.recorder.note(0, LOOP, WAIT, self._asked, now)
         self._given = now
@@ -155,10 +169,18 @@ class LoopMeter:
         self._given = now
         self.elements += elements
 
+    def end(self) -> None:
+        """Record that the loop has got all, or has left. Time no longer counts."""
+        if self._doing is LoopState.WAITING and self.first is not None:
+            self._waiting += self.clock() - self._asked
+        elif self._doing is LoopState.WORKING:
+            self._working += self.clock() - self._given
+        self._doing = LoopState.OVER
+
     def cut(self) -> None:
         """Record as a span what the loop is doing now."""
-        if self.recorder is not None:
-            is_waiting, now = self._is_waiting, self.clock()
+        if self.recorder is not None and self._doing is not LoopState.OVER:
+            is_waiting, now = self._doing is LoopState.WAITING, self.clock()
             since = self._asked if is_waiting else self._given
             self.recorder.note(0, LOOP, WAIT if is_waiting else STEP, since, now)
 
@@ -176,9 +198,11 @@ class LoopMeter:
         """
         if self.first is None:
             return LoopSums()
-        waiting, working = self._waiting, self._working
-        if self._is_waiting:
+        doing, waiting, working = self._doing, self._waiting, self._working
+        if doing is LoopState.WAITING:
             waiting += max(0.0, self.clock() - self._asked)
+        elif doing is LoopState.WORKING:
+            working += max(0.0, self.clock() - self._given)
         taken = self.elements if elements is None else elements
         return LoopSums(waiting + working, waiting, float(taken), late)
 
@@ -192,10 +216,11 @@ class LoopMeter:
             elements: as for ``sums``.
             late: as for ``sums``.
         """
-        total = self.sums(elements, late)
-        return LoopMeasures(
-            total, LoopSums(*recent.look(self.clock(), values_of(total))), self.first
-        )
+        total, outer = self.sums(elements, late), None
+        if self._outer is not None:
+            outer = self._outer.measures(self._outer_recent).recent
+        found = LoopSums(*recent.look(self.clock(), values_of(total)))
+        return LoopMeasures(total, found, self.first, outer=outer)
 
 
 class MeteredIterator:
@@ -209,10 +234,8 @@ class MeteredIterator:
 
     def __init__(self, take: Callable[[], Any], meter: LoopMeter) -> None:
         self._take, self._meter = take, meter
-        self._endless = iter(take, object())
-        self._passed: Iterator[Any] = iter(())
-        self._size = 0
-        self._since = meter.clock()
+        self._left = 0  # number of elements that are still to be passed over
+        self._size = 0  # number of elements that this begun with
         self._measured = 0
         self._share = 0.0
         self._split = (0.0, 0.0)
@@ -221,24 +244,46 @@ class MeteredIterator:
         return self
 
     def __next__(self) -> Any:
-        for element in self._passed:
-            return element
-        return self._next_measured()
+        if not self._left:
+            return self._next_measured()
+        self._left -= 1
+        try:
+            return self._take()
+        except BaseException as error:
+            self._left += 1
+            self._settle()
+            self._failed(error)
+            raise
 
     def _next_measured(self) -> Any:
         meter = self._meter
-        if self._size:
-            meter.pass_over(self._size, self._share)
-            self._size = 0
+        self._settle()
         if not self._measured:
             self._split = meter.split
         meter.ask()
-        element = self._take()
+        try:
+            element = self._take()
+        except BaseException as error:
+            self._failed(error)
+            raise
         meter.give()
         self._measured += 1
         if self._measured >= MEASURED:
             self._end_measuring()
         return element
+
+    def _settle(self) -> None:
+        """Count the elements that were passed over."""
+        if self._size:
+            self._meter.pass_over(self._size - self._left, self._share)
+            self._left = self._size = 0
+
+    def _failed(self, error: BaseException) -> None:
+        """End the measurement, or count an error in place of an element."""
+        if isinstance(error, StopIteration):
+            self._meter.end()
+        else:
+            self._meter.give()
 
     def _end_measuring(self) -> None:
         """Pass over some elements if the loop is fast."""
@@ -248,5 +293,5 @@ class MeteredIterator:
         whole = waited + worked
         if 0 < whole < FAST * self._measured:
             self._share, self._size = waited / whole, PASSED
-            self._passed = islice(self._endless, PASSED)
+            self._left = PASSED
         self._measured = 0

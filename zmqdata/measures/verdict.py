@@ -51,6 +51,14 @@ HELD_UP = 0.4
 """Share of a loop's waits in which threads of its own process did not come to run,
 above which these waits are not the input's.
 """
+LEAST_STEP = 50e-6
+"""Seconds of a step below which a loop does nothing of its own."""
+MOST_WORKERS = 1000
+"""Number of workers beyond which no number is advised."""
+TAIL = 1.0
+"""Seconds that a loop must have waited lately if the end of a pass counts as held up by
+its last splits.
+"""
 COLD = 0.2
 """Share of the time that the first element may take without being mentioned."""
 
@@ -95,6 +103,10 @@ class Situation:
     """The other numbered consumers."""
     limit: int | None = None
     """Most elements in flight that the user allows; None if there is no such limit."""
+    demand: float = 0.0
+    """Elements per second that other clients of the job take, which have no numbers."""
+    is_here: bool = False
+    """True if the pipeline runs in the training process, as `placement` decided."""
     is_unpaced: bool = False
     """True if elements are only counted, as in a profile: no step paces the loop."""
 
@@ -193,6 +205,12 @@ def _waiting(situation: Situation) -> tuple[str, str]:
     if (found := _here(situation)) is not None:
         return found
     running = situation.running
+    if situation.is_here:
+        return INPUT_BOUND, (
+            f"The pipeline runs in the training process, as placement='auto' decided, and the loop "
+            f"waits {_percent(situation.wait_share)} of its time for it. With placement='service' "
+            "workers run it beside the loop."
+        )
     if not running:
         return INPUT_BOUND, (
             "No worker hosts a task of this job. Start workers, or look at `zmqdata status` for "
@@ -205,7 +223,7 @@ def _waiting(situation: Situation) -> tuple[str, str]:
         return found
     if making >= SATURATED:
         return _slow_worker(situation) or _slow_pipeline(situation)
-    for look in (_slow_link, _slow_consumer, _held_up, _slow_worker):
+    for look in (_slow_link, _slow_consumer, _held_up, _slow_worker_of_few):
         found = look(situation)
         if found is not None:
             return found
@@ -274,6 +292,15 @@ def _slow_worker(situation: Situation) -> tuple[str, str] | None:
     )
 
 
+def _slow_worker_of_few(situation: Situation) -> tuple[str, str] | None:
+    """Return the verdict if a slow worker is busy, and the others wait for it."""
+    costs = costs_by_worker(situation.running)
+    slowest = max(costs, key=lambda worker: costs[worker], default="")
+    sums = added([task.recent for task in situation.running if task.worker == slowest], TaskSums())
+    is_busy = _share(sums.making, sums.seconds) >= SATURATED
+    return _slow_worker(situation) if is_busy else None
+
+
 def _straggling_split(situation: Situation, making: float) -> tuple[str, str] | None:
     """Return the verdict if few tasks are left at work, and the others have nothing."""
     at_work = [
@@ -283,7 +310,9 @@ def _straggling_split(situation: Situation, making: float) -> tuple[str, str] | 
     ]
     workers = {task.worker for task in situation.tasks}
     busy = {task.worker for task in at_work}
-    if not at_work or len(workers) < 2 or 2 * len(busy) > len(workers) or making <= 0:
+    if not at_work or len(workers) < 2 or 2 * len(busy) > len(workers) or making < SATURATED:
+        return None
+    if situation.loop.waiting < TAIL:
         return None
     names = ", ".join(sorted(busy)[:3])
     return STRAGGLER, (
@@ -393,16 +422,25 @@ def costs_by_worker(tasks: Iterable[TaskEvidence]) -> dict[str, float]:
 
 def needed_workers(situation: Situation) -> int:
     """Return the least number of workers with which the loop would wait less than
-    ``WAITS`` of its time; 0 if unknown.
+    ``WAITS`` of its time; 0 if unknown, or if the loop does nothing of its own.
 
     A step lasts as long as the loop itself, or as long as the workers together take for
-    an element, whichever is longer.
+    what all loops take meanwhile, whichever is longer. One step may take several
+    elements from the workers, or a part of one, if operations lie between.
     """
     sums = added([task.recent for task in situation.running], TaskSums())
-    if sums.elements <= 0 or situation.step <= 0:
+    if sums.elements <= 0 or situation.step < LEAST_STEP:
         return 0
-    cost = sums.making / sums.elements
-    return max(1, math.floor((1 - WAITS) * cost / situation.step) + 1)
+    loop = situation.loop
+    taken = loop.elements if situation.served is None else situation.served.elements
+    working = loop.seconds - loop.waiting
+    cost, demand = sums.making / sums.elements, taken / working + situation.demand
+    if situation.others:
+        # Numbered consumers take equally many: the slowest decides.
+        slowest = max(working / taken, *(one.step for one in situation.others)) if taken else 0.0
+        demand = (len(situation.others) + 1) / slowest if slowest else 0.0
+    need = math.floor((1 - WAITS) * cost * demand) + 1
+    return need if need <= MOST_WORKERS else 0
 
 
 def _usual_step(situation: Situation) -> float:

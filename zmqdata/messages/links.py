@@ -5,7 +5,7 @@ from __future__ import annotations
 from zmqdata.decisions import Decision
 from zmqdata.messages.deaths import Place
 from zmqdata.messages.discreet import Discreet
-from zmqdata.messages.measures import ConsumerPace, TaskMeasures
+from zmqdata.messages.measures import Amount, ConsumerPace, TaskMeasures
 from zmqdata.messages.parts import (
     LeftOutElement,
     Message,
@@ -193,6 +193,10 @@ class LinkReported(Message, frozen=True):
     """Measures of tasks that the client reads, of many tasks some in turn."""
     paces: tuple[ConsumerPace, ...] = ()
     """The other numbered consumers of these tasks."""
+    demand: Amount = 0.0
+    """Elements per second that the other clients of these tasks take, if they are no
+    numbered consumers, as far as known.
+    """
 
 
 # --- worker -> client (data)

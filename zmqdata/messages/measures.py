@@ -107,6 +107,10 @@ class LoopMeasures(Discreet, frozen=True):
     """Seconds from the beginning to the first element; None before that."""
     waiting: int = 0
     """Number of elements that have arrived and were not taken."""
+    outer: LoopSums | None = None
+    """Recent sums of the loop itself, if operations of its process lie between it and
+    this reader of the service; otherwise None.
+    """
     moved: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Bytes as they travelled, and elements, by transport and codec, as in
     ``"tcp zstd"``.

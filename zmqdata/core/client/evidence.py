@@ -24,6 +24,7 @@ class Evidence:
         self._consumer = consumer
         self._tasks: dict[int, tuple[str, m.TaskMeasures]] = {}
         self._others: dict[int, m.ConsumerPace] = {}
+        self._demand = 0.0
 
     def hear(self, message: m.LinkReported, worker: str) -> None:
         """Record a worker's report.
@@ -38,6 +39,7 @@ class Evidence:
                 self._tasks[measures.task] = (worker, measures)
         for pace in message.paces:
             self._others[pace.consumer] = pace
+        self._demand = message.demand
 
     def situation(
         self, loop: m.LoopMeasures, tasks: Mapping[int, ReadTask], limit: int | None
@@ -59,6 +61,7 @@ class Evidence:
             consumer=self._consumer,
             others=tuple(self._others.copy().values()),
             limit=limit,
+            demand=self._demand,
         )
 
     def _evidence(self, tasks: Mapping[int, ReadTask]) -> tuple[TaskEvidence, ...]:

@@ -68,6 +68,8 @@ class LinkNews:
     """Measures of these tasks."""
     paces: tuple[m.ConsumerPace, ...] = ()
     """Paces of the other numbered consumers."""
+    demand: float = 0.0
+    """Elements per second that the other clients take, if they have no numbers."""
 
 
 @dataclass
@@ -350,7 +352,13 @@ class SendLinks:
             e.Send(
                 link.peer,
                 m.LinkReported(
-                    link.name, link.sent, told.skipped, grant.sent, told.tasks, told.paces
+                    link.name,
+                    link.sent,
+                    told.skipped,
+                    grant.sent,
+                    told.tasks,
+                    told.paces,
+                    told.demand,
                 ),
             )
         )
@@ -441,7 +449,25 @@ def news_for(link: Link, tasks: Collection[HostedTask]) -> LinkNews:
         sum(task.skipped.get(link.reader.trainer_id, 0) for task in tasks),
         tuple(known[number] for number in link.told_measures.take(known)),
         paces_of(read, link.client),
+        demand_of(read, link.client),
     )
+
+
+def demand_of(tasks: Iterable[HostedTask], client: str) -> float:
+    """Return the elements per second that the other clients of tasks take, as far as
+    their paces are known. Numbered consumers do not count.
+
+    Args:
+        tasks: the tasks that a client reads.
+        client: id of the client.
+    """
+    paces = {
+        name: stream.pace
+        for task in tasks
+        for name, stream in task.dealing.streams.items()
+        if name != client and stream.open and not isinstance(stream, LaneStream)
+    }
+    return sum(1 / pace for pace in paces.values() if pace > 0)
 
 
 def paces_of(tasks: Iterable[HostedTask], client: str) -> tuple[m.ConsumerPace, ...]:

@@ -255,14 +255,20 @@ class Measures:
             for client, loop in loops.items()
             if client in numbers
         }
+        living = {client: loop for client, loop in loops.items() if client in iteration.clients}
+        demands = {
+            client: _demand(loop) for client, loop in living.items() if client not in numbers
+        }
         return {
             client: Situation(
-                loop.recent,
+                loop.recent if loop.outer is None else loop.outer,
                 tasks,
                 loop.first,
                 loop.total,
+                served=None if loop.outer is None else loop.recent,
                 consumer=numbers.get(client),
                 others=tuple(pace for other, pace in paces.items() if other != client),
+                demand=sum(rate for other, rate in demands.items() if other != client),
             )
             for client, loop in loops.items()
             if client in iteration.clients or len(loops) == 1
@@ -320,3 +326,10 @@ def elements_delivered(iteration: Iteration) -> int:
 def _pace(consumer: int, loop: m.LoopMeasures) -> m.ConsumerPace:
     situation = Situation(loop.recent)
     return m.ConsumerPace(consumer, situation.step, situation.wait_share >= 0.05)
+
+
+def _demand(loop: m.LoopMeasures) -> float:
+    """Return the elements per second that a loop would take if it never waited."""
+    sums = loop.recent if loop.outer is None else loop.outer
+    working = sums.seconds - sums.waiting
+    return loop.recent.elements / working if working > 0 else 0.0
