@@ -77,6 +77,7 @@ def lengths(trace: dict[str, Any]) -> dict[tuple[str, str], float]:
     return found
 
 
+@pytest.mark.full
 def test_a_service_is_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The file has the spans of two workers and of the client on one clock; their
     lengths agree with the measures, and none lies after the end.

@@ -182,7 +182,7 @@ TEXTS = {
 }
 FLAGS = {
     DispatcherConfig: ["fault_tolerant_mode", "gc_dynamic_sharding_jobs", "insecure"],
-    WorkerConfig: ["insecure", "forward_logs"],
+    WorkerConfig: ["insecure", "forward_logs", "otel"],
 }
 LISTS = {DispatcherConfig: ["worker_addresses"], WorkerConfig: ["worker_tags"]}
 

@@ -24,6 +24,7 @@ def verdicts(link: str) -> dict[str, str]:
         return {one["job"]: one["verdict"] for one in json.load(answer)["view"]["jobs"]}
 
 
+@pytest.mark.full
 @pytest.mark.realprocess
 @pytest.mark.skipif(
     find_spec("starlette") is None or find_spec("uvicorn") is None,

@@ -101,6 +101,7 @@ print(json.dumps([found, job["verdict"], job["advice"]]))
 """
 
 
+@pytest.mark.full
 def test_a_slow_cable_is_named(lan: Lan) -> None:
     """A loop that waits for bytes on a cable of 100 Mbit/s is told the full link, by
     its statistics and by the status.

@@ -155,6 +155,7 @@ def leaking_slowly(x: Any) -> Any:
     return x
 
 
+@pytest.mark.full
 def test_a_leaking_process_is_recycled_between_elements(cluster: LocalCluster) -> None:
     """A process that leaks is replaced before it reaches its limit: a client gets every
     element once, no process dies within an element, and both the log and the status say

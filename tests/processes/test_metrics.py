@@ -48,6 +48,7 @@ def elements(address: str) -> Iterator[Any]:
     return iter(dataset.apply(read))
 
 
+@pytest.mark.full
 def test_totals_are_exact_after_kills() -> None:
     """Worker processes die by SIGKILL while a loop reads. The counter of the dispatcher
     is what the loop got, the deaths are counted, and each successor answers at the

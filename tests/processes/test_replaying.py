@@ -35,6 +35,7 @@ def run(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.full
 def test_a_failing_element_is_debugged_with_the_command_that_its_error_names() -> None:
     """The debugger stops in the user's function with its variables, and the exit code
     tells whether the element fails here. The doctor finds no failure in the cluster.

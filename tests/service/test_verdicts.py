@@ -109,6 +109,7 @@ def test_operations_of_this_process_are_told_apart() -> None:
             await_verdict(iterator, "INPUT-BOUND", "The operations after distribute()")
 
 
+@pytest.mark.full
 def test_too_few_elements_under_way_are_told() -> None:
     """A loop that waits for workers which wait for it has too few elements under
     way, if the user has limited them.
@@ -153,6 +154,7 @@ def test_a_straggling_split_is_told() -> None:
             await_verdict(iterator, "STRAGGLER", "1 worker of 3", "still reads a split")
 
 
+@pytest.mark.full
 def test_a_slow_consumer_is_named_to_the_others() -> None:
     """Consumers of a coordinated job that wait for the slowest among them are told its
     number, and that one is told that the others wait for it.
@@ -178,6 +180,7 @@ def test_a_slow_consumer_is_named_to_the_others() -> None:
             )
 
 
+@pytest.mark.full
 def test_threads_that_hold_the_interpreter_are_told() -> None:
     """A loop whose process is kept busy by other threads in Python is not told to add
     workers.

@@ -48,7 +48,7 @@ from zmqdata.errors import (
     VersionMismatchError,
 )
 from zmqdata.metrics.declared import DISPATCHER
-from zmqdata.metrics.serving import monitor_of
+from zmqdata.metrics.monitors import monitor_of
 from zmqdata.paths import FileName, whole_path
 from zmqdata.printable import printable
 from zmqdata.transport import sockets

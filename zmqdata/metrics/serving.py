@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from zmqdata.metrics.declared import CONSTANT, COUNTER, SUMMARY, Metric, Samples
-from zmqdata.metrics.listening import MOST_VISITORS, address_of, listener
+from zmqdata.metrics.listening import MOST_VISITORS, address_of
 from zmqdata.threads import Background
 from zmqdata.transport.loop import Loop
 
@@ -85,40 +85,6 @@ def ask(loop: Loop, steps: Generator[None, None, T], seconds: float) -> T:
     if error is not None:
         raise error
     return found  # type: ignore[return-value]  # of the last step
-
-
-class MetricsConfig(Protocol):
-    """The configuration of a server, as far as it concerns metrics."""
-
-    @property
-    def metrics_port(self) -> int | None:
-        """Port of the metrics; None if they are not shown."""
-
-    @property
-    def metrics_host(self) -> str:
-        """Host on which this port is."""
-
-
-def monitor_of(
-    config: MetricsConfig,
-    listening: socket.socket | None,
-    role: str,
-    metrics: Sequence[Metric],
-    begins: str,
-) -> Monitor | None:
-    """Return the monitor of a server; None if its configuration has no port for it.
-
-    Args:
-        config: configuration of the server.
-        listening: socket to use; None to open one.
-        role: as for ``Monitor``, like the other arguments.
-        metrics: see there.
-        begins: see there.
-    """
-    if config.metrics_port is None:
-        return None
-    made = listening or listener(config.metrics_host, config.metrics_port)
-    return Monitor(made, config.metrics_host, role, metrics, begins)
 
 
 def installed_version() -> str:

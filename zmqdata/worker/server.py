@@ -24,7 +24,7 @@ from zmqdata.core.worker.draining import DRAIN_SECONDS
 from zmqdata.errors import DataServiceError, named_error
 from zmqdata.failures.codec import encode_failure
 from zmqdata.metrics.declared import WORKER
-from zmqdata.metrics.serving import monitor_of
+from zmqdata.metrics.monitors import monitor_of
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
 from zmqdata.transport.addresses import (
