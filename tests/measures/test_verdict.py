@@ -205,7 +205,9 @@ def test_a_profile_advises_without_a_pace() -> None:
     """Without a step to feed, more workers are advised, and no number of them."""
     verdict = judge(Situation(WAITING, two(making=10.0), is_unpaced=True))
     assert verdict.workers_needed == 0
-    assert "10 elements per second arrive. Add workers, or make it faster." in verdict.advice
+    assert (
+        "10 elements per second arrive. Add workers, or make map(decode) faster." in verdict.advice
+    )
     waits = judge(Situation(WAITING, two(making=1.0, readers=9.0), is_unpaced=True))
     assert "batch() before distribute()" in waits.advice
 
@@ -255,7 +257,7 @@ def test_a_loop_without_a_step_of_its_own_gets_no_number() -> None:
     """Workers for a loop that does nothing, or in absurd numbers, are not advised."""
     nothing = Situation(LoopSums(10.0, 9.999, 1000.0), two(making=10.0))
     assert needed_workers(nothing) == 0
-    assert "Add workers, or make it faster." in judge(nothing).advice
+    assert "Add workers, or make map(decode) faster." in judge(nothing).advice
 
 
 def test_a_short_tail_is_no_straggler() -> None:

@@ -265,7 +265,8 @@ def _slow_pipeline(situation: Situation) -> tuple[str, str]:
         else f"{node.label} takes {_percent(share)} of the workers' time"
     )
     if not need:
-        return INPUT_BOUND, f"{takes}; {waits}. Add workers, or make it faster."
+        name = "the pipeline" if node is None else node.label.partition(" at ")[0]
+        return INPUT_BOUND, f"{takes}; {waits}. Add workers, or make {name} faster."
     return INPUT_BOUND, f"{takes}; {waits}; {need} would feed it."
 
 
