@@ -25,6 +25,8 @@ from zmqdata.messages import (
     Track,
 )
 
+SHORTEST = 1e-9
+"""Seconds below which a span is left out: no clock tells its beginning from its end."""
 MERGED = 0.005
 """Most seconds between two spans that are merged."""
 NEAR = 8
@@ -137,7 +139,7 @@ class Recorder:
             row, name = row[:MOST_LABEL], name[:MOST_LABEL]
             last = self._rows.get((task, row), self._began)
             since, until = max(since, last), min(until, self._until)
-            if until <= since:
+            if until - since < SHORTEST:
                 return
             self._rows[task, row] = until
             merged = merges and since - last <= MERGED and self._merge(task, row, name, until)
