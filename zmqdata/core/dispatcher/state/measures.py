@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.measures.sums import added
-from zmqdata.measures.verdict import STRAGGLER, Situation, TaskEvidence, Verdict, judge
+from zmqdata.measures.verdict import STRAGGLER, WAITS, Situation, TaskEvidence, Verdict, judge
 
 JOBS_KEPT = 1000
 """Maximum number of jobs whose totals are remembered."""
@@ -325,7 +325,7 @@ def elements_delivered(iteration: Iteration) -> int:
 
 def _pace(consumer: int, loop: m.LoopMeasures) -> m.ConsumerPace:
     situation = Situation(loop.recent)
-    return m.ConsumerPace(consumer, situation.step, situation.wait_share >= 0.05)
+    return m.ConsumerPace(consumer, situation.step, situation.wait_share >= WAITS)
 
 
 def _demand(loop: m.LoopMeasures) -> float:
