@@ -250,6 +250,19 @@ def pytest_runtest_call() -> Generator[None, object, object]:
         keychoice._chosen = chosen
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that leaves its own handler of SIGINT behind. Ctrl-C would not reach
+    the tests that follow in this process.
+    """
+    try:
+        return (yield)
+    finally:
+        left = signal.signal(signal.SIGINT, signal.default_int_handler)
+        if left is not signal.default_int_handler:
+            pytest.fail(f"{item.nodeid} left {left} as the handler of SIGINT; restore it")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Escape text that UTF-8 cannot encode in captured output. Reports cross processes

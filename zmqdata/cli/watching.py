@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import closing
 
 from zmqdata.cli.asking import DispatcherSettings, take_key
 from zmqdata.cli.options import (
@@ -44,8 +45,7 @@ def serve_dashboard(chosen: argparse.Namespace) -> int:
     _check_host(settings.dispatcher_address)
     from zmqdata.dashboard.server import DashboardServer
 
-    stop = StopSignals()
-    with DashboardServer(settings) as server:
+    with closing(StopSignals()) as stop, DashboardServer(settings) as server:
         say(f"zmqdata dashboard at {server.link}")
         while not stop.wait(None):
             pass
