@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import re
 import signal
@@ -343,6 +344,22 @@ def in_a_process(arguments: Sequence[str], environment: Mapping[str, str]) -> tu
     asked = [sys.executable, "-c", program]
     ended = subprocess.run(asked, capture_output=True, text=True, timeout=30, env=environment)
     return ended.returncode, ended.stdout, ended.stderr
+
+
+def test_a_missing_package_is_one_line(
+    run_command: Callable[[Sequence[str]], tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without prometheus-client a port for metrics is refused with what to install."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == "prometheus_client" else found(name, *rest),
+    )
+    code, _, told = run_command(["dispatcher", "--metrics-port", "0"])
+    assert code == 2
+    assert "pip install 'zmqdata[metrics]'" in told
+    assert len(told.splitlines()) == 1
 
 
 @pytest.mark.parametrize(("arguments", "text"), WRONG_ARGUMENTS)
