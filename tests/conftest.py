@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     begin_elsewhere(config)
     choose(config.getoption("--full"))
-    settings.register_profile("counted", settings.default, max_examples=how_many(50, 100))
+    settings.register_profile("counted", settings.default, max_examples=how_many(30, 100))
     settings.load_profile("counted")
     global _terminal
     _terminal = os.dup(2)

@@ -58,6 +58,7 @@ def every_direction(storm: CableStorm) -> list[Callable[[], None]]:
     ]
 
 
+@pytest.mark.full
 def test_nothing_is_lost_when_cables_are_cut(lan: Lan, tmp_path: Path) -> None:
     """The promised order holds through a series of cuts between any machines."""
     CableStorm(lan, 1, "coordinated", tmp_path, count=3_000, pauses=SOON).run()

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from tests.full import full
 from zmqdata import Dataset, LocalCluster, distribute
 from zmqdata.client.calls import status
 from zmqdata.testing.cluster import await_condition
@@ -101,7 +100,8 @@ def one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZMQDATA_RUN_ID", "one run")
 
 
-@pytest.mark.parametrize("shared", [full(True), False], ids=["shared", "alone"])
+@pytest.mark.full
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "alone"])
 def test_a_client_that_was_stopped_hands_out_nothing_that_others_were_given(
     cluster: LocalCluster, stopped: StoppedReader, shared: bool
 ) -> None:

@@ -102,7 +102,8 @@ def client_without(target: str, protocol: str = "", registered: str = "") -> sub
     )
 
 
-@pytest.mark.parametrize("protocol", [full(""), "tcp"])
+@pytest.mark.full
+@pytest.mark.parametrize("protocol", ["", "tcp"])
 def test_a_client_without_blosc_reads_from_a_worker_that_has_it(protocol: str) -> None:
     """The worker compresses nothing for a client without blosc, though the job names a
     codec; the client warns once.

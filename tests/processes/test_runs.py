@@ -215,7 +215,7 @@ def read_rows(dataset: Dataset, rows: Any, go: Any = None) -> None:
     ("is_named", "method"),
     [
         pytest.param(False, "fork", id="anonymous-fork", marks=pytest.mark.full),
-        pytest.param(False, "spawn", id="anonymous-spawn"),
+        pytest.param(False, "spawn", id="anonymous-spawn", marks=pytest.mark.full),
         pytest.param(False, "forkserver", id="anonymous-forkserver", marks=pytest.mark.full),
         pytest.param(True, "fork", id="named-fork"),
         pytest.param(True, "spawn", id="named-spawn", marks=pytest.mark.full),

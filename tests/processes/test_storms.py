@@ -16,9 +16,7 @@ from tests.processes.training_loop import KINDS
 pytestmark = [pytest.mark.realprocess, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize(
-    "kind", [kind if kind in ("dynamic", "coordinated") else full(kind) for kind in KINDS]
-)
+@pytest.mark.parametrize("kind", [kind if kind == "coordinated" else full(kind) for kind in KINDS])
 def test_nothing_is_lost_and_nothing_comes_twice(kind: str, tmp_path: Path) -> None:
     """Every element is handed out exactly once, in the promised order, whichever
     processes are killed, stopped or asked to end.

@@ -118,4 +118,5 @@ class RangeSet:
 
     def covers(self, first: int, stop: int) -> bool:
         """Return True if every ``first <= n < stop`` is a member."""
-        return not self.missing(first, stop)
+        at = bisect_right(self._firsts, first) - 1  # adjacent ranges are one
+        return first >= stop or (at >= 0 and stop <= self._stops[at])
