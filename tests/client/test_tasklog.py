@@ -50,7 +50,7 @@ def bare() -> Iterator[logging.Logger]:
 
 
 def told(worker: str, task: int, lines: tuple[PrintedLine, ...], suppressed: int) -> ShowLines:
-    return ShowLines(worker, task, LinesPrinted(1, 77, 1, lines, suppressed))
+    return ShowLines(worker, LinesPrinted(1, task, 1, lines, suppressed))
 
 
 def show(*lines: PrintedLine, suppressed: int = 0) -> str:

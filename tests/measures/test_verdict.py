@@ -121,7 +121,31 @@ SITUATIONS = {
     "operations of this process": (
         Situation(WAITING, two(making=2.0, readers=8.0), served=LoopSums(10.0, 0.1, 100.0)),
         INPUT_BOUND,
-        "The operations after distribute() run in this process",
+        "The operations after distribute() run in this process, and the loop waits 60 % of its "
+        "time for them. Move them before distribute(), so that the workers do them, or put "
+        "prefetch() behind them.",
+    ),
+    "an operation of this process": (
+        Situation(
+            WAITING,
+            two(making=2.0, readers=8.0),
+            served=LoopSums(10.0, 0.1, 100.0),
+            local=("map(f) at train.py:3",),
+            is_ahead=True,
+        ),
+        INPUT_BOUND,
+        "map(f) at train.py:3, after distribute(), runs in this process, and the loop waits 60 % of "
+        "its time for it. Move it before distribute(), so that the workers do it.",
+    ),
+    "many operations of this process": (
+        Situation(
+            WAITING,
+            two(making=2.0, readers=8.0),
+            served=LoopSums(10.0, 0.1, 100.0),
+            local=("a()", "b()", "c()", "d()"),
+        ),
+        INPUT_BOUND,
+        "a(), b() and 2 others, after distribute(), run in this process",
     ),
     "all wait for splits": (
         Situation(WAITING, two(making=1.0, splits=9.0)),

@@ -101,12 +101,16 @@ def test_a_slow_loop_is_not_the_inputs_fault() -> None:
 
 
 def test_operations_of_this_process_are_told_apart() -> None:
-    """If operations after ``distribute`` take the time, the advice is to move them."""
+    """If operations after ``distribute`` take the time, the advice names them and is
+    to move them.
+    """
     with LocalCluster(1, in_process=True) as cluster:
         on_workers = distribute("distributed_epoch", cluster.target)
         dataset = Dataset.range(ENDLESS).apply(on_workers).map(slow_map)
         with reading(dataset, step=0.001) as iterator:
-            await_verdict(iterator, "INPUT-BOUND", "The operations after distribute()")
+            await_verdict(
+                iterator, "INPUT-BOUND", "map(slow_map) at test_verdicts.py", "runs in this process"
+            )
 
 
 @pytest.mark.full
@@ -138,8 +142,12 @@ def test_a_slow_worker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         on_workers = distribute("distributed_epoch", cluster.target)
         dataset = Dataset.range(ENDLESS).map(slow_in_one_thread).batch(2).apply(on_workers)
         with reading(dataset) as iterator:
-            found = await_verdict(iterator, "STRAGGLER", "Worker tcp://127.0.0.1:")
-    assert found["data/workers"] == 3.0
+            await_verdict(iterator, "STRAGGLER", "Worker tcp://127.0.0.1:")
+            await_condition(
+                lambda: iterator.stats()["data/workers"] == 3.0,
+                PATIENCE,
+                "the report of the third worker",
+            )
 
 
 def test_a_straggling_split_is_told() -> None:

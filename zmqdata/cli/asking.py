@@ -55,6 +55,19 @@ def take_key(chosen: argparse.Namespace) -> None:
     show(chosen_settings(KeySettings, chosen))
 
 
+def opened(kind: type[T], chosen: argparse.Namespace) -> T:
+    """Make this process show the chosen key, and return the settings of a command that
+    asks a dispatcher.
+
+    Raises:
+        ValueError: no dispatcher is named.
+    """
+    wanted = chosen_settings(kind, chosen)
+    take_key(chosen)
+    check_dispatcher_named(chosen, kind, "which dispatcher?")
+    return wanted
+
+
 # --- status
 
 
@@ -160,9 +173,7 @@ def drain_main(arguments: Sequence[str], program: str = "zmqdata drain") -> int:
 
 def drain_worker(chosen: argparse.Namespace, program: str) -> int:
     """Request the drain and wait for its end."""
-    wanted = chosen_settings(DispatcherSettings, chosen)
-    take_key(chosen)
-    check_dispatcher_named(chosen, DispatcherSettings, "which dispatcher?")
+    wanted = opened(DispatcherSettings, chosen)
     from zmqdata.client.admin import drain
 
     drained = drain(wanted.dispatcher_address, chosen.worker, wanted.timeout)
@@ -258,9 +269,7 @@ def audit_main(arguments: Sequence[str], program: str = "zmqdata audit") -> int:
 
 def show_audit(chosen: argparse.Namespace) -> int:
     """Request the audit of a job and print it."""
-    wanted = chosen_settings(DispatcherSettings, chosen)
-    take_key(chosen)
-    check_dispatcher_named(chosen, DispatcherSettings, "which dispatcher?")
+    wanted = opened(DispatcherSettings, chosen)
     from zmqdata.cli.tables import audit_tables
     from zmqdata.client.admin import audit
 

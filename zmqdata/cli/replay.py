@@ -17,10 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from zmqdata.cli.asking import DispatcherSettings, take_key
+from zmqdata.cli.asking import DispatcherSettings, opened
 from zmqdata.cli.options import (
-    check_dispatcher_named,
-    chosen_settings,
     command_parser,
     guarded,
     say,
@@ -77,9 +75,7 @@ def _number(text: str) -> int:
 
 def replay(chosen: argparse.Namespace) -> int:
     """Fetch the task, run it up to the element, and tell what happens."""
-    wanted = chosen_settings(DispatcherSettings, chosen)
-    take_key(chosen)
-    check_dispatcher_named(chosen, DispatcherSettings, "which dispatcher?")
+    wanted = opened(DispatcherSettings, chosen)
     from zmqdata.client.replaying import fetch_task
     from zmqdata.worker.tasks.pipeline import own_process
     from zmqdata.worker.tasks.replay import TaskReplay

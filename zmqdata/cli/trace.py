@@ -14,10 +14,8 @@ from typing import Any
 
 import msgspec
 
-from zmqdata.cli.asking import DispatcherSettings, take_key
+from zmqdata.cli.asking import DispatcherSettings, opened
 from zmqdata.cli.options import (
-    check_dispatcher_named,
-    chosen_settings,
     command_parser,
     complain,
     guarded,
@@ -56,9 +54,7 @@ def trace_main(arguments: Sequence[str], program: str = "zmqdata trace") -> int:
 
 def trace(chosen: argparse.Namespace, program: str) -> int:
     """Record, and write the file."""
-    wanted = chosen_settings(DispatcherSettings, chosen)
-    take_key(chosen)
-    check_dispatcher_named(chosen, DispatcherSettings, "which dispatcher?")
+    wanted = opened(DispatcherSettings, chosen)
     out = Path(chosen.out)
     if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
         raise ValueError(f"{out} cannot be written: its folder is missing, or is not writable")

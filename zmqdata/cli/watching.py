@@ -6,10 +6,8 @@ import argparse
 from collections.abc import Sequence
 from contextlib import closing
 
-from zmqdata.cli.asking import DispatcherSettings, take_key
+from zmqdata.cli.asking import DispatcherSettings, opened
 from zmqdata.cli.options import (
-    check_dispatcher_named,
-    chosen_settings,
     command_parser,
     guarded,
     say,
@@ -39,9 +37,7 @@ def dashboard_main(arguments: Sequence[str], program: str = "zmqdata dashboard")
 
 def serve_dashboard(chosen: argparse.Namespace) -> int:
     """Start the page, print its address, and wait for a signal."""
-    settings = chosen_settings(DashboardSettings, chosen)
-    take_key(chosen)
-    check_dispatcher_named(chosen, DashboardSettings, "which dispatcher?")
+    settings = opened(DashboardSettings, chosen)
     _check_host(settings.dispatcher_address)
     from zmqdata.dashboard.server import DashboardServer
 
@@ -78,9 +74,7 @@ def report_main(arguments: Sequence[str], program: str = "zmqdata report") -> in
 
 def make_report(chosen: argparse.Namespace) -> int:
     """Watch the dispatcher for some seconds and write the file."""
-    wanted = chosen_settings(DispatcherSettings, chosen)
-    take_key(chosen)
-    check_dispatcher_named(chosen, DispatcherSettings, "which dispatcher?")
+    wanted = opened(DispatcherSettings, chosen)
     _check_host(wanted.dispatcher_address)
     check_wait("--seconds", chosen.seconds, forever=False)
     from zmqdata.dashboard.report import write_report

@@ -54,7 +54,7 @@ class TaskLog:
 
     def show(self, command: ShowLines) -> None:
         """Show lines, without waiting for that."""
-        where = f"[worker {command.worker.rpartition('://')[2]}, task {command.task}]"
+        where = f"[worker {command.worker.rpartition('://')[2]}, task {command.printed.task}]"
         lines = [(where, line) for line in command.printed.lines]
         if command.printed.suppressed:
             text = (

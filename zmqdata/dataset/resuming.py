@@ -53,7 +53,7 @@ from zmqdata.iterators.base import Steps, steps_of
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
 from zmqdata.measures.verdict import Situation, Verdict, judge, stats_of
-from zmqdata.nodes import Node, every_node, kept_orders
+from zmqdata.nodes import Node, Prefetch, Repeat, Skip, Take, every_node, kept_orders
 from zmqdata.paths import FileName, local_path
 from zmqdata.pipelines import Fingerprint
 from zmqdata.threads import this_thread
@@ -61,6 +61,8 @@ from zmqdata.threads import this_thread
 VERSION = 1
 """Version of the form of states. A change of their content increments it."""
 
+FREE = (Prefetch, Repeat, Skip, Take)
+"""Nodes that take no time of their own."""
 QUARANTINE_SAVED = 100
 _MAGIC = b"zmqdata state\n"
 _SAME_THERE = ", which the service takes only where what its workers run is the same"
@@ -300,7 +302,16 @@ class DatasetIterator:
         worst = max(found, key=lambda one: one.loop.waiting, default=Situation(loop.recent))
         waiting = sum(one.loop.waiting for one in found)
         served = structs.replace(worst.loop, waiting=waiting)
-        return replace(worst, loop=loop.recent, total=loop.total, first=loop.first, served=served)
+        local = [one for one in every_node(self._node) if one.inputs]
+        return replace(
+            worst,
+            loop=loop.recent,
+            total=loop.total,
+            first=loop.first,
+            served=served,
+            local=tuple(one.label for one in reversed(local) if not isinstance(one, FREE)),
+            is_ahead=any(isinstance(one, Prefetch) for one in local),
+        )
 
     @property
     def _is_placed(self) -> bool:

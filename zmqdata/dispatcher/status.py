@@ -268,5 +268,5 @@ def _task(core: DispatcherCore, task: Task, measured: MeasuredTasks) -> dict[str
         "busy_with": "" if report is None or report.crumb is None else what(report.crumb),
         "deaths": len(task.deaths),
         "compressed": "" if report is None else report.compressed,
-        **task_fields(measures),
+        **task_fields(measures, has_ended=task.total is not None),
     }

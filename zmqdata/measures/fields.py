@@ -14,15 +14,20 @@ from zmqdata.measures.verdict import Situation, Verdict
 from zmqdata.messages import LoopMeasures, TaskMeasures, TaskSums
 
 
-def task_fields(measures: TaskMeasures | None) -> dict[str, Any]:
-    """Return what an attempt of a task does for how long; None: it was not measured.
+def task_fields(measures: TaskMeasures | None, has_ended: bool = False) -> dict[str, Any]:
+    """Return what an attempt of a task does for how long.
+
+    Args:
+        measures: its newest measures; None if it was not measured.
+        has_ended: True if it makes nothing any more, so that its last seconds are over.
 
     Example:
         >>> sums = TaskSums(seconds=2.0, making=1.0, elements=10.0)
         >>> task_fields(TaskMeasures(1, 1, sums, sums))["elements_per_second"]
         5.0
     """
-    recent = TaskSums() if measures is None else measures.recent
+    recent = TaskSums() if measures is None or has_ended else measures.recent
+    linked = (0.0, 0.0) if measures is None or has_ended else measures.linked
     nodes = () if measures is None else measures.nodes
     return {
         "making_share": _quotient(recent.making, recent.seconds),
@@ -31,8 +36,8 @@ def task_fields(measures: TaskMeasures | None) -> dict[str, Any]:
         "elements_per_second": _quotient(recent.elements, recent.seconds),
         "bytes_per_second": round(_quotient(recent.nbytes, recent.seconds)),
         "buffered_bytes": 0 if measures is None else round(measures.ahead),
-        "link_busy_share": 0.0 if measures is None else round(measures.linked[0], 4),
-        "link_bytes_per_second": 0 if measures is None else round(measures.linked[1]),
+        "link_busy_share": round(linked[0], 4),
+        "link_bytes_per_second": round(linked[1]),
         "nodes": [
             {
                 "place": node.place,

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from zmqdata.measures.sums import added
 from zmqdata.messages import ConsumerPace, LoopSums, NodeTime, TaskSums
+from zmqdata.printable import printable
 
 INPUT_BOUND = "INPUT-BOUND"
 """The loop waits, and the pipeline on the workers is the reason."""
@@ -104,6 +105,12 @@ class Situation:
     """Most elements in flight that the user allows; None if there is no such limit."""
     demand: float = 0.0
     """Elements per second that other clients of the job take, which have no numbers."""
+    local: tuple[str, ...] = ()
+    """Labels of the operations of this process that lie between the service and the
+    loop; empty if there are none, or if they are unknown, as to a dispatcher.
+    """
+    is_ahead: bool = False
+    """True if one of them pulls elements ahead, as ``prefetch`` does."""
     is_here: bool = False
     """True if the pipeline runs in the training process, as `placement` decided."""
     is_unpaced: bool = False
@@ -182,7 +189,8 @@ def judge(situation: Situation) -> Verdict:
     word, advice = _not_waiting(situation) if is_fed else _waiting(situation)
     need = needed_workers(situation)
     cold = _cold_start(situation)
-    return Verdict(word, f"{advice} {cold}" if cold else advice, label, share, need)
+    # The names of functions and workers are in it, and it is shown in terminals.
+    return Verdict(word, printable(f"{advice} {cold}" if cold else advice), label, share, need)
 
 
 def _not_waiting(situation: Situation) -> tuple[str, str]:
@@ -243,10 +251,16 @@ def _here(situation: Situation) -> tuple[str, str] | None:
         return None
     if _share(served.waiting, served.seconds) >= MOSTLY * situation.wait_share:
         return None
+    names = situation.local
+    run, them = ("runs", "it") if len(names) == 1 else ("run", "them")
+    what = (
+        f"{_listed(names)}, after distribute()," if names else "The operations after distribute()"
+    )
+    ahead = "" if situation.is_ahead else f", or put prefetch() behind {them}"
     return INPUT_BOUND, (
-        f"The operations after distribute() run in this process, and the loop waits "
-        f"{_percent(situation.wait_share)} of its time for them. Move them before distribute(), so "
-        "that the workers do them, or put prefetch() behind them."
+        f"{what} {run} in this process, and the loop waits "
+        f"{_percent(situation.wait_share)} of its time for {them}. Move {them} before "
+        f"distribute(), so that the workers do {them}{ahead}."
     )
 
 
@@ -466,6 +480,12 @@ def _share(part: float, whole: float) -> float:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return at most three names in words."""
+    shown = list(names) if len(names) <= 3 else [*names[:2], _count(len(names) - 2, "other")]
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
 
 
 def _count(count: int, noun: str) -> str:

@@ -96,5 +96,5 @@ def _task(task: HostedTask) -> dict[str, Any]:
         "produced": task.produced,
         "total": task.total,
         "clients": list(map(shown_name, task.dealing.streams)),
-        **task_fields(task.measures),
+        **task_fields(task.measures, has_ended=task.total is not None),
     }

@@ -1321,7 +1321,7 @@ def test_a_client_shows_what_functions_print_if_it_says_so(shows: bool) -> None:
     lines = (m.PrintedLine("hello"), m.PrintedLine("no file", 30, "decode"))
     message = m.LinesPrinted(1, 1, 1, lines, 7)
     reader.feed(e.Arrived("me-1", message))
-    assert reader.all_of(e.ShowLines) == ([e.ShowLines("w", 5, message)] if shows else [])
+    assert reader.all_of(e.ShowLines) == ([e.ShowLines("w", message)] if shows else [])
     reader.number = 1
     reader.block(0)
     assert reader.all_of(e.Deliver), "lines are numbered like all messages of a link"

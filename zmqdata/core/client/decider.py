@@ -423,7 +423,7 @@ class ClientCore:
             case m.ElementsLeftOut():
                 self.notices.left_out.take(header.elements)
             case m.LinesPrinted() if self.profile.shows_lines:
-                self._do(e.ShowLines(task.place.address, task.place.index, header))
+                self._do(e.ShowLines(task.place.address, header))
             case m.TakeBackElements():
                 self.reading.asked_back(task, header)
 

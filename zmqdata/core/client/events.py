@@ -91,10 +91,8 @@ class ShowLines:
 
     worker: str
     """Address of the worker."""
-    task: int
-    """Index of the task within its iteration."""
     printed: LinesPrinted
-    """The message with the lines."""
+    """The message with the lines and the id of their task."""
 
 
 @dataclass(frozen=True, slots=True)
