@@ -14,7 +14,8 @@ from zmqdata import Dataset, LocalCluster, distribute
 from zmqdata.cli.phrases import verdict_of
 from zmqdata.dataset.resuming import DatasetIterator
 from zmqdata.measures import verdict
-from zmqdata.measures.verdict import Situation, stats_of
+from zmqdata.measures.situation import Situation
+from zmqdata.measures.verdict import stats_of
 from zmqdata.messages import LoopSums
 
 TEXT = (Path(__file__).resolve().parents[1] / "docs/why-does-my-accelerator-wait.md").read_text(

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from zmqdata.measures.meter import FAST, LoopMeter, MeteredIterator, new_recent
+from zmqdata.measures.situation import Situation
 from zmqdata.measures.sums import Recent, values_of
-from zmqdata.measures.verdict import Situation
 from zmqdata.messages import LoopSums
 
 

@@ -6,18 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from zmqdata.measures.situation import WAITS, Situation, TaskEvidence, dominant, needed_workers
 from zmqdata.measures.verdict import (
     COMPUTE_BOUND,
     INPUT_BOUND,
     LINK_BOUND,
     STRAGGLER,
     UNKNOWN,
-    WAITS,
-    Situation,
-    TaskEvidence,
-    dominant,
     judge,
-    needed_workers,
     stats_of,
 )
 from zmqdata.messages import ConsumerPace, LoopSums, NodeTime, TaskSums

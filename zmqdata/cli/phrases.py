@@ -7,15 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from zmqdata.measures.verdict import (
-    COMPUTE_BOUND,
-    INPUT_BOUND,
-    LINK_BOUND,
-    STRAGGLER,
-    UNEQUAL,
-    WAITS,
-    median,
-)
+from zmqdata.measures.situation import WAITS, median
+from zmqdata.measures.verdict import COMPUTE_BOUND, INPUT_BOUND, LINK_BOUND, STRAGGLER, UNEQUAL
 from zmqdata.printable import shown_size
 
 LONG = 10.0

@@ -31,8 +31,8 @@ from zmqdata.errors import (
 )
 from zmqdata.iterators import CLOSED, ElementIterator, Restoring
 from zmqdata.measures.meter import LoopMeter
+from zmqdata.measures.situation import Situation
 from zmqdata.measures.sums import Recent
-from zmqdata.measures.verdict import Situation
 from zmqdata.messages import LoopSums, MappedRange
 from zmqdata.transport.forks import check_process
 

@@ -138,11 +138,12 @@ def _without_port(host: str) -> str:
     """Return the name or address in a Host header.
 
     Example:
-        >>> [_without_port(host) for host in ("a:80", "[::1]:80", "[::1]", "a")]
-        ['a', '::1', '::1', 'a']
+        >>> [_without_port(host) for host in ("a:80", "[::1]:80", "[::1]", "[::1", "a")]
+        ['a', '::1', '::1', '[::1', 'a']
     """
     if host.startswith("["):
-        return host[1:].partition("]")[0]
+        name, closed, _ = host[1:].partition("]")
+        return name if closed else host
     return host.rpartition(":")[0] if ":" in host else host
 
 

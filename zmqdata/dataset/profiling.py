@@ -18,8 +18,9 @@ from zmqdata.dataset.drawing import tree_lines
 from zmqdata.iterators import Context, ElementIterator, Stackable, input_iterator, make_iterator
 from zmqdata.iterators.base import Namer
 from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
+from zmqdata.measures.situation import Situation
 from zmqdata.measures.sums import added
-from zmqdata.measures.verdict import INPUT_BOUND, Situation, judge, shown_seconds
+from zmqdata.measures.verdict import INPUT_BOUND, judge, shown_seconds
 from zmqdata.messages import TaskSums
 from zmqdata.nodes import Infer, Node, every_node
 from zmqdata.peeking import peek
@@ -335,7 +336,7 @@ def worker_rows(situation: Situation) -> list[str]:
     row for what they wait for.
 
     Example:
-        >>> from zmqdata.measures.verdict import TaskEvidence
+        >>> from zmqdata.measures.situation import TaskEvidence
         >>> from zmqdata.messages import LoopSums, NodeTime
         >>> node = NodeTime("0", "map(f)", 3.0, 3.0)
         >>> sums = TaskSums(seconds=4.0, making=3.0, for_readers=1.0)

@@ -52,7 +52,8 @@ from zmqdata.iterators import (
 from zmqdata.iterators.base import Steps, steps_of
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
-from zmqdata.measures.verdict import Situation, Verdict, judge, stats_of
+from zmqdata.measures.situation import Situation
+from zmqdata.measures.verdict import Verdict, judge, stats_of
 from zmqdata.nodes import Node, Prefetch, Repeat, Skip, Take, every_node, kept_orders
 from zmqdata.paths import FileName, local_path
 from zmqdata.pipelines import Fingerprint

@@ -14,7 +14,8 @@ from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.state.measures import JobTotals, verdict_of
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.dispatcher.status import STALLED
-from zmqdata.measures.verdict import UNKNOWN, VERDICTS, Situation
+from zmqdata.measures.situation import Situation
+from zmqdata.measures.verdict import UNKNOWN, VERDICTS
 from zmqdata.metrics.declared import (
     EVERY,
     OTHER,
@@ -185,7 +186,7 @@ class DispatcherMetrics:
         numbers: dict[str, tuple[Labels, float]] = {
             "zmqdata_elements_total": ((label,), totals.delivered),
             "zmqdata_redone_elements_total": ((label,), totals.redone),
-            "zmqdata_skipped_total": ((label,), totals.skipped),
+            "zmqdata_skipped_total": ((label,), totals.left_out),
             "zmqdata_block_bytes_total": ((label,), sums.nbytes),
             "zmqdata_client_first_element_seconds_count": ((label,), loop_count),
             "zmqdata_client_first_element_seconds_sum": ((label,), totals.first_seconds),

@@ -117,7 +117,7 @@ def _totals(found: JobTotals) -> dict[str, Any]:
     return {
         "delivered": found.delivered,
         "redone": found.redone,
-        "left_out": found.skipped,
+        "left_out": found.left_out,
         "making_seconds": round(found.sums.making, 3),
         "waiting_for_readers_seconds": round(found.sums.for_readers, 3),
         "waiting_for_splits_seconds": round(found.sums.for_splits, 3),
@@ -268,5 +268,5 @@ def _task(core: DispatcherCore, task: Task, measured: MeasuredTasks) -> dict[str
         "busy_with": "" if report is None or report.crumb is None else what(report.crumb),
         "deaths": len(task.deaths),
         "compressed": "" if report is None else report.compressed,
-        **task_fields(measures, has_ended=task.total is not None),
+        **task_fields(measures, has_ended=task.removed or task.total is not None),
     }

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from zmqdata.measures.situation import Situation
 from zmqdata.measures.sums import added
-from zmqdata.measures.verdict import Situation, Verdict
+from zmqdata.measures.verdict import Verdict
 from zmqdata.messages import LoopMeasures, TaskMeasures, TaskSums
 
 

@@ -9,14 +9,21 @@ Decision 0046.
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from zmqdata.measures.situation import (
+    WAITS,
+    Situation,
+    costs_by_worker,
+    dominant,
+    median,
+    needed_workers,
+    share_of,
+)
 from zmqdata.measures.sums import added
-from zmqdata.messages import ConsumerPace, LoopSums, NodeTime, TaskSums
+from zmqdata.messages import TaskSums
 from zmqdata.printable import printable
 
 INPUT_BOUND = "INPUT-BOUND"
@@ -32,8 +39,6 @@ UNKNOWN = "UNKNOWN"
 VERDICTS = (INPUT_BOUND, COMPUTE_BOUND, STRAGGLER, LINK_BOUND, UNKNOWN)
 """All verdicts."""
 
-WAITS = 0.05
-"""Share of its time that a loop may wait without being held up by its input."""
 LEAST_SECONDS = 0.5
 LEAST_ELEMENTS = 2
 """Seconds and elements below which nothing is said."""
@@ -51,93 +56,12 @@ HELD_UP = 0.4
 """Share of a loop's waits in which threads of its own process did not come to run,
 above which these waits are not the input's.
 """
-LEAST_STEP = 50e-6
-"""Seconds of a step below which a loop does nothing of its own."""
-MOST_WORKERS = 1000
-"""Number of workers beyond which no number is advised."""
 TAIL = 1.0
 """Seconds that a loop must have waited lately if the end of a pass counts as held up by
 its last splits.
 """
 COLD = 0.2
 """Share of the time that the first element may take without being mentioned."""
-
-
-@dataclass(frozen=True)
-class TaskEvidence:
-    """Evidence on a task."""
-
-    worker: str
-    """Address of its worker."""
-    recent: TaskSums
-    """Sums of the last seconds."""
-    nodes: tuple[NodeTime, ...] = ()
-    """The nodes of its pipeline."""
-    linked: tuple[float, float] = (0.0, 0.0)
-    """Share of the time in which its busiest link had bytes in flight, and the bytes
-    per second that this link moved.
-    """
-    has_ended: bool = False
-    """True if it makes nothing any more."""
-
-
-@dataclass(frozen=True)
-class Situation:
-    """Evidence on a training loop and on all that feeds it."""
-
-    loop: LoopSums
-    """Sums of the loop in the last seconds."""
-    tasks: tuple[TaskEvidence, ...] = ()
-    """The tasks that it reads."""
-    first: float | None = None
-    """Seconds from the beginning to its first element; None if unknown."""
-    total: LoopSums = field(default_factory=LoopSums)
-    """Sums of the loop since its iterator began."""
-    served: LoopSums | None = None
-    """Sums of the reader of the service in the last seconds, if operations of this
-    process lie between it and the loop; otherwise None.
-    """
-    consumer: int | None = None
-    """Number of the consumer; None if it has none."""
-    others: tuple[ConsumerPace, ...] = ()
-    """The other numbered consumers."""
-    limit: int | None = None
-    """Most elements in flight that the user allows; None if there is no such limit."""
-    demand: float = 0.0
-    """Elements per second that other clients of the job take, which have no numbers."""
-    local: tuple[str, ...] = ()
-    """Labels of the operations of this process that lie between the service and the
-    loop; empty if there are none, or if they are unknown, as to a dispatcher.
-    """
-    is_ahead: bool = False
-    """True if one of them pulls elements ahead, as ``prefetch`` does."""
-    is_here: bool = False
-    """True if the pipeline runs in the training process, as `placement` decided."""
-    is_unpaced: bool = False
-    """True if elements are only counted, as in a profile: no step paces the loop."""
-
-    @property
-    def wait_share(self) -> float:
-        """Share of its time that the loop waits."""
-        return _share(self.loop.waiting, self.loop.seconds)
-
-    @property
-    def step(self) -> float:
-        """Seconds that the loop itself takes for an element; 0 if unknown."""
-        if self.is_unpaced:
-            return 0.0
-        working = max(0.0, self.loop.seconds - self.loop.waiting)
-        return working / self.loop.elements if self.loop.elements else 0.0
-
-    @property
-    def running(self) -> list[TaskEvidence]:
-        """The tasks that have not ended; if all have, all of them."""
-        return [task for task in self.tasks if not task.has_ended] or list(self.tasks)
-
-    @property
-    def workers(self) -> int:
-        """Number of workers that host a task that has not ended."""
-        return len({task.worker for task in self.running})
 
 
 @dataclass(frozen=True)
@@ -166,6 +90,8 @@ def judge(situation: Situation) -> Verdict:
         situation: what is known of it.
 
     Example:
+        >>> from zmqdata.measures.situation import TaskEvidence
+        >>> from zmqdata.messages import LoopSums, NodeTime
         >>> node = NodeTime("0", "map(decode) at train.py:31", 9.4, 9.4)
         >>> sums = TaskSums(seconds=10.0, making=10.0, elements=50.0)
         >>> tasks = tuple(TaskEvidence(name, sums, (node,)) for name in ("a", "b"))
@@ -224,8 +150,8 @@ def _waiting(situation: Situation) -> tuple[str, str]:
             "the reason."
         )
     sums = added([task.recent for task in running], TaskSums())
-    making = _share(sums.making, sums.seconds)
-    for_splits = _share(sums.for_splits, sums.seconds)
+    making = share_of(sums.making, sums.seconds)
+    for_splits = share_of(sums.for_splits, sums.seconds)
     if (found := _straggling_split(situation, making)) is not None:
         return found
     if making >= SATURATED:
@@ -249,7 +175,7 @@ def _here(situation: Situation) -> tuple[str, str] | None:
     served = situation.served
     if served is None or served.seconds < LEAST_SECONDS:
         return None
-    if _share(served.waiting, served.seconds) >= MOSTLY * situation.wait_share:
+    if share_of(served.waiting, served.seconds) >= MOSTLY * situation.wait_share:
         return None
     names = situation.local
     run, them = ("runs", "it") if len(names) == 1 else ("run", "them")
@@ -311,7 +237,7 @@ def _slow_worker_of_few(situation: Situation) -> tuple[str, str] | None:
     costs = costs_by_worker(situation.running)
     slowest = max(costs, key=lambda worker: costs[worker], default="")
     sums = added([task.recent for task in situation.running if task.worker == slowest], TaskSums())
-    is_busy = _share(sums.making, sums.seconds) >= SATURATED
+    is_busy = share_of(sums.making, sums.seconds) >= SATURATED
     return _slow_worker(situation) if is_busy else None
 
 
@@ -320,7 +246,7 @@ def _straggling_split(situation: Situation, making: float) -> tuple[str, str] | 
     at_work = [
         task
         for task in situation.running
-        if _share(task.recent.for_splits, task.recent.seconds) < MOSTLY
+        if share_of(task.recent.for_splits, task.recent.seconds) < MOSTLY
     ]
     workers = {task.worker for task in situation.tasks}
     busy = {task.worker for task in at_work}
@@ -365,7 +291,7 @@ def _slow_consumer(situation: Situation) -> tuple[str, str] | None:
 
 def _held_up(situation: Situation) -> tuple[str, str] | None:
     loop = situation.loop
-    if _share(loop.late, loop.waiting) < HELD_UP:
+    if share_of(loop.late, loop.waiting) < HELD_UP:
         return None
     return COMPUTE_BOUND, (
         f"Elements have arrived, and the loop waits {_percent(situation.wait_share)} of its time "
@@ -404,78 +330,9 @@ def _cold_start(situation: Situation) -> str:
     )
 
 
-def dominant(tasks: Iterable[TaskEvidence]) -> tuple[NodeTime | None, float]:
-    """Return the node that keeps its threads busiest, over all tasks, and the share of
-    their time that it takes.
-    """
-    times: dict[tuple[str, str], list[NodeTime]] = defaultdict(list)
-    making = 0.0
-    for task in tasks:
-        making += task.recent.making
-        for node in task.nodes:
-            times[node.place, node.label].append(node)
-    if not times or making <= 0:
-        return None, 0.0
-    shares = {name: sum(one.recent / one.threads for one in found) for name, found in times.items()}
-    worst = max(shares, key=lambda name: shares[name])
-    return times[worst][0], min(1.0, shares[worst] / making)
-
-
-def costs_by_worker(tasks: Iterable[TaskEvidence]) -> dict[str, float]:
-    """Return the seconds that each worker takes to make an element, of the workers that
-    have made any.
-    """
-    sums: dict[str, list[TaskSums]] = defaultdict(list)
-    for task in tasks:
-        sums[task.worker].append(task.recent)
-    whole = {worker: added(found, TaskSums()) for worker, found in sums.items()}
-    return {
-        worker: one.making / one.elements for worker, one in whole.items() if one.elements > 0.1
-    }
-
-
-def needed_workers(situation: Situation) -> int:
-    """Return the least number of workers with which the loop would wait less than
-    ``WAITS`` of its time; 0 if unknown, or if the loop does nothing of its own.
-
-    A step lasts as long as the loop itself, or as long as the workers together take for
-    what all loops take meanwhile, whichever is longer. One step may take several
-    elements from the workers, or a part of one, if operations lie between.
-    """
-    sums = added([task.recent for task in situation.running], TaskSums())
-    if sums.elements <= 0 or situation.step < LEAST_STEP:
-        return 0
-    loop = situation.loop
-    taken = loop.elements if situation.served is None else situation.served.elements
-    working = loop.seconds - loop.waiting
-    cost, demand = sums.making / sums.elements, taken / working + situation.demand
-    if situation.others:
-        # Numbered consumers take equally many: the slowest decides.
-        slowest = max(working / taken, *(one.step for one in situation.others)) if taken else 0.0
-        demand = (len(situation.others) + 1) / slowest if slowest else 0.0
-    need = math.floor((1 - WAITS) * cost * demand) + 1
-    return need if need <= MOST_WORKERS else 0
-
-
-def median(values: Iterable[float]) -> float:
-    """Return the median, of an even number of values the lower of both in the middle.
-    The module ``statistics`` would take longer to import than all modules of measures.
-
-    Example:
-        >>> median([3.0, 1.0, 2.0, 9.0])
-        2.0
-    """
-    found = sorted(values)
-    return found[(len(found) - 1) // 2]
-
-
 def _usual_step(situation: Situation) -> float:
     steps = [one.step for one in situation.others if one.step > 0]
     return median(steps) if steps else 0.0
-
-
-def _share(part: float, whole: float) -> float:
-    return min(1.0, part / whole) if whole > 0 else 0.0
 
 
 def _percent(share: float) -> str:

@@ -185,7 +185,8 @@ WORKER = (
     Metric(
         "zmqdata_worker_private_bytes",
         GAUGE,
-        "memory of the process that counts for --memory-limit; 0 if unknown",
+        "memory of the process that counts for --memory-limit: what it may write to, in use or not "
+        "yet, so it may exceed the resident bytes; 0 if unknown",
     ),
     Metric("zmqdata_worker_memory_limit_bytes", GAUGE, "--memory-limit; 0 without one"),
     Metric(

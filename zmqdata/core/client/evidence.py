@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from zmqdata import messages as m
 from zmqdata.core.client.tasks import ReadTask
-from zmqdata.measures.verdict import Situation, TaskEvidence
+from zmqdata.measures.situation import Situation, TaskEvidence
 
 
 class Evidence:

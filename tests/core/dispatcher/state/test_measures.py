@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from zmqdata import messages as m
-from zmqdata.core.dispatcher.state.measures import JOBS_KEPT, Measures
+from zmqdata.core.dispatcher.state.measures import (
+    JOBS_KEPT,
+    NODES_KEPT,
+    OTHERS,
+    JobTotals,
+    Measures,
+)
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.ranges import RangeSet
 from zmqdata.measures.verdict import COMPUTE_BOUND, INPUT_BOUND, STRAGGLER
@@ -89,6 +96,18 @@ def test_totals_of_many_jobs_are_bounded() -> None:
     totals = measures.totals()
     assert len(totals) == JOBS_KEPT
     assert "job4" not in totals
+
+
+def test_nodes_of_a_job_are_bounded() -> None:
+    """Operations beyond those that are told apart count together."""
+    totals = JobTotals()
+    for number in range(NODES_KEPT + 5):
+        totals.add_task(
+            m.TaskMeasures(1, 1, m.TaskSums(), m.TaskSums(), (replace(NODE, label=str(number)),))
+        )
+    assert len(totals.nodes) == NODES_KEPT + 1
+    assert totals.nodes[OTHERS] == 5 * NODE.total
+    assert sum(totals.nodes.values()) == (NODES_KEPT + 5) * NODE.total
 
 
 def test_a_client_that_joins_again_counts_once() -> None:

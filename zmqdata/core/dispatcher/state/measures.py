@@ -16,14 +16,21 @@ from dataclasses import dataclass, field, replace
 
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.measures.situation import WAITS, Situation, TaskEvidence
 from zmqdata.measures.sums import added
-from zmqdata.measures.verdict import STRAGGLER, WAITS, Situation, TaskEvidence, Verdict, judge
+from zmqdata.measures.verdict import STRAGGLER, Verdict, judge
 
 JOBS_KEPT = 1000
 """Maximum number of jobs whose totals are remembered."""
+NODES_KEPT = 1000
+"""Maximum number of nodes that the totals of a job tell apart. A notebook that changes
+its pipeline again and again has more.
+"""
 
 NodeName = tuple[str, str]
 """Place and label of a node."""
+OTHERS = ("", "all other operations")
+"""Name of the nodes beyond ``NODES_KEPT``."""
 
 
 @dataclass
@@ -40,7 +47,7 @@ class JobTotals:
     """Number of elements that reached a training loop."""
     redone: int = 0
     """Number of elements that were made again after a worker was lost."""
-    skipped: int = 0
+    left_out: int = 0
     """Number of elements that operations left out."""
     moved: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Bytes and elements that arrived, by transport and codec."""
@@ -58,7 +65,7 @@ class JobTotals:
         self.sums = added((self.sums, other.sums), m.TaskSums())
         self.loop = added((self.loop, other.loop), m.LoopSums())
         for name, seconds in other.nodes.items():
-            self.nodes[name] = self.nodes.get(name, 0.0) + seconds
+            self._add_node(name, seconds)
         for by, (nbytes, elements) in other.moved.items():
             known = self.moved.get(by, (0, 0))
             self.moved[by] = (known[0] + nbytes, known[1] + elements)
@@ -67,7 +74,7 @@ class JobTotals:
             self.consumers[consumer] = added((before, sums), m.LoopSums())
         self.delivered += other.delivered
         self.redone += other.redone
-        self.skipped += other.skipped
+        self.left_out += other.left_out
         self.begun += other.begun
         self.first_seconds += other.first_seconds
 
@@ -75,8 +82,12 @@ class JobTotals:
         """Add an attempt of a task."""
         self.sums = added((self.sums, measures.total), m.TaskSums())
         for node in measures.nodes:
-            name = (node.place, node.label)
-            self.nodes[name] = self.nodes.get(name, 0.0) + node.total
+            self._add_node((node.place, node.label), node.total)
+
+    def _add_node(self, name: NodeName, seconds: float) -> None:
+        if name not in self.nodes and len(self.nodes) >= NODES_KEPT:
+            name = OTHERS
+        self.nodes[name] = self.nodes.get(name, 0.0) + seconds
 
     def add_loop(self, measures: m.LoopMeasures, consumer: int | None = None) -> None:
         """Add a training loop."""
@@ -199,7 +210,7 @@ class Measures:
         for client, loop in kept.loops.items():
             totals.add_loop(loop, kept.numbers.get(client))
         totals.delivered += elements_delivered(iteration)
-        totals.skipped += sum(task.left_out for task in iteration.tasks.values())
+        totals.left_out += sum(task.left_out for task in iteration.tasks.values())
         lanes = iteration.job.num_consumers or 1
         for number, count in made.items():
             task = iteration.tasks.get(number)

@@ -1,0 +1,20 @@
+"""Tests of ``zmqdata.measures.fields``: measures as the data of a status."""
+
+from __future__ import annotations
+
+from zmqdata.measures.fields import task_fields
+from zmqdata.messages import NodeTime, TaskMeasures, TaskSums
+
+
+def test_what_has_ended_has_no_rates() -> None:
+    """The last seconds of a task that has ended are over, and its totals stay."""
+    sums = TaskSums(seconds=2.0, making=1.0, elements=10.0, nbytes=4.0)
+    node = NodeTime("0", "map(f)", 1.0, 1.0)
+    measures = TaskMeasures(1, 1, sums, sums, (node,), linked=(0.5, 9.0))
+    running, ended = task_fields(measures), task_fields(measures, has_ended=True)
+    assert (running["elements_per_second"], running["link_busy_share"]) == (5.0, 0.5)
+    rates = {
+        name: value for name, value in ended.items() if name not in ("nodes", "buffered_bytes")
+    }
+    assert set(rates.values()) == {0}
+    assert ended["nodes"][0]["seconds"] == running["nodes"][0]["seconds"] == 1.0
