@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from zmqdata import Dataset, DatasetIterator, LocalCluster, distribute
@@ -24,6 +25,12 @@ SLOW_THREAD = "ZMQDATA_TEST_SLOW_THREAD"
 
 def slow_map(number: Any) -> Any:
     NEVER.wait(0.03)  # the work that the test is about
+    return number
+
+
+def slow_first(number: Any) -> Any:
+    if not number:
+        NEVER.wait(2.0)  # what a first call opens and loads
     return number
 
 
@@ -211,6 +218,35 @@ def test_threads_that_hold_the_interpreter_are_told() -> None:
                 over.set()
                 for thread in threads:
                     thread.join(PATIENCE)
+
+
+@pytest.mark.full
+def test_compression_that_does_not_pay_is_told() -> None:
+    """A loop whose worker spends its time on compressing what cannot be compressed is
+    told to leave that out.
+    """
+    noise = Dataset.from_tensors(np.random.default_rng(0).normal(size=250_000)).repeat()
+    with LocalCluster(1) as cluster:
+        on_workers = distribute(
+            "parallel_epochs", cluster.target, compression="zstd", data_transfer_protocol="tcp"
+        )
+        with reading(noise.apply(on_workers)) as iterator:
+            await_verdict(iterator, "INPUT-BOUND", "Compressing blocks takes", "AUTO")
+
+
+@pytest.mark.full
+def test_a_cold_start_is_told_apart() -> None:
+    """The wait for the first element is no wait of the steps, and the advice tells of
+    it.
+    """
+    with LocalCluster(1, in_process=True) as cluster:
+        on_workers = distribute("parallel_epochs", cluster.target)
+        with reading(
+            Dataset.range(ENDLESS).map(slow_first).apply(on_workers), step=0.02
+        ) as iterator:
+            found = await_verdict(iterator, "COMPUTE-BOUND", "The first element took 2.")
+    assert found["data/wait_share"] < 0.05
+    assert 2.0 <= found["data/first_element_seconds"] < 3.0
 
 
 @pytest.mark.parametrize("read", [iter, lambda dataset: iter(dataset.prefetch(1))])
