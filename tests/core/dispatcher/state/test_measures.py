@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.state.measures import (
     JOBS_KEPT,
+    LOOPS_KEPT,
     NODES_KEPT,
     OTHERS,
     JobTotals,
@@ -108,6 +109,22 @@ def test_nodes_of_a_job_are_bounded() -> None:
     assert len(totals.nodes) == NODES_KEPT + 1
     assert totals.nodes[OTHERS] == 5 * NODE.total
     assert sum(totals.nodes.values()) == (NODES_KEPT + 5) * NODE.total
+
+
+def test_loops_of_an_endless_pass_are_bounded() -> None:
+    """Totals hold all loops, also those that have left, and of those no more are told
+    apart than a limit.
+    """
+    one = iteration(consumers=2)
+    measures = Measures({2000: one})
+    for number in range(LOOPS_KEPT + 5):
+        measures.take_loop(2000, f"gone{number}", loop(1.0))
+    measures.take_loop(2000, "c0", loop(1.0))
+    assert len(measures._of(2000).loops) < 10
+    totals = measures.totals()["job"]
+    assert totals.loop.elements == 100.0 * (LOOPS_KEPT + 6)
+    assert totals.begun == LOOPS_KEPT + 6
+    assert list(measures.situations(one)) == ["c0"]
 
 
 def test_a_client_that_joins_again_counts_once() -> None:

@@ -27,6 +27,11 @@ NODES_KEPT = 1000
 its pipeline again and again has more.
 """
 
+LOOPS_KEPT = 1000
+"""Number of training loops of an iteration up to which those that have left are told
+apart.
+"""
+
 NodeName = tuple[str, str]
 """Place and label of a node."""
 OTHERS = ("", "all other operations")
@@ -112,6 +117,10 @@ class _IterationMeasures:
     """Newest measures of each training loop that reads or has read it."""
     numbers: dict[str, int] = field(default_factory=dict)
     """Number of the consumer as which each of these loops reads, if it has one."""
+    left: JobTotals = field(default_factory=JobTotals)
+    """Loops that have left, where so many have come and gone that they are not told
+    apart any more.
+    """
 
 
 class Measures:
@@ -161,6 +170,9 @@ class Measures:
             opening = None if found is None else found.openings.get(client)
             if opening is not None and opening.consumer is not None:
                 kept.numbers[client] = opening.consumer
+            if found is not None and len(kept.loops) > max(LOOPS_KEPT, 2 * len(found.clients)):
+                for gone in [one for one in kept.loops if one not in found.clients]:
+                    kept.left.add_loop(kept.loops.pop(gone), kept.numbers.pop(gone, None))
 
     def replace_loop(self, iteration: int, former: str) -> None:
         """Forget the measures of a client that continues under another name: its sums
@@ -207,6 +219,7 @@ class Measures:
         for (number, _), (_, measures) in kept.tasks.items():
             totals.add_task(measures)
             made[number] = made.get(number, 0.0) + measures.total.elements
+        totals.add(kept.left)
         for client, loop in kept.loops.items():
             totals.add_loop(loop, kept.numbers.get(client))
         totals.delivered += elements_delivered(iteration)
