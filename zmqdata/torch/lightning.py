@@ -154,7 +154,7 @@ _HOOKS = {"LightningStateCallback": LoaderStates, "LightningStatsCallback": Load
 
 
 @cache
-def callback_class(package: str, name: str = "LightningStateCallback") -> type:
+def callback_class(package: str, name: str) -> type:
     """Return a callback for Lightning.
 
     Args:
@@ -167,12 +167,12 @@ def callback_class(package: str, name: str = "LightningStateCallback") -> type:
 
 def callbacks() -> list[Any]:
     """Return the callbacks of each trainer of ``lightning``."""
-    return [callback_class("lightning.pytorch")()]
+    return [callback_class("lightning.pytorch", "LightningStateCallback")()]
 
 
 def callbacks_of_old_name() -> list[Any]:
     """Return the callbacks of each trainer of ``pytorch_lightning``."""
-    return [callback_class("pytorch_lightning")()]
+    return [callback_class("pytorch_lightning", "LightningStateCallback")()]
 
 
 def __getattr__(name: str) -> Any:
