@@ -64,7 +64,6 @@ SMALLEST = 80
 SMALL = {
     "zmqdata.blocks.raggeds": "a kind of element, as each module beside it",
     "zmqdata.cli.save_progress": "the only code that needs the bars of rich",
-    "zmqdata.core.client.evidence": "below what the decider does, as the layers of the wing want it",
     "zmqdata.core.dispatcher.detours": "a feature, under its name in every wing",
     "zmqdata.core.dispatcher.state.recordings": "a subject of its own among what is known",
     "zmqdata.iterators.raggeds": "a family of operations, as each module beside it",

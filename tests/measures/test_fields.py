@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from zmqdata.measures.fields import task_fields
-from zmqdata.messages import NodeTime, TaskMeasures, TaskSums
+from zmqdata.measures.fields import loop_fields, task_fields
+from zmqdata.messages import LoopMeasures, LoopSums, NodeTime, TaskMeasures, TaskSums
 
 
 def test_what_has_ended_has_no_rates() -> None:
@@ -18,3 +18,13 @@ def test_what_has_ended_has_no_rates() -> None:
     }
     assert set(rates.values()) == {0}
     assert ended["nodes"][0]["seconds"] == running["nodes"][0]["seconds"] == 1.0
+
+
+def test_a_loop_behind_local_operations_is_shown_as_it_is() -> None:
+    """Shares and steps are those of the loop, although its reader waits all the time,
+    as with ``prefetch`` between them.
+    """
+    reader, outer = LoopSums(10.0, 9.0, 400.0), LoopSums(10.0, 1.0, 50.0)
+    found = loop_fields(LoopMeasures(reader, reader, 0.5, outer=outer, outer_total=outer))
+    assert (found["wait_share"], found["step_ms"], found["waited_seconds"]) == (0.1, 180.0, 1.0)
+    assert found["elements"] == 400

@@ -195,3 +195,24 @@ def test_the_meter_of_a_reader_tells_of_the_loop_around_it() -> None:
     outer = reader.measures(new_recent()).outer
     assert outer is not None
     assert (outer.waiting, loop.measures(new_recent()).outer) == (2.0, None)
+
+
+def test_the_reader_of_a_later_pass_tells_of_the_loop_since_it_began() -> None:
+    """A loop over ``repeat`` has a reader for each pass, and what it did in passes
+    before is not told again.
+    """
+    clock = Hands()
+    loop = LoopMeter(clock)
+    loop.ask()
+    loop.give(30)
+    clock.now = 5.0
+    reader = LoopMeter(clock, loop)
+    reader.ask()
+    reader.give()
+    loop.ask()
+    clock.now = 7.0
+    loop.give(4)
+    found = reader.measures(new_recent())
+    assert found.outer == found.outer_total
+    assert found.outer is not None
+    assert (found.outer.seconds, found.outer.waiting, found.outer.elements) == (2.0, 2.0, 4.0)

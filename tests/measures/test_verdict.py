@@ -90,6 +90,17 @@ SITUATIONS = {
         INPUT_BOUND,
         "Raise max_outstanding_requests of distribute(), which is 1",
     ),
+    "workers that fill their buffers": (
+        Situation(LoopSums(10.0, 2.0, 40.0), two(making=9.9), limit=1),
+        INPUT_BOUND,
+        "Raise max_outstanding_requests of distribute(), which is 1",
+    ),
+    "a loop that pauses": (
+        Situation(LoopSums(10.0, 2.0, 40.0), two(making=9.9)),
+        INPUT_BOUND,
+        "the workers make enough for it on average: its steps are uneven, or too few elements are "
+        "under way. Put prefetch() behind distribute()",
+    ),
     "compression that does not pay": (
         Situation(WAITING, two(making=10.0, nodes=(NodeTime("0", "map(f)", 1.0, 1.0), PACKED))),
         INPUT_BOUND,
@@ -114,6 +125,21 @@ SITUATIONS = {
         "other threads of this process hold the interpreter lock",
     ),
     "no worker": (Situation(WAITING), INPUT_BOUND, "No worker hosts a task of this job."),
+    "workers that have not reported": (
+        Situation(WAITING, hosted=2),
+        UNKNOWN,
+        "its workers have not reported yet",
+    ),
+    "no element yet": (
+        Situation(LoopSums(), hosted=2),
+        UNKNOWN,
+        "The loop waits for its first element. The log of its process tells for what",
+    ),
+    "no element without a worker": (
+        Situation(LoopSums(), hosted=0),
+        UNKNOWN,
+        "The loop waits for its first element. No worker hosts a task of this job.",
+    ),
     "operations of this process": (
         Situation(WAITING, two(making=2.0, readers=8.0), served=LoopSums(10.0, 0.1, 100.0)),
         INPUT_BOUND,
@@ -176,7 +202,7 @@ def test_a_slow_link_does_not_hide_a_slow_node() -> None:
 
 def test_a_slow_rank_does_not_hide_a_slow_node() -> None:
     """Saturated workers are the limit, however slow another consumer is."""
-    others = (ConsumerPace(1, 0.5, False),)
+    others = (ConsumerPace(1, 0.1, False),)
     assert judge(Situation(WAITING, two(making=9.5), consumer=0, others=others)).word == INPUT_BOUND
 
 
@@ -301,3 +327,13 @@ def test_a_pipeline_that_was_placed_here_is_told() -> None:
     """A loop whose pipeline runs in the training process is told so."""
     verdict = judge(Situation(WAITING, is_here=True))
     assert (verdict.word, "placement='service'" in verdict.advice) == (INPUT_BOUND, True)
+
+
+def test_a_young_pass_is_compared_with_a_long_loop() -> None:
+    """The reader of a pass that has just begun tells as much of the workers that a loop
+    over ``repeat`` needs as a reader that is as old as the loop.
+    """
+    tasks = two(making=10.0)
+    old = Situation(WAITING, tasks, served=LoopSums(10.0, 6.0, 100.0))
+    young = replace(old, served=LoopSums(1.0, 0.6, 10.0))
+    assert needed_workers(young) == needed_workers(old) == needed_workers(replace(old, served=None))

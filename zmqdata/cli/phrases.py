@@ -112,12 +112,12 @@ def verdict_of(job: Row) -> tuple[str, str]:
         return "FAILED", str(job["failure"])
     if job.get("finished"):
         return "FINISHED", "All of its elements were delivered, or are about to be."
-    if job.get("verdict"):
-        return str(job["verdict"]), str(job["advice"])
     if job.get("save"):
         return "SAVING", f"Workers write its elements to {job['save']}."
     if not job.get("clients", 1):
         return "NOT READ", "No training loop reads it now."
+    if job.get("verdict"):
+        return str(job["verdict"]), str(job["advice"])
     return "UNKNOWN", "No training loop has sent measures yet."
 
 

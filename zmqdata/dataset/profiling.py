@@ -20,7 +20,7 @@ from zmqdata.iterators.base import Namer
 from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
 from zmqdata.measures.situation import Situation
 from zmqdata.measures.sums import added
-from zmqdata.measures.verdict import INPUT_BOUND, judge, shown_seconds
+from zmqdata.measures.verdict import COMPUTE_BOUND, INPUT_BOUND, judge, shown_seconds
 from zmqdata.messages import TaskSums
 from zmqdata.nodes import Infer, Node, every_node
 from zmqdata.peeking import peek
@@ -298,13 +298,17 @@ def profile(
             lines += [f"in the datasets that {outer.label} made:", *(f"   {row}" for row in rows)]
     for label, situation in situations:
         lines += [f"on the workers of {label}:", *(f"   {row}" for row in worker_rows(situation))]
-    verdict = ""
+    verdict, limit = "", worst.label
     if worst.node.runs_elsewhere and situations:
         judged = max((judge(one) for _, one in situations), key=lambda one: one.node_share)
         verdict, advice = judged.word, judged.advice
+        if verdict == COMPUTE_BOUND:
+            limit = "the loop itself"
+        elif verdict == INPUT_BOUND:
+            limit = judged.node or limit
     elif any(source.runs_elsewhere for source in every_node(worst.node)):
         verdict, advice = INPUT_BOUND, _BEHIND_WORKERS
-    lines.append(f"bottleneck: {worst.label}. {verdict + ': ' if verdict else ''}{advice}")
+    lines.append(f"bottleneck: {limit}. {verdict + ': ' if verdict else ''}{advice}")
     possible = None
     if headspace and run.kept:
         memory = _LoopRun()

@@ -52,7 +52,7 @@ from zmqdata.iterators import (
 from zmqdata.iterators.base import Steps, steps_of
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
-from zmqdata.measures.situation import Situation
+from zmqdata.measures.situation import Situation, TaskEvidence
 from zmqdata.measures.verdict import Verdict, judge, stats_of
 from zmqdata.nodes import Node, Prefetch, Repeat, Skip, Take, every_node, kept_orders
 from zmqdata.paths import FileName, local_path
@@ -131,6 +131,7 @@ class DatasetIterator:
         "_at_close",
         "_context",
         "_count_on",
+        "_evidence",
         "_executor",
         "_fingerprint",
         "_meter",
@@ -177,6 +178,7 @@ class DatasetIterator:
         self._meter, self._recents = meter, (new_recent(), new_recent())
         self._at_close: tuple[Any] | None = None
         self._turns: Turns | None = None
+        self._evidence: tuple[TaskEvidence, ...] = ()
         if executor.is_shareable:
             self.__next__ = executor.__next__
         else:
@@ -301,6 +303,11 @@ class DatasetIterator:
         loop = self._meter.measures(whole)
         # A pass of `repeat` that has ended leaves no reader.
         worst = max(found, key=lambda one: one.loop.waiting, default=Situation(loop.recent))
+        if worst.tasks:
+            self._evidence = tuple(replace(one, has_ended=False) for one in worst.tasks)
+        elif worst.hosted or not found:
+            # The workers have told nothing yet of the pass that has begun.
+            worst = replace(worst, tasks=self._evidence)
         waiting = sum(one.loop.waiting for one in found)
         served = structs.replace(worst.loop, waiting=waiting)
         local = [one for one in every_node(self._node) if one.inputs]

@@ -112,7 +112,8 @@ def loop_fields(measures: LoopMeasures | None) -> dict[str, Any]:
         0.0
     """
     found = measures or LoopMeasures()
-    recent, situation = found.recent, Situation(found.recent)
+    recent = found.outer or found.recent
+    situation = Situation(recent)
     return {
         "wait_share": round(situation.wait_share, 4),
         "wait_ms": round(1000 * _quotient(recent.waiting, recent.elements), 3),
@@ -120,7 +121,7 @@ def loop_fields(measures: LoopMeasures | None) -> dict[str, Any]:
         "elements_per_second": _quotient(recent.elements, recent.seconds),
         "first_element_seconds": found.first,
         "elements": int(found.total.elements),
-        "waited_seconds": round(found.total.waiting, 3),
+        "waited_seconds": round((found.outer_total or found.total).waiting, 3),
         "buffered": found.waiting,
     }
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Any, Protocol
 
+from msgspec import structs
+
 from zmqdata.measures.sums import Recent, values_of
 from zmqdata.messages import LoopMeasures, LoopSums
 
@@ -91,6 +93,8 @@ class LoopMeter:
 
     def __init__(self, clock: Callable[[], float], outer: LoopMeter | None = None) -> None:
         self._outer, self._outer_recent = outer, new_recent()
+        # A loop over `repeat` has read other passes before.
+        self._outer_began = LoopSums() if outer is None else outer.sums()
         # Weak, because the thread of a reader has this meter: an iterator that is
         # dropped ends that thread.
         self._readers: list[tuple[object, weakref.ref[Observer]]] = []
@@ -216,11 +220,19 @@ class LoopMeter:
             elements: as for ``sums``.
             late: as for ``sums``.
         """
-        total, outer = self.sums(elements, late), None
-        if self._outer is not None:
-            outer = self._outer.measures(self._outer_recent).recent
-        found = LoopSums(*recent.look(self.clock(), values_of(total)))
-        return LoopMeasures(total, found, self.first, outer=outer)
+        total = self.sums(elements, late)
+        found = LoopMeasures(
+            total, LoopSums(*recent.look(self.clock(), values_of(total))), self.first
+        )
+        if self._outer is None:
+            return found
+        now, began = values_of(self._outer.sums()), values_of(self._outer_began)
+        outer = [max(0.0, one - other) for one, other in zip(now, began, strict=True)]
+        return structs.replace(
+            found,
+            outer=LoopSums(*self._outer_recent.look(self._outer.clock(), outer)),
+            outer_total=LoopSums(*outer),
+        )
 
 
 class MeteredIterator:

@@ -16,7 +16,7 @@ from zmqdata.messages import ConsumerPace, LoopSums, NodeTime, TaskSums
 
 WAITS = 0.05
 """Share of its time that a loop may wait without being held up by its input."""
-LEAST_STEP = 50e-6
+LEAST_STEP = 250e-6
 """Seconds of a step below which a loop does nothing of its own."""
 MOST_WORKERS = 1000
 """Number of workers beyond which no number is advised."""
@@ -72,6 +72,10 @@ class Situation:
     """True if one of them pulls elements ahead, as ``prefetch`` does."""
     is_here: bool = False
     """True if the pipeline runs in the training process, as `placement` decided."""
+    hosted: int | None = None
+    """Number of tasks that workers host for it, also those of which nothing was heard
+    yet; None if unknown.
+    """
     is_unpaced: bool = False
     """True if elements are only counted, as in a profile: no step paces the loop."""
 
@@ -140,8 +144,11 @@ def needed_workers(situation: Situation) -> int:
     sums = added([task.recent for task in situation.running], TaskSums())
     if sums.elements <= 0 or situation.step < LEAST_STEP:
         return 0
-    loop = situation.loop
-    taken = loop.elements if situation.served is None else situation.served.elements
+    loop, served = situation.loop, situation.served
+    taken = loop.elements
+    if served is not None:
+        # The reader of this pass is younger than a loop over `repeat`.
+        taken = served.elements * (loop.seconds / served.seconds if served.seconds else 0.0)
     working = loop.seconds - loop.waiting
     cost, demand = sums.making / sums.elements, taken / working + situation.demand
     if situation.others:

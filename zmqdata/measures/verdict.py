@@ -60,6 +60,9 @@ TAIL = 1.0
 """Seconds that a loop must have waited lately if the end of a pass counts as held up by
 its last splits.
 """
+NO_WORKER = (
+    "No worker hosts a task of this job. Start workers, or look at `zmqdata status` for the reason."
+)
 COLD = 0.2
 """Share of the time that the first element may take without being mentioned."""
 
@@ -103,6 +106,8 @@ def judge(situation: Situation) -> Verdict:
         "map(decode) at train.py:31 takes 94 % of the workers' time; wi"
     """
     loop = situation.loop
+    if situation.first is None and not loop.elements and not situation.total.elements:
+        return Verdict(UNKNOWN, f"The loop waits for its first element. {_no_element(situation)}")
     if loop.seconds < LEAST_SECONDS or loop.elements < LEAST_ELEMENTS:
         return Verdict(
             UNKNOWN,
@@ -117,6 +122,12 @@ def judge(situation: Situation) -> Verdict:
     cold = _cold_start(situation)
     # The names of functions and workers are in it, and it is shown in terminals.
     return Verdict(word, printable(f"{advice} {cold}" if cold else advice), label, share, need)
+
+
+def _no_element(situation: Situation) -> str:
+    if situation.hosted == 0:
+        return NO_WORKER
+    return "The log of its process tells for what; see also `zmqdata status`."
 
 
 def _not_waiting(situation: Situation) -> tuple[str, str]:
@@ -144,18 +155,25 @@ def _waiting(situation: Situation) -> tuple[str, str]:
             f"waits {_percent(situation.wait_share)} of its time for it. With placement='service' "
             "workers run it beside the loop."
         )
-    if not running:
-        return INPUT_BOUND, (
-            "No worker hosts a task of this job. Start workers, or look at `zmqdata status` for "
-            "the reason."
+    if not running and situation.hosted:
+        return UNKNOWN, (
+            f"The loop waits {_percent(situation.wait_share)} of its time, and its workers have "
+            "not reported yet. Ask again in a second."
         )
+    if not running:
+        return INPUT_BOUND, NO_WORKER
     sums = added([task.recent for task in running], TaskSums())
     making = share_of(sums.making, sums.seconds)
     for_splits = share_of(sums.for_splits, sums.seconds)
     if (found := _straggling_split(situation, making)) is not None:
         return found
+    # Workers that make enough for the loop on average are not its limit, busy or not.
+    suffice = 0 < needed_workers(situation) <= situation.workers
     if making >= SATURATED:
-        return _slow_worker(situation) or _slow_pipeline(situation)
+        if (found := _slow_worker(situation)) is not None:
+            return found
+        if not suffice:
+            return _slow_pipeline(situation)
     for look in (_slow_link, _slow_consumer, _held_up, _slow_worker_of_few):
         found = look(situation)
         if found is not None:
@@ -165,9 +183,9 @@ def _waiting(situation: Situation) -> tuple[str, str]:
             f"The workers wait {_percent(for_splits)} of their time for splits: the source has "
             "fewer files or elements left than workers. Use more and smaller files."
         )
-    if making >= MOSTLY:
+    if making >= MOSTLY and not suffice:
         return _slow_pipeline(situation)
-    return INPUT_BOUND, _too_little_ahead(situation)
+    return INPUT_BOUND, _too_little_ahead(situation, making)
 
 
 def _here(situation: Situation) -> tuple[str, str] | None:
@@ -301,17 +319,22 @@ def _held_up(situation: Situation) -> tuple[str, str] | None:
     )
 
 
-def _too_little_ahead(situation: Situation) -> str:
+def _too_little_ahead(situation: Situation, making: float) -> str:
     if situation.is_unpaced:
         return (
             f"The workers wait for this process: {_held_up_by(situation)}, which take longer to "
             "travel than to make. Make elements fewer and larger: batch() before distribute(), or "
             "a larger batch."
         )
-    text = (
-        f"The loop waits {_percent(situation.wait_share)} of each step, and the workers wait, too: "
-        "too few elements are under way. "
-    )
+    text = f"The loop waits {_percent(situation.wait_share)} of its time, and "
+    if making < SATURATED:
+        text += "the workers wait, too: too few elements are under way. "
+    else:
+        enough = "the worker makes" if situation.workers == 1 else "the workers make"
+        text += (
+            f"{enough} enough for it on average: its steps are uneven, or too few elements are "
+            "under way. "
+        )
     if situation.limit is not None:
         return (
             f"{text}Raise max_outstanding_requests of distribute(), which is {situation.limit}, or "

@@ -111,6 +111,8 @@ class LoopMeasures(Discreet, frozen=True):
     """Recent sums of the loop itself, if operations of its process lie between it and
     this reader of the service; otherwise None.
     """
+    outer_total: LoopSums | None = None
+    """Sums of the loop itself since this reader began, in the same case."""
     moved: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Bytes as they travelled, and elements, by transport and codec, as in
     ``"tcp zstd"``.

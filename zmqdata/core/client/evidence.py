@@ -59,6 +59,7 @@ class Evidence:
             loop.first,
             loop.total,
             consumer=self._consumer,
+            hosted=len(tasks),
             others=tuple(self._others.copy().values()),
             limit=limit,
             demand=self._demand,

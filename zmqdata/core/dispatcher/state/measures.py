@@ -96,9 +96,10 @@ class JobTotals:
 
     def add_loop(self, measures: m.LoopMeasures, consumer: int | None = None) -> None:
         """Add a training loop."""
-        self.loop = added((self.loop, measures.total), m.LoopSums())
+        total = measures.outer_total or measures.total
+        self.loop = added((self.loop, total), m.LoopSums())
         before = self.consumers.get(consumer, m.LoopSums())
-        self.consumers[consumer] = added((before, measures.total), m.LoopSums())
+        self.consumers[consumer] = added((before, total), m.LoopSums())
         if measures.first is not None:
             self.begun += 1
             self.first_seconds += measures.first
@@ -273,6 +274,7 @@ class Measures:
     def situations(self, iteration: Iteration) -> dict[str, Situation]:
         """Return what is known of each training loop, by client."""
         tasks, loops = self.evidence(iteration), self._of(iteration.iteration).loops
+        hosted = sum(bool(task.worker) for task in iteration.tasks.values())
         numbers = {client: number for number, client in iteration.consumers.items()}
         paces = {
             client: _pace(numbers[client], loop)
@@ -285,17 +287,18 @@ class Measures:
         }
         return {
             client: Situation(
-                loop.recent if loop.outer is None else loop.outer,
+                loop.outer or loop.recent,
                 tasks,
                 loop.first,
-                loop.total,
+                loop.outer_total or loop.total,
+                hosted=hosted,
                 served=None if loop.outer is None else loop.recent,
                 consumer=numbers.get(client),
                 others=tuple(pace for other, pace in paces.items() if other != client),
                 demand=sum(rate for other, rate in demands.items() if other != client),
             )
             for client, loop in loops.items()
-            if client in iteration.clients or len(loops) == 1
+            if client in iteration.clients
         }
 
     def verdict(
@@ -354,6 +357,6 @@ def _pace(consumer: int, loop: m.LoopMeasures) -> m.ConsumerPace:
 
 def _demand(loop: m.LoopMeasures) -> float:
     """Return the elements per second that a loop would take if it never waited."""
-    sums = loop.recent if loop.outer is None else loop.outer
+    sums = loop.outer or loop.recent
     working = sums.seconds - sums.waiting
     return loop.recent.elements / working if working > 0 else 0.0
