@@ -68,8 +68,17 @@ def counted(count: int, noun: str) -> str:
 
 
 def job_name(job: Row) -> str:
-    """Return the name of a job, with its incarnation if it began anew."""
-    return f"{job['job']} (incarnation {job['incarnation']})" if is_anew(job) else str(job["job"])
+    """Return the name of a job, with its incarnation if it began anew, and with its
+    repetition from the second on.
+
+    >>> job_name({"job": "train", "incarnation": 1, "repetition": 0})
+    'train'
+    >>> job_name({"job": "train", "incarnation": 2, "repetition": 3})
+    'train (incarnation 2, repetition 3)'
+    """
+    which = [f"incarnation {job['incarnation']}"] if is_anew(job) else []
+    which += [f"repetition {job['repetition']}"] if job.get("repetition") else []
+    return f"{job['job']} ({', '.join(which)})" if which else str(job["job"])
 
 
 def is_anew(job: Row) -> bool:
