@@ -225,7 +225,7 @@ def test_a_usual_cluster_fits_a_terminal() -> None:
         "tcp://10.20.30.40:41235 2 123,457 no connection",
         "task worker attempt produced delivered state",
         "2198454400 tcp://10.20.30.41:41236 2 12,345 99 running",
-        "train (incarnation 5): UNKNOWN",
+        "train (incarnation 5, repetition 1): UNKNOWN",
         "train DYNAMIC 1 2 4,321 elements 5 of 9 splits no",
     }
     assert any(
@@ -384,7 +384,7 @@ def test_the_verdict_comes_first() -> None:
     job = {**JOB, "splits": splits, "finished": False, **verdict, **rates}
     lines = printed(120, jobs=[job], workers=[ALIVE]).splitlines()
     assert [line.rstrip() for line in lines[:3]] == [
-        "train (incarnation 5): INPUT-BOUND",
+        "train (incarnation 5, repetition 1): INPUT-BOUND",
         "8 workers would feed it.",
         "18.2 batches/s (91 rows/s); 4,321 batches delivered; "
         "splits handed out: 914 of 100,000 rows",
