@@ -182,7 +182,20 @@ def test_a_trace_of_torch_is_merged(tmp_path: Path) -> None:
     [
         (["--seconds", "0", "out.json"], 2, "`seconds` must be above 0 and at most 300"),
         (["--seconds", "1", "nowhere/out.json"], 2, "its folder is missing"),
-        (["--seconds", "0.1", "out.json", "--merge", "bad.json"], 2, "is no trace"),
+        (["--seconds", "300", "folder"], 2, "folder cannot be written: it is a folder"),
+        (["--seconds", "300", "out.json", "--merge", "bad.json"], 2, "bad.json is no trace"),
+        (["--seconds", "300", "out.json", "--merge", "folder"], 2, "folder: Is a directory"),
+        (
+            ["--seconds", "300", "out.json", "--merge", "text.json"],
+            2,
+            "text.json is no trace, because it is no JSON",
+        ),
+        (
+            ["--seconds", "300", "out.json", "--merge", "text.json.gz"],
+            2,
+            "text.json.gz is no trace, because it is no JSON",
+        ),
+        (["--seconds", "300", "out.json", "--merge", "nowhere/x.json"], 2, "nowhere/x.json cannot"),
         (["--seconds", "0.1", "out.json"], 1, "no worker is registered"),
     ],
 )
@@ -194,12 +207,36 @@ def test_what_cannot_be_recorded_is_said(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Wrong arguments, and a service without workers, are reported as a line."""
+    """Wrong arguments are reported as a line before a recording begins; a service
+    without workers is reported after it.
+    """
     monkeypatch.chdir(tmp_path)
     Path("bad.json").write_text("[]")
+    for name in ("text.json", "text.json.gz"):
+        Path(name).write_text("no JSON")
+    Path("folder").mkdir()
     with LocalCluster(0, in_process=True) as cluster:
         assert main(["trace", *options, "--dispatcher", cluster.target]) == code
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [None, r'{"traceEvents": ["\ud800"]}'])
+def test_a_recording_outlives_a_merge_that_fails(
+    content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If the other trace is still missing after the recording, or has a value that
+    cannot be written, the file has the recording alone. The command names the other
+    file and ends with code 1.
+    """
+    theirs, out = tmp_path / "torch.json", tmp_path / "out.json"
+    if content is not None:
+        theirs.write_text(content)
+    with LocalCluster(1, in_process=True) as cluster:
+        arguments = ["trace", "--seconds", "0.1", "--dispatcher", cluster.target]
+        assert main([*arguments, "--merge", str(theirs), str(out)]) == 1
+    assert len(json.loads(out.read_text())["otherData"]["processes"]) == 1
+    error = capsys.readouterr().err
+    assert f"the recording only, without the events of {theirs}: " in error
 
 
 def test_nothing_of_opentelemetry_is_imported() -> None:
