@@ -275,6 +275,9 @@ WRONG_ARGUMENTS: list[tuple[list[str], str]] = [
         "positive number of seconds, got nan",
     ),
     (["status", "--dispatcher", HERE, "--timeout", "-1"], "positive number of seconds, got -1"),
+    (["top", "--dispatcher", HERE, "--interval", "1e400"], "at most 2147483, got inf"),
+    (["top", "--dispatcher", HERE, "--interval", "1e30"], "at most 2147483, got 1e+30"),
+    (["report", "x.html", "--dispatcher", HERE, "--seconds", "inf"], "from 0 to 2147483, got inf"),
     (["nonsense"], "invalid choice: 'nonsense'"),
     ([], "required: command"),
 ]

@@ -62,7 +62,7 @@ NAMED = {one.name: one for one in fields(Sample)}
     st.builds(
         Sample,
         count=st.integers(0, 10),
-        share=st.floats(0.1, 1e300),
+        share=st.floats(0.1, 2e6),
         eager=st.booleans(),
         name=st.text(min_size=1),
         place=st.text(min_size=1),
@@ -149,6 +149,12 @@ def test_a_single_port_is_a_range() -> None:
             ValueError,
             "`share` must be a positive number of seconds, got nan",
         ),
+        (
+            {"share": float("inf")},
+            ValueError,
+            "`share` must be a positive number of seconds, at most 2147483, got inf",
+        ),
+        ({"share": 10**400}, ValueError, "`share` must be .* at most 2147483, got 1000"),
         ({"eager": 1}, TypeError, "`eager` must be bool, got 1 of type int"),
         ({"mood": "SAD"}, ValueError, "`mood` must be one of 'MERRY', 'GRIM', got 'SAD'"),
         ({"pause": -2}, ValueError, r"`pause` must be at least -1 \(-1 means never\), got -2"),
@@ -218,6 +224,8 @@ def test_times_to_wait() -> None:
             check_wait("timeout", seconds)
     with pytest.raises(TypeError, match="`timeout` must be a number of seconds, got None"):
         check_wait("timeout", None, forever=False)
+    with pytest.raises(ValueError, match="`timeout` must be a number of seconds from 0 to 9, got"):
+        check_wait("timeout", float("inf"), most=9)
 
 
 def test_an_error_without_the_environment_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from zmqdata.cli.options import (
 from zmqdata.config.dashboard import DashboardSettings
 from zmqdata.config.endpoints import endpoint_host, parse_service
 from zmqdata.config.keys import KeySettings
-from zmqdata.config.settings import check_wait
+from zmqdata.config.settings import MOST_SECONDS, check_wait
 from zmqdata.transport.addresses import resolve_host
 from zmqdata.worker.processes.lifetime import StopSignals
 
@@ -76,7 +76,7 @@ def make_report(chosen: argparse.Namespace) -> int:
     """Watch the dispatcher for some seconds and write the file."""
     wanted = opened(DispatcherSettings, chosen)
     _check_host(wanted.dispatcher_address)
-    check_wait("--seconds", chosen.seconds, forever=False)
+    check_wait("--seconds", chosen.seconds, forever=False, most=MOST_SECONDS)
     from zmqdata.dashboard.report import write_report
 
     write_report(wanted.dispatcher_address, chosen.file, chosen.seconds)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import operator
 import os
 import re
@@ -26,6 +27,8 @@ MOST_PORT = 65535
 MOST_BYTES = 2**63 - 1
 MOST_MILLISECONDS = 2**31 - 1
 """Largest time that ZeroMQ accepts; 24 days."""
+MOST_SECONDS = MOST_MILLISECONDS // 1000
+"""The same in whole seconds."""
 PREFIX = "ZMQDATA_"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INSIDE = (_PACKAGE, dataclasses.__file__, "<string>")
@@ -232,13 +235,13 @@ def check_int(name: str, value: object, least: int | None = None, most: int | No
     return number
 
 
-def check_wait(name: str, seconds: object, forever: bool = True) -> None:
+def check_wait(name: str, seconds: object, forever: bool = True, most: float = math.inf) -> None:
     """Raise if a value is not a time to wait in seconds. None means forever, if
     ``forever`` allows it.
 
     Raises:
         TypeError: the value is not a number.
-        ValueError: the value is negative or NaN.
+        ValueError: the value is negative, NaN, or above ``most``.
 
     Example:
         >>> check_wait("timeout", None), check_wait("timeout", 0)
@@ -251,6 +254,10 @@ def check_wait(name: str, seconds: object, forever: bool = True) -> None:
         raise TypeError(f"`{name}` must be {expected}, got {seconds!r} of {type(seconds).__name__}")
     if not seconds >= 0:
         raise ValueError(f"`{name}` must be a number of seconds from 0 up, got {seconds!r}")
+    if seconds > most:
+        raise ValueError(
+            f"`{name}` must be a number of seconds from 0 to {most:.0f}, got {seconds!r}"
+        )
 
 
 def check_text(name: str, text: str) -> str:
@@ -283,6 +290,10 @@ def _checked_float(name: str, value: Any, declared: Declaration) -> float:
         raise TypeError(f"`{name}` must be a number, got {value!r} of type {type(value).__name__}")
     if not value > 0:
         raise ValueError(f"`{name}` must be a positive number of seconds, got {value!r}")
+    if value > MOST_SECONDS:
+        raise ValueError(
+            f"`{name}` must be a positive number of seconds, at most {MOST_SECONDS}, got {value!r}"
+        )
     return float(value)
 
 
