@@ -138,6 +138,26 @@ def test_lines_of_json(target: str) -> None:
     assert {one["dispatcher"] for one in found} == {target}
 
 
+@pytest.mark.parametrize("options", [["--json"], []])
+def test_a_reader_that_has_left_ends_the_command(target: str, options: list[str]) -> None:
+    """Behind a closed pipe, as of ``head -1``, the command ends with code 1 and without
+    an error, with ``--json`` and without.
+    """
+    command = [sys.executable, "-m", "zmqdata", "top", "--dispatcher", target, *QUESTIONS]
+    with subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            assert process.stdout.readline()
+            process.stdout.close()
+            assert process.wait(START) == 1
+        finally:
+            process.kill()
+        assert process.stderr.read() == b""
+
+
 def test_without_a_dispatcher() -> None:
     """The first question must be answered: the command ends with code 1 and a line."""
     command = [sys.executable, "-m", "zmqdata", "top", "--dispatcher", "tcp://127.0.0.1:1"]

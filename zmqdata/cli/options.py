@@ -139,7 +139,25 @@ def say(line: str) -> None:
     """Print a line on standard output at once. A closed pipe does not stop the
     command.
     """
+    _is_said(line)
+
+
+def say_or_end(line: str) -> None:
+    """Print a line on standard output at once. A closed pipe ends the command with the
+    code 1, as it ends tables that rich prints.
+
+    Raises:
+        SystemExit: the pipe is closed.
+    """
+    if not _is_said(line):
+        raise SystemExit(1)
+
+
+def _is_said(line: str) -> bool:
+    """Print a line on standard output; return False if the pipe is closed."""
     try:
         print(line, flush=True)
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - stays open until the end
+        return False
+    return True

@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from zmqdata.cli.options import say
+from zmqdata.cli.options import say_or_end
 from zmqdata.cli.screen import screen
 from zmqdata.errors import DataServiceError
 
@@ -42,6 +42,7 @@ def watch(ask: Ask, interval: float, as_json: bool) -> int:
 
     Raises:
         DataServiceError: the server does not answer the first question.
+        SystemExit: standard output is a pipe whose reader has closed it.
     """
     console = Console()
     with contextlib.suppress(KeyboardInterrupt), _ending_on_signals():
@@ -77,7 +78,7 @@ def _sleep(seconds: float) -> bool:
 
 
 def _print_json(found: dict[str, Any], note: str) -> None:
-    say(json.dumps({"unavailable": note} if note else found))
+    say_or_end(json.dumps({"unavailable": note} if note else found))
 
 
 def _printing(console: Console) -> Show:
