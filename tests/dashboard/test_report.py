@@ -8,6 +8,7 @@ import json
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from zmqdata import DispatcherConfig, DispatchServer
 from zmqdata.cli.commands import main
 from zmqdata.dashboard.report import KINDS, page_file, report_of
 from zmqdata.dashboard.watching import StatusWatch
+from zmqdata.errors import UnavailableError
 
 PAGES = Path(__file__).resolve().parent.parent.parent / "zmqdata" / "dashboard" / "pages"
 
@@ -114,6 +116,33 @@ def test_a_report_of_no_dispatcher_writes_nothing(
     assert main(["report", str(path), "--dispatcher", "tcp://127.0.0.1:1"]) == 1
     assert "No dispatcher has answered" in capsys.readouterr().err
     assert not path.exists()
+
+
+def test_a_report_outlives_its_dispatcher(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the dispatcher stops answering, the report has its last status. The
+    command says so and ends with code 1.
+    """
+    answers = [status(2, [job("train")])]
+
+    def ask() -> dict[str, Any]:
+        if not answers:
+            raise UnavailableError("No dispatcher has answered.")
+        return answers.pop()
+
+    monkeypatch.setattr("zmqdata.dashboard.report.asker", lambda service, stopped: ask)
+    path = tmp_path / "report.html"
+    arguments = ["report", str(path), "--dispatcher", "tcp://127.0.0.1:1", "--seconds", "0.1"]
+    assert main(arguments) == 1
+    said = capsys.readouterr()
+    assert said.out == f"wrote {path}\n"
+    assert "the dispatcher stopped answering. No dispatcher has answered." in said.err
+    content = re.search(r'id="report">(.*?)</script>', path.read_text())
+    assert content is not None
+    view = json.loads(content[1])["view"]
+    assert [one["job"] for one in view["jobs"]] == ["train"]
+    assert view["trouble"] == "No dispatcher has answered."
 
 
 def test_a_file_that_cannot_be_written_is_an_error(

@@ -9,6 +9,7 @@ from contextlib import closing
 from zmqdata.cli.asking import DispatcherSettings, opened
 from zmqdata.cli.options import (
     command_parser,
+    complain,
     guarded,
     say,
 )
@@ -69,18 +70,21 @@ def report_main(arguments: Sequence[str], program: str = "zmqdata report") -> in
         help=f"how long to watch for the plots, in seconds (default: {REPORT_SECONDS:g})",
     )
     chosen = parser.parse_args(arguments)
-    return guarded(program, lambda: make_report(chosen))
+    return guarded(program, lambda: make_report(chosen, program))
 
 
-def make_report(chosen: argparse.Namespace) -> int:
+def make_report(chosen: argparse.Namespace, program: str) -> int:
     """Watch the dispatcher for some seconds and write the file."""
     wanted = opened(DispatcherSettings, chosen)
     _check_host(wanted.dispatcher_address)
     check_wait("--seconds", chosen.seconds, forever=False, most=MOST_SECONDS)
     from zmqdata.dashboard.report import write_report
 
-    write_report(wanted.dispatcher_address, chosen.file, chosen.seconds)
+    trouble = write_report(wanted.dispatcher_address, chosen.file, chosen.seconds)
     say(f"wrote {chosen.file}")
+    if trouble:
+        text = f"{chosen.file} ends early, because the dispatcher stopped answering. {trouble}"
+        return complain(program, text, 1)
     return 0
 
 

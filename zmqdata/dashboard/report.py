@@ -91,8 +91,10 @@ def report_of(whole: dict[str, Any]) -> str:
 
 def write_report(
     service: str, path: str, seconds: float, wait: Callable[[float], object] = time.sleep
-) -> None:
+) -> str:
     """Ask a dispatcher each second for some seconds, and write the report.
+
+    If the dispatcher stops answering, the report has what was known until then.
 
     Args:
         service: address of the dispatcher.
@@ -100,22 +102,25 @@ def write_report(
         seconds: seconds to watch, for the plots.
         wait: waits a number of seconds.
 
+    Returns:
+        Why the dispatcher stopped answering; empty if it answered until the end.
+
     Raises:
-        UnavailableError: the dispatcher does not answer.
+        UnavailableError: the dispatcher does not answer the first request.
         OSError: the file cannot be written.
     """
     stopped = threading.Event()
     watch = StatusWatch(asker(service, stopped), stopped)
     ends = time.monotonic() + seconds
-    while True:
+    watch.poll()
+    trouble: str = watch.whole()["view"]["trouble"]
+    if trouble:
+        raise UnavailableError(trouble)
+    with open(path, "a", encoding="utf-8"):
+        pass  # raises before the wait if the file cannot be written
+    while not trouble and (left := ends - time.monotonic()) > 0:
+        wait(min(1.0, left))
         watch.poll()
         trouble = watch.whole()["view"]["trouble"]
-        if trouble:
-            raise UnavailableError(trouble)
-        with open(path, "a", encoding="utf-8"):
-            pass  # raises before the wait if the file cannot be written
-        left = ends - time.monotonic()
-        if left <= 0:
-            break
-        wait(min(1.0, left))
     Path(path).write_text(report_of(watch.whole()), encoding="utf-8")
+    return trouble
