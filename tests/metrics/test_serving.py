@@ -143,6 +143,30 @@ def test_a_worker_without_its_dispatcher_is_alive_and_not_ready() -> None:
             )
 
 
+def test_a_worker_that_lost_its_dispatcher_is_alive_and_not_ready() -> None:
+    """While the dispatcher is dead, ``/readyz`` of a registered worker fails and its
+    metric is 0; ``/healthz`` succeeds. A dispatcher at the same address ends that.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with WorkerServer(WorkerConfig(f"127.0.0.1:{port}", metrics_port=0)) as worker:
+        address = shown_at(worker)
+        ready = beside(address, "/readyz")
+        for _ in range(2):
+            with DispatchServer(DispatcherConfig(port=port)):
+                await_condition(lambda: get(ready) == (200, "ready\n"), what="registration")
+                await_condition(
+                    lambda: samples(address)["zmqdata_worker_registered", ()] == 1,
+                    what="a new scrape",
+                )
+            await_condition(lambda: get(ready)[0] == 503, what="the loss")
+            assert get(ready)[1].startswith("The dispatcher does not answer.")
+            assert get(beside(address, "/healthz")) == (200, "alive\n")
+            await_condition(
+                lambda: samples(address)["zmqdata_worker_registered", ()] == 0, what="a new scrape"
+            )
+
+
 def test_a_server_that_begins_is_alive_and_not_ready() -> None:
     """Until a dispatcher has read its journal it answers probes: it is alive, not
     ready, and has no metrics.

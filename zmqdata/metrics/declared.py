@@ -159,7 +159,9 @@ DISPATCHER = (
 
 WORKER = (
     BUILD,
-    Metric("zmqdata_worker_registered", GAUGE, "1 if the dispatcher knows this worker"),
+    Metric(
+        "zmqdata_worker_registered", GAUGE, "1 if the dispatcher knows this worker and answers it"
+    ),
     Metric("zmqdata_worker_draining", GAUGE, "1 if the worker hands its tasks over"),
     Metric("zmqdata_worker_tasks", GAUGE, "tasks on the worker", ("state",)),
     Metric("zmqdata_worker_clients", GAUGE, "clients that read from the worker"),

@@ -36,6 +36,16 @@ class WorkerMetrics:
             with self._lock:
                 self._take(measures)
 
+    def waits_for(self) -> str:
+        """Return what the worker waits for before it is ready; "" if it is ready. A
+        worker that is cut off from its dispatcher serves its readers.
+        """
+        if not self._core.registered:
+            return "The dispatcher does not know this worker yet."
+        if self._core.heartbeats.is_cut_off:
+            return "The dispatcher does not answer. This worker serves its readers meanwhile."
+        return ""
+
     def look(self) -> Generator[None, None, Samples]:
         """Return the samples of this moment, in a single step in the loop's thread."""
         yield
@@ -56,7 +66,7 @@ class WorkerMetrics:
             grown = self._growth.samples()
         memory = self._core.memory.use
         return grown | {
-            "zmqdata_worker_registered": {(): float(self._core.registered)},
+            "zmqdata_worker_registered": {(): float(not self.waits_for())},
             "zmqdata_worker_draining": {(): float(self._core.draining.begun)},
             "zmqdata_worker_tasks": {(state,): states[state] for state in HOSTED_STATES},
             "zmqdata_worker_clients": {(): len(self._core.links.by_client)},

@@ -119,11 +119,7 @@ class WorkerShell:
             undo.pop_all()
         self.metrics = WorkerMetrics(self.core, self.rejects.counts)
         if self.monitor is not None:
-            self.monitor.watch(self.loop, self.metrics, self._waits_for)
-
-    def _waits_for(self) -> str:
-        """Return what the worker waits for before it is ready; "" if it is ready."""
-        return "" if self.core.registered else "The dispatcher does not know this worker yet."
+            self.monitor.watch(self.loop, self.metrics, self.metrics.waits_for)
 
     def _open(self, config: WorkerConfig, endpoint: str) -> None:
         """Create everything. The sockets are bound when this returns."""

@@ -69,6 +69,24 @@ def test_a_silent_dispatcher_is_reported_every_minute() -> None:
     assert [now for now in range(70) if beats.silence(211.0 + now)] == [3, 63]
 
 
+def test_a_worker_is_cut_off_until_it_hears_the_dispatcher() -> None:
+    """A worker is cut off from the loss of its connection, or from the report of a
+    silence, until a message arrives.
+    """
+    beats = Heartbeats(usual=1.0, patience=600.0)
+    beats.heard(0.0)
+    assert not beats.is_cut_off
+    beats.lost(1.0)
+    assert beats.is_cut_off
+    beats.heard(2.0)
+    assert not beats.silence(4.0)
+    assert not beats.is_cut_off
+    assert beats.silence(5.0)
+    assert beats.is_cut_off
+    beats.heard(6.0)
+    assert not beats.is_cut_off
+
+
 def test_a_lost_connection_is_reported_soon_although_heartbeats_are_rare() -> None:
     """A worker that loses its connection reports that three seconds later if it hears
     nothing, however rare its heartbeats are. So does a worker that is not registered.

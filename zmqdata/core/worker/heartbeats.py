@@ -88,6 +88,13 @@ class Heartbeats:
         self._heard, self._lost, self._noticed = now, None, None
         return ended
 
+    @property
+    def is_cut_off(self) -> bool:
+        """True if the connection to the dispatcher has ended, or the silence of the
+        dispatcher was reported, and no message has arrived since.
+        """
+        return self._lost is not None or self._noticed is not None
+
     def lost(self, now: float) -> None:
         """Record that the connection to the dispatcher has ended."""
         if self._lost is None:
