@@ -365,8 +365,9 @@ RULES = (
         ("zmqdata_failed_jobs",),
         "0m",
         "warning",
-        "{{ $value }} jobs of the dispatcher {{ $labels.instance }} have ended with an error.",
-        "`zmqdata status` shows the error, and the training process has raised it.",
+        "The dispatcher {{ $labels.instance }} had to end {{ $value }} jobs with an error.",
+        "`zmqdata status` shows the error: an element that kills workers, a save that failed, or "
+        "a task that cannot run. The training process of an ended job raises it, too.",
     ),
     Rule(
         "ZmqdataDispatcherDown",

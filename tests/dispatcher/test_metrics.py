@@ -18,6 +18,7 @@ from zmqdata.dispatcher.metrics import (
     DispatcherSnapshot,
     desired_workers,
 )
+from zmqdata.errors import PipelineError
 from zmqdata.measures.verdict import VERDICTS
 from zmqdata.metrics.declared import DISPATCHER, Labels, Samples
 from zmqdata.testing import Faults, SimulatedService
@@ -101,6 +102,21 @@ def test_the_counter_of_elements_is_what_readers_got(seed: int) -> None:
         assert scraper.value("zmqdata_worker_losses_total") == 2
         # What dead workers made last was never reported, so this is a lower bound.
         assert 0 <= scraper.value("zmqdata_redone_elements_total", "train") < 200
+
+
+def test_an_exception_of_a_function_fails_no_job() -> None:
+    """The training process raises the exception of a function and reads on; the
+    dispatcher does not count the job as failed.
+    """
+    with SimulatedService(1) as service:
+        scraper = Scraper(service)
+        dataset = Dataset.range(4).map(lambda x: {0: 7, 2: 8, 3: 9}[int(x)])
+        elements = iter(service.read(dataset, job_name="train"))
+        assert numbers(islice(elements, 1)) == [7]
+        with pytest.raises(PipelineError):
+            next(elements)
+        assert numbers(elements) == [8, 9]
+        assert scraper.value("zmqdata_failed_jobs") == 0
 
 
 def test_a_dead_reader_counts_nothing_twice() -> None:

@@ -152,7 +152,12 @@ DISPATCHER = (
         "elements that are left out because they kill their worker",
         JOB,
     ),
-    Metric("zmqdata_failed_jobs", GAUGE, "jobs whose newest pass has ended with an error"),
+    Metric(
+        "zmqdata_failed_jobs",
+        GAUGE,
+        "jobs whose newest pass the service has ended with an error; an exception of a function "
+        "ends none, except a save",
+    ),
     Metric("zmqdata_rejected_messages_total", COUNTER, "messages that the server refused"),
 )
 """Metrics of a dispatcher."""
