@@ -80,7 +80,10 @@ def instances(part: Any) -> st.SearchStrategy[Any]:
     """Return the instances of a message or a part. Hypothesis asks for those that a
     test needs.
     """
-    limited = {"size": st.integers(0, m.MOST_ECHO_BYTES)} if part is m.RequestEcho else {}
+    limited = {
+        m.RequestEcho: {"size": st.integers(0, m.MOST_ECHO_BYTES)},
+        m.LinkReported: {"demand": st.floats(0, MOST_AMOUNT)},
+    }.get(part, {})
     hints = {
         name: limited.get(name, st.from_type(hint))
         for name, hint in get_type_hints(part).items()
