@@ -119,6 +119,11 @@ SITUATIONS = {
         STRAGGLER,
         "1 worker of 3 (tcp://a:1) still reads a split, and the others have none left",
     ),
+    "a straggling split beside workers that never reported": (
+        Situation(WAITING, (task("tcp://a:1", making=9.0),), hosted=3),
+        STRAGGLER,
+        "1 worker of 3 (tcp://a:1) still reads a split, and the others have none left",
+    ),
     "GIL-bound loop": (
         Situation(LoopSums(10.0, 6.0, 100.0, 4.0), two(making=1.0, readers=9.0)),
         COMPUTE_BOUND,

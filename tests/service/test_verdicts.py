@@ -166,7 +166,7 @@ def test_a_straggling_split_is_told() -> None:
     with LocalCluster(3, in_process=True) as cluster:
         on_workers = distribute("distributed_epoch", cluster.target)
         with reading(dataset.apply(on_workers)) as iterator:
-            await_verdict(iterator, "STRAGGLER", "1 worker of 3", "still reads a split")
+            await_verdict(iterator, "STRAGGLER", "1 worker of", "still reads a split")
 
 
 @pytest.mark.full

@@ -217,9 +217,9 @@ class Dataset(
             The same as an object: ``operations``, ``bottleneck``, ``advice``,
             ``verdict``, ``headspace``.
 
-        >>> slow = Dataset.range(1000).map(lambda x: sum(range(1000)))
+        >>> slow = Dataset.range(500).map(lambda x: sum(range(20_000)))
         >>> found = slow.profile(1)  # doctest: +ELLIPSIS
-        1000 elements in ...
+        500 elements in ...
         >>> found.bottleneck.label[:4]
         'map('
 

@@ -73,8 +73,8 @@ class Situation:
     is_here: bool = False
     """True if the pipeline runs in the training process, as `placement` decided."""
     hosted: int | None = None
-    """Number of tasks that workers host for it, also those of which nothing was heard
-    yet; None if unknown.
+    """Number of workers that host its tasks or have ended them, also those of which
+    nothing was heard; None if unknown.
     """
     is_unpaced: bool = False
     """True if elements are only counted, as in a profile: no step paces the loop."""

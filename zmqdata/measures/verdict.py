@@ -266,15 +266,16 @@ def _straggling_split(situation: Situation, making: float) -> tuple[str, str] | 
         for task in situation.running
         if share_of(task.recent.for_splits, task.recent.seconds) < MOSTLY
     ]
-    workers = {task.worker for task in situation.tasks}
+    # A worker whose only split was short may never have reported.
+    count = max(len({task.worker for task in situation.tasks}), situation.hosted or 0)
     busy = {task.worker for task in at_work}
-    if not at_work or len(workers) < 2 or 2 * len(busy) > len(workers) or making < SATURATED:
+    if not at_work or count < 2 or 2 * len(busy) > count or making < SATURATED:
         return None
     if situation.loop.waiting < TAIL:
         return None
     names = ", ".join(sorted(busy)[:3])
     return STRAGGLER, (
-        f"{_count(len(busy), 'worker')} of {len(workers)} ({names}) still reads a split, and the "
+        f"{_count(len(busy), 'worker')} of {count} ({names}) still reads a split, and the "
         f"others have none left; {_held_up_by(situation)}. "
         "Use more and smaller files, of about equal size."
     )

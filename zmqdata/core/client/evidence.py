@@ -59,7 +59,7 @@ class Evidence:
             loop.first,
             loop.total,
             consumer=self._consumer,
-            hosted=len(tasks),
+            hosted=len({task.place.address for task in tasks.values()}),
             others=tuple(self._others.copy().values()),
             limit=limit,
             demand=self._demand,

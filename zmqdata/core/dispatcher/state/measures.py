@@ -274,7 +274,7 @@ class Measures:
     def situations(self, iteration: Iteration) -> dict[str, Situation]:
         """Return what is known of each training loop, by client."""
         tasks, loops = self.evidence(iteration), self._of(iteration.iteration).loops
-        hosted = sum(bool(task.worker) for task in iteration.tasks.values())
+        hosted = len({task.worker for task in iteration.tasks.values() if task.worker})
         numbers = {client: number for number, client in iteration.consumers.items()}
         paces = {
             client: _pace(numbers[client], loop)
