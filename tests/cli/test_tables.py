@@ -418,6 +418,7 @@ def test_what_a_job_is_doing_without_a_verdict() -> None:
         ({"finished": True}, ("FINISHED",)),
         ({"save": "/saved"}, ("SAVING", "/saved")),
         ({"clients": 0}, ("NOT READ",)),
+        ({"clients": 0, "verdict": "INPUT-BOUND", "advice": "Wait."}, ("NOT READ",)),
         ({}, ("UNKNOWN",)),
     ):
         text = printed(jobs=[{**job, **changes}])

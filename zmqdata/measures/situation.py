@@ -63,7 +63,9 @@ class Situation:
     limit: int | None = None
     """Most elements in flight that the user allows; None if there is no such limit."""
     demand: float = 0.0
-    """Elements per second that other clients of the job take, which have no numbers."""
+    """Demand of the other clients of the job that have no numbers, in elements per
+    second.
+    """
     local: tuple[str, ...] = ()
     """Labels of the operations of this process that lie between the service and the
     loop; empty if there are none, or if they are unknown, as to a dispatcher.
