@@ -13,6 +13,8 @@ source in the pipeline, from left to right.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from msgspec import Struct
 
 from zmqdata.decisions import Decision
@@ -22,6 +24,9 @@ from zmqdata.splits import Split
 
 class Update(Struct, frozen=True, tag=True):
     """Base of all updates."""
+
+    is_firm: ClassVar[bool] = True
+    """False if peers tell the fact again to a dispatcher whose journal has lost it."""
 
 
 class BeginLifeUpdate(Update, frozen=True):
@@ -281,6 +286,8 @@ class TakeStateUpdate(Update, frozen=True):
     states that are no longer needed.
     """
 
+    is_firm: ClassVar[bool] = False
+
     task: int
     state: TaskState
     """The state."""
@@ -316,6 +323,8 @@ class HoldUpdate(Update, frozen=True):
     host need not send them.
     """
 
+    is_firm: ClassVar[bool] = False
+
     task: int
     client: str
     ranges: Ranges
@@ -324,6 +333,8 @@ class HoldUpdate(Update, frozen=True):
 
 class EndTaskUpdate(Update, frozen=True):
     """A task has reached its end."""
+
+    is_firm: ClassVar[bool] = False
 
     task: int
     total: int
@@ -347,6 +358,8 @@ class RemoveTaskUpdate(Update, frozen=True):
 class DeliverUpdate(Update, frozen=True):
     """Elements of a task have reached a training loop."""
 
+    is_firm: ClassVar[bool] = False
+
     task: int
     ranges: Ranges
     """Ranges of numbers of the delivered elements."""
@@ -358,6 +371,8 @@ class CountClientUpdate(Update, frozen=True):
     """A client of an iteration has counted elements that did not reach its training
     loop.
     """
+
+    is_firm: ClassVar[bool] = False
 
     iteration: int
     client: str
@@ -391,6 +406,8 @@ class PassStepsUpdate(Update, frozen=True):
     """The elements of all steps below ``step`` have reached the training loop of a
     consumer.
     """
+
+    is_firm: ClassVar[bool] = False
 
     iteration: int
     consumer: int
@@ -478,12 +495,18 @@ class RestoreTallyUpdate(Update, frozen=True):
     """Number of elements that each client gave back for others."""
     copies: dict[str, int] = {}
     """Number of copies of the input begun at each address."""
+    records: int = 0
+    """Number of facts of the iteration."""
+    firm: int = 0
+    """Number of those that no peer can tell again."""
 
 
 class CloseTaskListUpdate(Update, frozen=True):
     """The iteration gets no further task, so its clients can find its end without the
     dispatcher.
     """
+
+    is_firm: ClassVar[bool] = False
 
     iteration: int
 

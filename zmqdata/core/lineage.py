@@ -6,18 +6,25 @@ gap is a run of elements that no client has. To make the elements of a gap again
 starts at the newest state before it. Between two gaps it continues from a later state,
 if there is any.
 
-Decision 0015; protocol 8.4, 8.5 and 8.7.
+``WrittenBefore`` records how much dispatchers had written of each iteration. A journal
+may lose its last records, by a disk that did not keep them or by a backup that was
+restored while peers ran. A peer that tells a dispatcher what an earlier one had written
+shows that the journal is older than the world.
+
+Decisions 0015 and 0048; protocol 5.11, 8.4, 8.5 and 8.7.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from zmqdata.core.ledger import Ledger
 from zmqdata.core.ranges import RangeSet
 from zmqdata.decisions import Decisions
-from zmqdata.messages import TaskState
+from zmqdata.messages import JournalCounts, TaskState
 
+MARKS_KEPT = 4
+"""Number of starts of dispatchers that are remembered."""
 MOST_STATE_BYTES = 4 << 20
 """Maximum size of a state; larger states are not taken. A shuffle over a million
 elements has about this size.
@@ -127,3 +134,48 @@ def is_believable(
             one.base <= need <= one.length for one, need in zip(ledger, state.needs, strict=True)
         )
     )
+
+
+class WrittenBefore:
+    """The highest counts that a peer has heard, by start of the dispatcher and by
+    iteration.
+
+    Example:
+        >>> heard = WrittenBefore()
+        >>> heard.take(JournalCounts(1, 2000, 7, 3))
+        False
+        >>> heard.take(JournalCounts(2, 2000, 6, 3))
+        True
+        >>> [(one.mark, one.records) for one in heard.heard]
+        [(1, 7), (2, 6)]
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[int, dict[int, JournalCounts]] = {}
+
+    def take(self, written: JournalCounts | None) -> bool:
+        """Note what a dispatcher has written. Return True if this is the first message
+        of another start than the ones before.
+        """
+        if written is None:
+            return False
+        is_new = bool(self._counts) and written.mark not in self._counts
+        counts = self._counts.setdefault(written.mark, {})
+        known = counts.get(written.iteration)
+        if known is None or written.records > known.records:
+            counts[written.iteration] = written
+        if len(self._counts) > MARKS_KEPT:
+            del self._counts[next(iter(self._counts))]
+        return is_new
+
+    def of(self, iterations: Collection[int]) -> tuple[JournalCounts, ...]:
+        """Return the counts of these iterations, and forget all others."""
+        for counts in self._counts.values():
+            for number in counts.keys() - set(iterations):
+                del counts[number]
+        return self.heard
+
+    @property
+    def heard(self) -> tuple[JournalCounts, ...]:
+        """All counts."""
+        return tuple(one for counts in self._counts.values() for one in counts.values())

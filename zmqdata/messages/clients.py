@@ -15,10 +15,12 @@ from zmqdata.messages.parts import (
     DatasetDescription,
     IdleWorkers,
     JobParameters,
+    JournalCounts,
     Lease,
     Message,
     Number,
     Part,
+    Question,
     Ranges,
     Reader,
     TaskList,
@@ -174,11 +176,17 @@ class ClientHeartbeat(Message, frozen=True):
     """Number of elements that were given back for other clients."""
     unreached: tuple[str, ...] = ()
     """Addresses of workers from which nothing has come for long."""
-    done: bool = False
-    """True if the client has handed out everything it received and expects no more,
-    while other clients still owe elements. It ends when they owe none, or with
-    ``MayEnd``.
+    done: Number = 0
+    """Number of the heartbeat that first said that the client is done: it has handed
+    out everything it received and expects no more, while other clients still owe
+    elements. It ends when they owe none, or with ``MayEnd``. 0: it is not done.
     """
+    question: Question | None = None
+    """The newest question that the client has heard."""
+    task_mark: int = 0
+    """Mark of the start that made the last task list seen."""
+    written: tuple[JournalCounts, ...] = ()
+    """Counts of the iteration that the client has heard, by start of a dispatcher."""
     measures: LoopMeasures | None = None
     """Measures of the training loop; None before it reads."""
 
@@ -461,21 +469,23 @@ class ClientHeartbeatAnswered(Message, frozen=True):
     """
     idle: IdleWorkers | None = None
     """The registered workers if none of them hosts a task of the iteration."""
+    written: JournalCounts | None = None
+    """Counts of the iteration."""
 
 
 class MayEnd(Message, frozen=True):
-    """Sent by the dispatcher to a client whose heartbeat ``beat`` said that it is
-    ``done``: another client still reads, and will get what remains. The client ends its
-    iteration.
+    """Sent by the dispatcher to a client that is ``done``: for each task that still
+    owes elements, another client that may read it was alive and not done afterwards.
+    The client ends its iteration.
 
-    If clients die before they hand out what they hold, the dispatcher gives it to that
-    other client.
+    If clients die before they hand out what they hold, the dispatcher gives it to those
+    other clients.
     """
 
     client: str
     """Id of the client."""
     beat: int
-    """Number of the heartbeat."""
+    """Number of the heartbeat that first said so, as in ``ClientHeartbeat.done``."""
 
 
 class TasksChanged(Message, frozen=True):

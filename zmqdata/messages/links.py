@@ -7,9 +7,11 @@ from zmqdata.messages.deaths import Place
 from zmqdata.messages.discreet import Discreet
 from zmqdata.messages.measures import Amount, ConsumerPace, TaskMeasures
 from zmqdata.messages.parts import (
+    JournalCounts,
     LeftOutElement,
     Message,
     Number,
+    Question,
     Reader,
     StreamGrant,
     TaskState,
@@ -127,6 +129,10 @@ class Grant(Message, frozen=True):
     """Seconds that the client's training loop takes for an element; 0 if unknown."""
     waits: bool = False
     """True if the training loop has nothing left, of any worker."""
+    question: Question | None = None
+    """The newest question that the client has heard."""
+    done: bool = False
+    """True if the client is done (``ClientHeartbeat.done``)."""
 
 
 class CloseLink(Message, frozen=True):
@@ -196,6 +202,10 @@ class LinkReported(Message, frozen=True):
     demand: Amount = 0.0
     """Elements per second that the other clients of these tasks take, if they are no
     numbered consumers, as far as known.
+    """
+    question: Question | None = None
+    """A question of the dispatcher to the client, which may not reach the client. The
+    client repeats it in its grants at once.
     """
 
 
@@ -392,4 +402,8 @@ class Lineage(Message, frozen=True):
     upto: int = 0
     """After this message the client has all that elements below this number depend on,
     whichever client holds them.
+    """
+    written: JournalCounts | None = None
+    """Counts of the iteration when the dispatcher last sent the task, or splits of it,
+    to the worker.
     """

@@ -13,7 +13,7 @@ from zmqdata.messages.discreet import Discreet
 from zmqdata.messages.measures import TaskMeasures
 from zmqdata.splits import Split, SplitSource
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 """Major version of the protocol. A peer of another version is refused; unknown fields
 of the same version are ignored.
 """
@@ -49,6 +49,49 @@ def is_digest(text: str) -> bool:
     file.
     """
     return DIGEST.fullmatch(text) is not None
+
+
+class Question(Discreet, frozen=True, array_like=True):
+    """A question of the dispatcher. A client that repeats it was alive after it was
+    asked.
+    """
+
+    mark: int
+    """Random mark of the dispatcher's start."""
+    count: Number
+    """Number of the question since that start."""
+
+    def follows(self, known: Question | None) -> bool:
+        """Return True if a client that knows another question adopts this one."""
+        return known is None or self.mark != known.mark or self.count > known.count
+
+
+class JournalCounts(Discreet, frozen=True, array_like=True):
+    """Counts of the facts of an iteration that a dispatcher had written when it sent a
+    message. A later start that finds fewer in its journal has lost some.
+    """
+
+    mark: int
+    """Random mark of the dispatcher's start."""
+    iteration: int
+    """Id of the iteration."""
+    records: Number
+    """Number of facts."""
+    firm: Number
+    """Number of facts that no peer can tell again."""
+
+
+class ReaderSign(Discreet, frozen=True, array_like=True):
+    """Words of a client that reads from a worker, as the worker passes them on."""
+
+    ago: float
+    """Seconds since the client last asked the worker to vouch for it."""
+    question: Question | None = None
+    """The newest question that the client itself has repeated; None if it has repeated
+    none.
+    """
+    done: bool = False
+    """True if the client was done (``ClientHeartbeat.done``) when it last spoke."""
 
 
 class Part(Discreet, frozen=True):
@@ -369,8 +412,8 @@ class LeftOutElement(Discreet, frozen=True, array_like=True):
 class TaskList(Discreet, frozen=True):
     """All tasks of an iteration that may still yield elements.
 
-    A list replaces the list before. A list with a lower version than the last seen is
-    out of date and ignored.
+    A list replaces the list before. A list of the same start with a lower version than
+    the last seen is out of date and ignored.
     """
 
     version: int
@@ -393,6 +436,17 @@ class TaskList(Discreet, frozen=True):
     """Secret that a reader presents to workers, which send elements to no other
     client.
     """
+    owed_elsewhere: tuple[int, ...] = ()
+    """Tasks that still owe elements and have no place, because other clients have, or
+    had, all of these elements. None of them comes to this reader now.
+    """
+    written: JournalCounts | None = None
+    """Counts of the iteration when the dispatcher made the list."""
+
+    @property
+    def start(self) -> int:
+        """Mark of the dispatcher's start that made the list; 0 if it is unknown."""
+        return 0 if self.written is None else self.written.mark
 
 
 class IdleWorkers(Discreet, frozen=True, array_like=True):
@@ -507,6 +561,8 @@ class TaskDefinition(Discreet, frozen=True):
     """Secret of the iteration. Only clients that present it with their link get
     elements.
     """
+    written: JournalCounts | None = None
+    """Counts of the iteration when the task was sent."""
 
 
 class Lease(Discreet, frozen=True):

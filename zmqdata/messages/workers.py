@@ -8,11 +8,14 @@ from zmqdata.decisions import Decision
 from zmqdata.messages.deaths import Death
 from zmqdata.messages.discreet import Discreet
 from zmqdata.messages.parts import (
+    JournalCounts,
     MappedRange,
     Message,
     Number,
     Part,
+    Question,
     Ranges,
+    ReaderSign,
     TaskDefinition,
     TaskReport,
     TaskState,
@@ -89,10 +92,8 @@ class WorkerHeartbeat(Message, frozen=True):
     """Reports about its tasks."""
     clients: tuple[str, ...]
     """Ids of clients that have links to it."""
-    readers: dict[str, float] = field(default_factory=dict)
-    """Clients that asked it lately to vouch for them, each with the seconds since
-    then.
-    """
+    readers: dict[str, ReaderSign] = field(default_factory=dict)
+    """Clients that asked it lately to vouch for them, each with what they said."""
     draining: bool = False
     """True if the worker will leave: it gets no more tasks, and its tasks move to other
     workers as soon as possible.
@@ -101,6 +102,10 @@ class WorkerHeartbeat(Message, frozen=True):
     """Seconds between two heartbeats."""
     memory: MemoryUse = field(default_factory=MemoryUse)
     """Memory of its process."""
+    written: tuple[JournalCounts, ...] = ()
+    """Counts of the iterations of its tasks that the worker has heard, by start of a
+    dispatcher.
+    """
 
 
 class RequestSplits(Message, frozen=True):
@@ -319,11 +324,22 @@ class WorkerHeartbeatAnswered(Message, frozen=True):
     """True if the worker gets no more tasks; it leaves when its tasks are gone."""
     every: float = 0.0
     """Seconds until the worker's next heartbeat, if it would send one sooner."""
+    questions: dict[str, Question] = field(default_factory=dict)
+    """Clients that the dispatcher has asked and not heard since, each with the
+    question. A worker with a link to such a client passes the question on.
+    """
 
 
 class Probe(Message, frozen=True):
     """Sent by a dispatcher or a worker, to find out whether the receiver is still
-    connected. The receiver ignores it.
+    connected. A worker ignores it. A client answers a dispatcher by a heartbeat.
+    """
+
+    question: Question | None = None
+    """The question that the client repeats from now on."""
+    retells: bool = False
+    """True if the heartbeat must report all elements that the client ever handed to its
+    training loop, whether they were acknowledged or not.
     """
 
 
@@ -400,6 +416,8 @@ class SplitsAssigned(Message, frozen=True):
     """The entries."""
     cut: int = 0
     """Number of times that the end of the ledger was taken back."""
+    written: JournalCounts | None = None
+    """Counts of the iteration."""
 
 
 class TakeBackSplits(Message, frozen=True):

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
+from zmqdata import messages as m
 from zmqdata.core import events as e
-from zmqdata.messages import Message
 
 Kind = TypeVar("Kind")
 TICK = 0.25
@@ -29,6 +29,10 @@ class Transcript:
     Args:
         core: the core.
 
+    Attributes:
+        asked: newest question of a dispatcher to each peer, which a living client
+            repeats.
+
     Example:
         >>> from zmqdata.core.dispatcher.decider import DispatcherCore
         >>> from zmqdata.messages import DescribeDataset, RequestRefused
@@ -42,12 +46,17 @@ class Transcript:
         self.core = core
         self.now = 0.0
         self.commands: list[Any] = []
+        self.asked: dict[e.Peer, m.Question] = {}
 
     def feed(self, event: Any) -> None:
         """Feed an event. ``commands`` then contains what the core returned for it."""
         self.commands = list(self.core.handle(self.now, event))
+        for command in self.commands:
+            message = command.message if isinstance(command, e.Send) else None
+            if isinstance(message, m.Probe) and message.question is not None:
+                self.asked[command.peer] = message.question
 
-    def hear(self, peer: e.Peer, message: Message) -> None:
+    def hear(self, peer: e.Peer, message: m.Message) -> None:
         """Feed a control message."""
         self.feed(e.Received(peer, message))
 

@@ -85,7 +85,7 @@ class Desk(Transcript):
 
     def speak(self, client: str) -> None:
         self.now += 0.1
-        self.hear(client, m.ClientHeartbeat(client, 0, 0, {}))
+        self.hear(client, m.ClientHeartbeat(client, 0, 0, {}, question=self.asked.get(client)))
 
     def lose(self, *clients: str) -> None:
         """Let clients be without a connection."""

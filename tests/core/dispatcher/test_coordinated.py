@@ -45,7 +45,8 @@ class Desk(Transcript):
         self.hear(client, m.OpenIteration(client, self.job, 0, m.Reader(consumer)))
 
     def beat(self, client: str, steps: int = 0, near: int = 0) -> None:
-        self.hear(client, m.ClientHeartbeat(client, -1, 0, {}, steps, near))
+        question = self.asked.get(client)
+        self.hear(client, m.ClientHeartbeat(client, -1, 0, {}, steps, near, question=question))
 
     def ends(self, worker: str, task: int, total: int, attempt: int = 1) -> None:
         self.hear(
@@ -210,7 +211,7 @@ def test_a_living_consumer_keeps_its_place() -> None:
     desk.beat("l", steps=3)
     desk.now += 1.0
     desk.open("m", 1)
-    assert desk.sent(e.Send) == e.Send("l", m.Probe())
+    assert desk.sent(e.Send) == e.Send("l", m.Probe(desk.asked["l"]))
     desk.now += 0.5
     desk.beat("l", steps=3)
     desk.now += 0.5
@@ -294,7 +295,9 @@ def test_an_only_consumer_that_workers_hear_keeps_its_place() -> None:
     refusals = 0
     for _ in range(20):
         desk.wait(1.0)
-        desk.hear("w0", m.WorkerHeartbeat("w0", (), (), {"k": 0.5}))
+        desk.hear(
+            "w0", m.WorkerHeartbeat("w0", (), (), {"k": m.ReaderSign(0.5, desk.asked.get("k"))})
+        )
         desk.open("m", 0)
         assert desk.all_of(m.IterationOpened) == []
         refusals += len(desk.all_of(m.RequestRefused))

@@ -253,12 +253,16 @@ def quiet(*heard: str) -> Cluster:
     )
     for _ in range(16):
         cluster.wait(1.0)
-        cluster.hear("w", m.WorkerHeartbeat("w", (), ("k",), dict.fromkeys(heard, 0.0)))
+        cluster.hear(
+            "w", m.WorkerHeartbeat("w", (), ("k",), dict.fromkeys(heard, m.ReaderSign(0.0)))
+        )
     cluster.wait(0.5)
     assert cluster.all_of(m.Probe)
     for _ in range(70):
         cluster.feed(e.Unreachable("k"))
-        cluster.hear("w", m.WorkerHeartbeat("w", (), ("k",), dict.fromkeys(heard, 0.0)))
+        cluster.hear(
+            "w", m.WorkerHeartbeat("w", (), ("k",), dict.fromkeys(heard, m.ReaderSign(0.0)))
+        )
         cluster.wait(1.0)
     return cluster
 

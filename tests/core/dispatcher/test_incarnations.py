@@ -242,7 +242,8 @@ def test_a_job_with_living_readers_is_left_alone() -> None:
     desk.bring("new")
     assert "former readers" in desk.sent(m.OpenAwaited).missing
     assert desk.sent(m.Probe)
-    desk.wait(3.0, lambda: desk.hear("k", m.ClientHeartbeat("k", 0, 0, {})))
+    answer = m.ClientHeartbeat("k", 0, 0, {}, question=desk.asked["k"])
+    desk.wait(3.0, lambda: desk.hear("k", answer))
     desk.bring("new")
     assert desk.sent(m.RequestRefused).error == "FailedPreconditionError"
     assert "k" in desk.core.state.client_iteration

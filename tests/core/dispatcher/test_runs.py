@@ -76,12 +76,14 @@ def test_a_run_that_shares_counts_from_where_it_joined() -> None:
 
 
 def test_a_reader_is_asked_whether_it_lives() -> None:
-    """A reader that may be alive is probed, each time that a new run asks."""
+    """A reader that may be alive is asked the same question each time that a new run
+    asks.
+    """
     desk = Desk()
     desk.open("k", "one")
     for _ in range(2):
         desk.open("l", "two")
-        assert desk.sent(m.Probe) == m.Probe()
+        assert desk.sent(m.Probe) == m.Probe(m.Question(desk.core.out.mark, 1))
 
 
 def test_an_old_incarnation_stays_with_its_readers() -> None:

@@ -16,6 +16,7 @@ from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.dispatcher.tasklists import TaskLists
+from zmqdata.core.ranges import RangeSet
 
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
 
@@ -35,6 +36,13 @@ class Board:
         self.state: DispatcherState = self.out.state
         self.state.iterations[2000] = self.iteration
         self.lists = TaskLists(self.out, self.clients, placement, Holdings())
+
+    def news(
+        self, client: str, now: float, version: int, mark: int | None = None
+    ) -> m.TaskList | None:
+        mark = self.out.mark if mark is None else mark
+        beat = m.ClientHeartbeat(client, version, 0, {}, task_mark=mark)
+        return self.lists.news(self.iteration, beat, now)
 
     def sent(self) -> list[m.TaskList]:
         self.lists.push(0.0)
@@ -70,11 +78,26 @@ def test_a_change_is_pushed_once() -> None:
     assert [one.version for one in board.sent()] == [2]
 
 
-def test_versions_grow_over_restarts() -> None:
-    """A dispatcher's lists replace all lists of the dispatcher before."""
+def test_a_list_of_another_start_is_replaced() -> None:
+    """A client that has a list of a former dispatcher gets a new one, even if both have
+    the same version.
+    """
     board = Board()
-    board.state.life = 3
-    assert board.lists.version(2000) == 3 << 32
+    mark, version = board.out.mark, board.lists.version(2000)
+    assert board.news("k", 0.0, version=version, mark=mark) is None
+    assert board.news("k", 0.0, version=version, mark=mark + 1) is not None
+
+
+def test_tasks_of_which_others_have_all_are_owed_elsewhere() -> None:
+    """A task without a host whose elements a client has, or had, is no place, and is
+    still named until they are delivered.
+    """
+    held = Task(1, 2000, 1, [], attempt=2, total=5, held={"dead": RangeSet([(0, 5)])})
+    board = Board(held, Task(2, 2000, 1, [], attempt=1, worker="a"))
+    found = board.lists.task_list(board.iteration, "k")
+    assert ([place.task for place in found.tasks], found.owed_elsewhere) == ([2], (1,))
+    held.delivered.add(0, 5)
+    assert board.lists.task_list(board.iteration, "k").owed_elsewhere == ()
 
 
 def test_consumers_are_told_their_plan() -> None:
@@ -130,12 +153,12 @@ def test_who_speaks_hears_the_round_that_goes_on() -> None:
     board.lists.push(0.0)
     [first] = board.out.drain()
     assert first.message.client == "k"
-    assert board.lists.news(board.iteration, "k", 0, 0.0) is None
-    assert board.lists.news(board.iteration, "l", 0, 0.0) is first.message.task_list
+    assert board.news("k", 0.0, version=0) is None
+    assert board.news("l", 0.0, version=0) is first.message.task_list
     board.lists.push(9.0)
     assert board.out.drain() == []
-    assert board.lists.news(board.iteration, "k", 0, 9.0) is first.message.task_list
-    assert board.lists.news(board.iteration, "k", 1, 9.0) is None
+    assert board.news("k", 9.0, version=0) is first.message.task_list
+    assert board.news("k", 9.0, version=1) is None
 
 
 def test_a_list_counts_what_ended_tasks_have_left_out() -> None:

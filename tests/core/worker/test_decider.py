@@ -256,7 +256,7 @@ def test_a_heartbeat_names_who_reads() -> None:
     host.hear("k", m.Grant("k-1", 0, (), sent=7.0))
     host.wait(4.0)
     beat = host.all_of(m.WorkerHeartbeat)[-1]
-    assert (beat.clients, beat.readers) == (("k",), {"k": 3.25})
+    assert (beat.clients, beat.readers) == (("k",), {"k": m.ReaderSign(3.25)})
     host.wait(2.0)
     beat = host.all_of(m.WorkerHeartbeat)[-1]
     assert (beat.clients, beat.readers) == (("k",), {})

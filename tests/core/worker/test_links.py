@@ -293,9 +293,11 @@ def test_readers_are_those_who_asked_lately_to_be_named() -> None:
     assert ends.links.readers(99.0, 1.0) == {}
     ends.use("client-1", now=100.0, sent=7.0)
     ends.use("client-1", now=101.0)
-    assert ends.links.readers(100.0 + SPOKE_LATELY - 1, 1.0) == {"client": SPOKE_LATELY - 1}
+    assert ends.links.readers(100.0 + SPOKE_LATELY - 1, 1.0) == {
+        "client": m.ReaderSign(SPOKE_LATELY - 1)
+    }
     assert ends.links.readers(100.0 + SPOKE_LATELY, 1.0) == {}
-    assert ends.links.readers(100.0 + SPOKE_LATELY, 10.0) == {"client": SPOKE_LATELY}
+    assert ends.links.readers(100.0 + SPOKE_LATELY, 10.0) == {"client": m.ReaderSign(SPOKE_LATELY)}
 
 
 def test_clients_are_named_some_at_a_time() -> None:

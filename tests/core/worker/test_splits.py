@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata import messages as m
+from zmqdata.core.lineage import WrittenBefore
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.splits import Feeding
@@ -36,7 +37,10 @@ class Talk:
         self.tasks = {task.key: task for task in tasks}
         self.done: list[object] = []
         self.feeding = Feeding(
-            "w", lambda word: self.tasks.get((word.task, word.attempt)), self.done.append
+            "w",
+            lambda word: self.tasks.get((word.task, word.attempt)),
+            self.done.append,
+            WrittenBefore(),
         )
 
     def feed(self, event: object, now: float = 0.0) -> list[object]:

@@ -5,10 +5,12 @@ Each iterator has a decider. It owns no socket, queue or clock. The shell decode
 elements, which are opaque here. ``core.client.tasks`` counts what is read of each task,
 and ``core.client.links`` keeps the links.
 
-Decisions 0017, 0019 and 0026; protocol 3.1 to 3.9, 6.6, 8.2, 8.4b and 9.6.
+Decisions 0017, 0019, 0047 and 0048; protocol 3.1 to 3.9, 5.11, 6.6, 8.2, 8.4b and 9.6.
 """
 
 from __future__ import annotations
+
+from msgspec import structs
 
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
@@ -19,9 +21,10 @@ from zmqdata.core.client.leaving import Goodbye, ReadingEnd
 from zmqdata.core.client.links import REPEAT, ReadLinks
 from zmqdata.core.client.notices import Notices
 from zmqdata.core.client.profile import ClientProfile as ClientProfile
-from zmqdata.core.client.profile import aged, link_profile
+from zmqdata.core.client.profile import link_profile, opening
 from zmqdata.core.client.tasks import Grants, ReadTask, taking_more
 from zmqdata.core.job_rules import is_copied
+from zmqdata.core.lineage import WrittenBefore
 from zmqdata.errors import (
     FailedPreconditionError,
     NotFoundError,
@@ -103,7 +106,7 @@ class ClientCore:
         on(m.OpenAwaited, lambda message, now: self.notices.waits(message, self.client))
         on(m.ClientHeartbeatAnswered, self._heartbeat_answered)
         on(m.MayEnd, lambda message, now: self.ending.may_end(message))
-        on(m.Probe, lambda message, now: None if self.goodbye.has_begun else self._speak(now))
+        on(m.Probe, self._asked_by_dispatcher)
         on(m.TasksChanged, self._tasks_changed)
         on(m.RequestRefused, self._refused)
         on(m.RequestHoldings, self._holdings)
@@ -116,6 +119,7 @@ class ClientCore:
         """Start to read under a new name, without any element."""
         profile, self.client, job = self.profile, client, self.profile.job
         self.opened, self.task_list = False, m.TaskList(-1, (), False)
+        self.written = WrittenBefore()
         self.reading = reading_of(job, profile.reader, profile.max_outstanding, self._do)
         who = link_profile(client, profile)
         self.links = ReadLinks(who, self._do, self.reading.grants, self.reading.loop)
@@ -126,8 +130,8 @@ class ClientCore:
         self._asked: float | None = None
         self._given_up: tuple[float, str] | None = None
         self._has_ended = False
-        self.ending = ReadingEnd(client, self._speak, self.reading, self.notices)
-        counts = not profile.job.anonymous
+        self.ending = ReadingEnd(client, job, self.is_numbered, self.reading, self.notices)
+        counts = not job.anonymous
         self.goodbye = Goodbye(client, self.reading, profile.dispatcher_timeout, counts, self._do)
 
     def handle(self, now: float, event: e.ClientEvent) -> list[e.ClientCommand]:
@@ -230,43 +234,33 @@ class ClientCore:
         pause = self.lease.pause(self.profile.heartbeat) if is_usual else ASK_AGAIN
         return self._asked is None or now - self._asked >= pause
 
-    def _speak(self, now: float) -> int:
-        """Ask to join the iteration, or send a heartbeat, and return the number of the
-        heartbeat (0 if none was sent).
-        """
+    def _asked_by_dispatcher(self, probe: m.Probe, now: float) -> None:
+        """Answer a question of the dispatcher, unless the client is leaving."""
+        self.links.hear(probe.question)
+        if probe.retells:
+            self.reading.retell()
+        if not self.goodbye.has_begun:
+            self._speak(now)
+
+    def _speak(self, now: float) -> None:
+        """Ask to join the iteration, or send a heartbeat."""
         self._asked = now
         who = self.profile
         self._began = now if self._began is None else self._began
         if not self.opened or self.standing.is_behind:
-            affiliation = aged(who.affiliation, now - self._began)
-            # A client that rejoins continues in the iteration that its checkpoint has
-            # begun.
-            resume = who.resume if self._iteration is None else b""
-            self._send(
-                m.OpenIteration(
-                    self.client,
-                    who.job,
-                    who.repetition,
-                    reader=who.reader,
-                    local_workers=who.local_workers,
-                    iteration=self._iteration,
-                    resume=resume,
-                    step=self._step,
-                    former=self._former,
-                    affiliation=affiliation,
-                    traceparent=who.traceparent,
-                )
-            )
+            ask = opening(who, self.client, self._iteration, now - self._began)
+            self._send(structs.replace(ask, step=self._step, former=self._former))
         if not self.opened:
-            return 0
+            return
         report, delivered, steps = self.reading.next_report()
         self._near = self.reading.near
         self._unreported_bytes = 0
-        beat, version = self.lease.speak(now), self.task_list.version
+        beat = self.lease.speak(now)
         self._send(
             m.ClientHeartbeat(
                 self.client,
-                task_version=version,
+                task_version=self.task_list.version,
+                task_mark=self.task_list.start,
                 report=report,
                 delivered=delivered,
                 steps=steps,
@@ -276,11 +270,12 @@ class ClientCore:
                 repeats=self.reading.repeats,
                 given_back=self.reading.given_back,
                 unreached=self.links.unreached(now),
-                done=self.ending.has_begun,
+                done=self.ending.number(beat),
+                question=self.links.question,
+                written=self.written.heard,
                 measures=self.reading.measures,
             )
         )
-        return beat
 
     def _iteration_opened(self, message: m.IterationOpened, now: float) -> None:
         if message.client == self.client:
@@ -300,19 +295,28 @@ class ClientCore:
                 self._finish(FailedPreconditionError.__name__, self.notices.was_read(), now)
                 return
             self._take_list(message.task_list, now)
-            if message.task_list.version == self.task_list.version:
+            if message.task_list is self.task_list:
                 self.standing.catch_up(message)
 
     def _heartbeat_answered(self, message: m.ClientHeartbeatAnswered, now: float) -> None:
         if message.client != self.client:
             return
         self.reading.acknowledge(message.report)
+        self._hear_written(message.written, now)
         self.notices.idle = message.idle
         self.lease.answered(message.beat, message.lease, now)
         if message.wanted:
             self._do(e.SupplyMaps(self.client, message.wanted))
         if message.task_list is not None:
             self._take_list(message.task_list, now)
+
+    def _hear_written(self, written: m.JournalCounts | None, now: float) -> None:
+        """Note what the dispatcher has written. Tell a new dispatcher everything again:
+        its journal may have lost what the former one had counted.
+        """
+        if self.written.take(written):
+            self.reading.retell()
+            self._speak(now)
 
     def _refused(self, message: m.RequestRefused, now: float) -> None:
         if message.request != self.client:
@@ -391,7 +395,7 @@ class ClientCore:
     def _take_list(self, task_list: m.TaskList, now: float) -> None:
         # Before the client has heard that it was let in, it has no lease and does not
         # know its first element.
-        if not self.opened or self.finished or task_list.version < self.task_list.version:
+        if not self.opened or self.finished or not self.standing.is_newest(task_list):
             return
         self.task_list = task_list
         self.notices.left_out.take_poison(task_list.left_out)
@@ -401,6 +405,7 @@ class ClientCore:
         self.reading.list(self.notices.left_out.extended(task_list, self.reading, now))
         self.links.asks = self.standing.asks
         self.links.tend(self.reading.addresses, now, task_list.ticket)
+        self._hear_written(task_list.written, now)
         self._ask_on(now)
 
     def _arrived(self, event: e.Arrived, now: float) -> None:
@@ -416,6 +421,7 @@ class ClientCore:
                 if breach:
                     self._reject(task, event, breach, now)
             case m.Lineage():
+                self._hear_written(header.written, now)
                 self.standing.take(header)
             case m.EndOfTask():
                 self.notices.left_out.of_task[header.task] = header.left_out
@@ -480,21 +486,20 @@ class ClientCore:
         """
         closed = self.task_list.closed or (self._is_copied and self.reading.has_ended_task)
         if not self.opened or self.finished or not self.reading.is_over(closed):
-            was_done = self.ending.has_begun
+            was_done, self.links.done = self.links.done, False
             self.ending.revoke()
             if was_done and not self.finished:
                 self._speak(now)  # others that are done wait to hear of a reader that stays
             return
         if self.is_numbered and self.notices.left_out.awaited(self.task_list, self.reading, now):
             return
-        # Each listed task still owes elements to some client. The dispatcher decides to
-        # which.
-        is_alone = self.is_numbered or self.profile.job.anonymous or self.lease.is_free
-        is_owed = (self.task_list.tasks and not is_alone) or not self.task_list.closed
-        if not is_owed or self.ending.has_come(now, self.lease, self._is_copied):
+        if self.ending.has_come(now, self.task_list, self.lease):
             self.notices.left_out.tell_all(self.notices.repetition)
             self._has_ended = True
             self._finish("", "", now)
+        elif not self.links.done:
+            self.links.done = True
+            self._speak(now)
 
     def _finish(self, error: str, text: str, now: float, failure: bytes = b"") -> None:
         """Stop reading.

@@ -34,6 +34,7 @@ class ClientLease:
     Attributes:
         until: time at which the lease expires, by the client's own clock.
         alone: True if no other client reads the iteration.
+        seconds: length of the lease; 0 if it never ends.
 
         >>> lease = ClientLease()
         >>> beat = lease.speak(10.0)
@@ -45,7 +46,7 @@ class ClientLease:
     def __init__(self) -> None:
         self.until = math.inf
         self.alone = False
-        self._seconds = 0.0
+        self.seconds = 0.0
         self._since = math.inf
         self._beat = self._answered = 0
         self._sent: dict[int, float] = {}
@@ -73,7 +74,7 @@ class ClientLease:
         Only the dispatcher renews a lease that has expired.
         """
         if self.alone and self.holds(now) and sent <= now:
-            self.until = max(self.until, sent + self._seconds)
+            self.until = max(self.until, sent + self.seconds)
 
     def answered(self, beat: int, lease: Lease | None, now: float) -> None:
         """Take the answer to the message of this number. An answer to an older message
@@ -89,12 +90,12 @@ class ClientLease:
 
     def _take(self, lease: Lease | None, since: float, now: float) -> None:
         if lease is None:
-            self.until, self.alone, self._seconds = math.inf, False, 0.0
+            self.until, self.alone, self.seconds = math.inf, False, 0.0
             return
         self._since = since
         # What workers have heard since then counts only while no other client reads.
         goes_on = self.alone and lease.alone and self.holds(now)
-        self.alone, self._seconds = lease.alone, lease.seconds
+        self.alone, self.seconds = lease.alone, lease.seconds
         until = math.inf if lease.free else since + lease.seconds
         self.until = max(self.until, until) if goes_on else until
 
@@ -109,31 +110,24 @@ class ClientLease:
         of a lease is far less than the time after which the dispatcher gives up a
         client, and longer than a slow answer takes.
         """
-        return self._seconds > 0 and now - self._since >= self._seconds / 2
+        return self.seconds > 0 and now - self._since >= self.seconds / 2
 
     @property
     def is_free(self) -> bool:
         """True if no client ever receives the elements that another client holds."""
         return self.until == math.inf
 
-    @property
-    def patience(self) -> float:
-        """Seconds without an answer after which the client decides by itself at the
-        latest.
-        """
-        return PATIENCE_ALONE if self.alone else max(self._seconds, PATIENCE_ALONE)
-
     def pause(self, usual: float) -> float:
         """Return the seconds between two heartbeats: ``usual``, or fewer if the lease
         would otherwise expire.
         """
-        return min(usual, self._seconds / PART) if self._seconds else usual
+        return min(usual, self.seconds / PART) if self.seconds else usual
 
     def free(self) -> None:
         """Make the lease last for ever, because no element held here will be given to
         another client.
         """
-        self.until, self.alone, self._seconds = math.inf, False, 0.0
+        self.until, self.alone, self.seconds = math.inf, False, 0.0
 
     def end(self) -> None:
         """End the lease, because the elements held here belong to other clients by

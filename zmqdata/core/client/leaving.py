@@ -5,7 +5,7 @@
 clock. When a client leaves is decided in ``core.client.decider``, and which clients may
 go in ``core.dispatcher.leaving``.
 
-Decision 0026; protocol 3.4 and 3.5.
+Decision 0047; protocol 3.4 and 3.5.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from collections.abc import Callable
 
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
-from zmqdata.core.client.lease import ClientLease
+from zmqdata.core.client.lease import PATIENCE_ALONE, ClientLease
 from zmqdata.core.client.notices import Notices
 from zmqdata.core.client.tasks import Reading
+from zmqdata.core.job_rules import is_copied
 from zmqdata.messages import MayEnd
 
 REPEAT = 0.5
@@ -131,23 +132,31 @@ class Goodbye:
 
 class ReadingEnd:
     """The time since which a client is done, and whether the dispatcher has found
-    another client that stays.
+    heirs of everything that is still owed.
 
     Args:
         client: name of the client.
-        speak: sends a heartbeat at a given time and returns its number.
+        job: the job that it reads.
+        is_numbered: True if it is a numbered consumer.
         reading: the elements that the client has handed out.
         notices: notices to the user, which also measure the silence of the dispatcher.
 
     Attributes:
-        has_begun: True if the client has no element left to hand out.
+        has_begun: True if the client has no element left to hand out, and others may
+            still receive elements.
     """
 
     def __init__(
-        self, client: str, speak: Callable[[float], int], reading: Reading, notices: Notices
+        self,
+        client: str,
+        job: m.JobParameters,
+        is_numbered: bool,
+        reading: Reading,
+        notices: Notices,
     ) -> None:
         self._client = client
-        self._speak = speak
+        self._is_copied = is_copied(job)
+        self._is_numbered, self._is_anonymous = is_numbered, job.anonymous
         self._reading = reading
         self._notices = notices
         self.revoke()
@@ -156,35 +165,62 @@ class ReadingEnd:
         """Record that the client has elements to hand out, still or again."""
         self.has_begun, self._since, self._beat, self._is_granted = False, 0.0, 0, False
 
-    def may_end(self, answer: MayEnd) -> None:
-        """Take the dispatcher's permission to end.
-
-        An answer to a heartbeat that the client sent before it was done does not count.
+    def number(self, beat: int) -> int:
+        """Return the number of the first heartbeat that has said that the client is
+        done; 0 if it is not. A heartbeat numbered ``beat`` is sent now.
         """
-        if answer.client == self._client and self._beat and answer.beat >= self._beat:
+        if self.has_begun and not self._beat:
+            self._beat = beat
+        return self._beat
+
+    def may_end(self, answer: MayEnd) -> None:
+        """Take the dispatcher's permission to end, unless the client was not done in
+        between.
+        """
+        if answer.client == self._client and self._beat and answer.beat == self._beat:
             self._is_granted = True
 
     def forgive(self, seconds: float) -> None:
         """Discount time in which no peer could have answered."""
         self._since += seconds
 
-    def has_come(self, now: float, lease: ClientLease, of_copies: bool = False) -> bool:
-        """True if a client that is done may end: with the dispatcher's permission, or
-        without any answer for too long.
+    def has_come(self, now: float, task_list: m.TaskList, lease: ClientLease) -> bool:
+        """True if a client that is done may end: nothing is owed, the dispatcher
+        permits it, or no dispatcher has answered for too long.
 
         Args:
             now: present time.
+            task_list: the newest task list.
             lease: lease of the client.
-            of_copies: True if it has read copies of the input to their ends. A
-                dispatcher that does not answer begins no other copy.
         """
+        is_alone = lease.alone and not task_list.owed_elsewhere
+        if not self._is_owed(task_list, lease) or self._is_granted:
+            return True
         if not self.has_begun:
             self.has_begun, self._since = True, now
-            self._beat = self._speak(now)
         silence = now - max(self._since, self._notices.heard)
-        patience = COPIES_PATIENCE if of_copies else lease.patience
-        if not self._is_granted and silence < min(patience, self._notices.patience):
+        patience = PATIENCE_ALONE if is_alone else max(lease.seconds, PATIENCE_ALONE)
+        if self._is_copied:
+            patience = COPIES_PATIENCE  # a dispatcher that does not answer begins no copy
+        if silence < min(patience, self._notices.patience):
             return False
-        if not self._is_granted and not lease.alone and not of_copies:
+        if not is_alone and not self._is_copied and not self._has_all(task_list):
             self._notices.ended_alone(silence, self._reading.count_unreported())
         return True
+
+    def _is_owed(self, task_list: m.TaskList, lease: ClientLease) -> bool:
+        """Return True if this client may receive more, as far as it knows. Each task of
+        the list owes elements to some client, and the dispatcher decides to which.
+        """
+        if not task_list.closed:
+            return True
+        if self._is_numbered or lease.is_free:
+            return False  # no client receives what another holds
+        # Nobody follows the last reader of an anonymous job, so its report can wait.
+        is_known = self._is_anonymous and self._has_all(task_list)
+        return bool(task_list.tasks or task_list.owed_elsewhere) and not is_known
+
+    def _has_all(self, task_list: m.TaskList) -> bool:
+        """Return True if this client has received all elements that are owed."""
+        owed = {place.task for place in task_list.tasks} | {*task_list.owed_elsewhere}
+        return self._reading.has_all(owed)

@@ -140,6 +140,8 @@ class ReadLinks:
         asks: number that grants carry, so that workers send lineage again when it
             grows.
         evidence: what workers tell of their tasks.
+        question: the newest question of the dispatcher that the client has heard.
+        done: True if the client is done.
     """
 
     def __init__(
@@ -162,6 +164,8 @@ class ReadLinks:
         self._vouching: set[str] = set()
         self._turned = -math.inf
         self.asks = 0
+        self.question: m.Question | None = None
+        self.done = False
         self.evidence = Evidence(profile.reader.consumer_index)
 
     def tend(self, wanted: Iterable[str], now: float, ticket: int = 0) -> None:
@@ -210,9 +214,9 @@ class ReadLinks:
         if link is not None and link.opened:
             self._do(e.Send(address, self._grant(link, tuple(streams))))
 
-    def _grant_all(self, link: ReadLink, now: float) -> None:
+    def _grant_all(self, link: ReadLink, now: float, vouches: bool = False) -> None:
         link.granted = now
-        sent = now if link.address in self._vouching else 0.0
+        sent = now if vouches or link.address in self._vouching else 0.0
         self._do(e.Send(link.address, self._grant(link, self._streams(link.address), sent)))
 
     def _grant(
@@ -229,6 +233,8 @@ class ReadLinks:
             sent,
             pace,
             waits,
+            self.question,
+            self.done,
         )
 
     # --- making and dropping
@@ -402,11 +408,21 @@ class ReadLinks:
         link.seen -= 1
         self._replace(link, reason, now)
 
+    def hear(self, question: m.Question | None) -> None:
+        """Repeat a question from now on, if it is newer than the last one."""
+        if question is not None and question.follows(self.question):
+            self.question = question
+
     def reported(self, message: m.LinkReported, now: float) -> None:
-        """Compare what the worker has sent with what has arrived."""
+        """Compare what the worker has sent with what has arrived, and answer a question
+        that it passes on.
+        """
         link = self.by_name.get(message.link)
         if link is None:
             return
+        if message.question is not None:
+            self.hear(message.question)
+            self._grant_all(link, now, vouches=True)
         self.evidence.hear(message, link.address)
         self._note_sign(link, now, message.sent <= link.seen)
         if message.sent <= link.seen:

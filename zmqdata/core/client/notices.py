@@ -3,7 +3,7 @@ what is lost. Texts and times only.
 
 ``core.client.decider`` decides what is done about it.
 
-Decisions 0020 and 0026; protocol 3.1, 3.4, 3.9 and 3.12.
+Decisions 0020 and 0047; protocol 3.1, 3.4, 3.9 and 3.12.
 """
 
 from __future__ import annotations

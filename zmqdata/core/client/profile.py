@@ -84,7 +84,32 @@ def link_profile(client: str, profile: ClientProfile) -> LinkProfile:
     )
 
 
-def aged(affiliation: m.Affiliation, seconds: float) -> m.Affiliation:
+def opening(
+    profile: ClientProfile, client: str, iteration: int | None, age: float
+) -> m.OpenIteration:
+    """Return the request with which a client joins its iteration.
+
+    Args:
+        profile: its profile.
+        client: present name of the client.
+        iteration: the iteration that it has been in; None if it was in none. It
+            continues there, also if a checkpoint has begun that iteration.
+        age: seconds since the client was made.
+    """
+    return m.OpenIteration(
+        client,
+        profile.job,
+        profile.repetition,
+        reader=profile.reader,
+        local_workers=profile.local_workers,
+        iteration=iteration,
+        resume=profile.resume if iteration is None else b"",
+        affiliation=_aged(profile.affiliation, age),
+        traceparent=profile.traceparent,
+    )
+
+
+def _aged(affiliation: m.Affiliation, seconds: float) -> m.Affiliation:
     """Return the affiliation of a client so many seconds later."""
     copies = [structs.replace(copy, age=copy.age + seconds) for copy in affiliation.copies]
     return structs.replace(affiliation, copies=tuple(copies)) if copies else affiliation

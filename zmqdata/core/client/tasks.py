@@ -10,7 +10,7 @@ Decisions 0002, 0004, 0019 and 0036; protocol 3.3, 6.4, 6.6, 6.12 and 8.2.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zmqdata import messages as m
@@ -678,6 +678,20 @@ class Reading:
             for task, ranges in report.delivered.items():
                 merged.setdefault(task, RangeSet()).update(ranges)
         return {task: ranges.ranges for task, ranges in merged.items()}
+
+    def retell(self) -> None:
+        """Report everything again that was ever handed out."""
+        for number, delivered in self.passed.at(self.passed.count)[0].items():
+            if delivered and number in self.tasks:
+                self._fresh.setdefault(number, RangeSet()).update(delivered)
+
+    def has_all(self, tasks: Iterable[int]) -> bool:
+        """Return True if this client has received every element of some tasks."""
+        known = [self.tasks.get(number) for number in tasks]
+        return all(
+            one is not None and one.total is not None and one.received.covers(0, one.total)
+            for one in known
+        )
 
     def acknowledge(self, report: int) -> None:
         """Forget all reports up to this number, which the dispatcher has counted."""

@@ -25,10 +25,12 @@ from zmqdata.core.limits import (
 )
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.errors import (
+    DataLossError,
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
     ResourceExhaustedError,
+    UnavailableError,
     UnimplementedError,
 )
 from zmqdata.splits import ChunkSplits
@@ -50,6 +52,31 @@ class Admission:
     def __init__(self, state: DispatcherState, placement: Placement) -> None:
         self.state = state
         self.placement = placement
+
+    def reason_unknown(
+        self, client: str, was_ours: bool, told: tuple[m.JournalCounts, ...] = ()
+    ) -> Objection:
+        """Return the reason why a client is not known: NotFoundError, as in tf.data, if
+        it was this dispatcher's client. Otherwise it was a former dispatcher's, of
+        which the journal is older, or none was kept.
+
+        Args:
+            client: the client.
+            was_ours: True if it is known to have read here.
+            told: counts that it has heard.
+        """
+        if was_ours:
+            reason = "it was silent for too long, or its job was collected"
+        elif told and self.state.life > 1:
+            return DataLossError, lacking(max(one.records for one in told), "")
+        else:
+            reason = (
+                "the dispatcher was restarted and kept nothing of its jobs, because it has no "
+                "journal. Start it with --work-dir FOLDER (in Python: "
+                "DispatcherConfig(work_dir=...)), so that readers go on after its next restart"
+            )
+        text = f"Unknown iteration client id {client}: {reason}. Start a new iterator."
+        return NotFoundError if was_ours else UnavailableError, text
 
     def objection(self, ask: m.OpenIteration) -> Objection | None:
         """Return the error with which a request is refused; None if it may be
@@ -361,3 +388,15 @@ def _seed_of_order(job: m.JobParameters) -> int:
 
 def _on_or_off(cache: bool) -> str:
     return "enabled" if cache else "disabled"
+
+
+def lacking(records: int, job: str) -> str:
+    """Return the error of an iteration whose journal is older than the world."""
+    which = f"job {job}" if job else "this reader's job, which it does not know"
+    return (
+        f"The dispatcher's journal lacks at least {records} records of {which}, which a former "
+        "dispatcher had written and told its peers. Elements could be lost or come twice, so the "
+        "iteration ends. Probably the disk did not keep what was written, or the work folder "
+        "was restored from a backup while readers ran. Read the job anew, or continue from a "
+        "saved state of its iterator."
+    )

@@ -17,6 +17,7 @@ from itertools import filterfalse
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
+from zmqdata.core.dispatcher.admission import lacking
 from zmqdata.core.dispatcher.datasets import Datasets
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.jobs import Jobs
@@ -32,6 +33,7 @@ from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses, names_of
 from zmqdata.core.limits import MOST_CHARACTERS, MOST_WORKERS, too_long, too_many
 from zmqdata.errors import (
+    DataLossError,
     FailedPreconditionError,
     NotFoundError,
     ResourceExhaustedError,
@@ -206,6 +208,7 @@ class DispatcherCore:
         as long as a task waits for its host.
         """
         state = self.state
+        self.out.resume()
         self.out.commit(
             u.BeginLifeUpdate(
                 state.life + 1,
@@ -243,15 +246,27 @@ class DispatcherCore:
         the commands to carry out.
         """
         self.handlers[type(event)](event, now)
+        self.jobs.departures.push(now)
         self.hosting.lists.push(now)
         return self.out.drain()
 
     def _received(self, event: e.Received, now: float) -> None:
         if isinstance(event.message, REGULAR):
             self.jobs.listen(now)
+        if isinstance(event.message, m.ClientHeartbeat | m.WorkerHeartbeat):
+            self._notice_losses(event.message.written)
         handler = self.messages.get(type(event.message))
         if handler is not None:
             handler(event.peer, event.message, now)
+
+    def _notice_losses(self, told: tuple[m.JournalCounts, ...]) -> None:
+        """End the iterations of which the journal lacks facts that a peer has heard,
+        unless peers tell all of these again.
+        """
+        for iteration, records, is_firm in self.out.lost(told):
+            if is_firm:
+                text = lacking(records, iteration.job.name)
+                self.hosting.fail(iteration, DataLossError.__name__, text)
 
     def _unreachable(self, event: e.Unreachable, now: float) -> None:
         self.workers.lost_contact(event.peer, now)
@@ -370,15 +385,16 @@ class DispatcherCore:
             for client in filterfalse(self.state.client_iteration.__contains__, beat.clients):
                 self.hosting.release(beat.worker, client)
             self.jobs.leases.tells(self.clients, beat, now)
+            self.jobs.departures.hear(beat)
         draining = known and self._go_on_draining(beat)
         unwanted = (
             self.jobs.coordination.unwanted(self.hosting.facts[beat.worker].tasks) if known else {}
         )
         every = self.beats.next(now) if known else 0.0
         self.jobs.leases.expect(every)
-        self.out.send(
-            peer, m.WorkerHeartbeatAnswered(beat.worker, known, unwanted, draining, every)
-        )
+        questions = self.jobs.questions.unanswered(now) if known else {}
+        answer = m.WorkerHeartbeatAnswered(beat.worker, known, unwanted, draining, every, questions)
+        self.out.send(peer, answer)
 
     def _go_on_draining(self, beat: m.WorkerHeartbeat) -> bool:
         """Return True if a worker will leave. Its tasks move as soon as other workers

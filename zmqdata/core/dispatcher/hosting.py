@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec import structs
+
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.holdings import Holdings
@@ -74,6 +76,8 @@ class Hosting:
         tasks.
         """
         self.placement.restore(self.out.state)
+        for iteration in self.out.state.iterations.values():
+            self.close_if_ended(iteration)  # the journal may end between two facts of a turn
         for task in self.out.state.tasks.values():
             if task.attempt and not task.worker and not task.settled:
                 self.holdings.ask_rest(
@@ -364,7 +368,8 @@ class Hosting:
         iteration = self.out.state.iterations[task.iteration]
         dataset = self.out.state.datasets[iteration.job.dataset_id]
         ticket = self.out.ticket(iteration.iteration)
-        return definition_of(task, iteration, dataset, self.holdings.taken(task), ticket)
+        definition = definition_of(task, iteration, dataset, self.holdings.taken(task), ticket)
+        return structs.replace(definition, written=self.out.written(iteration))
 
     # --- tasks lose hosts
 
@@ -413,11 +418,14 @@ class Hosting:
             self._lift(task)
 
     def _lift(self, task: Task, successor: str | None = None) -> None:
-        if self.holdings.close(task) and self.holdings.owes(task):
-            if successor is not None:
-                self._host(task, successor)
-            else:
-                self.find_host(task)
+        if not self.holdings.close(task):
+            return
+        if not self.holdings.owes(task):
+            self.lists.tell(self.out.state.iterations[task.iteration])  # it needs no place
+        elif successor is not None:
+            self._host(task, successor)
+        else:
+            self.find_host(task)
 
     def ask_again(self) -> None:
         """Repeat the questions that have no answer yet."""

@@ -21,7 +21,7 @@ from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.incarnations import Gathering, Incarnations
 from zmqdata.core.dispatcher.lease import Leases, Presence
 from zmqdata.core.dispatcher.leaving import Departures
-from zmqdata.core.dispatcher.liveness import Member, Roster
+from zmqdata.core.dispatcher.liveness import Member, Questions, Roster
 from zmqdata.core.dispatcher.resuming import Beginning, incarnation_of, used_up
 from zmqdata.core.dispatcher.runs import ReadingPlace, Runs
 from zmqdata.core.dispatcher.state.audit import audit_of
@@ -31,7 +31,10 @@ from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.job_rules import is_copied, is_static
 from zmqdata.core.limits import MOST_CLIENTS_OF_PEER, too_many
 from zmqdata.core.ranges import RangeSet
-from zmqdata.errors import DataServiceError, NotFoundError, ResourceExhaustedError, UnavailableError
+from zmqdata.errors import (
+    DataServiceError,
+    ResourceExhaustedError,
+)
 
 COLLECTED_KEPT = 1_000
 """Maximum number of collected iterations that are remembered."""
@@ -86,11 +89,12 @@ class Jobs:
         self.leases = Leases(client_timeout)
         self.collected: deque[CollectedIteration] = deque(maxlen=COLLECTED_KEPT)
         self.absent: set[str] = set()
-        presence = Presence(out, clients, hosting.workers, self.absent, self.leases)
+        self.questions = Questions(out, clients)
+        presence = Presence(self.questions, clients, hosting.workers, self.absent, self.leases)
         self.coordination = Coordination(out, hosting, clients, self.absent, presence)
         hosting.lists.plan = self.coordination.plan
         self.detours = Detours(out, hosting)
-        self.departures = Departures(out, clients)
+        self.departures = Departures(out, clients, self.questions, hosting)
         self.runs = Runs(out, presence, hosting.placement)
         self.incarnations = Incarnations(out, presence)
         self.unused_since: dict[int, float] = {}
@@ -119,7 +123,9 @@ class Jobs:
             return
         is_gone = ask.iteration is not None and ask.iteration not in state.iterations
         if ask.client in state.departed or is_gone:
-            self._refuse_unknown(peer, ask.client, was_ours=True)
+            self._refuse_unknown(
+                peer, ask.client, self.admission.reason_unknown(ask.client, was_ours=True)
+            )
             return
         objection = self._of_peer(peer) or self.admission.objection(ask)
         if objection is not None:
@@ -303,7 +309,9 @@ class Jobs:
         """Count a client's report and send it what is new."""
         iteration = self.iteration_of(beat.client)
         if iteration is None:
-            self._refuse_unknown(peer, beat.client, beat.client in self.out.state.departed)
+            was_ours = beat.client in self.out.state.departed
+            reason = self.admission.reason_unknown(beat.client, was_ours, beat.written)
+            self._refuse_unknown(peer, beat.client, reason)
             return
         self.leases.heard(beat)
         self._listen_to(iteration, now)
@@ -319,12 +327,13 @@ class Jobs:
         if beat.done and self.departures.are_all_done(iteration):
             self.hosting.close_copies(iteration)
         self.hosting.lists.push(now)
-        task_list = self.hosting.lists.news(iteration, beat.client, beat.task_version, now)
+        task_list = self.hosting.lists.news(iteration, beat, now)
         lease = self.leases.grant(iteration, beat.client)
         wanted = self.wanted_of(beat.client, iteration.job.dataset_id, now)
         idle = self.hosting.placement.idle_workers(iteration)
+        written = self.out.written(iteration)
         answered = m.ClientHeartbeatAnswered(
-            beat.client, beat.report, task_list, beat.beat, lease, wanted, idle
+            beat.client, beat.report, task_list, beat.beat, lease, wanted, idle, written
         )
         self.out.send(peer, answered)
 
@@ -346,19 +355,10 @@ class Jobs:
             self.clients.forgive(lost, now)
             self.absent.clear()
 
-    def _refuse_unknown(self, peer: Peer, client: str, was_ours: bool) -> None:
-        """Refuse an unknown client: with NotFoundError, as in tf.data, if it was this
-        dispatcher's client, and with UnavailableError if it was a predecessor's.
-        """
-        reason = (
-            "it was silent for too long, or its job was collected"
-            if was_ours
-            else "the dispatcher was restarted and kept nothing of its jobs, because it has no "
-            "journal. Start it with --work-dir FOLDER (in Python: "
-            "DispatcherConfig(work_dir=...)), so that readers go on after its next restart"
-        )
-        text = f"Unknown iteration client id {client}: {reason}. Start a new iterator."
-        error, departed = NotFoundError if was_ours else UnavailableError, self.out.state.departed
+    def _refuse_unknown(self, peer: Peer, client: str, reason: Objection) -> None:
+        """Refuse an unknown client, with the reason."""
+        error, text = reason
+        departed = self.out.state.departed
         given_up, iteration = client in departed, departed.get(client)
         self.out.send(
             peer,
@@ -428,7 +428,7 @@ class Jobs:
         """
         self.incarnations.tick(now)
         self.runs.tick(now)
-        self.departures.tick(self.out.state.iterations)
+        self.departures.tick(self.out.state.iterations, now)
         for member in self.clients.silent(now, client_timeout):
             iteration = self.iteration_of(member.name)
             if iteration is None:

@@ -10,10 +10,9 @@ Decision 0017; protocol 3.6 to 3.8.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
-from zmqdata import messages as m
-from zmqdata.core.dispatcher.liveness import Hearing, Member, Roster
-from zmqdata.core.dispatcher.state.outbox import Outbox
+from zmqdata.core.dispatcher.liveness import Hearing, Member, Questions, Roster
 from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.core.job_rules import outlives_host
 from zmqdata.messages import ClientHeartbeat, Lease, WorkerHeartbeat
@@ -35,6 +34,10 @@ SILENCE = 2.0
 """Seconds without a word after which a client may be dead."""
 ASKED_KEPT = 60.0
 """Seconds for which the time of a client's first request is remembered."""
+RENEWED = 2.0
+"""Seconds after which a client that still asks causes a new question. What was answered
+before proves nothing twice as long afterwards.
+"""
 UNDER_WAY = 2.0
 """Seconds for which a worker's heartbeat may be in flight. The clients it has heard
 seem to be heard that much later.
@@ -80,7 +83,7 @@ class Leases:
 
     def tells(self, clients: Roster, beat: WorkerHeartbeat, now: float) -> None:
         """Note which clients a worker hears."""
-        clients.notice({client: now - max(0.0, ago) for client, ago in beat.readers.items()})
+        clients.notice({client: now - max(0.0, sign.ago) for client, sign in beat.readers.items()})
         self.expect(beat.every)
 
     def expect(self, pause: float) -> None:
@@ -92,14 +95,6 @@ class Leases:
         dispatcher: a worker has heard it lately.
         """
         return member.name not in self._aware and now - member.seen < self._late + UNDER_WAY
-
-    def has_given_sign(self, member: Member, since: float, now: float) -> bool:
-        """Return True if the dispatcher, or a worker that vouches for a client, has
-        truly heard it since then.
-        """
-        return member.spoke > since or (
-            self.is_vouched_for(member, now) and member.seen > since + UNDER_WAY
-        )
 
     def spoke(self, iteration: Iteration, now: float) -> float:
         """Note that a client of an iteration is heard. Return the seconds for which
@@ -163,12 +158,26 @@ class Leases:
         self._hearing.pop(iteration, None)
 
 
+@dataclass
+class Request:
+    """The request of a client that would read in place of others, or with them."""
+
+    since: float
+    """When it was first made."""
+    question: int
+    """Number of the newest question that was posed because of it."""
+    former: int
+    """Number of the question before; only who has answered it lives."""
+    posed: float
+    """When the newest question was posed."""
+
+
 class Presence:
     """Finds out which readers are alive, on behalf of a client that would read in their
     place or with them.
 
     Args:
-        out: sends the probes.
+        questions: asks the readers.
         clients: the living clients.
         workers: the living workers.
         absent: the clients that have been silent for too long.
@@ -177,32 +186,37 @@ class Presence:
 
     def __init__(
         self,
-        out: Outbox,
+        questions: Questions,
         clients: Roster,
         workers: Roster,
         absent: Collection[str],
         leases: Leases,
     ) -> None:
-        self.out = out
+        self.questions = questions
         self.clients = clients
         self.workers = workers
         self.absent = absent
         self.leases = leases
-        self._asked: dict[str, float] = {}
+        self._asked: dict[str, Request] = {}
 
     def is_any_alive(
         self, readers: Iterable[str], asker: str, now: float, patience: float = GRACE
     ) -> bool | None:
-        """Return True if any of these clients has given a sign since another asked,
-        False if all are gone, and None while neither is known. Silent clients are
-        probed.
+        """Return True if any of these clients has answered a question that was posed
+        since another asked, False if all are gone, and None while neither is known.
 
         A client is gone if it has had no connection for ``patience`` seconds, or was
         silent for the client time-out, and no worker vouches for it. If no worker was
         heard meanwhile, it has time from when the other asked: the dispatcher may have
         been cut off, and the other may be the first that comes back.
         """
-        since = self._asked.setdefault(asker, now)
+        request = self._asked.get(asker)
+        if request is None:
+            question = self.questions.pose()
+            request = self._asked[asker] = Request(now, question, question, now)
+        elif now - request.posed >= RENEWED:
+            request.former, request.posed = request.question, now
+            request.question = self.questions.pose()
         verdict: bool | None = False
         for name in readers:
             member = self.clients.members.get(name)
@@ -210,18 +224,20 @@ class Presence:
                 continue
             lost = member.unreachable
             if name in self.absent:
-                is_lost = self._has_heard_workers(member.heard) or now - since >= GRACE
+                is_lost = self._has_heard_workers(member.heard) or now - request.since >= GRACE
             elif lost is None:
                 is_lost = False
             else:
-                begun = lost if self._has_heard_workers(lost) else max(since, lost)
+                begun = lost if self._has_heard_workers(lost) else max(request.since, lost)
                 is_lost = now - begun >= patience
+            is_alive = self.questions.has_answered(name, request.former)
+            if not self.questions.has_answered(name, request.question):
+                self.questions.ask(name, request.question, now)
+            if is_alive:
+                return True
             if is_lost and not self.leases.is_vouched_for(member, now):
                 continue
-            if self.leases.has_given_sign(member, since, now):
-                return True
             verdict = None
-            self.out.send(member.peer, m.Probe())
         return verdict
 
     def _has_heard_workers(self, since: float) -> bool:
@@ -239,5 +255,5 @@ class Presence:
     def tick(self, now: float) -> None:
         """Forget clients that no longer ask."""
         self._asked = {
-            client: since for client, since in self._asked.items() if now - since < ASKED_KEPT
+            client: one for client, one in self._asked.items() if now - one.since < ASKED_KEPT
         }

@@ -1,11 +1,15 @@
 """Liveness of peers: when each was last heard, since when it has no connection, which
-of them are dead, and when workers send heartbeats.
+of them are dead, which questions clients have answered, and when workers send
+heartbeats.
 
 A connection proves that process and host live, even while user code keeps the peer from
 speaking. A lost connection proves nothing at first, because it may be made anew; after
 a while it counts as death.
 
-Decision 0003; protocol 3.6, 4.1 and 4.5.
+Times serve only to give peers up. A socket may hold the last words of a dead client
+while the dispatcher stalls, so only an answer to a question proves that a client lives.
+
+Decisions 0003 and 0047; protocol 3.4a, 3.6, 4.1 and 4.5.
 """
 
 from __future__ import annotations
@@ -15,14 +19,20 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
-from itertools import takewhile
+from itertools import islice, takewhile
 
+from zmqdata import messages as m
 from zmqdata.core.dispatcher.events import Peer
+from zmqdata.core.dispatcher.state.outbox import Outbox
 
 NEGLIGIBLE = 0.1
 """Seconds. A shorter pause is not sent, because no worker sends heartbeats that
 often.
 """
+OPEN = 5.0
+"""Seconds for which workers pass a question on. It is asked again while it matters."""
+PASSED_ON = 64
+"""Maximum number of clients whose questions a worker is told at a time."""
 
 
 @dataclass
@@ -49,6 +59,10 @@ class Member:
     """When the dispatcher truly last heard it."""
     seen: float = -math.inf
     """When another process truly last heard it."""
+    answered: int = 0
+    """Newest question that a client has answered."""
+    answered_reading: int = 0
+    """Newest question that it has answered when it was not done."""
 
     @property
     def sign(self) -> float:
@@ -210,6 +224,82 @@ class Roster:
                 member.unreachable = member.unreachable + seconds
         for member in sorted(self.members.values(), key=lambda one: one.heard):
             self.members.move_to_end(member.name)
+
+
+class Questions:
+    """Asks clients whether they are alive, and records their answers.
+
+    Args:
+        out: sends the questions.
+        clients: the living clients.
+    """
+
+    def __init__(self, out: Outbox, clients: Roster) -> None:
+        self.out = out
+        self.clients = clients
+        self._count = 0
+        self._open: dict[str, tuple[m.Question, float]] = {}
+
+    def pose(self) -> int:
+        """Return the number of a new question."""
+        self._count += 1
+        return self._count
+
+    def ask(self, client: str, count: int, now: float, retells: bool = False) -> None:
+        """Send a question to a client, also by way of workers.
+
+        Args:
+            client: the client.
+            count: number of the question.
+            now: the time.
+            retells: as in ``Probe``.
+        """
+        member = self.clients.members.get(client)
+        if member is not None:
+            member.asked = now
+            question = m.Question(self.out.mark, count)
+            self._open.pop(client, None)
+            self._open[client] = question, now
+            self.out.send(member.peer, m.Probe(question, retells))
+
+    def hear(self, client: str, answer: m.Question | None, done: bool) -> bool:
+        """Record the question that a client has repeated. Return True if the client had
+        not answered that question before.
+
+        Args:
+            client: the client.
+            answer: the newest question that it has heard.
+            done: True if it was done when it answered.
+        """
+        member = self.clients.members.get(client)
+        if member is None or answer is None or answer.mark != self.out.mark:
+            return False
+        if answer.count > self._count:
+            return False  # from a peer that does not follow the protocol
+        known = member.answered, member.answered_reading
+        member.answered = max(member.answered, answer.count)
+        if not done:
+            member.answered_reading = max(member.answered_reading, answer.count)
+        if client in self._open and self._open[client][0].count <= answer.count:
+            del self._open[client]
+        return known != (member.answered, member.answered_reading)
+
+    def has_answered(self, client: str, count: int) -> bool:
+        """Return True if a client was alive after a question was posed."""
+        member = self.clients.members.get(client)
+        return member is not None and member.answered >= count
+
+    def read_on(self, client: str, count: int) -> bool:
+        """Return True if a client was alive and not done after a question was posed."""
+        member = self.clients.members.get(client)
+        return member is not None and member.answered_reading >= count
+
+    def unanswered(self, now: float) -> dict[str, m.Question]:
+        """Return the questions that workers pass on, because no answer has come yet."""
+        while self._open and now - next(iter(self._open.values()))[1] >= OPEN:
+            del self._open[next(iter(self._open))]
+        newest = islice(reversed(self._open.items()), PASSED_ON)
+        return {client: question for client, (question, _) in newest}
 
 
 class Beats:

@@ -114,6 +114,7 @@ class SplitAssigner:
                 first=ask.have,
                 splits=ledger.since(ask.have),
                 cut=cut,
+                written=self.out.written(self.out.state.iterations[task.iteration]),
             ),
         )
 

@@ -21,6 +21,8 @@ from zmqdata.core.dispatcher.placement import Placement
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 
+Reach = tuple[tuple[int, ...], tuple[str, ...]]
+"""The shards beside a client, and the addresses of its local workers."""
 MOST_AT_ONCE = 100_000
 """Maximum number of task places sent in one turn, over all clients."""
 PER_SECOND = 500_000
@@ -39,8 +41,8 @@ class ListStanding:
 
     waiting: dict[str, None]
     """Clients that still have to be sent the list."""
-    lists: dict[tuple[str, ...], m.TaskList] = field(default_factory=dict)
-    """Lists made so far, by the addresses of the client's local workers."""
+    lists: dict[Reach, m.TaskList] = field(default_factory=dict)
+    """Lists made so far, by the reach of the client."""
     until: float = 0.0
     """Time until which the last message may be in flight."""
 
@@ -79,16 +81,13 @@ class TaskLists:
         """Return the places of the tasks that still owe elements and that a client may
         read.
         """
-        reads = self.placement.reader(client, iteration)
-        opening = iteration.openings.get(client)
-        own = () if opening is None else opening.shards
+        reads = self.readable(iteration, client)
+        owed = [task for task in iteration.live_tasks if not task.settled and reads(task)]
         places = tuple(
             [
                 m.TaskPlace(task.task, task.attempt, task.worker, self._address(task), task.index)
-                for task in iteration.live_tasks
-                if not task.settled
-                and (reads(task.worker) if task.worker else self._waits(task))
-                and (not own or task.shard in own)
+                for task in owed
+                if task.worker or self._waits(task)
             ]
         )
         readers = (
@@ -103,13 +102,31 @@ class TaskLists:
             _left_out(iteration),
             {task.task: task.left_out for task in iteration.live_tasks if task.left_out},
             self.out.ticket(iteration.iteration),
+            tuple([one.task for one in owed if not one.worker and not self._waits(one)]),
+            self.out.written(iteration),
         )
 
-    def version(self, iteration: int) -> int:
-        """Return the version of an iteration's task list. Each life of the dispatcher
-        begins above all former lives.
+    def readable(self, iteration: Iteration, client: str) -> Callable[[Task], bool]:
+        """Return a predicate that tells whether a client may read a task where it is
+        hosted. A task without a host may be read wherever it is hosted next.
         """
-        return self.versions.get(iteration, self.out.state.life << 32)
+        reads = self.placement.reader(client, iteration)
+        own = iteration.own_shards(client)
+        return lambda task: (
+            (not own or task.shard in own) and (not task.worker or reads(task.worker))
+        )
+
+    def reach(self, iteration: Iteration, client: str) -> Reach:
+        """Return the facts that decide which tasks a client may read. Clients with
+        equal facts may read the same tasks.
+        """
+        return iteration.own_shards(client), iteration.local_workers(client)
+
+    def version(self, iteration: int) -> int:
+        """Return the version of an iteration's task list, which only grows while the
+        dispatcher runs.
+        """
+        return self.versions.get(iteration, 0)
 
     def _waits(self, task: Task) -> bool:
         return self.holdings.is_open(task) or self.holdings.owes(task)
@@ -130,13 +147,12 @@ class TaskLists:
             self._tellings[iteration.iteration].waiting.pop(client, None)
         return self.task_list(iteration, client)
 
-    def news(
-        self, iteration: Iteration, client: str, version: int, now: float
-    ) -> m.TaskList | None:
+    def news(self, iteration: Iteration, beat: m.ClientHeartbeat, now: float) -> m.TaskList | None:
         """Return the task list for a client that speaks now; None if the client has the
-        newest version or will get it soon.
+        newest list or will get it soon.
         """
-        if version == self.version(iteration.iteration):
+        client, newest = beat.client, (self.out.mark, self.version(iteration.iteration))
+        if (beat.task_mark, beat.task_version) == newest:
             return None
         telling = self._tellings.get(iteration.iteration)
         if telling is None:
@@ -184,11 +200,11 @@ class TaskLists:
             self.out.send(peer, m.TasksChanged(client, task_list))
 
     def _list_of(self, telling: ListStanding, iteration: Iteration, client: str) -> m.TaskList:
-        beside = iteration.local_workers(client)
-        if beside not in telling.lists:
-            telling.lists[beside] = self.task_list(iteration, client)
+        reach = self.reach(iteration, client)
+        if reach not in telling.lists:
+            telling.lists[reach] = self.task_list(iteration, client)
             self._allowance -= MAKING * len(iteration.tasks)
-        return telling.lists[beside]
+        return telling.lists[reach]
 
     def forget(self, iteration: int) -> None:
         """Forget an iteration that is collected."""

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from zmqdata import messages as m
 from zmqdata.core.limits import Rotation
-from zmqdata.core.ranges import RangeSet
+from zmqdata.core.lineage import WrittenBefore
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.cross_trainer import fitting
 from zmqdata.core.worker.dealing import dealing_for
@@ -58,7 +58,8 @@ class WorkerCore:
         self.writing = Writing(
             profile.worker, profile.snapshot_chunk_bytes, self._task, self._distribute
         )
-        self.feeding = Feeding(profile.worker, self._task, self._do)
+        self.written = WrittenBefore()
+        self.feeding = Feeding(profile.worker, self._task, self._do, self.written)
         self.pipelines = Pipelines(profile.worker, self._do)
         self.draining = Draining(self._do, profile.max_tasks)
         self.memory = MemoryWatch(profile.memory)
@@ -196,6 +197,7 @@ class WorkerCore:
                     draining=self.draining.begun,
                     every=pause,
                     memory=self.memory.use,
+                    written=self.written.of(self._neighbours),
                 ),
             )
         else:
@@ -224,6 +226,7 @@ class WorkerCore:
             self._heartbeat(now)
         if answer.draining:
             self._drain(e.DrainRequested(DRAIN_SECONDS), now)
+        self.links.ask(answer.questions, now)
         for task in [self.tasks[number] for number in answer.unwanted if number in self.tasks]:
             task.skip(answer.unwanted[task.definition.task])
             self._distribute(task)
@@ -245,6 +248,7 @@ class WorkerCore:
 
     def _host(self, peer: e.Peer, message: m.HostTask, now: float) -> None:
         definition = message.definition
+        self.written.take(definition.written)
         if definition.attempt <= self._dropped.get(definition.task, -1):
             return
         hosted = self.tasks.get(definition.task)
@@ -461,6 +465,8 @@ class WorkerCore:
         link = self.links.granted(peer, grant, now)
         if link is None:
             return
+        if link.takes_answer(grant.question):
+            self._heartbeat(now)  # readers that are done wait for the answer
         for one in grant.streams:
             self._apply_grant(link, one.task)
         for task in [
@@ -496,14 +502,7 @@ class WorkerCore:
         self.links.release(message.client)
         for task in list(self.tasks.values()):
             if message.client in task.dealing.streams:
-                # A task that the message does not name has ended, or belongs to another
-                # worker. Its elements are owed to no client.
-                delivered = RangeSet(
-                    message.delivered.get(task.definition.task, ((0, task.produced),))
-                )
-                task.incomplete = (
-                    not task.dealing.release(message.client, delivered) or task.incomplete
-                )
+                task.release(message)
                 self._distribute(task)
         if any(task.incomplete for task in self.tasks.values()):
             self._tell(now)

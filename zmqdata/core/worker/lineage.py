@@ -83,6 +83,7 @@ def news_for(
     agreement: Agreement,
     asks: int = 0,
     upto: int = 0,
+    written: m.JournalCounts | None = None,
 ) -> tuple[m.Lineage, KnownLineage] | None:
     """Return the lineage that a client does not know yet, and what it knows afterwards.
     Return None if it knows everything.
@@ -98,6 +99,7 @@ def news_for(
         asks: number of times that the client has asked what others may have received.
         upto: all elements below this number were produced, by this host or an earlier
             one.
+        written: what the dispatcher had written when it sent the newest splits.
     """
     places = tuple([feed.reached for feed in feeds])
     if told is None:
@@ -131,6 +133,7 @@ def news_for(
         decisions=decisions,
         asks=asks,
         upto=upto,
+        written=written,
     )
     return news, KnownLineage(places, newest, agreement.version, agreement.growing, asks)
 

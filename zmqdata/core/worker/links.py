@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,6 +114,12 @@ class Link:
     """Time at which the link was created."""
     heard: float = 0.0
     """Time of the last message of the client."""
+    asked: m.Question | None = None
+    """A question of the dispatcher that the client has not repeated yet."""
+    answer: m.Question | None = None
+    """The newest question that the client has repeated."""
+    done: bool = False
+    """True if the client was done at the last grant."""
     vouched: float = -math.inf
     """Time at which the client last asked the worker to confirm to the dispatcher that
     it hears the client.
@@ -145,6 +151,15 @@ class Link:
         reader that the dispatcher knows.
         """
         return grant.attempt == task.attempt and self.ticket == task.ticket
+
+    def takes_answer(self, answer: m.Question | None) -> bool:
+        """Return True if the client repeats a question that it was asked here, for the
+        first time.
+        """
+        if self.asked is None or self.asked.follows(answer):
+            return False
+        self.asked = None
+        return True
 
     def keep(self, grant: m.StreamGrant) -> None:
         """Record a grant, unless the client already names more tasks than any iteration
@@ -266,7 +281,7 @@ class SendLinks:
         link.unseen = before.unseen
         link.grants = before.grants
         link.used = before.used
-        link.vouched = before.vouched
+        link.vouched, link.answer, link.done = before.vouched, before.answer, before.done
         if before.name in self.by_name:
             self._unbind(before)
         link.retired = before.retired
@@ -312,6 +327,7 @@ class SendLinks:
         if grant.sent:
             link.vouched = now
         link.asks = max(link.asks, grant.asks)
+        link.answer, link.done = grant.question, grant.done
         link.pace = grant.pace if LEAST_PACE <= grant.pace <= MOST_PACE else 0.0
         link.waits = grant.waits
         link.seen(grant.seen)
@@ -346,8 +362,21 @@ class SendLinks:
         """
         if not grant.sent and now - link.reported < ANSWER_PAUSE:
             return
-        link.reported = now
         told = news()
+        self._report(link, now, grant.sent, told)
+
+    def ask(self, questions: Mapping[str, m.Question], now: float) -> None:
+        """Pass questions of the dispatcher on to clients."""
+        for client, question in questions.items():
+            link = self.by_client.get(client)
+            if link is not None and link.bound and question.follows(link.answer):
+                link.asked = question
+                self._report(link, now)
+
+    def _report(
+        self, link: Link, now: float, heard: float = 0.0, told: LinkNews = LinkNews()
+    ) -> None:
+        link.reported = now
         self._do(
             e.Send(
                 link.peer,
@@ -355,10 +384,11 @@ class SendLinks:
                     link.name,
                     link.sent,
                     told.skipped,
-                    grant.sent,
+                    heard,
                     told.tasks,
                     told.paces,
                     told.demand,
+                    link.asked,
                 ),
             )
         )
@@ -419,13 +449,13 @@ class SendLinks:
         """
         return self._rotation.take(self.by_client)
 
-    def readers(self, now: float, pause: float) -> dict[str, float]:
+    def readers(self, now: float, pause: float) -> dict[str, m.ReaderSign]:
         """Return the clients that recently asked the worker to vouch for them, each
-        with the seconds since it asked.
+        with what it said.
         """
         lately = max(SPOKE_LATELY, 2 * pause)
         return {
-            client: now - one.vouched
+            client: m.ReaderSign(now - one.vouched, one.answer, one.done)
             for client, one in self.by_client.items()
             if now - one.vouched < lately
         }

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zmqdata import messages as m
+from zmqdata.core.lineage import WrittenBefore
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.tasks import HostedTask
 
@@ -23,6 +24,7 @@ class Feeding:
         find: returns the task of an event or message, or None if this worker does not
             host that attempt.
         do: receives the resulting commands.
+        written: records what dispatchers had written.
     """
 
     def __init__(
@@ -30,7 +32,9 @@ class Feeding:
         worker: str,
         find: Callable[[e.OfTask], HostedTask | None],
         do: Callable[[e.WorkerCommand], None],
+        written: WrittenBefore,
     ) -> None:
+        self._written = written
         self._worker = worker
         self._find = find
         self._do = do
@@ -72,6 +76,8 @@ class Feeding:
     def _assigned(self, peer: e.Peer, message: m.SplitsAssigned, now: float) -> None:
         task = self._find(message)
         if task is not None and 0 <= message.source < len(task.feeds):
+            self._written.take(message.written)
+            task.written = message.written
             fresh = task.feeds[message.source].take(message)
             if fresh:
                 self._do(e.FeedSplits(*task.key, message.source, fresh))

@@ -17,6 +17,7 @@ from msgspec import structs
 from zmqdata import messages as m
 from zmqdata.core.credit import FEW_BYTES, few_bytes
 from zmqdata.core.job_rules import outlives_host
+from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.coordinated import RoundRobin
 from zmqdata.core.worker.cross_trainer import Windowed
@@ -95,6 +96,8 @@ class HostedTask:
     """Description of the compression of the task's blocks; "" for none."""
     measures: m.TaskMeasures | None = None
     """The newest measures of the attempt; None before the first."""
+    written: m.JournalCounts | None = None
+    """Counts of the iteration when the dispatcher last sent splits."""
     lines: KeptLines = field(default_factory=KeptLines)
     """Lines that its functions have printed and no client has received."""
     agreement: Agreement = field(default_factory=lambda: Agreement(Decisions(), 0))
@@ -202,6 +205,16 @@ class HostedTask:
         if isinstance(self.dealing, RoundRobin):
             return not self.dealing.rest
         return not isinstance(self.dealing, FirstCome) or self.dealing.may_end(stream, usable, now)
+
+    def release(self, message: m.ReleaseClient) -> None:
+        """Give elements that a client had, and no client has delivered, to others.
+
+        A task that the message does not name has ended, or belongs to another worker.
+        Its elements are owed to no client.
+        """
+        delivered = message.delivered.get(self.definition.task, ((0, self.produced),))
+        complete = self.dealing.release(message.client, RangeSet(delivered))
+        self.incomplete = not complete or self.incomplete
 
     def notice(self, event: e.Noticed) -> None:
         """Record what was observed of the runner."""
@@ -316,6 +329,7 @@ class HostedTask:
             agreement=self.agreement,
             asks=stream.asks,
             upto=upto,
+            written=self.written or self.definition.written,
         )
         if news is None:
             return None

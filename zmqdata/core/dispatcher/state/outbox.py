@@ -7,14 +7,30 @@ Protocol 1.5, 5.4 and 6.1.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from zmqdata.core.dispatcher.events import Commit, DispatcherCommand, LogLine, Peer, Send
 from zmqdata.core.dispatcher.state.state import DispatcherState
-from zmqdata.messages import Message, RequestRefused
+from zmqdata.core.dispatcher.state.tasks import Iteration
+from zmqdata.messages import JournalCounts, Message, RequestRefused
 from zmqdata.updates import Update
 
 TICKET = -1
 """Name from which tickets are derived."""
+MARK = -2
+"""Name from which the mark of a start is derived."""
+
+
+class Lost(NamedTuple):
+    """Records of an iteration that a journal lacks."""
+
+    iteration: Iteration
+    """The iteration."""
+    records: int
+    """Number of records at least."""
+    is_firm: bool
+    """True if some of them are facts that no peer can tell again."""
 
 
 class Outbox:
@@ -22,14 +38,51 @@ class Outbox:
     turn.
 
     Args:
-        seed: determines every random choice of the dispatcher.
+        seed: determines every random choice of the dispatcher. Drawn anew at each
+            start.
+
+    Attributes:
+        mark: random mark of this start, which no other start has, even one of the same
+            journal.
     """
 
     def __init__(self, seed: int) -> None:
         # Workers and clients outlive a dispatcher without a journal. Its successor must
         # not reuse the numbers that they know for other tasks and datasets.
-        self.state = DispatcherState(seed, 10_000 * (derived(seed) % 1_000_000))
+        self.state = DispatcherState(seed, base_of(derived(seed)))
+        self.mark = derived(seed, MARK)
         self.commands: list[DispatcherCommand] = []
+        self._found: dict[int, JournalCounts] = {}
+
+    def resume(self) -> None:
+        """Note what the journal of a former dispatcher contains, and number new objects
+        anew: the journal may be older than what its peers know.
+        """
+        state = self.state
+        self._found = {number: self.written(one) for number, one in state.iterations.items()}
+        if state.life:
+            state.next_task += base_of(self.mark)
+            state.next_iteration += base_of(self.mark)
+
+    def written(self, iteration: Iteration) -> JournalCounts:
+        """Return what this dispatcher has written of an iteration."""
+        tally = iteration.tally
+        return JournalCounts(self.mark, iteration.iteration, tally.records, tally.firm)
+
+    def lost(self, told: Iterable[JournalCounts]) -> Iterator[Lost]:
+        """Yield what the journal lacks of each iteration, by what a peer has heard of
+        former dispatchers.
+        """
+        for one in told:
+            iteration = self.state.iterations.get(one.iteration)
+            found = self._found.get(one.iteration)
+            if iteration is None or found is None or one.mark == self.mark:
+                continue
+            is_over = iteration.failure is not None or (
+                iteration.saving is not None and iteration.saving.ended
+            )
+            if one.records > found.records and not is_over:
+                yield Lost(iteration, one.records - found.records, one.firm > found.firm)
 
     def commit(self, update: Update) -> None:
         """Apply a durable fact, and have it written before any later message is
@@ -69,6 +122,13 @@ class Outbox:
         Only the seed makes it predictable.
         """
         return self.derive_seed(iteration, TICKET)
+
+
+def base_of(seed: int) -> int:
+    """Return a number from which a start of a dispatcher numbers its objects, and most
+    likely no other start.
+    """
+    return 10_000 * (seed % 1_000_000)
 
 
 def derived(*numbers: int) -> int:

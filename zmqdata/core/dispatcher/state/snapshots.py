@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.state.runs import Binding, Incarnation, told
 from zmqdata.core.dispatcher.state.state import DispatcherState
-from zmqdata.core.dispatcher.state.tasks import Iteration, Tally, Task
+from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 
 
 def snapshot(state: DispatcherState) -> list[u.AnyUpdate]:
@@ -87,17 +87,6 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
     for task in iteration.tasks.values():
         yield from _of_task(task)
     yield from updates_of(iteration)
-    tally = iteration.tally
-    if tally != Tally():
-        yield u.RestoreTallyUpdate(
-            number,
-            splits=dict(tally.splits),
-            rehosted=tally.rehosted,
-            delivered=dict(tally.delivered),
-            repeats=dict(tally.repeats),
-            given_back=dict(tally.given_back),
-            copies=dict(tally.copies),
-        )
     for client in sorted(iteration.clients):
         yield iteration.openings[client]
     rounds = iteration.rounds
@@ -111,6 +100,19 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
     if iteration.failure is not None:
         error, text, failure = iteration.failure
         yield u.FailIterationUpdate(number, error, text, failure)
+    # Last, because the updates above are counted, too.
+    tally = iteration.tally
+    yield u.RestoreTallyUpdate(
+        number,
+        splits=dict(tally.splits),
+        rehosted=tally.rehosted,
+        delivered=dict(tally.delivered),
+        repeats=dict(tally.repeats),
+        given_back=dict(tally.given_back),
+        copies=dict(tally.copies),
+        records=tally.records,
+        firm=tally.firm,
+    )
 
 
 def updates_of(iteration: Iteration) -> Iterator[u.AnyUpdate]:

@@ -78,7 +78,19 @@ class DispatcherState:
         """Apply an update. The same updates in the same order always yield the same
         state.
         """
+        iteration = self._iteration_of(update)
+        if iteration is not None:
+            iteration.tally.records += 1
+            iteration.tally.firm += update.is_firm
         _APPLY[type(update)](self, update)
+
+    def _iteration_of(self, update: u.Update) -> Iteration | None:
+        """Return the iteration that an update concerns, if there is one already."""
+        number = getattr(update, "iteration", None)
+        if isinstance(update, u.CloseClientUpdate):
+            number = self.client_iteration.get(update.client)
+        task = self.tasks.get(getattr(update, "task", -1))
+        return self.iterations.get(task.iteration if task is not None else number or 0)
 
     def _begin_life(self, update: u.BeginLifeUpdate) -> None:
         self.life, self.seed = update.life, update.seed
@@ -361,6 +373,8 @@ class DispatcherState:
             repeats=dict(update.repeats),
             given_back=dict(update.given_back),
             copies=dict(update.copies),
+            records=update.records,
+            firm=update.firm,
         )
 
     def _create_view(self, update: u.CreateViewUpdate) -> None:

@@ -67,6 +67,10 @@ class Tally:
     """Workers that have begun a copy of the input, by their address. A process that is
     started again is another worker.
     """
+    records: int = 0
+    """Facts of the iteration."""
+    firm: int = 0
+    """Those that no peer can tell again."""
     last_of_copies: dict[str, str] = field(default_factory=dict, compare=False)
     """The last of these workers by address, as known since the dispatcher began."""
 
@@ -229,6 +233,11 @@ class Iteration:
         opening = self.openings.get(client)
         return () if opening is None else opening.local_workers
 
+    def own_shards(self, client: str) -> tuple[int, ...]:
+        """Return the shards beside a client, if it may read no others; else nothing."""
+        opening = self.openings.get(client)
+        return () if opening is None else opening.shards
+
     def readers_of(self, task: Task) -> set[str]:
         """Return the clients beside the workers of a task's shard."""
         return set() if task.shard is None else self.shard_readers.get(task.shard, set())
@@ -324,8 +333,7 @@ class Iteration:
         """Return the tasks that a client may read: the shards beside it, if it has
         any.
         """
-        opening = self.openings.get(client)
-        own = () if opening is None else opening.shards
+        own = self.own_shards(client)
         return [task for task in self.tasks.values() if not own or task.shard in own]
 
     def delivered_of(self, client: str) -> int:
