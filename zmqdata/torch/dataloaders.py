@@ -479,8 +479,7 @@ class DataLoaderSupply:
         if self._is_stream:
             return msgspec.msgpack.encode(elements.state_dict())
         # The number of batches says all of a pass whose order is known.
-        had = (count - read.first) * self._dealing.consumer.count
-        return msgspec.msgpack.encode(read.base + had)
+        return msgspec.msgpack.encode(self._dealing.had(read.base, count - read.first))
 
     def settle(self, present: bytes) -> None:
         restore_global(_decoded(present))
@@ -523,17 +522,28 @@ class BatchDealing:
         self.consumer = consumer
         self._finite = finite
 
+    def had(self, base: int, steps: int) -> int:
+        """Return the number of batches that all consumers together have had, counted in
+        whole steps. After a padded or uneven step, it exceeds that of the pass.
+
+        Args:
+            base: their number before the first of the steps.
+            steps: number of steps that this consumer has taken since.
+        """
+        return base + steps * self.consumer.count
+
     def numbers(self, base: int, count: int) -> Sequence[int]:
         """Return the numbers of the batches of this consumer.
 
         Args:
-            base: number of batches that all consumers together have had.
+            base: number of batches that all consumers together have had. Nothing is
+                left if it is beyond ``count``.
             count: number of batches of the pass.
         """
         consumer = self.consumer
         mine = range(base + consumer.index, count, consumer.count)
         if self._finite == "drop":
-            return mine[: (count - base) // consumer.count]
+            return mine[: max(0, count - base) // consumer.count]
         padding = self.padding(base, count)
         return (
             [*mine, (base + consumer.index + len(mine) * consumer.count) % count]
@@ -543,7 +553,7 @@ class BatchDealing:
 
     def padding(self, base: int, count: int) -> int:
         """Return the number of batches of this consumer that repeat others, 0 or 1."""
-        rest = (count - base) % self.consumer.count
+        rest = max(0, count - base) % self.consumer.count
         return int(self._finite == "pad" and 0 < rest <= self.consumer.index)
 
 

@@ -305,6 +305,35 @@ def test_it_goes_on_again_and_again() -> None:
     assert numbers(had) == Counter(range(0, 2000, 2))
 
 
+@pytest.mark.parametrize("finite", ["drop", "pad"])
+def test_a_state_of_any_step_leaves_equally_many_steps(finite: str) -> None:
+    """Consumers that load a state of any step have equally many steps left, none behind
+    the last step, which may be padded.
+    """
+
+    def datasets(cluster: SimulatedService) -> list[Dataset]:
+        read = {"job_name": "step", "num_consumers": 3, "finite": finite}
+        return [
+            Dataset.range(7).apply(
+                cluster.distribute("distributed_epoch", consumer_index=index, **read)
+            )
+            for index in range(3)
+        ]
+
+    with SimulatedService(1) as first:
+        readers = [iter(dataset) for dataset in datasets(first)]
+        total = {"drop": 2, "pad": 3}[finite]
+        states = []
+        for _ in range(total):
+            for reader in readers:
+                taken(reader, 1)
+            states.append(through_msgpack(readers[0].state_dict()))
+    for step, state in enumerate(states, start=1):
+        with SimulatedService(1) as second:
+            left = gone_on_together(datasets(second), [state] * 3)
+        assert [len(mine) for mine in left] == [total - step] * 3
+
+
 @pytest.mark.parametrize("whose", ["own", "first", "last"])
 def test_consumers_in_step_go_on_together(whose: str) -> None:
     """Consumers that load their own states, or all that of a single one, together get
