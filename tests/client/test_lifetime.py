@@ -15,8 +15,8 @@ from zmqdata.transport.loop import Loop
 class Silent:
     """An iterator whose dispatcher does not answer its goodbye."""
 
-    def __init__(self, hopeless: bool = False, lost: str = "") -> None:
-        self._hopeless, self._lost = hopeless, lost
+    def __init__(self, hopeless: bool = False, lost: str = "", patient: bool = False) -> None:
+        self._hopeless, self._lost, self._patient = hopeless, lost, patient
         self.loop = Loop("silent", lambda: None)
         self.loop.start()
         self.asked = threading.Event()
@@ -29,6 +29,11 @@ class Silent:
 
     def lost(self) -> str:
         return self._lost
+
+    def must_be_heard(self) -> bool:
+        if self._patient:  # its goodbye is over a moment later
+            self.loop.stop()
+        return self._patient
 
     def leave(self) -> bool:
         lifetime.abandon(self, os.getpid())
@@ -65,6 +70,25 @@ def test_no_goodbye_is_waited_for_in_vain(
     for iterator in iterators:
         iterator.loop.stop()
     assert all(iterator.loop.join(10) for iterator in iterators)
+
+
+def test_a_consumer_at_its_end_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a program waits for a goodbye that must be heard until it is over,
+    although the dispatcher refuses connections, and for no other goodbye.
+    """
+    patient, other = Silent(hopeless=True, patient=True), Silent(hopeless=True)
+    ended: list[bool] = []
+    monkeypatch.setattr(lifetime, "alive", {patient, other})
+    monkeypatch.setattr(lifetime, "abandoned", {})
+    monkeypatch.setattr(lifetime, "before_goodbyes", [])
+    monkeypatch.setattr(
+        lifetime, "after_goodbyes", [lambda: ended.append(patient.loop.thread.is_alive())]
+    )
+    lifetime._close_all()
+    assert ended == [False]
+    assert other.loop.thread.is_alive()
+    other.loop.stop()
+    assert other.loop.join(10)
 
 
 def test_a_hook_that_fails_keeps_no_other_from_running(

@@ -100,7 +100,7 @@ class TrainingLoop:
         text = self.log.read_text()
         told = sum(int(number) for found in re.findall(ways, text) for number in found if number)
         # At the end of the program it says again what it could not report.
-        at_end = re.findall(r"so the last (\d+) elements that it has read", text)
+        at_end = re.findall(r"so the last (\d+) elements read", text)
         return max([told, *map(int, at_end)])
 
     def reported(self, audit: Mapping[str, Any]) -> int:

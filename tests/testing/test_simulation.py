@@ -145,6 +145,35 @@ def test_nobody_waits_for_a_consumer_that_was_to_the_end(goodbye: bool) -> None:
     assert (successor.outcome, successor.taken) == ("end", fast.taken)
 
 
+@pytest.mark.parametrize("away", [3.0, 100.0])
+@pytest.mark.parametrize("is_cut_off", [True, False])
+def test_a_successor_of_a_consumer_that_ended_gets_nothing(is_cut_off: bool, away: float) -> None:
+    """Consumers end while the dispatcher is away, or while it does not reach one and
+    gives it up. Once it is back, the iteration is finished, and a successor gets
+    nothing.
+    """
+    pipeline = SimulatedPipeline(splits=200, most=1, unit=1)
+    world = World(0, pipeline=pipeline, journalled=True, num_consumers=2, finite="drop")
+    world.add_worker()
+    first, other = (world.add_client(consumer=index) for index in range(2))
+    first.pace, other.pace = 0.02, 0.2 if is_cut_off else 0.02
+    first.gulp = other.gulp = 1
+    world.run_until(lambda: first.taken >= 90)
+    if is_cut_off:
+        world.network.sever(first.name, "dispatcher")
+        world.clock.advance(away)
+        world.network.heal(first.name, "dispatcher")
+    else:
+        world.restart_dispatcher(away)
+    world.run_until(lambda: world.all_done)
+    world.clock.advance(away + 5.0)
+    [iteration] = world.laws.state.iterations.values()
+    assert ([first.taken, other.taken], iteration.finished) == ([100, 100], True)
+    successor = world.add_client(consumer=0)
+    world.run_until(lambda: world.all_done)
+    assert (successor.outcome, successor.taken) == ("end", 0)
+
+
 @pytest.mark.parametrize("seed", seeds(5, core=1))
 def test_clients_of_a_dispatcher_that_forgot_them_end_with_an_error(seed: int) -> None:
     """Clients of a dispatcher that restarts without a journal end within seconds, and

@@ -22,10 +22,13 @@ GOODBYE = 3.0
 """Seconds to wait for the goodbye of an iterator that is closed."""
 LAST_WORDS = 2.5
 """Seconds that the end of a program waits for the goodbyes of all its iterators
-together. Their dispatcher may be gone for good.
+together. Their dispatcher may be gone for good. Only numbered consumers that have read
+to their end without reporting all of it keep the program for longer.
 """
 LOOKS = 0.1
 """Seconds between two looks at whether a dispatcher can still answer."""
+WAITS = " The program waits for the answer, for `dispatcher_timeout` but at most 5 minutes."
+"""End of the warning that the end of a program waits for a goodbye."""
 
 
 class ThreadOwner(Protocol):
@@ -42,6 +45,9 @@ class ThreadOwner(Protocol):
 
     def lost(self) -> str:
         """Return what is lost without an answer; an empty text if nothing is."""
+
+    def must_be_heard(self) -> bool:
+        """Return True if the end of the program waits until the goodbye is over."""
 
 
 class Leaving(Protocol):
@@ -105,19 +111,22 @@ def _close_all() -> None:
     ends = time.monotonic() + LAST_WORDS
     for iterator in list(alive):
         iterator.leave()
-    waiting = abandoned.copy()
+    waiting, patient = abandoned.copy(), list[Loop]()
     while waiting:
+        next(iter(waiting)).join(LOOKS)
         is_late = time.monotonic() >= ends
         for loop, owner in list(waiting.items()):
             if loop.join(0.0):
                 del waiting[loop]
             elif is_late or owner.is_hopeless():
                 del waiting[loop]
-                lost = owner.lost()
+                must_be_heard, lost = owner.must_be_heard(), owner.lost()
+                if must_be_heard:
+                    patient.append(loop)
                 if lost:
-                    log.warning("%s", lost)
-        for loop in list(waiting)[:1]:
-            loop.join(LOOKS)
+                    log.warning("%s%s", lost, WAITS if must_be_heard else "")
+    for loop in patient:
+        loop.join()
     call(after_goodbyes)
 
 

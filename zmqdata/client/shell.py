@@ -245,17 +245,15 @@ class ReaderShell:
 
     def lost(self) -> str:
         """Return what is lost if the dispatcher does not hear of the end."""
-        job = self.core.profile.job
-        unreported = 0
         with contextlib.suppress(RuntimeError):  # the loop's thread changes it
-            unreported = self.core.reading.count_unreported()
-        if job.anonymous or not unreported:
-            return ""
-        return (
-            f"The dispatcher at {self.core.profile.service} has not answered at the end of this "
-            f"program, so the last {unreported} elements that it has read of job {job.name!r} "
-            "could not be reported. Other readers of the job may receive them again."
-        )
+            return self.core.goodbye.lost("at the end of this program")
+        return ""
+
+    def must_be_heard(self) -> bool:
+        """Return True if the end of the program waits until the goodbye is over."""
+        with contextlib.suppress(RuntimeError):  # the loop's thread changes it
+            return self.core.goodbye.must_be_heard
+        return False
 
     # --- in the thread
 

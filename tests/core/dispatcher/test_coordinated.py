@@ -547,3 +547,18 @@ def test_a_consumer_that_was_replaced_is_told_so(there: bool) -> None:
         in refused.text
     )
     assert "has already reached 4" in refused.text
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_the_last_report_of_a_consumer_that_was_given_up_counts(replaced: bool) -> None:
+    """A last report that arrives after its consumer was given up counts, and its
+    successor continues behind it, unless another client has read in its place.
+    """
+    desk = given_up()
+    if replaced:
+        desk.open("n", 1)
+        desk.hear("n", m.CloseIteration("n", 0, {}, 3))
+    desk.hear("l", m.CloseIteration("l", 1, {}, 4, at_end=True))
+    assert desk.sent(m.IterationClosed).client == "l"
+    desk.open("o", 1)
+    assert desk.sent(m.IterationOpened).step == (3 if replaced else 4)

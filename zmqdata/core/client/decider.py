@@ -131,8 +131,7 @@ class ClientCore:
         self._given_up: tuple[float, str] | None = None
         self._has_ended = False
         self.ending = ReadingEnd(client, job, self.is_numbered, self.reading, self.notices)
-        counts = not job.anonymous
-        self.goodbye = Goodbye(client, self.reading, profile.dispatcher_timeout, counts, self._do)
+        self.goodbye = Goodbye(client, self.reading, self.notices, not job.anonymous, self._do)
 
     def handle(self, now: float, event: e.ClientEvent) -> list[e.ClientCommand]:
         """Handle an event and return the resulting commands.
@@ -173,6 +172,7 @@ class ClientCore:
             # This process was stopped or asleep, and could not have heard any peer.
             self.notices.forgive(lag)
             self.ending.forgive(lag)
+            self.goodbye.forgive(lag)
             self.links.forgive(lag)
         self._handled = now
 

@@ -38,7 +38,8 @@ class Goodbye:
     Args:
         client: name of the client.
         reading: the elements that it has handed out.
-        patience: seconds to continue without a dispatcher.
+        notices: notices to the user, which also know how long to continue without a
+            dispatcher.
         counts: True if other clients would receive the unreported elements again.
         do: receives the resulting commands.
 
@@ -53,7 +54,7 @@ class Goodbye:
         self,
         client: str,
         reading: Reading,
-        patience: float,
+        notices: Notices,
         counts: bool,
         do: Callable[[e.ClientCommand], None],
     ) -> None:
@@ -61,7 +62,8 @@ class Goodbye:
         self.closing: float | None = None
         self._client = client
         self._reading = reading
-        self._longest = max(PATIENCE, min(LAST_REPORT, patience)) if counts else PATIENCE
+        self._notices = notices
+        self._counts = counts
         self._do = do
         self._said = 0.0
         self._is_at_end = False
@@ -81,6 +83,11 @@ class Goodbye:
         """
         self.has_begun, self._is_at_end = True, at_end
         self._say(now)
+
+    def forgive(self, seconds: float) -> None:
+        """Discount time in which this process did not run."""
+        if self.closing is not None:
+            self.closing += seconds
 
     def omit(self) -> None:
         """Leave without a goodbye, or stop repeating it.
@@ -105,14 +112,42 @@ class Goodbye:
         """Repeat the goodbye, for a limited time if a caller waits for the iterator to
         close.
         """
-        if self.closing is not None and now - self.closing >= self._patience:
+        if self.closing is not None and now - self.closing >= self.patience:
+            lost = self.lost(f"for {self.patience:.0f} s")
+            if lost:
+                self._do(e.LogLine("warning", lost))
             self.omit()
         elif not self.is_over and now - self._said >= REPEAT:
             self._say(now)
 
     @property
-    def _patience(self) -> float:
-        return self._longest if self._reading.unreported else PATIENCE
+    def num_owed(self) -> int:
+        """Number of elements that others receive again unless the dispatcher counts the
+        last report.
+        """
+        return self._reading.count_unreported() if self._counts and not self.is_over else 0
+
+    def lost(self, when: str) -> str:
+        """Return what others receive again; an empty text if nothing is.
+
+        Args:
+            when: time for which, or at which, the dispatcher does not answer.
+        """
+        return self._notices.unheard(when, self.num_owed) if self.num_owed else ""
+
+    @property
+    def must_be_heard(self) -> bool:
+        """True if a numbered consumer has read to its end and the dispatcher has not
+        counted all of it. A successor would repeat these steps without the others.
+        """
+        return self._is_at_end and self._notices.is_numbered and self.num_owed > 0
+
+    @property
+    def patience(self) -> float:
+        """Seconds from the closing to the last repetition."""
+        return (
+            max(PATIENCE, min(LAST_REPORT, self._notices.patience)) if self.num_owed else PATIENCE
+        )
 
     def _say(self, now: float) -> None:
         self._said = now

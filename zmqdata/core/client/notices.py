@@ -236,6 +236,30 @@ class Notices:
             )
         self._do(e.LogLine("warning", text))
 
+    @property
+    def is_numbered(self) -> bool:
+        """True if the client reads as a numbered consumer."""
+        return self.reader.consumer_index is not None
+
+    def unheard(self, when: str, owed: int) -> str:
+        """Return the warning that the dispatcher has not counted the last report.
+
+        Args:
+            when: time for which, or at which, the dispatcher does not answer.
+            owed: number of elements that are not reported.
+        """
+        what, again = "elements", "Other readers of the job may receive them again."
+        if self.is_numbered:
+            what = "steps"
+            again = (
+                f"A successor of consumer {self.reader.consumer_index} may receive them again, "
+                "without the other consumers."
+            )
+        return (
+            f"The dispatcher at {self.service} has not answered {when}, so the last {owed} {what} "
+            f"read of job {self.job!r} are not reported. {again}"
+        )
+
     def forgive(self, seconds: float) -> None:
         """Discount time in which this process did not run."""
         self.heard += seconds

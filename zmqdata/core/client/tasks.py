@@ -640,9 +640,8 @@ class Reading:
         """Return the number of handed-out elements that the dispatcher has not
         acknowledged.
         """
-        return sum(
-            stop - first for ranges in self.next_report()[1].values() for first, stop in ranges
-        )
+        self._collect_report()
+        return sum(len(ranges) for one in self._reports for ranges in one.delivered.values())
 
     @property
     def steps(self) -> int:

@@ -117,6 +117,13 @@ class Coordination:
             0 if consumer is None or iteration.rounds is None else iteration.rounds.steps[consumer]
         )
 
+    def take_late(self, client: str, steps: int, now: float) -> None:
+        """Count the last report of a consumer that was given up before the report
+        arrived, unless another client has read in its place.
+        """
+        for iteration in list(self.out.state.iterations.values()):
+            self.take(iteration, client, steps, 0, now)
+
     def missing(self, iteration: Iteration) -> tuple[int, ...]:
         """Return the consumers that have no client and have not reached the end."""
         rounds = iteration.rounds
@@ -286,7 +293,9 @@ class Coordination:
 
 
 def _consumer_of(iteration: Iteration, client: str) -> int | None:
-    return next((index for index, name in iteration.consumers.items() if name == client), None)
+    """Return the consumer as which a client reads, or was the last to read."""
+    seats = [] if iteration.rounds is None else iteration.rounds.seats
+    return seats.index(client) if client in seats else None
 
 
 def _may_read_all(iteration: Iteration) -> bool:

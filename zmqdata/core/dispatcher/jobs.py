@@ -403,6 +403,7 @@ class Jobs:
             self.runs.leave(iteration.job.name, goodbye.client, goodbye.at_end, now)
             self._forget(goodbye.client, iteration, now)
         else:
+            self.coordination.take_late(goodbye.client, goodbye.steps, now)
             self.incarnations.leave(goodbye.client)
         self.out.send(peer, m.IterationClosed(goodbye.client))
 
