@@ -18,8 +18,7 @@ class FixedMeter:
     def __init__(self, number: int, is_making: bool = True) -> None:
         self.number, self.is_making, self.looks = number, is_making, 0
 
-    def sample(self, frames: Any) -> None:
-        assert frames
+    def sample(self) -> None:
         self.looks += 1
 
     def report(self, linked: tuple[float, float]) -> TaskMeasures | None:

@@ -72,6 +72,7 @@ class Compression:
         links: number of links whose blocks the client decompresses with a single
             thread.
         is_wanted: false while no client that reads the stream can decompress.
+        tell: called with True before a block is compressed, and with False after.
 
     >>> compression = Compression("AUTO")
     >>> column = (memoryview(bytes(4096)), 8)
@@ -87,6 +88,7 @@ class Compression:
         self.speed = UNKNOWN_SPEED if clock is None else math.inf
         self.links = 1
         self.is_wanted = True
+        self.tell: Callable[[bool], None] = _tell_nobody
         self._timed = clock is not None
         self._clock = clock or _no_time
         self._work = work or self._clock
@@ -166,6 +168,7 @@ class Compression:
         """
         if self.leaves_all():
             return [(buffer, ()) for buffer, _ in columns]
+        self.tell(True)
         if self.value is not None and self.value != "AUTO":
             packings = {i: packing_of(self.value, size) for i, (_, size) in enumerate(columns)}
         else:
@@ -173,6 +176,7 @@ class Compression:
         frames = [
             self._encode(i, *one, packings.get(i), max_chunk) for i, one in enumerate(columns)
         ]
+        self.tell(False)
         if not packings:  # crowding fades while nothing is compressed
             self._notice(1.0, 1.0)
         self._pace.begin()
@@ -264,6 +268,10 @@ class Compression:
         self._notice(self._clock() - began, clock() - worked)
         whole = sample.nbytes
         return Cost(min(1.0, len(chunk) / whole), pack / whole, unpack / whole)
+
+
+def _tell_nobody(compresses: bool) -> None:
+    """Stand for a listener."""
 
 
 def _no_time() -> float:

@@ -30,7 +30,7 @@ from zmqdata.errors import (
 )
 from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators.deciding import Deciding, is_loss, loss
-from zmqdata.iterators.ownthreads import OwnThreads, Place
+from zmqdata.iterators.ownthreads import OwnThreads, Place, Strand
 from zmqdata.iterators.permutation import Order
 from zmqdata.iterators.quarantine import Quarantine
 from zmqdata.iterators.watching import Watch
@@ -166,11 +166,22 @@ class ElementIterator(ABC):
     After its end it raises ``StopIteration`` on every call. After a ``PipelineError``
     the next call returns the following element.
 
+    An executor publishes that it runs by ``self._strand.place = self._own_place``: a
+    source before it reads, any other after each pull of its input, which has published
+    itself meanwhile. An executor that only passes elements on need not.
+
     Attributes:
         begun: number of parts, such as files, that a source has begun.
     """
 
     begun = 0
+    # No values here: Python 3.11 is slow to read attributes that the class has, too.
+    _strand: Strand
+    _own_place: Place
+
+    def _publish_in(self, context: Context) -> None:
+        """Publish from now on what runs in the strand of a context."""
+        self._strand, self._own_place = context.strand, context.seen_at
 
     @property
     def is_shareable(self) -> bool:
@@ -433,6 +444,16 @@ class Context:
     """Measures the waits of the loop that reads the iterator; None if nobody asks."""
     threads: OwnThreads = field(default_factory=lambda: OwnThreads({}), compare=False, repr=False)
     """All threads that work for this iterator."""
+    strand: Strand = field(default_factory=Strand, compare=False, repr=False)
+    """The strand in which the node's executor runs."""
+    reader: Strand = field(default_factory=Strand, compare=False, repr=False)
+    """The strand of the operation that reads ahead of its own reader, if ``strand`` is
+    that of its input.
+    """
+    seen_at: Place = ()
+    """Position of the node for measures. All nodes of a dataset that a function has
+    made count for the operation with the function.
+    """
 
     @property
     def is_last(self) -> bool:
@@ -447,7 +468,7 @@ class Context:
     @property
     def own_threads(self) -> OwnThreads:
         """Threads that work for the node."""
-        return self.threads.at(self.whole_path)
+        return self.threads.at(self.whole_path, self.strand, self.seen_at)
 
     @property
     def forgives(self) -> bool:
@@ -529,9 +550,17 @@ class Context:
                 else first + len(source_nodes(node.inputs[index]))
             )
             providers = providers[first:last]
+        path = (*self.path, index)
         return self._changed(
-            providers=providers, beside_others=beside_others, path=(*self.path, index)
+            providers=providers,
+            beside_others=beside_others,
+            path=path,
+            seen_at=self._seen_at(path),
         )
+
+    def _seen_at(self, path: Place) -> Place:
+        """Return the position, for measures, of the node with this path."""
+        return path
 
     def nested(self, number: int, name: Name | None = None, maker: Node | None = None) -> Context:
         """Return the context of the dataset that a function made of element ``number``:
@@ -550,6 +579,12 @@ class Context:
         values["outer"], values["number"], values["name"] = self, number, name
         values["maker"] = maker
         return _with_values(NestedContext, values)
+
+    def ahead(self) -> Context:
+        """Return the same context for a node whose input runs in other threads than its
+        reader.
+        """
+        return self._changed(strand=self.threads.new_strand(), reader=self.strand)
 
     def repeated(self, repetition: int) -> Context:
         """Return the same context for another repetition."""
@@ -581,6 +616,9 @@ class NestedContext(Context):
     @property
     def whole_path(self) -> Place:
         return (*self.outer.whole_path, self.number, *self.path)
+
+    def _seen_at(self, path: Place) -> Place:
+        return self.seen_at
 
     @cached_property
     def seed(self) -> int:

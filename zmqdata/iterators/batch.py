@@ -67,6 +67,7 @@ class BatchIterator(UnaryIterator):
         if self._stackable is not None:
             return self._next_stacked(self._stackable)
         elements = self._next_elements()
+        self._strand.place = self._own_place
         if len(elements) < self._least:
             raise StopIteration
         try:
@@ -114,6 +115,7 @@ class BatchIterator(UnaryIterator):
                 break
             missing -= count
             parts.append(rows)
+        self._strand.place = self._own_place
         if self._size - missing < self._least:
             raise StopIteration
         if len(parts) == 1:
@@ -127,6 +129,7 @@ class ListBatchIterator(BatchIterator):
 
     def __next__(self) -> Any:
         elements = self._next_elements()
+        self._strand.place = self._own_place
         if len(elements) < self._least:
             raise StopIteration
         return elements

@@ -143,6 +143,7 @@ class MemoryCacheIterator(ElementIterator):
 
     def __init__(self, node: nodes.Cache, context: Context) -> None:
         self._node, self._context = node, context
+        self._publish_in(context)
         self._owner: object = context.providers[0] if context.providers else node
         self._position = 0
         self._input: ElementIterator | None = None
@@ -180,6 +181,7 @@ class MemoryCacheIterator(ElementIterator):
                 raise StopIteration
             element = self._pull(position)
         self._position = position + 1
+        self._strand.place = self._own_place
         return copied(element)
 
     def rewind(self, repetition: int) -> bool:

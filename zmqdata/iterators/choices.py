@@ -52,6 +52,7 @@ class CounterIterator(IndexedIterator):
         self._count = 0
 
     def __next__(self) -> Any:
+        self._strand.place = self._own_place
         while self._next >= self._stop:
             self._advance()
         self._next += self._stride
@@ -92,11 +93,13 @@ class RandomChoicesIterator(ElementIterator):
     """
 
     def __init__(self, node: nodes.RandomChoices, context: Context) -> None:
+        self._publish_in(context)
         self._draws = Draws(drawing_seed(node.seed, node.rerandomize, context, context.task))
         self._limits = _limits(node.weights)
         self._count = 0
 
     def __next__(self) -> Any:
+        self._strand.place = self._own_place
         count = self._count
         self._count = count + 1
         return bisect_right(self._limits, self._draws.at(count))
@@ -122,6 +125,7 @@ class WeightedChoicesIterator(UnaryIterator):
 
     def __next__(self) -> Any:
         weights = next(self._input)
+        self._strand.place = self._own_place
         count = self._count
         self._count = count + 1
         try:
@@ -254,6 +258,7 @@ class RejectionResampleIterator(UnaryIterator):
 
     def __next__(self) -> Any:
         for element in self._input:
+            self._strand.place = self._own_place
             value, number = classified(self._node, self._classify, element)
             if self._may_pass(number):
                 return value, element

@@ -23,6 +23,7 @@ class ZipIterator(ElementIterator):
     """
 
     def __init__(self, node: nodes.Zip, context: Context) -> None:
+        self._publish_in(context)
         self._inputs = [input_iterator(node, context, index) for index in range(len(node.inputs))]
         self._nesting, self._order = nesting_of(node.template), leaves_of(node.template)
         # A namedtuple also equals a tuple, so the type is compared.
@@ -39,6 +40,7 @@ class ZipIterator(ElementIterator):
         if self._ended:
             raise StopIteration
         elements = self._pull()
+        self._strand.place = self._own_place
         if self._plain:
             return tuple(elements)
         return self._nesting.unflatten([elements[number] for number in self._order])

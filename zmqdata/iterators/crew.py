@@ -41,7 +41,7 @@ class Crew:
         low: elements with lower numbers were returned earlier: they are pulled and
             dropped.
         done: numbers from ``low`` on that were also returned earlier.
-        own_threads: what the threads enter.
+        own_threads: what the threads enter, and where they publish what they do.
     """
 
     def __init__(
@@ -148,13 +148,16 @@ class Crew:
                 self._source.close()
 
     def _serve(self, index: int) -> None:
+        strand, place = self._own_threads.new_strand(), self._own_threads.seen_at
         while (pulled := self._pull(index)) is not None:
             number, element, error = pulled
             self._calling.add(number)
             if self._enough <= len(self._calling) and self._enough < self.size:
                 with self._changed:
                     self._hire()
+            strand.place = place
             outcome = self._call(number, element) if error is None else (None, error)
+            strand.place = None
             self._calling.discard(number)
             self._deliver(number, outcome)
             # A raised error leads to the frames that it passed, among them the
@@ -184,6 +187,8 @@ class Crew:
                         return max(number, self.low), None, raised
                     element, error = None, raised
                     self._stopped = self._stopped or not isinstance(raised, Exception)
+                finally:
+                    self._own_threads.strand.place = None
                 self._pulled = number + 1
                 if number >= self.low and number not in self.done:
                     return number, element, error

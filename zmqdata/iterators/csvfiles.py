@@ -42,6 +42,7 @@ class CsvIterator(FilesIterator):
         self._as_they_come = node.width == len(node.columns) and not node.excluded
 
     def __next__(self) -> tuple[Any, ...]:
+        self._strand.place = self._own_place
         text = self._next_row()
         try:
             fields = split_fields(text, self._node.field_delim, self._node.use_quote_delim)

@@ -39,6 +39,7 @@ class ListFilesIterator(IndexedIterator):
         self._listed = context.providers is not None
 
     def __next__(self) -> str:
+        self._strand.place = self._own_place
         if not self._listed:
             self._list()
         (index,) = self._next_range(1)
@@ -142,6 +143,7 @@ class TextLinesIterator(FilesIterator):
     """
 
     def __next__(self) -> str:
+        self._strand.place = self._own_place
         while True:
             file = self._file or self._open()
             try:

@@ -44,6 +44,7 @@ class ScanIterator(UnaryIterator):
     def __next__(self) -> Any:
         self._pulled += 1
         element = next(self._input)
+        self._strand.place = self._own_place
         try:
             state, output = state_and_output(self._function(self._state, element), self._made)
             if type(state) is not self._states.settled:
@@ -114,6 +115,7 @@ class GroupByReducerIterator(UnaryIterator):
             self._fold()
         if not self._states:
             raise StopIteration
+        self._strand.place = self._own_place
         state = self._states.pop(next(iter(self._states)))
         try:
             return self._made(call(self._reducer.finalize_func, state))
@@ -128,6 +130,7 @@ class GroupByReducerIterator(UnaryIterator):
             return
         finally:
             self._pulled += 1
+        self._strand.place = self._own_place
         try:
             key = as_index(self._key_function(element), "key_func")
             before = (

@@ -39,6 +39,7 @@ class ElementsIterator(IndexedIterator):
         self._elements = node.elements
 
     def __next__(self) -> Any:
+        self._strand.place = self._own_place
         (index,) = self._next_range(1)
         return copied(self._elements[index])
 
@@ -68,6 +69,7 @@ class WindowIterator(ElementIterator):
 
     def __init__(self, node: nodes.Window, context: Context) -> None:
         self._node = node
+        self._publish_in(context)
         self._trail = Trail(
             _CatchingIterator(node, context), max(_MARK_EVERY, node.reach), self._oldest
         )
@@ -84,6 +86,7 @@ class WindowIterator(ElementIterator):
             raise StopIteration
         chosen = list(islice(buffer, 0, None, self._node.stride))
         self._shift()
+        self._strand.place = self._own_place
         for element in chosen:
             if type(element) is _Failed:
                 raise element.error
@@ -166,6 +169,7 @@ class GroupByWindowIterator(ElementIterator):
 
     def __init__(self, node: nodes.GroupByWindow, context: Context) -> None:
         self._node, self._context = node, context
+        self._publish_in(context)
         self._trail = Trail(marked_input(node, context), _MARK_EVERY, self._oldest)
         self._key_function = followed(
             node, context, self._trail.source, partial(call, node.key_function)
@@ -206,6 +210,7 @@ class GroupByWindowIterator(ElementIterator):
             self._ended = True
             self._groups = dict(sorted(self._groups.items()))
             return
+        self._strand.place = self._own_place
         try:
             key = as_index(self._key_function(element), "key_func")
             group = self._groups.get(key) or _Group(self._size(key))
@@ -230,6 +235,7 @@ class GroupByWindowIterator(ElementIterator):
         return size
 
     def _open(self, key: int) -> None:
+        self._strand.place = self._own_place
         group = self._groups.pop(key)
         self._windows += 1
         self._read(key, group.numbers, group.elements)

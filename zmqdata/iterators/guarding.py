@@ -279,6 +279,7 @@ class GuardedMapIterator(UnaryIterator):
         invoke: Callable[[int, Any], Any] | None = None,
     ) -> None:
         self._node = node
+        self._publish_in(context)
         self._decider = _decider(node, context)
         call_user = guarded_call(node, context, invoke)
         self._call = watched(node, context, _seeded(node, context, call_user))
@@ -304,6 +305,7 @@ class GuardedMapIterator(UnaryIterator):
                         decider.keep(number)
                 raise
             self._number = number + 1
+            self._strand.place = self._own_place
             value, raised = self._call(number, element)
             if raised is None:
                 if decider is not None:

@@ -161,10 +161,12 @@ class LoadIterator(ElementIterator):
 
     def __init__(self, node: nodes.Load, context: Context) -> None:
         self._node = node
+        self._publish_in(context)
         self._reader: ChunkReader | None = None
         self._found: FoundChunks | None = None  # None: all chunks, in the order of the manifest
 
     def __next__(self) -> Any:
+        self._strand.place = self._own_place
         try:
             return next(self._reader or self._open())
         except StopIteration:
@@ -213,12 +215,14 @@ class ShardsIterator(ElementIterator):
 
     def __init__(self, node: nodes.LoadInTurn, context: Context) -> None:
         self._node = node
+        self._publish_in(context)
         self._shards: list[list[Chunk]] = []  # all shards, once reading has begun
         self._places: list[tuple[int, ChunkReader] | None] = [None] * node.cycle_length
         self._begun = 0  # shards
         self._turn = 0
 
     def __next__(self) -> Any:
+        self._strand.place = self._own_place
         if not self._shards:
             self._shards = _shards_of(self._node)
         places, idle = self._places, 0
@@ -346,6 +350,7 @@ class LoadPartIterator(IndexedIterator):
         self._reader: ChunkReader | None = None
 
     def __next__(self) -> Any:
+        self._strand.place = self._own_place
         while True:
             reader = self._reader or self._open()
             try:
@@ -406,11 +411,13 @@ class SavedDatasetsIterator(ElementIterator):
 
     def __init__(self, node: nodes.SavedDatasets, context: Context) -> None:
         self._node = node
+        self._publish_in(context)
         self._parts: list[list[Chunk]] | None = None
         self._found: FoundChunks | None = None
         self._next = 0
 
     def __next__(self) -> Any:
+        self._strand.place = self._own_place
         parts = self._parts if self._parts is not None else self._open()
         while self._next == len(parts):
             if self._found is None or self._found.ended:
@@ -456,6 +463,7 @@ class SplitDatasetsIterator(IndexedIterator):
         self._splits = SplitChunks(node.whole)
 
     def __next__(self) -> Any:
+        self._strand.place = self._own_place
         (index,) = self._next_range(1)
         name = self._name_of(index) if self._node.whole.grows else None
         return _dataset_of(self._node, [self._splits.at(index, name)])

@@ -122,6 +122,7 @@ class FlatMapIterator(ElementIterator):
 
     def __init__(self, node: nodes.FlatMap, context: Context) -> None:
         self._node, self._context = node, context
+        self._publish_in(context)
         self._trail = Trail(marked_input(node, context), _MARK_EVERY, self._oldest)
         self._decider = fault_decider(node, context)
         self._opened: Opened | None = None
@@ -150,6 +151,7 @@ class FlatMapIterator(ElementIterator):
                     return element
             number = self._trail.pulled
             element = self._trail.pull()
+            self._strand.place = self._own_place
             self._opened = open_nested(
                 self._node,
                 self._context,
@@ -207,6 +209,7 @@ class InterleaveIterator(ElementIterator):
 
     def __init__(self, node: nodes.Interleave, context: Context) -> None:
         self._node, self._context = node, context
+        self._publish_in(context)
         self._decider = fault_decider(node, context)
         self._trail = Trail(self._make_source(), max(_MARK_EVERY, node.cycle_length), self._oldest)
         self._places: list[Opened | None] = [None] * node.cycle_length
@@ -292,6 +295,7 @@ class InterleaveIterator(ElementIterator):
         except StopIteration:
             self._input_ended = True
             return
+        self._strand.place = self._own_place
         self._places[self._turn] = self._open(number, element, self._trail.name())
 
     def _pass_turn(self) -> None:

@@ -1,5 +1,7 @@
-"""Threads that work for an iterator, which must not wait for its elements: they would
-wait for themselves.
+"""Threads that work for an iterator, and what they publish: the operation that each is
+in. None of them may wait for the iterator's elements: it would wait for itself.
+
+Decision 0046.
 """
 
 from __future__ import annotations
@@ -17,6 +19,24 @@ function makes, have longer ones that begin with it.
 """
 
 
+class Strand:
+    """A part of an iterator that at most one thread runs at a time. Whoever runs it
+    publishes the operation that it is in, and any thread may read that.
+
+    Attributes:
+        place: the operation; None while no thread is in the strand, or the thread waits
+            for another strand.
+
+    >>> strand = Strand()
+    >>> strand.place = (0, 1)
+    """
+
+    __slots__ = ("__weakref__", "place")
+
+    def __init__(self) -> None:
+        self.place: Place | None = None
+
+
 class Queue(Protocol):
     """A queue of elements behind an operation that runs ahead."""
 
@@ -26,6 +46,7 @@ class Queue(Protocol):
 
 
 Queues: TypeAlias = "dict[Place, weakref.ref[Queue]]"
+Strands: TypeAlias = "weakref.WeakValueDictionary[int, Strand]"
 
 
 class OwnThreads:
@@ -36,6 +57,13 @@ class OwnThreads:
         places: for each thread of the iterator, the operation that it works for.
         place: the operation.
         queues: the queues behind operations of the iterator.
+        strands: the strands of the iterator, besides that of its reader.
+        strand: the strand of the operation's input.
+        seen_at: the place that the threads publish while they call its function.
+
+    Attributes:
+        strand: the strand of the operation's input.
+        seen_at: the place that the threads publish while they call its function.
 
     >>> own_threads = OwnThreads({}, (0,))
     >>> with own_threads:
@@ -43,20 +71,35 @@ class OwnThreads:
     """
 
     def __init__(
-        self, places: dict[int, Place], place: Place = (), queues: Queues | None = None
+        self,
+        places: dict[int, Place],
+        place: Place = (),
+        queues: Queues | None = None,
+        strands: Strands | None = None,
+        strand: Strand | None = None,
+        seen_at: Place = (),
     ) -> None:
         self._places, self._place = places, place
         self._queues: Queues = {} if queues is None else queues
+        self._strands: Strands = weakref.WeakValueDictionary() if strands is None else strands
+        self.strand, self.seen_at = strand or Strand(), seen_at
 
-    def at(self, place: Place) -> OwnThreads:
+    def at(self, place: Place, strand: Strand, seen_at: Place) -> OwnThreads:
         """Return the threads of another operation of the same iterator."""
-        return OwnThreads(self._places, place, self._queues)
+        return OwnThreads(self._places, place, self._queues, self._strands, strand, seen_at)
 
-    def places(self) -> list[tuple[int, Place]]:
-        """Return each thread of the iterator with the operation that it works for. May
-        be called from any thread.
+    def new_strand(self) -> Strand:
+        """Return a further strand of the iterator."""
+        strand = Strand()
+        self._strands[id(strand)] = strand
+        return strand
+
+    def strands(self) -> list[Strand]:
+        """Return all strands besides that of the reader. May be called from any
+        thread.
         """
-        return list(self._places.copy().items())
+        strands = [strand() for strand in self._strands.valuerefs()]
+        return [strand for strand in strands if strand is not None]
 
     def fill(self, queue: Queue) -> None:
         """Record the queue behind the operation, as long as it lives."""

@@ -163,6 +163,7 @@ class BucketIterator(ElementIterator):
 
     def __init__(self, node: nodes.BucketBySequenceLength, context: Context) -> None:
         self._node = node
+        self._publish_in(context)
         self._numbers: list[list[int]] = [[] for _ in node.batch_sizes]
         self._buckets: list[list[Any]] = [[] for _ in node.batch_sizes]
         self._trail = Trail(
@@ -202,6 +203,7 @@ class BucketIterator(ElementIterator):
         raise StopIteration
 
     def _bucket_of(self, element: Any) -> int:
+        self._strand.place = self._own_place
         try:
             length = self._length(*element) if type(element) is tuple else self._length(element)
             bucket = bisect_right(
@@ -218,6 +220,7 @@ class BucketIterator(ElementIterator):
             raise failure(self._node, error) from error
 
     def _emptied(self, bucket: int) -> Any:
+        self._strand.place = self._own_place
         elements = self._buckets[bucket]
         self._buckets[bucket], self._numbers[bucket] = [], []
         node = self._node

@@ -46,6 +46,7 @@ class ParallelIterator(ElementIterator):
         self._source, self._call = source, call
         self._decider, self._skips = decider, skips(node)
         self._own_threads = context.own_threads
+        self._strand, self._own_place = context.reader, context.seen_at
         self._ordered = ordered
         self._cores, self._calls = cores_for(context), node.num_parallel_calls
         tuning = context.options.autotune
@@ -73,6 +74,7 @@ class ParallelIterator(ElementIterator):
             raise StopIteration
         crew = self._crew or self._start()
         while True:
+            self._strand.place = None
             try:
                 number, (value, raised) = crew.take()
             except StopIteration:
@@ -80,6 +82,7 @@ class ParallelIterator(ElementIterator):
                     raise CancelledError(CLOSED) from None
                 self._ended = True
                 raise
+            self._strand.place = self._own_place
             if self._tuner is not None:
                 self._tune(crew, self._tuner, value)
             if self._decider is not None:
@@ -177,6 +180,7 @@ def make_parallel_map(
         context: context of the map.
         draw: as for ``guarded_source``.
     """
+    context = context.ahead()
     guarded = guarded_source(node, context, draw)
     kind = NamedParallelIterator if guarded.named else ParallelIterator
     ordered = keeps_order(node, context)

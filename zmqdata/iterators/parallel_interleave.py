@@ -86,9 +86,10 @@ def _opener(
     """
 
     def open_ahead(number: int, element: Any) -> Outcome:
+        inside = context.ahead()
         try:
-            opened = open_nested(node, context, number, *element)
-            opened.iterator = _ahead(node, context, opened.iterator, gate)
+            opened = open_nested(node, inside, number, *element)
+            opened.iterator = _ahead(node, inside, opened.iterator, gate)
             if not restoring.is_set():
                 opened.iterator.start()
             return opened, None
@@ -135,12 +136,13 @@ class ParallelInterleaveIterator(InterleaveIterator):
 
     def _make_source(self) -> ElementIterator:
         node, context = self._node, self._context
+        inside = context.ahead()
         opener, decider = _opener(node, context, self._gate, self._restoring), self._decider
         if decider is not None:
             opener = following(node, opener, decider)
-        source = marked_input(node, context)
+        source = marked_input(node, inside)
         named = NamingIterator(source, source.namer() or unnamed)
-        self._opening = _Opening(named, opener, node, context, decider=decider)
+        self._opening = _Opening(named, opener, node, inside, decider=decider)
         return self._opening
 
     def _open(self, number: int, element: Any, name: Name | None) -> Opened:
@@ -157,10 +159,9 @@ class ParallelInterleaveIterator(InterleaveIterator):
 
     def _reopen(self, number: int, element: Any, name: Name | None, inner: Any) -> Opened:
         element.iterator.close()
-        source = dataset_iterator(
-            element.node, self._context.nested(number, element.name, self._node)
-        )
-        again = _ahead(self._node, self._context, source, self._gate)
+        inside = self._context.ahead()
+        source = dataset_iterator(element.node, inside.nested(number, element.name, self._node))
+        again = _ahead(self._node, inside, source, self._gate)
         again.restore(inner)
         again.start()
         return Opened(number, again, element.node, element.name)
@@ -170,6 +171,7 @@ class ParallelInterleaveIterator(InterleaveIterator):
         turn.
         """
         self._opening.start()
+        self._strand.place = None
         pause = threading.Event()
         places = self._places
         while True:

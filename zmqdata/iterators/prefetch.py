@@ -117,6 +117,7 @@ class _Pump:
                         self._end()
                     raise
                 finally:
+                    self._own_threads.strand.place = None
                     self._turn.release()
             if not buffer:
                 self._await_entry()
@@ -234,6 +235,7 @@ class _Pump:
             if self._stopped or self._over:
                 return False
             entry = self._pull_ahead()
+            self._own_threads.strand.place = None
             self._buffer.append(entry)
         self._size.note(entry[0])
         if self._empty:
@@ -279,9 +281,10 @@ class _Pump:
 @make_iterator.register(nodes.Prefetch)
 def make_prefetch_iterator(node: nodes.Prefetch, context: Context) -> ElementIterator:
     """Return an iterator with a thread; for a buffer size of 0, the input itself."""
-    source = input_iterator(node, context)
     if node.buffer_size == 0:
-        return source
+        return input_iterator(node, context)
+    context = context.ahead()
+    source = input_iterator(node, context)
     tuning = context.options.autotune
     if node.buffer_size != AUTOTUNE or tuning.enabled is False:
         size = UNTUNED_SIZE if node.buffer_size == AUTOTUNE else node.buffer_size
@@ -294,6 +297,11 @@ def prefetching(
 ) -> PrefetchIterator:
     """Return an iterator that reads a source ahead, with the names of elements if a
     later operation asks for them.
+
+    Args:
+        source: the iterator.
+        size: size of the buffer.
+        context: context of the operation, as ``Context.ahead`` returns it.
     """
     carried = carrying(source, context)
     kind = PrefetchIterator if carried is source else NamedPrefetchIterator
@@ -311,6 +319,7 @@ class PrefetchIterator(ElementIterator):
     def __init__(self, source: ElementIterator, size: int | BufferSize, context: Context) -> None:
         self._source = source
         self._own_threads = context.own_threads
+        self._strand, self._own_place = context.reader, context.seen_at
         self._size = BufferSize(size) if isinstance(size, int) else size
         self._pump: _Pump | None = None
         self._ended = False
@@ -318,11 +327,14 @@ class PrefetchIterator(ElementIterator):
     def __next__(self) -> Any:
         if self._ended:
             raise StopIteration
+        self._strand.place = None
         try:
-            return (self._pump or self._start()).get()
+            element = (self._pump or self._start()).get()
         except StopIteration:
             self._ended = True
             raise
+        self._strand.place = self._own_place
+        return element
 
     def _start(self) -> _Pump:
         self._pump = pump = _Pump(self._source, self._size, self._own_threads)

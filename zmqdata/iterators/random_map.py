@@ -52,6 +52,7 @@ class RandomMapIterator(CountingIterator):
         site = self._site
         while True:
             element = next(self._input)
+            self._strand.place = self._own_place
             number = self._count
             self._count = number + 1
             if site is None:

@@ -28,6 +28,7 @@ class TFRecordsIterator(FilesIterator):
     """
 
     def __next__(self) -> bytes:
+        self._strand.place = self._own_place
         while True:
             file = self._file or self._open()
             try:
@@ -58,6 +59,7 @@ class FixedLengthRecordsIterator(FilesIterator):
         self._end = 0  # in a plain file: offset of its footer
 
     def __next__(self) -> bytes:
+        self._strand.place = self._own_place
         while True:
             file = self._file or self._open()
             try:

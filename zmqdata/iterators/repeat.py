@@ -111,6 +111,7 @@ class RepeatIterator(ElementIterator):
 
     def __init__(self, node: nodes.Repeat, context: Context) -> None:
         self._node = node
+        self._publish_in(context)
         self._providers = _counting(context.providers)
         self._context = (
             context if context.providers is None else replace(context, providers=self._providers)
@@ -167,6 +168,7 @@ class RepeatIterator(ElementIterator):
         raise StopIteration
 
     def _begin_again(self) -> None:
+        self._strand.place = self._own_place
         self._done += 1
         if not self._found and not self._may_go_on():
             self._done = self._node.count  # the input will never yield an element

@@ -193,6 +193,7 @@ class TakeWhileIterator(EndingIterator):
         if self._ended:
             raise StopIteration
         element = next(self._input)
+        self._strand.place = self._own_place
         try:
             kept = self._predicate(*element) if type(element) is tuple else self._predicate(element)
             if kept is not True and kept is not False:
@@ -226,6 +227,7 @@ class UniqueIterator(UnaryIterator):
     def __next__(self) -> Any:
         seen = self._seen
         for element in self._input:
+            self._strand.place = self._own_place
             try:
                 key = identity(element)
             except FAILURES as error:

@@ -57,6 +57,7 @@ class RandomIterator(IndexedIterator):
         return self._to_beginning(repetition)
 
     def __next__(self) -> np.int64:
+        self._strand.place = self._own_place
         index = self._next
         while index >= self._stop:
             self._advance()
@@ -127,6 +128,7 @@ class SequenceIterator(IndexedIterator):
             self._order = order_of(context.repetition)
 
     def __next__(self) -> Any:
+        self._strand.place = self._own_place
         site = self._site
         while True:
             index = self._next

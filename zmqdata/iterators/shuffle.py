@@ -107,6 +107,7 @@ class ShuffleIterator(ElementIterator):
 
     def __init__(self, node: nodes.Shuffle, context: Context, source: ElementIterator) -> None:
         self._size = node.buffer_size or sys.maxsize
+        self._publish_in(context)
         self._trail = Trail(source, max(self._size, _MARK_EVERY), self._oldest)
         self._node = node
         self._random = RawDraws(0)
@@ -135,6 +136,7 @@ class ShuffleIterator(ElementIterator):
             place = self._make_plan()
         buffer = self._buffer
         if self._ended:
+            self._strand.place = self._own_place
             self._step += 1
             element, last = buffer[place], buffer.pop()
             if element is not last:
@@ -150,6 +152,7 @@ class ShuffleIterator(ElementIterator):
             # A failed element has a number too, which the plan did not expect.
             self._drop_plan()
             raise
+        self._strand.place = self._own_place
         self._step += 1
         if place == len(buffer):
             return pulled
@@ -171,6 +174,7 @@ class ShuffleIterator(ElementIterator):
         self._drop_plan()
         if not self._ended:
             self._fill()
+        self._strand.place = self._own_place
         if self._ended and not self._buffer:
             raise StopIteration
         if self._ended and len(self._buffer) == 1:

@@ -80,6 +80,7 @@ class IndexedIterator(ElementIterator):
     _named_in: int | None = None  # group of names; None: not computed yet
 
     def __init__(self, context: Context, count: int) -> None:
+        self._publish_in(context)
         self._provider = None if context.providers is None else context.provider()
         self._stop = count if self._provider is None else 0
         self._repetition = self._expected = context.repetition
@@ -309,6 +310,7 @@ class RangeIterator(FixedIterator, Stackable):
         return group, place if self._order is None else self._order[place]
 
     def next_stacked(self, count: int) -> tuple[int, Any]:
+        self._strand.place = self._own_place
         indices = self._next_range(count)
         start, step = self._start, self._step
         if self._order is not None:
@@ -329,6 +331,7 @@ class TensorsIterator(FixedIterator):
         self._tensors = node.tensors
 
     def __next__(self) -> Any:
+        self._strand.place = self._own_place
         while self._next >= self._stop:
             self._advance()
         self._next += self._stride
@@ -352,6 +355,7 @@ class TensorSlicesIterator(FixedIterator, Stackable):
         self._row = _row_getter(node.tensors)
 
     def __next__(self) -> Any:
+        self._strand.place = self._own_place
         index = self._next
         while index >= self._stop:
             self._advance()
@@ -364,6 +368,7 @@ class TensorSlicesIterator(FixedIterator, Stackable):
         return self._to_beginning(repetition)
 
     def next_stacked(self, count: int) -> tuple[int, Any]:
+        self._strand.place = self._own_place
         indices = self._next_range(count if self._order_of is None else min(count, AHEAD))
         if self._order is not None:
             return len(indices), _rows_at(self._order.many(indices).tolist(), self._tensors)
@@ -469,6 +474,7 @@ class GeneratorIterator(PartsIterator):
             raise failure(self._node, error) from error
 
     def _pull(self) -> Any:
+        self._strand.place = self._own_place
         while True:
             if self._values is None:
                 self._open()

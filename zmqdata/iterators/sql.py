@@ -39,6 +39,7 @@ class SqlIterator(IndexedIterator):
         self._converts = [converter(dtype, place) for place, dtype in enumerate(dtypes)]
 
     def __next__(self) -> Any:
+        self._strand.place = self._own_place
         row = self._pull()
         try:
             values = [convert(value) for convert, value in zip(self._converts, row, strict=True)]

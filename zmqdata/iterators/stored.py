@@ -189,6 +189,7 @@ class FileCacheIterator(ElementIterator):
 
     def __init__(self, node: nodes.Cache | nodes.Snapshot, context: Context) -> None:
         self._node, self._context = node, context
+        self._publish_in(context)
         self._folder = node.folder
         self._ids = identity(context)
         self._position = 0
@@ -204,6 +205,7 @@ class FileCacheIterator(ElementIterator):
         return "-".join(f"{part:x}" for part in self._ids)
 
     def __next__(self) -> Any:
+        self._strand.place = self._own_place
         if self._ended:
             raise StopIteration
         if not self._started:
@@ -295,6 +297,7 @@ class FileCacheIterator(ElementIterator):
             self._since += 1
             raise
         self._since += 1
+        self._strand.place = self._own_place
         recorder = self._recorder
         if recorder is not None:
             try:

@@ -42,9 +42,16 @@ class WatchedMapIterator(WatchedIterator):
         self._function = followed(node, context, self._input, node.function)
         maker = ElementMaker(node, context)
         self._made, self._finished = maker.element, maker.finished
+        # As in ``MapIterator``.
+        self._pull: Any = getattr(self._input, "__next__", None)
+
+    def restore(self, state: Any) -> None:
+        super().restore(state)
+        self._pull = self._input.__next__
 
     def __next__(self) -> Any:
-        element = next(self._input)
+        element = self._pull()
+        self._strand.place = self._own_place
         number = self._count
         self._count = number + 1
         if number in self._special:
@@ -73,6 +80,7 @@ class WatchedMapIterator(WatchedIterator):
         return self._call(number, element)
 
     def _call(self, number: int, element: Any) -> Any:
+        self._strand.place = self._own_place
         self._cells[self._at] = number
         try:
             return self._made(
@@ -107,6 +115,7 @@ class WatchedFilterIterator(WatchedIterator):
         raise StopIteration
 
     def _call(self, number: int, element: Any) -> bool:
+        self._strand.place = self._own_place
         self._cells[self._at] = number
         try:
             kept = self._predicate(*element) if type(element) is tuple else self._predicate(element)

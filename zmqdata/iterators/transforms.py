@@ -30,6 +30,7 @@ class UnaryIterator(ElementIterator):
 
     def __init__(self, node: nodes.Unary, context: Context) -> None:
         self._node: nodes.Unary = node
+        self._publish_in(context)
         self._input = input_iterator(node, context)
 
     def state(self) -> Any:
@@ -192,6 +193,7 @@ class EnumerateIterator(CountingIterator):
 
     def __next__(self) -> Any:
         element = next(self._input)
+        self._strand.place = self._own_place
         number = self._count
         self._count = number + 1
         try:

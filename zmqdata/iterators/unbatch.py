@@ -178,8 +178,9 @@ class RowsIterator(ElementIterator):
     The state holds the number of that batch; restoring pulls up to 16 batches again.
     """
 
-    def __init__(self, node: nodes.Node, source: ElementIterator) -> None:
+    def __init__(self, node: nodes.Node, context: Context, source: ElementIterator) -> None:
         self._node = node
+        self._publish_in(context)
         self._trail = Trail(source, _MARK_EVERY, self._oldest)
         self._batch: Any = None
         self._number = 0  # number of the batch
@@ -210,6 +211,7 @@ class RowsIterator(ElementIterator):
         """Go to the next batch; raise StopIteration at the end."""
         number = self._trail.pulled
         batch = self._trail.pull()
+        self._strand.place = self._own_place
         self._batch, self._count, self._taken = None, 0, 0
         try:
             self._enter(number, batch, 0, self._trail.name())
@@ -248,7 +250,7 @@ class UnbatchIterator(RowsIterator):
     def __init__(
         self, node: nodes.Unary, context: Context, source: ElementIterator | None = None
     ) -> None:
-        super().__init__(node, source or input_iterator(node, context))
+        super().__init__(node, context, source or input_iterator(node, context))
         self._rows: Iterator[Any] = iter(())
 
     def __next__(self) -> Any:
@@ -271,7 +273,7 @@ class RebatchIterator(RowsIterator):
     """
 
     def __init__(self, node: nodes.Rebatch, context: Context) -> None:
-        super().__init__(node, input_iterator(node, context))
+        super().__init__(node, context, input_iterator(node, context))
         self._sizes, self._drop = node.batch_sizes, node.drop_remainder
         self._turn = 0
         self._ended = False
@@ -281,6 +283,7 @@ class RebatchIterator(RowsIterator):
         return super()._holds() or (0 in self._sizes and self._batch is not None)
 
     def __next__(self) -> Any:
+        self._strand.place = self._own_place
         if self._ended:
             raise StopIteration
         size = self._sizes[self._turn]

@@ -1,4 +1,4 @@
-"""Measures of the tasks of a worker: a thread looks at the stacks of their threads, and
+"""Measures of the tasks of a worker: a thread looks at what their threads publish, and
 the worker's loop collects what was measured.
 
 Decision 0046; protocol 11.1.
@@ -7,7 +7,6 @@ Decision 0046; protocol 11.1.
 from __future__ import annotations
 
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -72,15 +71,10 @@ class Measuring:
             pause = drawn.uniform(LEAST_LOOK, MOST_LOOK) if self.runners else IDLE_LOOK
 
     def look(self) -> None:
-        """Look at the stacks of all threads once."""
-        meters = [runner.meter for runner in list(self.runners.values())]
-        making = [meter for meter in meters if meter.is_making]
-        if making:
-            # The frames are released at once: they keep elements alive.
-            frames = sys._current_frames()
-            for meter in making:
-                meter.sample(frames)
-            frames.clear()
+        """Look once at what the tasks at work are doing."""
+        for runner in list(self.runners.values()):
+            if runner.meter.is_making:
+                runner.meter.sample()
 
     def reports(self, now: float) -> Iterator[e.TaskMeasured]:
         """Yield the measures that are due.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -54,7 +54,7 @@ class FixedSpan:
 class FixedSampler:
     """Sees one thread in one node."""
 
-    def look(self, frames: Mapping[int, FrameType], thread: int) -> Counter[tuple[str, str]]:
+    def look(self) -> Counter[tuple[str, str]]:
         return Counter({("0", "map(f)"): 1})
 
     def queues(self) -> dict[tuple[str, str], tuple[int, int]]:
@@ -117,7 +117,7 @@ def test_an_attempt_is_recorded_while_its_worker_records() -> None:
     clock.now = 1.0
     recorder.begin("t", 10.0)
     clock.now = 3.0
-    meter.sample({})
+    meter.sample()
     meter.turn(Doing.FOR_READERS)
     clock.now = 4.0
     meter.end()
@@ -157,19 +157,19 @@ def test_nodes_get_the_time_between_looks() -> None:
     clock, output = Hands(), SimpleNamespace(made=0, moved=0)
     meter = TaskMeter((1, 2), clock, output)
     assert (meter.report(), meter.is_making) == (None, False)
-    meter.sample({})
+    meter.sample()
     meter.begin(FixedSampler())  # type: ignore[arg-type]
     clock.now = 2.0
-    meter.sample({})
+    meter.sample()
     meter.turn(Doing.FOR_READERS)
     clock.now = 5.0
-    meter.sample({})
+    meter.sample()
     meter.turn(Doing.MAKING)
     clock.now = 6.0
     with meter.waiting_for_split():
         clock.now = 9.0
     output.made, output.moved = 7, 700
-    meter.sample({})
+    meter.sample()
     meter.turn(Doing.ENDED)
     found = meter.report((0.5, 9.0))
     assert found is not None

@@ -15,8 +15,10 @@ from zmqdata.core.credit import FEW_BYTES
 from zmqdata.core.worker import events as e
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.codec import decode_failure
+from zmqdata.iterators.ownthreads import Place
 from zmqdata.messages import TaskDefinition
 from zmqdata.worker.tasks.output import BLOCK_BYTES, FEW_ELEMENTS, Output
+from zmqdata.worker.tasks.sampling import COMPRESSION, PACKING
 
 
 class Press:
@@ -24,12 +26,13 @@ class Press:
 
     def __init__(self, **definition: Any) -> None:
         skip, window = definition.pop("skip", ()), definition.pop("window", BLOCK_BYTES)
+        codec = definition.pop("codec", None)
         task = TaskDefinition(
             1, 2, 2000, "dataset", "digest", "OFF", 1, None, (), skip, **definition
         )
         self.posted: list[Any] = []
         self.output = Output(
-            task, self.posted.append, Compression(None), "worker", lambda error: error, window
+            task, self.posted.append, Compression(codec), "worker", lambda error: error, window
         )
 
     def add(self, *elements: Any) -> None:
@@ -58,6 +61,35 @@ class Press:
                 found.append((made.lane, made.first, elements))
         self.posted.clear()
         return found
+
+
+@pytest.mark.parametrize(
+    ("codec", "published"),
+    [("zstd", [PACKING, COMPRESSION, PACKING]), (None, [PACKING])],
+)
+def test_packing_and_compression_are_published(codec: str | None, published: list[Place]) -> None:
+    """The pipeline's thread publishes that it packs and compresses. A block that the
+    worker's loop compresses meanwhile changes nothing.
+    """
+    press, seen = Press(codec=codec, block_elements=1), list[Place]()
+
+    class Log:
+        """A strand that keeps what is published in it, without repetitions."""
+
+        def __setattr__(self, name: str, value: Place) -> None:
+            super().__setattr__(name, value)
+            if seen[-1:] != [value]:
+                seen.append(value)
+
+    press.output.strand = Log()  # type: ignore[assignment]
+    press.add(bytes(10_000))
+    assert seen == published
+    press = Press(codec=codec)
+    press.add(bytes(10_000))
+    press.output.strand.place = (0,)
+    press.output.flush()
+    assert len(press.blocks) == 1
+    assert press.output.strand.place == (0,)
 
 
 def test_elements_are_collected_until_somebody_wants_them() -> None:

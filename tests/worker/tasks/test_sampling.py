@@ -1,22 +1,27 @@
-"""Test that the stack of a thread tells the node that it works in."""
+"""Test that the threads of a pipeline publish the node that they work in."""
 
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from zmqdata import AUTOTUNE, Dataset
-from zmqdata.blocks import BlockBuilder
+from tests.iterators.kinds import SOURCES, STEPS
+from zmqdata import AUTOTUNE, Dataset, nodes
 from zmqdata.iterators import Context, make_iterator
+from zmqdata.iterators.ownthreads import Place, Strand
+from zmqdata.messages import TaskDefinition
 from zmqdata.testing.cluster import await_condition
-from zmqdata.worker.tasks.sampling import COMPRESSION, NodeSampler
+from zmqdata.testing.iterators import run
+from zmqdata.worker.processes.crumbs import CrumbFile
+from zmqdata.worker.tasks.sampling import NodeSampler
+from zmqdata.worker.tasks.watch import TaskWatch
 
 PATIENCE = 20.0
 
@@ -35,16 +40,22 @@ class Gate:
         return element
 
 
+def watched() -> Context:
+    """Return the context of a pipeline of a worker."""
+    task = TaskDefinition(1, 1, 7, "dataset", "digest", "OFF", 9, None, (), ())
+    return Context(watch=TaskWatch(CrumbFile(), task))
+
+
 @contextmanager
 def stopped(dataset: Dataset, gate: Gate) -> Iterator[Callable[[], Counter[tuple[str, str]]]]:
     """Run a dataset in a thread up to its gate, and return what looks at it."""
-    context = Context()
-    sampler = NodeSampler(dataset.node, context.threads)
+    context = watched()
+    sampler = NodeSampler(dataset.node, context)
     thread = threading.Thread(target=lambda: list(make_iterator(dataset.node, context)))
     thread.start()
     try:
         assert gate.reached.wait(PATIENCE)
-        yield lambda: sampler.look(sys._current_frames(), thread.ident or 0)
+        yield sampler.look
     finally:
         gate.opened.set()
         thread.join(PATIENCE)
@@ -75,7 +86,63 @@ CHAINS: dict[str, tuple[Callable[[Gate], Dataset], str, str]] = {
         "",
         "flat_map(",
     ),
+    "node of a nested dataset": (
+        lambda gate: Dataset.range(9).interleave(lambda x: Dataset.range(7).map(gate).batch(2), 2),
+        "",
+        "interleave(",
+    ),
+    "guarded map": (lambda gate: Dataset.range(9).map(gate, on_error="skip").map(int), "0", "map("),
+    "random map": (
+        lambda gate: Dataset.range(9).random_map(lambda x, _: gate(x)),
+        "",
+        "random_map(",
+    ),
+    "scan": (lambda gate: Dataset.range(9).scan(0, lambda n, x: (n, gate(x))), "", "scan("),
+    "take while": (
+        lambda gate: Dataset.range(9).take_while(lambda x: gate(x) < 9),
+        "",
+        "take_while(",
+    ),
+    "batch": (
+        lambda gate: Dataset.range(9).batch(3, collate_fn=lambda rows: list(map(gate, rows))),
+        "",
+        "batch(",
+    ),
+    "batches": (
+        lambda gate: Dataset.range(9).map_batches(lambda rows: [*map(gate, rows)], 3).map(int),
+        "0",
+        "map_batches(",
+    ),
+    "lengths": (
+        lambda gate: (
+            Dataset.range(9)
+            .map(lambda x: [x])
+            .bucket_by_sequence_length(lambda x: int(gate(x[0])), [4], [2, 2])
+        ),
+        "",
+        "bucket_by_sequence_length(",
+    ),
+    "keys": (
+        lambda gate: Dataset.range(9).group_by_window(
+            lambda x: gate(x) % 2, lambda key, group: group.batch(2), 2
+        ),
+        "",
+        "group_by_window(",
+    ),
+    "sequence": (lambda gate: Dataset.from_source(Asked(gate)).map(int), "0", "from_source("),
+    "again": (lambda gate: Dataset.range(9).map(gate).cache().repeat(2), "0.0", "map("),
 }
+
+
+class Asked(list[int]):
+    """A sequence that asks a gate."""
+
+    def __init__(self, gate: Gate) -> None:
+        super().__init__(range(9))
+        self._gate = gate
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._gate(place)
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -91,26 +158,114 @@ def test_the_node_of_the_running_function_is_seen(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("make", "label", "count"),
     [
-        lambda gate: Dataset.range(9).map(gate).prefetch(2),
-        lambda gate: Dataset.range(9).map(gate, num_parallel_calls=2),
-        lambda gate: Dataset.range(9).map(gate).map(int, num_parallel_calls=AUTOTUNE),
+        (lambda gate: Dataset.range(9).map(gate).prefetch(2), "map(", 1),
+        (lambda gate: Dataset.range(9).map(gate, num_parallel_calls=2), "map(", 1),
+        (lambda gate: Dataset.range(9).map(lambda x: gate(0 * x), num_parallel_calls=2), "map(", 2),
+        (lambda gate: Dataset.range(9).map(gate).map(int, num_parallel_calls=AUTOTUNE), "map(", 1),
+        (
+            lambda gate: Dataset.range(9).interleave(
+                lambda x: Dataset.from_tensors(gate(x)), 2, num_parallel_calls=2
+            ),
+            "interleave(",
+            1,
+        ),
+        (
+            lambda gate: Dataset.range(2).interleave(
+                lambda x: Dataset.range(2).map(lambda y: gate(x + y)), num_parallel_calls=2
+            ),
+            "interleave(",
+            1,
+        ),
+        (lambda gate: Dataset.range(9).map(lambda x: gate(x - 5)).prefetch(2), "map(", 1),
+        (lambda gate: Dataset.range(9).map(lambda x: gate(x - 5), num_parallel_calls=2), "map(", 1),
+        (
+            lambda gate: Dataset.range(1).interleave(
+                lambda x: Dataset.range(9).map(lambda y: gate(y - 5)),
+                num_parallel_calls=2,
+                deterministic=False,
+            ),
+            "interleave(",
+            1,
+        ),
     ],
 )
-def test_a_thread_that_waits_for_another_does_not_count(make: Callable[[Gate], Dataset]) -> None:
-    """Only the thread that runs the function counts, once it keeps all other threads of
-    the pipeline waiting.
+def test_a_thread_that_waits_for_another_does_not_count(
+    make: Callable[[Gate], Dataset], label: str, count: int
+) -> None:
+    """Only threads that run the function count, once they keep all other threads of the
+    pipeline waiting.
     """
     gate = Gate(0)
-    dataset = make(gate)
-    with stopped(dataset, gate) as look:
+    with stopped(make(gate), gate) as look:
         await_condition(
             lambda: (
-                [(label[:9], count) for (_, label), count in look().items()] == [("map(Gate)", 1)]
+                [(name.startswith(label), seen) for (_, name), seen in look().items()]
+                == [(True, count)]
             ),
-            what="one thread in map(Gate)",
+            what=f"{count} threads in {label}",
         )
+
+
+def test_nobody_works_after_the_end() -> None:
+    """Threads that run ahead publish nothing once they have ended or rest."""
+    dataset = Dataset.range(9).map(int, num_parallel_calls=2).prefetch(2)
+    context = watched()
+    iterator = make_iterator(dataset.node, context)
+    assert len(list(iterator)) == 9
+    iterator.close()
+    assert NodeSampler(dataset.node, context).look() == {}
+
+
+class Log(Strand):
+    """A strand that keeps all that is published in it."""
+
+    __slots__ = ("seen",)
+
+    def __init__(self) -> None:
+        self.seen: list[Place | None] = []
+
+    @property
+    def place(self) -> Place | None:  # type: ignore[override]
+        return self.seen[-1] if self.seen else None
+
+    @place.setter
+    def place(self, place: Place | None) -> None:
+        self.seen.append(place)
+
+
+PASSES_ON = (
+    nodes.AssertCardinality,
+    nodes.Choose,
+    nodes.Concatenate,
+    nodes.IgnoreErrors,
+    nodes.Shard,
+    nodes.Skip,
+    nodes.StaticShard,
+    nodes.Take,
+    nodes.WithOptions,
+)
+"""Operations that make nothing of an element."""
+
+
+def places(node: nodes.Node, at: Place = ()) -> set[Place]:
+    """Return the places of the operations that the reader's thread runs, as far as each
+    makes something of elements.
+    """
+    found = set() if isinstance(node, PASSES_ON) else {at}
+    if isinstance(node, (nodes.ParallelInterleave, nodes.ParallelMap, nodes.Prefetch)):
+        return found
+    return found.union(*(places(inner, (*at, i)) for i, inner in enumerate(node.inputs)))
+
+
+@pytest.mark.parametrize("number", range(len(SOURCES) + len(STEPS)))
+def test_each_operation_publishes_itself(number: int) -> None:
+    """Each operation of the package publishes its own place while it runs."""
+    made = [*SOURCES, *(lambda n, step=step: step(n)(Dataset.range(4 * n)) for step in STEPS)]
+    node = made[number](3).node
+    run(node, replace(watched(), strand=(log := Log())))
+    assert places(node) <= {*log.seen}
 
 
 PAUSE = threading.Event()
@@ -135,8 +290,8 @@ def test_the_fill_of_queues_is_known(ahead: Callable[[Dataset], Dataset]) -> Non
     """
     gate = Gate(1)
     dataset = ahead(Dataset.range(9)).map(gate)
-    context = Context()
-    sampler = NodeSampler(dataset.node, context.threads)
+    context = watched()
+    sampler = NodeSampler(dataset.node, context)
     iterator = make_iterator(dataset.node, context)
     thread = threading.Thread(target=list, args=(iterator,))
     thread.start()
@@ -154,31 +309,3 @@ def test_the_fill_of_queues_is_known(ahead: Callable[[Dataset], Dataset]) -> Non
     del iterator, thread
     gc.collect()
     assert sampler.queues() == {}
-
-
-def test_compression_is_the_workers_own_work() -> None:
-    """A thread in the compression of a block counts there, and not in the pipeline."""
-    frames: list[Any] = []
-
-    class Codec(str):
-        """A codec whose name is asked for in the middle of compressing."""
-
-        __slots__ = ()
-
-        def __eq__(self, other: object) -> bool:
-            frames.append(sys._getframe())
-            return str(self) == other
-
-        def __hash__(self) -> int:
-            return hash(str(self))
-
-    builder = BlockBuilder()
-    builder.add(bytes(10_000))
-    from zmqdata.blocks import Compression
-
-    builder.build(Compression(Codec("zstd")))
-    sampler = NodeSampler(Dataset.range(3).node, Context().threads)
-    inner = [frame for frame in frames if "compression.py" in str(frame.f_back)]
-    assert inner
-    seen = sampler.look({1: inner[0].f_back}, 1)
-    assert list(seen) == [COMPRESSION]

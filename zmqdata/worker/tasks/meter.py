@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
-from types import FrameType
 from typing import Protocol
 
 from zmqdata.measures.recorder import Recorder
@@ -217,7 +216,6 @@ class TaskMeter:
         self._nodes = NodeTimes()
         self._watch: Stopwatch | None = None
         self._sampler: NodeSampler | None = None
-        self._thread = 0
         self._sampled = 0.0
 
     # --- from the threads of the pipeline
@@ -225,13 +223,9 @@ class TaskMeter:
     def begin(self, sampler: NodeSampler) -> None:
         """Begin to measure, because the pipeline is open."""
         self._sampler, self._watch = sampler, Stopwatch(self._clock(), self._record)
-        self._thread = threading.get_ident()
 
     def turn(self, doing: Doing) -> None:
-        """Record that the attempt does something else from now on. Called in the thread
-        that makes elements.
-        """
-        self._thread = threading.get_ident()
+        """Record that the attempt does something else from now on."""
         if self._watch is not None:
             self._watch.turn(doing, self._clock())
 
@@ -284,12 +278,8 @@ class TaskMeter:
         """True if the pipeline runs: it waits neither for readers nor for splits."""
         return self._watch is not None and self._watch.is_making
 
-    def sample(self, frames: Mapping[int, FrameType]) -> None:
-        """Record which nodes the threads of the pipeline work in.
-
-        Args:
-            frames: stacks of all threads, by their numbers.
-        """
+    def sample(self) -> None:
+        """Record which nodes the threads of the pipeline work in."""
         watch, sampler = self._watch, self._sampler
         if watch is None or sampler is None:
             return
@@ -298,7 +288,7 @@ class TaskMeter:
         seconds, self._sampled = making - self._sampled, making
         if seconds > 0 and watch.is_making:
             self._nodes.note_queues(sampler.queues())
-            seen = sampler.look(frames, self._thread)
+            seen = sampler.look()
             self._nodes.see(seen, seconds)
             recorder = self._recorder
             if recorder is not None and recorder.is_on:

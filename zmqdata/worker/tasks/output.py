@@ -19,7 +19,9 @@ from zmqdata.core.worker import events as e
 from zmqdata.core.worker.streams import occupied
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.codec import encode_failure
+from zmqdata.iterators.ownthreads import Strand
 from zmqdata.messages import TaskDefinition
+from zmqdata.worker.tasks.sampling import COMPRESSION, PACKING
 
 BLOCK_BYTES = 2 << 20
 """Size of a full block of small elements, in bytes."""
@@ -83,6 +85,7 @@ class Output:
         moved: size in bytes of these blocks.
         few_bytes: size up to which blocks of few elements are filled; no block is
             larger.
+        strand: what the pipeline's thread runs.
     """
 
     def __init__(
@@ -99,10 +102,12 @@ class Output:
         self.fresh: list[Any] = []
         self.hungry = False
         self.emitted = self.moved = 0
+        self.strand = Strand()
         self._leapt = 0  # number of elements, or rounds, that were not made
         self._settled = 0  # number of elements, or rounds, that were settled
         self._post = post
         self._compression = compression
+        compression.tell = self._publish
         self._worker = worker
         self._placed = placed
         self._note = note
@@ -179,10 +184,19 @@ class Output:
         with self._lock:
             self._emit_all()
 
+    def _publish(self, compresses: bool) -> None:
+        """Publish that the pipeline's thread begins or ends to compress. Compression in
+        the worker's loop is not part of the pipeline.
+        """
+        before, after = (PACKING, COMPRESSION) if compresses else (COMPRESSION, PACKING)
+        if self.strand.place is before:
+            self.strand.place = after
+
     # --- from the pipeline's thread
 
     def add(self, element: object) -> None:
         """Add the next element."""
+        self.strand.place = PACKING
         if self.takes_runs:
             self.fresh.append(element)
             self.settle()
@@ -196,6 +210,7 @@ class Output:
         """Add the next element of a run. The element is copied, because the pipeline
         may modify it to produce the next.
         """
+        self.strand.place = PACKING
         try:
             mine = detached(element)
         except (LookupError, RecursionError):
@@ -208,6 +223,7 @@ class Output:
         pickled, or was an error.
         """
         quickly = True
+        self.strand.place = PACKING
         while not self._settle_quickly():
             quickly = False
             self._settle_one()

@@ -292,7 +292,8 @@ class TaskRunner:
         """Run the whole task, yielding at the end of each turn."""
         try:
             node, context, generators = self._open()
-            self.meter.begin(NodeSampler(node, context.threads))
+            self._output.strand = context.strand
+            self.meter.begin(NodeSampler(node, context))
             is_over = False
             while not is_over:
                 is_over = yield from self._produce(node, context, generators)
