@@ -634,6 +634,14 @@ def unpacked_tuples(tree: ast.AST, own: frozenset[str] = frozenset()) -> Iterato
         yield from unpacked_tuples(node, known)
 
 
+def test_no_code_looks_at_the_stacks_of_other_threads() -> None:
+    """``sys._current_frames`` stands nowhere in the package. A thread frees its frames
+    while another one looks at them, and the process dies of SIGSEGV.
+    """
+    found = [path for path in PACKAGE if "_current_frames" in path.read_text(encoding="utf-8")]
+    assert found == []
+
+
 def test_arguments_are_named_at_the_call() -> None:
     """Deciders and shells unpack only their extra arguments or a task's key into a
     call.

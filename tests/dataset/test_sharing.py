@@ -295,6 +295,20 @@ def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent() -> None:
     assert next(iterator) == 2
 
 
+def test_a_child_that_was_forked_in_a_function_goes_on() -> None:
+    """A child that a function of the pipeline forked runs the element itself, so no
+    thread of it is told that the element was left running.
+    """
+    told: list[str] = []
+
+    def fork(x: Any) -> Any:
+        told.append(told_by_child(lambda: iterator._turns._is_left))  # type: ignore[union-attr]
+        return x
+
+    iterator = iter(Dataset.range(1).map(fork))
+    assert (list(iterator), told) == ([0], ["False"])
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_an_iterator_ends_with_its_last_reference(shared: bool) -> None:
     """An iterator is freed at once, without the garbage collector, even after threads

@@ -18,6 +18,7 @@ from typing import Any
 
 from zmqdata.errors import CancelledError, FailedPreconditionError
 from zmqdata.iterators.base import CLOSED, END, Steps, steps_of
+from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.ownthreads import OwnThreads
 
 LONGEST_PAUSE = 0.01
@@ -43,12 +44,13 @@ class Turns:
     """
 
     __slots__ = (
+        "__weakref__",
+        "_is_left",
         "_is_over",
         "_is_shared",
         "_locks",
         "_make_steps",
         "_own_threads",
-        "_process",
         "_say",
         "_steps",
     )
@@ -57,10 +59,10 @@ class Turns:
         self._make_steps = steps
         self._own_threads = own_threads or OwnThreads({})
         self._steps = steps()
-        self._is_over = self._is_shared = False
-        self._process = os.getpid()
+        self._is_over = self._is_shared = self._is_left = False
         self._locks: dict[int, Any] = {}
         self._say: Callable[[Steps], None] = _say_nothing
+        lost_in_forks(self)
 
     def taker(self) -> Callable[[], Any]:
         """Return the function that returns the next element. It is called once, and the
@@ -163,7 +165,7 @@ class Turns:
         self._say(_ended)
         pause = LONGEST_PAUSE / 256
         while self._steps.gi_running and not self._is_over:
-            if self._process != os.getpid() and self._is_left_running():
+            if self._is_left:
                 raise FailedPreconditionError(
                     f"process {os.getpid()} was forked while another thread was taking an element "
                     "of this iterator, so the iterator cannot go on here. Make a new one with "
@@ -172,11 +174,12 @@ class Turns:
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _is_left_running(self) -> bool:
-        """Return True if no thread of this process runs the generator, which runs."""
+    def disown(self) -> None:
+        """Record in the child of a fork that the generator is left running, if a thread
+        ran it that the child lacks. The child has only this thread yet.
+        """
         frame = self._steps.gi_frame
-        tops = sys._current_frames().values()
-        return not any(_is_within(frame, top) for top in tops) and self._steps.gi_running
+        self._is_left = self._steps.gi_running and not _is_within(frame, sys._getframe())
 
 
 def _say_nothing(steps: Steps) -> None:

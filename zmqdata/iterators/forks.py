@@ -2,7 +2,7 @@
 find their locks held.
 
 The owners of the threads, in ``crew`` and ``prefetch``, report the loss to their
-consumers.
+consumers. So does an iterator of a dataset that another thread was reading.
 """
 
 from __future__ import annotations
