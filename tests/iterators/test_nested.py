@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -75,6 +75,21 @@ def test_interleave_takes_turns(cycle: int, block: int, expected: list[int]) -> 
     dataset is replaced at its next turn.
     """
     assert numbers(check_restore(interleaved(count(3), cycle, block))) == expected
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        lambda: Dataset.range(3).random_map(lambda x, rng: x, num_parallel_calls=2),
+        lambda: Dataset.range(3).prefetch(2).ignore_errors(),
+        lambda: Dataset.zip(Dataset.range(3).prefetch(2).cache(), Dataset.range(3)).map(min),
+    ],
+)
+def test_nested_datasets_have_operations_with_threads(inner: Callable[[], Dataset]) -> None:
+    """Threads of a nested dataset know what surrounds it, whatever operation is between
+    them and the function.
+    """
+    assert list(Dataset.range(2).flat_map(lambda x: inner())) == [0, 1, 2, 0, 1, 2]
 
 
 def test_empty_nested_datasets_are_passed_over() -> None:

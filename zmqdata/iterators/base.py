@@ -551,7 +551,7 @@ class Context:
             )
             providers = providers[first:last]
         path = (*self.path, index)
-        return self._changed(
+        return self.changed(
             providers=providers,
             beside_others=beside_others,
             path=path,
@@ -584,13 +584,16 @@ class Context:
         """Return the same context for a node whose input runs in other threads than its
         reader.
         """
-        return self._changed(strand=self.threads.new_strand(), reader=self.strand)
+        return self.changed(strand=self.threads.new_strand(), reader=self.strand)
 
     def repeated(self, repetition: int) -> Context:
         """Return the same context for another repetition."""
-        return self._changed(repetition=repetition)
+        return self.changed(repetition=repetition)
 
-    def _changed(self, **changes: Any) -> Context:
+    def changed(self, **changes: Any) -> Context:
+        """Return the same context with other values. ``dataclasses.replace`` would drop
+        what surrounds a nested dataset.
+        """
         return _with_values(type(self), {**vars(self), **changes})
 
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -33,8 +32,7 @@ def identified(context: Context, ids: list[int]) -> Context:
     from.
     """
     seed, fixed_seed, repetition, iteration, *path = ids
-    return replace(
-        context,
+    return context.changed(
         seed=seed,
         fixed_seed=fixed_seed,
         repetition=repetition,

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -156,8 +155,8 @@ class ChooseIterator(ElementIterator):
     def __init__(self, node: nodes.Choose, context: Context) -> None:
         self._node = node
         # Each task reads a copy of the choices.
-        apart = replace(
-            context, providers=None, copy=context.task, path=(*context.path, len(node.inputs))
+        apart = context.changed(
+            providers=None, copy=context.task, path=(*context.path, len(node.inputs))
         )
         self._choices = dataset_iterator(node.choices, apart)
         inputs = [input_iterator(node, context, index) for index in range(len(node.inputs))]
@@ -246,7 +245,7 @@ class RejectionResampleIterator(UnaryIterator):
     _node: nodes.RejectionResample
 
     def __init__(self, node: nodes.RejectionResample, context: Context) -> None:
-        super().__init__(node, replace(context, named=True))
+        super().__init__(node, context.changed(named=True))
         self._context = context
         self._name = self._input.namer() or unnamed
         self._classify = followed(node, context, self._input, partial(call, node.function))

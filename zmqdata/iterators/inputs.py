@@ -10,7 +10,6 @@ other elements, so a fault that did not recur would change what follows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NoReturn
 
 from zmqdata.errors import DataLossError, PipelineError
@@ -209,7 +208,7 @@ def _marked(source: ElementIterator, context: Context) -> ElementIterator:
 
 def forgiving_input(node: Node, context: Context) -> ElementIterator:
     """Return the input of an operation that leaves out elements that fail before it."""
-    return marked_input(node, replace(context, forgiving=True))
+    return marked_input(node, context.changed(forgiving=True))
 
 
 def _seeded(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from zmqdata import nodes
@@ -36,7 +35,7 @@ class RandomMapIterator(CountingIterator):
     _node: nodes.RandomMap
 
     def __init__(self, node: nodes.RandomMap, context: Context) -> None:
-        inside = replace(context, named=True)
+        inside = context.changed(named=True)
         super().__init__(node, inside, 0)
         self._context = context
         self._name = self._input.namer() or unnamed
@@ -99,7 +98,7 @@ class GuardedRandomMapIterator(GuardedMapIterator):
     def __init__(self, node: nodes.GuardedRandomMap, context: Context) -> None:
         self._context = context
         self._draw = drawing_call(node, context)
-        super().__init__(node, replace(context, named=True), self._drawn)
+        super().__init__(node, context.changed(named=True), self._drawn)
         self._name = self._input.namer() or unnamed
 
     def _drawn(self, number: int, element: Any) -> Any:
@@ -108,7 +107,7 @@ class GuardedRandomMapIterator(GuardedMapIterator):
 
 @make_iterator.register(nodes.ParallelRandomMap)
 def _on_threads(node: nodes.ParallelRandomMap, context: Context) -> ElementIterator:
-    return make_parallel_map(node, replace(context, named=True), drawing_call(node, context))
+    return make_parallel_map(node, context.changed(named=True), drawing_call(node, context))
 
 
 def drawing_call(node: GuardedRandomNode, context: Context) -> Callable[[Name, Any], Any]:

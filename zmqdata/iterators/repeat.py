@@ -6,7 +6,6 @@ Decision 0038.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import Any
 
 from zmqdata import nodes
@@ -114,7 +113,7 @@ class RepeatIterator(ElementIterator):
         self._publish_in(context)
         self._providers = _counting(context.providers)
         self._context = (
-            context if context.providers is None else replace(context, providers=self._providers)
+            context if context.providers is None else context.changed(providers=self._providers)
         )
         self._outer = self._first_repetition(context.repetition)
         self._done = 0

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -99,9 +98,9 @@ class StaticShardIterator(ShardIterator):
     def __init__(self, node: nodes.StaticShard, context: Context) -> None:
         # All workers run the operations below the shards with the same seed; otherwise
         # the shards would not be parts of the same whole.
-        same = replace(context, task=0)
+        same = context.changed(task=0)
         if node.seed is not None:
-            same = replace(same, seed=node.seed)
+            same = same.changed(seed=node.seed)
         super().__init__(node, same)
         self._shard = node
         self._counted = 0 if node.of_files else node.num_shards

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import sys
 from array import array
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -82,14 +81,14 @@ def _permuting(node: nodes.Shuffle, context: Context) -> Context:
     if is_lasting(node) and count <= _MOST_DRAWN:
         # Parts of the order may be read in this process, or by another policy.
         drawn = DrawnOrder(count, node.buffer_size, order_seed(node, context))
-        return replace(context.into(node), order=lambda repetition: drawn)
+        return context.into(node).changed(order=lambda repetition: drawn)
 
     def order_of(repetition: int) -> Permutation:
         turn = context.repeated(repetition)
         varies = node.reshuffle_each_iteration
         return Permutation(count, shared_seed(node, node.seed, varies, turn))
 
-    return replace(context.into(node), order=order_of)
+    return context.into(node).changed(order=order_of)
 
 
 class ShuffleIterator(ElementIterator):

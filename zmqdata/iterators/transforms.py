@@ -5,7 +5,6 @@ Map and filter are registered in ``traced``, which has their variants for worker
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -131,7 +130,7 @@ def _limited(node: nodes.Take | nodes.Skip, context: Context) -> ElementIterator
         return make_iterator(node.input, inside)
     part = None if context.providers is None else nodes.part_of(node)
     if part is not None:
-        return make_iterator(node.input, replace(inside, first=part.first, in_part=True))
+        return make_iterator(node.input, inside.changed(first=part.first, in_part=True))
     return (
         TakeIterator(node, context) if isinstance(node, nodes.Take) else SkipIterator(node, context)
     )
