@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
     if config.forward_logs:
         tap_output()
     crumbs = CrumbFile(int(arguments[1]))
-    os.close(int(arguments[1]))
+    crumbs.catch_crashes(int(arguments[1]))
     limits = Limits(**assignment["limits"])
     metrics = None if assignment["metrics"] is None else socket.socket(fileno=assignment["metrics"])
     code = 0

@@ -8,11 +8,20 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from zmqdata.worker.processes.lifetime import PARENT_DIED, SIGNALLED, StopSignals, describe_exit
+import zmqdata
+from zmqdata.worker.processes.lifetime import (
+    PARENT_DIED,
+    SIGNALLED,
+    StopSignals,
+    describe_exit,
+    own_thread,
+)
 
 STUCK = """
 import signal, threading
@@ -155,3 +164,42 @@ def test_a_parent_that_is_dead_already_is_noticed() -> None:
 def test_a_death_is_told_in_words(code: int, text: str) -> None:
     """A message names the exit code or the signal and, if known, the likely cause."""
     assert describe_exit(code) == text
+
+
+PACKAGE = Path(zmqdata.__file__).parent
+BEGINNING = [(PACKAGE / "threads.py", "run"), (threading.__file__, "_bootstrap")]
+
+
+def stack(*calls: tuple[object, str]) -> str:
+    """Return a stack as Python prints it at a crash."""
+    printed = [f'  File "{file}", line {line} in {name}' for line, (file, name) in enumerate(calls)]
+    return "\n".join(printed)
+
+
+@pytest.mark.parametrize(
+    ("calls", "own"),
+    [
+        (
+            [("numpy.py", "add"), (PACKAGE / "worker/measuring.py", "_look_on"), *BEGINNING],
+            "`_look_on` of worker/measuring.py",
+        ),
+        ([(PACKAGE / "journal.py", "write"), BEGINNING[1]], "`write` of journal.py"),
+        ([(PACKAGE / "measures/sums.py", "x"), (PACKAGE / "iterators/crew.py", "_work")], ""),
+        ([("train.py", "f"), (PACKAGE / "iterators/crew.py", "_work"), *BEGINNING], ""),
+        ([("train.py", "f"), (PACKAGE / "worker/tasks/relay.py", "_run"), *BEGINNING], ""),
+        ([(PACKAGE / "worker/measuring.py", "f"), ("train.py", "mine"), BEGINNING[1]], ""),
+        ([(PACKAGE / "worker/child.py", "main")], ""),
+        (BEGINNING, ""),
+        ([], ""),
+    ],
+)
+def test_a_crash_names_the_thread_that_runs_no_pipeline(
+    calls: list[tuple[object, str]], own: str
+) -> None:
+    """Only threads that zmqdata has begun outside of pipelines are its own, and not the
+    main thread, which gets the signals that a function sends to its process.
+    """
+    assert own_thread(stack(*calls)) == own
+    assert own_thread(f"{stack(*calls)}\n  ...") == "", "the oldest calls are missing"
+    blamed = "to blame" in describe_exit(-11, own)
+    assert blamed is bool(own)

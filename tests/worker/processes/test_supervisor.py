@@ -361,6 +361,41 @@ def test_the_next_child_is_told_of_deaths(
     assert first["killed"] is killed
 
 
+CRASH = """
+import ctypes, pathlib, tempfile
+from zmqdata.worker.processes.lifetime import watch_lifeline
+class Fatal:
+    def __index__(self):
+        ctypes.string_at(0)
+crumbs.catch_crashes(int(sys.argv[1]))
+mark = pathlib.Path(tempfile.gettempdir(), f"zmqdata-crash-{os.getppid()}")
+if was_there := mark.exists():
+    mark.unlink()
+"""
+
+
+@pytest.mark.realprocess
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(
+    ("act", "told", "log"),
+    [
+        ("watch_lifeline(Fatal())", 0, "zmqdata itself, which runs `wait` of worker/processes"),
+        ("threading.Thread(target=Fatal().__index__).start()", 1, "native code of a pipeline"),
+    ],
+)
+def test_no_element_is_blamed_for_a_crash_of_our_own_thread(
+    signals: StopSignals, caplog: pytest.LogCaptureFixture, act: str, told: int, log: str
+) -> None:
+    """A crash in a thread that runs no pipeline is not reported, whatever functions run
+    beside it, and the log names the thread. Any other crash is reported. The log has
+    the stack.
+    """
+    last_act = f"was_there or (mark.touch(), {act}, threading.Event().wait())"
+    assert len(told_after(1, last_act, signals, CRASH)) == told
+    assert log in caplog.text
+    assert re.search(r"newest call first\n  File .*ctypes", caplog.text)
+
+
 @pytest.mark.realprocess
 @pytest.mark.usefixtures("hasty")
 def test_who_ends_in_good_order_leaves_nothing_to_tell(signals: StopSignals) -> None:

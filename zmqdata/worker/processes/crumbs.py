@@ -6,13 +6,14 @@ This module imports only the standard library, so that the supervisor starts fas
 ``worker.processes.stillness`` measures for how long a record has not changed.
 
 The memory consists of a header, an area for messages from the supervisor to the next
-process, and slots of equal size. Every value that changes is one word of eight bytes,
-so each write is atomic.
+process, slots of equal size, and an area for the stack of a thread that crashes. Every
+value of a slot that changes is one word of eight bytes, so each write is atomic.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import fcntl
 import itertools
 import json
@@ -33,7 +34,8 @@ SLOT_WORDS = 64
 SLOTS = 512
 TOLD_AT = 256
 SLOTS_AT = 1 << 16
-SIZE = SLOTS_AT + SLOTS * SLOT_WORDS * WORD
+STACK_AT = SLOTS_AT + SLOTS * SLOT_WORDS * WORD
+SIZE = STACK_AT + (1 << 16)
 
 ENDING, LIMIT, TOLD, NAME, MEMORY, STARVED, RECYCLES, EARLY = range(8)
 """Words of the header, in this order. 1 if the process ends on request. The shortest
@@ -169,6 +171,16 @@ class CrumbFile:
         self._memory[NAME_AT : NAME_AT + len(encoded)] = encoded
         self.cells[NAME] = len(encoded)
 
+    def catch_crashes(self, descriptor: int) -> None:
+        """Have the interpreter record the stack of a thread that crashes.
+
+        Args:
+            descriptor: descriptor of the file; it stays open.
+        """
+        os.set_inheritable(descriptor, False)
+        os.lseek(descriptor, STACK_AT, os.SEEK_SET)
+        faulthandler.enable(descriptor, all_threads=False)
+
     def end(self) -> None:
         """Record that the process ends on request or cannot continue, so that its end
         is not attributed to an element.
@@ -209,8 +221,9 @@ class CrumbFile:
         """
         self._memory[:SLOTS_AT] = bytes(SLOTS_AT)
         self.cells[RECYCLES], self.cells[EARLY] = recycles, early
-        for base in range(SLOTS_AT // WORD, SIZE // WORD, SLOT_WORDS):
+        for base in range(SLOTS_AT // WORD, STACK_AT // WORD, SLOT_WORDS):
             self.cells[base + SERIAL] = 0
+        self._memory[STACK_AT:] = bytes(SIZE - STACK_AT)
         told = list(deaths)
         while len(encoded := json.dumps(told).encode()) > SLOTS_AT - TOLD_AT:
             del told[0]
@@ -225,6 +238,17 @@ class CrumbFile:
         return self.cells[MEMORY] if self.cells[STARVED] else 0
 
     @property
+    def crash(self) -> str:
+        """Stack of the thread that has crashed, as Python prints it, the newest call
+        first; empty if none has crashed that runs Python.
+
+        A process that a pipeline has forked may have crashed before.
+        """
+        text = self._memory[STACK_AT:].rstrip(b"\0").decode(errors="replace")
+        last = text.rpartition("Fatal Python error")[2]
+        return last.partition("(most recent call first):\n")[2].partition("\n\n")[0]
+
+    @property
     def shortest_limit(self) -> float:
         """Return the shortest timeout of a task in seconds, after which the supervisor
         must look for stuck tasks; 0 if no task has one.
@@ -233,7 +257,7 @@ class CrumbFile:
 
     def notes(self) -> list[CrumbNote]:
         """Return a snapshot of every slot in use."""
-        bases = range(SLOTS_AT // WORD, SIZE // WORD, SLOT_WORDS)
+        bases = range(SLOTS_AT // WORD, STACK_AT // WORD, SLOT_WORDS)
         return [self._note(base) for base in bases if self.cells[base + SERIAL]]
 
     def _note(self, base: int) -> CrumbNote:

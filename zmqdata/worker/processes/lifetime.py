@@ -10,6 +10,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import os
+import re
 import select
 import signal
 import sys
@@ -23,6 +24,19 @@ second signal ends at once.
 """
 PARENT_DIED = 3
 PR_SET_PDEATHSIG = 1
+
+
+def _as_printed(path: str) -> str:
+    """Return a path as Python prints it at a crash."""
+    return path.encode("ascii", "backslashreplace").decode()
+
+
+_CALL = re.compile(r'^  File "(.*)", line \S+ in (.*)$', re.MULTILINE)
+_THREADING = _as_printed(threading.__file__)
+_PACKAGE = _as_printed(os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep)
+_BACKGROUND = f"{_PACKAGE}threads.py"
+_PIPELINES = (f"{_PACKAGE}iterators{os.sep}", f"{_PACKAGE}worker{os.sep}tasks{os.sep}")
+"""Folders with the code of the threads that run pipelines."""
 
 
 class StopSignals:
@@ -168,8 +182,37 @@ def exit_within(seconds: float, code: int) -> None:
     timer.start()
 
 
-def describe_exit(returncode: int) -> str:
-    """Describe in words how a process ended, from ``Popen.returncode``.
+def own_thread(stack: str) -> str:
+    """Return where the thread of a crash began, if it is one of zmqdata's own and runs
+    no pipeline; else an empty text.
+
+    The main thread does not count: it only waits, and the kernel gives it the signals
+    that a function sends to its process.
+
+    Args:
+        stack: the stack as Python prints it at a crash, the newest call first.
+
+    Example:
+        >>> own_thread('  File "train.py", line 3 in decode')
+        ''
+    """
+    calls = _CALL.findall(stack)[::-1]
+    if "\n  ..." in stack or not calls or calls[0][0] != _THREADING:
+        return ""  # Python prints the newest hundred calls only
+    for file, name in calls:
+        if file.startswith(_PACKAGE) and file != _BACKGROUND:
+            return "" if file.startswith(_PIPELINES) else f"`{name}` of {file[len(_PACKAGE) :]}"
+        if file not in (_THREADING, _BACKGROUND):
+            break
+    return ""
+
+
+def describe_exit(returncode: int, own: str = "") -> str:
+    """Describe in words how a process ended.
+
+    Args:
+        returncode: as in ``Popen.returncode``.
+        own: what ``own_thread`` returns.
 
     Example:
         >>> describe_exit(-9)
@@ -188,4 +231,9 @@ def describe_exit(returncode: int) -> str:
         "SIGSEGV": " (a fault in native code of a pipeline or a library)",
         "SIGABRT": " (native code aborted, see its last lines above)",
     }
+    if own:
+        return (
+            f"was killed by {name} in a thread of zmqdata itself, which runs {own}: no element of "
+            "a pipeline is to blame"
+        )
     return f"was killed by {name}{causes.get(name, '')}"

@@ -33,7 +33,7 @@ from zmqdata.printable import shown_bytes
 from zmqdata.worker.processes.accounts import Account, environment_of, rights_of
 from zmqdata.worker.processes.crumbs import CrumbFile, CrumbNote, make_file
 from zmqdata.worker.processes.interpreter import PYTHON, folder_on_path, working_folder
-from zmqdata.worker.processes.lifetime import StopSignals, describe_exit
+from zmqdata.worker.processes.lifetime import StopSignals, describe_exit, own_thread
 from zmqdata.worker.processes.limits import NO_LIMITS, Limits
 from zmqdata.worker.processes.stillness import Stillness, overdue
 
@@ -391,7 +391,11 @@ class Supervisor:
         continue.
         """
         self._listen(child)
-        title, how = child.title, describe_exit(returncode)
+        crash = "" if returncode in (0, -signal.SIGKILL) else child.crumbs.crash
+        title, own = child.title, own_thread(crash)
+        how = describe_exit(returncode, own)
+        if crash:
+            log.warning("%s: stack of the thread that crashed, newest call first\n%s", title, crash)
         if child.stuck:
             how = f"was stuck for {child.stuck_for:.0f} s and was killed"
         elif child.crumbs.starved:
@@ -399,7 +403,8 @@ class Supervisor:
             # needs nine tenths from its start.
             child.early = 0
             how = f"needed more memory than its limit of {shown_bytes(child.crumbs.starved)}"
-        self._remember(child, returncode, how)
+        if not own:
+            self._remember(child, returncode, how)
         if returncode == CONFIGURATION_ERROR and (child.outdated or not child.was_ready):
             self.error = child.error or "a child process could not start; the lines above say why"
             return CONFIGURATION_ERROR
