@@ -276,5 +276,6 @@ def _lost(name: str, offset: int, what: str) -> DataLossError:
         f"The journal `{name}` is damaged at offset {offset}: {what}. The disk did not keep what "
         "was written to it. Start with another `work_dir`, in which all jobs begin anew, or "
         "restore the folder from a backup. A backup brings back datasets, and jobs that were not "
-        "read since. Jobs that were read since end with DataLossError, and continue from saved states"
+        "read since. Jobs that were read since end with DataLossError and continue from saved "
+        "states"
     )
