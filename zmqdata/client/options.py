@@ -43,7 +43,9 @@ class CrossTrainerCache:
     Workers keep a window of the newest elements, of
     ``WorkerConfig.cross_trainer_cache_size_bytes`` bytes. The fastest trainer makes
     them produce further elements. A trainer that falls behind the window skips
-    elements, which are counted and logged.
+    elements, which are counted and logged. A window ends with its worker. A trainer
+    then lacks what faster trainers had read of the window and it had not. It logs how
+    many elements these are.
 
     Equivalent of ``tf.data.experimental.service.CrossTrainerCache``.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
-from zmqdata.core.client.tasks import ALIKE, KNOWN, LoopPace, Reading
+from zmqdata.core.client.tasks import ALIKE, KNOWN, LoopPace, Reading, TrainerReading
 from zmqdata.core.credit import FIRST_BYTES, FIRST_ELEMENTS, FIRST_SHARED
 from zmqdata.core.ranges import RangeSet
 
@@ -419,3 +419,32 @@ def test_windows_shrink_when_others_come() -> None:
     window.widen(1)
     client.reading.share(True)
     assert window.elements == FIRST_SHARED
+
+
+def test_a_trainer_says_what_a_lost_window_had() -> None:
+    """A trainer of a shared cache logs how many elements lie between its last one and
+    the first one of the next host, and nothing if it had all of them.
+    """
+    client = Client(1)
+    client.reading = TrainerReading(None, client.done.append)
+    client.places(m.TaskPlace(1, 1, "w", "w"))
+    client.arrives(1, 0, 4)
+    client.places(m.TaskPlace(1, 2, "w", "w"))
+    client.arrives(1, 4, 2, attempt=2)
+    assert [one for one in client.done if isinstance(one, e.LogLine)] == []
+    client.places(m.TaskPlace(1, 3, "w", "w"))
+    client.arrives(1, 9, 1, attempt=3)
+    client.arrives(1, 20, 1, attempt=3)
+    [line] = [one for one in client.done if isinstance(one, e.LogLine)]
+    assert line.text.startswith("up to 3 elements of task 1 are missing here")
+
+
+def test_everything_delivered_can_be_told_again() -> None:
+    """A client reports acknowledged deliveries again, but not what it still holds."""
+    client = Client(1)
+    client.arrives(1, 0, 4)
+    client.take(1, 0, 3)
+    client.reading.acknowledge(client.reading.next_report()[0])
+    assert client.reading.next_report()[1] == {}
+    client.reading.retell()
+    assert client.reading.next_report()[1] == {1: ((0, 3),)}

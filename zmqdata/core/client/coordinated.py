@@ -19,7 +19,7 @@ from itertools import chain
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.order import Runs
-from zmqdata.core.client.tasks import Grants, Reading, ReadTask
+from zmqdata.core.client.tasks import Grants, Reading, ReadTask, TrainerReading
 from zmqdata.core.credit import IN_TURN_BYTES, IN_TURN_ELEMENTS
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import LastRounds, Run, rounds_before, run_at, turns_at
@@ -348,7 +348,7 @@ def reading_of(
 ) -> Reading:
     """Return the tasks that a client reads, in the way that its role asks for."""
     if reader.consumer_index is None:
-        return Reading(max_outstanding, do)
+        return (TrainerReading if job.cache else Reading)(max_outstanding, do)
     return Stepping(max_outstanding, do, reader, job.num_consumers or 1)
 
 
