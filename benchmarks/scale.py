@@ -163,7 +163,7 @@ class SimulatedWorker(Peer):
         self.beats += 1
         lately = max(SPOKE_LATELY, 2 * self.pause)
         readers = {
-            client: 0.0
+            client: m.ReaderSign(0.0)
             for client in self.links
             if random.random() < VOUCHING * lately / BEAT / self.workers
         }

@@ -9,7 +9,7 @@ from typing import Any
 
 import zmq
 
-FIRST_FRAME = b"ZD4"
+FIRST_FRAME = b"ZD5"
 
 
 class ForeignContext(zmq.Context[zmq.Socket[bytes]]):

@@ -688,6 +688,7 @@ UNTYPED_DOORS = {
     "client/runs.py::_torch_group": "a module of a package that may be absent",
     "client/saving.py::_check_text": "checks what a user gave as an argument",
     "core/client/coordinated.py::_arrived": "a block as the shell received it",
+    "core/client/coordinated.py::take": "a block as the shell received it",
     "core/client/order.py::add": "a block as the shell received it",
     "core/client/tasks.py::_arrived": "a block as the shell received it",
     "core/client/tasks.py::_deliver": "a block as the shell received it",

@@ -126,7 +126,7 @@ DESCRIPTION = m.DatasetDescription(
 def control_seeds() -> list[bytes]:
     asks = [
         m.OpenIteration("k", JOB, 0, m.Reader(1, "t")),
-        m.ClientHeartbeat("k", 1, 2, {3: ((0, 5), (7, 9))}, beat=4, done=True),
+        m.ClientHeartbeat("k", 1, 2, {3: ((0, 5), (7, 9))}, beat=4, done=4),
         m.RegisterDataset("r", "d", DESCRIPTION, b"pipeline"),
         m.RegisterWorker("w", "tcp://h:1", ("GPU",), "3.11", "0", (m.TaskReport(1, 1, 5, None),)),
         m.Grant("l", 4, (m.StreamGrant(1, 1, 10, 1000, 0, 0, 0),)),

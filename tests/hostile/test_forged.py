@@ -60,7 +60,7 @@ def test_a_made_up_client_is_unknown(
     before = status(service.target)["jobs"]
     for name in names_for(service):
         assert isinstance(
-            peer.ask(m.ClientHeartbeat(name, 0, 1, everything, done=True)), m.RequestRefused
+            peer.ask(m.ClientHeartbeat(name, 0, 1, everything, done=1)), m.RequestRefused
         )
         assert isinstance(peer.ask(m.CloseIteration(name, 1, everything)), m.IterationClosed)
         for task, attempt in tasks_of(service):

@@ -67,7 +67,7 @@ class OwnThreads:
 
     >>> own_threads = OwnThreads({}, (0,))
     >>> with own_threads:
-    ...     own_threads.at((0, 0)).check()  # its input may be awaited
+    ...     own_threads.at((0, 0), Strand(), (0, 0)).check()  # its input may be awaited
     """
 
     def __init__(

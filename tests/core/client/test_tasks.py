@@ -6,7 +6,8 @@ from typing import Any
 
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
-from zmqdata.core.client.tasks import ALIKE, KNOWN, LoopPace, Reading, TrainerReading
+from zmqdata.core.client.coordinated import CachedReading
+from zmqdata.core.client.tasks import ALIKE, KNOWN, LoopPace, Reading
 from zmqdata.core.credit import FIRST_BYTES, FIRST_ELEMENTS, FIRST_SHARED
 from zmqdata.core.ranges import RangeSet
 
@@ -421,12 +422,12 @@ def test_windows_shrink_when_others_come() -> None:
     assert window.elements == FIRST_SHARED
 
 
-def test_a_trainer_says_what_a_lost_window_had() -> None:
+def test_a_lost_window_is_said_to_be_missing() -> None:
     """A trainer of a shared cache logs how many elements lie between its last one and
     the first one of the next host, and nothing if it had all of them.
     """
     client = Client(1)
-    client.reading = TrainerReading(None, client.done.append)
+    client.reading = CachedReading(None, client.done.append)
     client.places(m.TaskPlace(1, 1, "w", "w"))
     client.arrives(1, 0, 4)
     client.places(m.TaskPlace(1, 2, "w", "w"))

@@ -19,7 +19,7 @@ from itertools import chain
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.order import Runs
-from zmqdata.core.client.tasks import Grants, Reading, ReadTask, TrainerReading
+from zmqdata.core.client.tasks import Grants, Reading, ReadTask
 from zmqdata.core.credit import IN_TURN_BYTES, IN_TURN_ELEMENTS
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import LastRounds, Run, rounds_before, run_at, turns_at
@@ -340,6 +340,29 @@ class Stepping(Reading):
         return self._plan.end is not None and self.step >= self._plan.end and not self.waiting
 
 
+class CachedReading(Reading):
+    """All tasks that a trainer reads through a shared cache. It logs the elements that
+    a lost host had in its window and that the next host does not make again.
+    """
+
+    def take(self, task: ReadTask, header: m.Block, content: object) -> str:
+        """Take a block that has arrived. The first block of a new host shows how many
+        elements are missing here.
+        """
+        is_moved = not task.window.received and bool(task.received)
+        last = task.received.ranges[-1][1] if is_moved else 0
+        missing = header.first + header.skip - last
+        if is_moved and missing > 0:
+            text = (
+                f"up to {missing} elements of task {header.task} are missing here: the worker "
+                "that hosted it has ended, and its window of the cross-trainer cache with it. "
+                f"Faster trainers had read them, and the new host {task.place.address} continues "
+                "behind them. A trainer that reads as fast as the others misses none"
+            )
+            self._do(e.LogLine("warning", text))
+        return super().take(task, header, content)
+
+
 def reading_of(
     job: m.JobParameters,
     reader: m.Reader,
@@ -348,7 +371,7 @@ def reading_of(
 ) -> Reading:
     """Return the tasks that a client reads, in the way that its role asks for."""
     if reader.consumer_index is None:
-        return (TrainerReading if job.cache else Reading)(max_outstanding, do)
+        return (CachedReading if job.cache else Reading)(max_outstanding, do)
     return Stepping(max_outstanding, do, reader, job.num_consumers or 1)
 
 

@@ -701,29 +701,6 @@ class Reading:
                     task.window.reported = max(task.window.reported, count)
 
 
-class TrainerReading(Reading):
-    """All tasks that a trainer reads through a shared cache. It logs the elements that
-    a lost host had in its window and that the next host does not make again.
-    """
-
-    def take(self, task: ReadTask, header: m.Block, content: object) -> str:
-        """Take a block that has arrived. The first block of a new host shows how many
-        elements are missing here.
-        """
-        is_moved = not task.window.received and bool(task.received)
-        last = task.received.ranges[-1][1] if is_moved else 0
-        missing = header.first + header.skip - last
-        if is_moved and missing > 0:
-            text = (
-                f"up to {missing} elements of task {header.task} are missing here: the worker "
-                "that hosted it has ended, and its window of the cross-trainer cache with it. "
-                f"Faster trainers had read them, and the new host {task.place.address} continues "
-                "behind them. A trainer that reads as fast as the others misses none"
-            )
-            self._do(e.LogLine("warning", text))
-        return super().take(task, header, content)
-
-
 def taking_more(address: str, breach: str) -> str:
     """Return the error for a worker that sends more than was granted."""
     return (
