@@ -111,8 +111,8 @@ def test_a_replay_continues_from_the_nearest_state() -> None:
     packed = pack_pipeline(dataset.node)
     runner = TaskRunner(e.StartTask(task, packed.encoded), take, "worker", lambda _: None)
     clock = iter(range(10**9))
-    # The clock of the machine, which may have run for hours, would decide about the first
-    # state.
+    # The clock of the machine, which may have run for hours, must not decide when the
+    # first state is due.
     runner._states.clock, runner._states.due = lambda: float(next(clock)), 30.0
     runner.allow(1 << 30)
     runner._run()
