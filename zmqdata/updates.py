@@ -573,6 +573,21 @@ class CountDeathUpdate(Update, frozen=True):
     """True if the process was killed, or exceeded its memory limit."""
     crumbs: tuple[Crumb, ...] = ()
     """The activities of the task when the process ended."""
+    alone: bool = False
+    """True if the process ran nothing else, to try the suspects of the task."""
+    proof: bool = False
+    """True if this proves that the only element in ``crumbs`` has killed the process.
+    """
+
+
+class ClearSuspectsUpdate(Update, frozen=True):
+    """A task has made its suspects alone and lives, or could not make them in time. Its
+    deaths until now raise no suspicion any more.
+    """
+
+    task: int
+    attempt: int
+    """The last attempt that died."""
 
 
 class PoisonUpdate(Update, frozen=True):
@@ -637,6 +652,7 @@ AnyUpdate = (
     | FailSaveUpdate
     | EndSaveUpdate
     | CountDeathUpdate
+    | ClearSuspectsUpdate
     | PoisonUpdate
     | CollectIncarnationUpdate
 )

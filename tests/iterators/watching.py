@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from zmqdata.iterators.watching import IDLE, WatchSlot
@@ -51,8 +51,14 @@ class RecordingWatch:
     def close(self, slot: WatchSlot) -> None:
         self.slots = [one for one in self.slots if one is not slot]
 
-    def alone(self) -> AbstractContextManager[object]:
-        return self._alone()
+    @property
+    def is_trying(self) -> bool:
+        return bool(self.suspects)
+
+    def trying(
+        self, place: str, label: str, skippable: bool, number: int
+    ) -> AbstractContextManager[object]:
+        return self._alone() if number in self.suspects.get(place, ()) else nullcontext()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

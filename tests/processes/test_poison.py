@@ -44,6 +44,29 @@ def faulting(x: Any) -> Any:
     return x
 
 
+def slow(x: Any) -> Any:
+    threading.Event().wait(0.005)
+    return x
+
+
+def signalled(x: Any) -> Any:
+    """Raise a signal that writes a core. Other threads, and this one, run on for a
+    while.
+    """
+    if slow(x) == BAD:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return x
+
+
+def begetting(x: Any) -> Any:
+    """Begin a thread that crashes, and wait for it."""
+    if slow(x) == BAD:
+        thread = threading.Thread(target=ctypes.string_at, args=(0,))
+        thread.start()
+        thread.join()
+    return x
+
+
 def starving(x: Any) -> Any:
     if x == BAD:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -86,15 +109,13 @@ def read(cluster: LocalCluster, dataset: Dataset, **options: Any) -> list[int]:
     )
 
 
-@pytest.mark.parametrize(
-    ("function", "how"),
-    [way if way[0] is starving else full(*way) for way in WAYS],
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("function", "how"), WAYS)
 def test_it_is_found_and_named(
     cluster: LocalCluster, function: Callable[[Any], Any], how: str
 ) -> None:
-    """The job fails after three deaths and names node, file, line, and how the process
-    ended; the workers live on.
+    """The job fails after three deaths alone and names node, file, line, and how the
+    process ended; the workers live on.
     """
     place = rf"map\({function.__name__}\) at test_poison.py:\d+"
     with pytest.raises(PipelineError, match=rf"came to {place} \(task \d+.* 3 times: it {how}"):
@@ -154,13 +175,16 @@ def test_a_save_that_meets_it_fails_by_name(cluster: LocalCluster, tmp_path: Pat
     assert sorted(int(x) for x in Dataset.load(saved + "2", wait=True)) == list(range(10))
 
 
-def test_other_jobs_go_on(cluster: LocalCluster) -> None:
-    """Another job on the same workers gets each of its elements once."""
+@pytest.mark.parametrize("function", [signalled, full(begetting)])
+def test_other_jobs_go_on(cluster: LocalCluster, function: Callable[[Any], Any]) -> None:
+    """Another job on the same workers gets each of its elements once, although it was
+    making one when the process died.
+    """
     found: list[int] = []
-    healthy = Dataset.range(COUNT).map(lambda x: x, num_parallel_calls=2)
+    healthy = Dataset.range(COUNT).map(slow, num_parallel_calls=2)
     other = threading.Thread(target=lambda: found.extend(read(cluster, healthy)))
     other.start()
-    assert read(cluster, Dataset.range(COUNT).map(faulting), on_poison="skip") == REST
+    assert read(cluster, Dataset.range(COUNT).map(function), on_poison="skip") == REST
     other.join()
     assert found == list(range(COUNT))
 

@@ -42,10 +42,10 @@ def test_poison_is_left_out_of_saves_or_ends_them(family: int) -> None:
         SavingPoisonScenario(seed).run()
 
 
-@pytest.mark.parametrize(("rule", "marker", "deaths"), [("skip", "DONE", 6), ("fail", "ERROR", 3)])
+@pytest.mark.parametrize(("rule", "marker", "deaths"), [("skip", "DONE", 8), ("fail", "ERROR", 4)])
 def test_three_deaths_are_enough(rule: str, marker: str, deaths: int) -> None:
-    """Two elements that kill are each skipped after three deaths, or the save ends
-    after the first element's deaths.
+    """Two elements that kill are each skipped after three deaths alone, or the save
+    ends after the first element's deaths. Another death has raised the suspicion.
     """
     world = SavingWorld(
         seed=2, pipeline=SimulatedPipeline(splits=40, most=1, kills=20), on_poison=rule

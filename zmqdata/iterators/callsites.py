@@ -7,8 +7,8 @@ user's own process records nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from zmqdata.errors import PipelineError
@@ -17,6 +17,8 @@ from zmqdata.iterators.watching import IDLE, LeftOut, Watch, WatchSlot
 from zmqdata.nodes import Node
 
 Call = Callable[[int, Any], tuple[Any, "BaseException | None"]]
+EVERY = range(1 << 63)
+"""The number of every element."""
 
 
 class CallSite:
@@ -29,7 +31,8 @@ class CallSite:
         skippable: True if the node can leave elements out.
 
     Attributes:
-        special: numbers of the elements that are left out, or whose calls run alone.
+        special: numbers of the elements that are left out. While the task makes its
+            suspects, it has every number, since their calls run alone.
     """
 
     def __init__(self, node: Node, context: Context, watch: Watch, skippable: bool = True) -> None:
@@ -37,8 +40,8 @@ class CallSite:
         self._place, self._skippable = context.place, skippable
         self._watch, self._quarantine = watch, context.quarantine
         self._poisoned = frozenset(watch.poisoned.get(self._place, ()))
-        self._suspects = frozenset(watch.suspects.get(self._place, ()))
-        self.special = self._poisoned | self._suspects
+        self._is_trial = watch.is_trying
+        self.special: Collection[int] = EVERY if self._is_trial else self._poisoned
         self._idle: list[WatchSlot] = []
 
     def slot(self) -> WatchSlot:
@@ -51,11 +54,13 @@ class CallSite:
         for slot in self._idle:
             self._watch.close(slot)
 
-    def alone(self) -> AbstractContextManager[object]:
-        """Return a context manager to hold during the call for an element of
-        ``special``.
-        """
-        return self._watch.alone()
+    @contextmanager
+    def trying(self, number: int) -> Iterator[None]:
+        """Make a call for an element of ``special``."""
+        with self._watch.trying(self._place, self.label, self._skippable, number):
+            yield
+        if not self._watch.is_trying:
+            self._is_trial, self.special = False, self._poisoned
 
     def heard(self, error: BaseException) -> None:
         """Report an error that a function raised and that is not raised further. Call
@@ -98,8 +103,8 @@ class CallSite:
         """Call the function for element ``number`` and return its result.
         Thread-safe.
         """
-        if number in self._suspects:
-            with self._watch.alone():
+        if self._is_trial:
+            with self.trying(number):
                 return self._noted(number, function, arguments)
         return self._noted(number, function, arguments)
 

@@ -67,13 +67,15 @@ class WatchedMapIterator(WatchedIterator):
             self._cells[self._at] = IDLE
 
     def _next_special(self, number: int, element: Any) -> Any:
-        """Return the result for an element that killed its process, or may have; if it
-        is left out, the result for the next element.
+        """Return the result for an element of ``special``, or for the next element if
+        it is left out.
         """
         while number in self._special:
             if not self._site.leaves_out(number, self._input.current_split()):
-                with self._site.alone():
-                    return self._call(number, element)
+                with self._site.trying(number):
+                    value = self._call(number, element)
+                self._special = self._site.special
+                return value
             element = next(self._input)
             number = self._count
             self._count = number + 1
@@ -108,8 +110,9 @@ class WatchedFilterIterator(WatchedIterator):
             elif self._site.leaves_out(number, self._input.current_split()):
                 continue
             else:
-                with self._site.alone():
+                with self._site.trying(number):
                     kept = self._call(number, element)
+                self._special = self._site.special
             if kept:
                 return element
         raise StopIteration

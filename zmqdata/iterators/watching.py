@@ -66,9 +66,9 @@ class Watch(Protocol):
         """
 
     @property
-    def suspects(self) -> Mapping[str, Collection[int]]:
-        """Numbers of the elements being processed when a process died, any of which may
-        be the cause, by the place of their node.
+    def is_trying(self) -> bool:
+        """True while the task has suspects, one of which may have caused the death of
+        its process. The process runs nothing but this task then.
         """
 
     def open(self, place: str, label: str, skippable: bool) -> WatchSlot:
@@ -77,9 +77,11 @@ class Watch(Protocol):
     def close(self, slot: WatchSlot) -> None:
         """Release a slot for other uses."""
 
-    def alone(self) -> AbstractContextManager[object]:
-        """Return a context manager to hold during the call for a suspect, so that no
-        two suspects run at the same time.
+    def trying(
+        self, place: str, label: str, skippable: bool, number: int
+    ) -> AbstractContextManager[object]:
+        """Return a context manager to hold during each call while ``is_trying``. No
+        call runs beside that for a suspect.
         """
 
     def failed(self, error: BaseException) -> None:

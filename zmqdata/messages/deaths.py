@@ -34,6 +34,8 @@ class Crumb(Discreet, frozen=True):
     """True if the node can skip the element."""
     split: tuple[int, int] | None = None
     """The last split that the task had begun."""
+    element: int = -1
+    """Number of the task's element in progress; below 0 if unknown."""
 
     @property
     def place(self) -> Place:

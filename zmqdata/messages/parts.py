@@ -548,7 +548,9 @@ class TaskDefinition(Discreet, frozen=True):
     poisoned: tuple[Place, ...] = ()
     """Elements that nodes must skip."""
     suspects: tuple[Place, ...] = ()
-    """Elements at which a process died; the worker makes them singly."""
+    """Elements at which a process may have died. The worker runs no other task then,
+    and calls for nothing else while it makes one of them.
+    """
     task_timeout: float | None = None
     """Limit in seconds of a call of a user's function."""
     job: str = ""
@@ -625,6 +627,8 @@ class TaskReport(Discreet, frozen=True):
     """Measures of the attempt; None if this report omits them. A worker with many tasks
     sends some of them in turn.
     """
+    tried: bool = False
+    """True if every suspect of the task was made and the process lives."""
 
 
 class StreamGrant(Discreet, frozen=True):

@@ -11,6 +11,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 from zmqdata import messages as m
+from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.state.snapshots import snapshot
@@ -190,7 +191,16 @@ class SimulatedDispatcher(SimulatedNode):
             if value != theirs[field]:
                 self.world.laws.fail(f"{what} differ in {field}: {value} and {theirs[field]}")
 
+    def _check_blamed(self, update: u.Update) -> None:
+        if isinstance(update, u.CountDeathUpdate) and update.proof:
+            place = update.crumbs[0].place
+            if place not in self.world.laws.pipeline.poison():
+                self.world.laws.fail(f"{place} does not kill, and is blamed", update.task)
+
     def obey(self, event: AnyEvent, commands: Sequence[Any]) -> None:
+        for command in commands:
+            if isinstance(command, e.Commit):
+                self._check_blamed(command.update)
         disk = self.world.disk
         if disk is None:
             super().obey(event, commands)

@@ -156,6 +156,7 @@ class SimulatedRunner:
 
     Attributes:
         made: number of elements produced, including elements that no client needed.
+        making: the element that it has made last, or works on.
         slips_now: probability that an element that may fail does so in this attempt.
         free: number of the first element that past decisions did not determine. None:
             they determined all.
@@ -206,6 +207,8 @@ class SimulatedRunner:
         self._noted = clock.now
         self._round: list[Name] = []
         self._lanes = [BlockInWork() for _ in range(definition.num_consumers or 1)]
+        self.making: Crumb | None = None
+        self._untried = set(definition.suspects) & set(map(pipeline.place, pipeline.all_names()))
         self._next = self._position = 0
         self._allowed = self._used = 0
         self._most: int | None = None
@@ -435,18 +438,38 @@ class SimulatedRunner:
         node, number = place = self.pipeline.place(name)
         if place in self.definition.poisoned:
             return False
+        key = (self.definition.task, self.definition.attempt)
+        self.making = Crumb(*key, number, node, "map(f)", True, None, self._next)
         if not self.pipeline.is_poison(name):
+            self._try(place)
             return True
         if self.pipeline.healed:
             self.free = self._next if self.free is None else self.free
+            self._try(place)
             return True
-        self._emit(
-            Fatal(
-                Crumb(self.definition.task, self.definition.attempt, number, node, "map(f)", True)
-            )
-        )
+        if place not in self.definition.suspects:
+            # The process runs on for a moment, and its next element may be noted.
+            late = number + self.random.choice([0, 0, 1, 2])
+            self.making = Crumb(*key, late, node, "map(f)", True, None, self._next)
         self.stopped = True
+        self._emit(Fatal(self.making))
         return False
+
+    def noted(self) -> list[Crumb]:
+        """Return the element that it is making, if any, when another task kills its
+        process.
+        """
+        if self.stopped or self.making is None or self.random.random() < 0.3:
+            return []
+        return [self.making]
+
+    def _try(self, place: tuple[str, int]) -> None:
+        """Note that a suspect lives. Say so when it was the last."""
+        if place in self._untried:
+            self._untried.discard(place)
+            if not self._untried:
+                key = (self.definition.task, self.definition.attempt)
+                self.clock.after(0.25, lambda: self._emit(e.SuspectsTried(*key)))
 
     def _is_kept(self, name: Name) -> bool:
         """True if an element is not skipped: as was decided, or by chance if nothing

@@ -117,14 +117,13 @@ class SimulatedWorker(SimulatedNode):
         if not self.alive:
             return
         self.world.laws.tell(self.name, f"dies at {crumb}")
-        death = m.Death(self.name, "was killed by SIGSEGV", False, tuple(self.runners), (crumb,))
-        size = self.core.profile.buffer_bytes
+        crumbs = (crumb, *[note for one in self.runners.values() for note in one.noted()])
+        death = m.Death(self.name, "was killed by SIGSEGV", False, tuple(self.runners), crumbs)
+        deaths, size = (*self.core.profile.deaths, death), self.core.profile.buffer_bytes
         self.die()
         # Sometimes long after its tasks have found other hosts.
         pause = self.random.choice([0.1, 0.5, 3.0])
-        self.world.clock.after(
-            pause, lambda: self.world.add_worker(size, (*self.core.profile.deaths, death))
-        )
+        self.world.clock.after(pause, lambda: self.world.add_worker(size, deaths))
 
     def _stop(self, command: worker_events.StopTask) -> None:
         runner = self.runners.pop((command.task, command.attempt), None)

@@ -292,8 +292,10 @@ class WorkerShell:
         """Report runners that have become stuck, and runners that are no longer
         stuck.
         """
-        for runner in self.runners.values():
+        for runner in list(self.runners.values()):
             runner.look()
+            if runner.definition.suspects and not runner.watch.is_trying:
+                self._handle(e.SuspectsTried(*runner.key))
         notes = self.crumbs.notes()
         longest: dict[tuple[int, int], tuple[float, CrumbNote]] = {}
         for note, seconds in self._stillness.look(time.monotonic(), notes):

@@ -432,6 +432,35 @@ def test_a_local_part_without_its_worker_is_an_error_for_its_reader_alone() -> N
     assert hosts.iteration.failure is None
 
 
+def test_a_local_part_waits_while_its_worker_makes_suspects() -> None:
+    """A shard whose worker is reserved for suspects waits for it, however long that
+    takes.
+    """
+    hosts = Hosts(mode="DATA", shards=("a", "b"), target="LOCAL", k="a", l="b")
+    hosts.add("a", "b")
+    hosts.hosting.placement.reserved = "b"
+    hosts.hosting.staff(hosts.iteration)
+    for seconds in (0.0, 100.0):
+        hosts.hosting.adopt(seconds)
+    assert hosts.messages(m.RequestRefused) == []
+    assert placed_at(hosts) == [(0, "a"), (1, "")]
+    hosts.hosting.resume_all()
+    assert placed_at(hosts) == [(0, "a"), (1, "b")]
+
+
+def test_a_suspect_local_part_does_not_wait_forever() -> None:
+    """A reader of a suspect shard whose worker stays away gets an error."""
+    hosts = Hosts(mode="DATA", shards=("a", "b"), target="LOCAL", k="a", l="b")
+    hosts.add("a")
+    hosts.hosting.staff(hosts.iteration)
+    suspect = list(hosts.iteration.tasks.values())[1]
+    hosts.hosting.out.commit(u.CountDeathUpdate(suspect.task, 1, "died"))
+    hosts.done()
+    for seconds in (0.0, 10.0):
+        hosts.hosting.adopt(seconds)
+    assert [one.request for one in hosts.messages(m.RequestRefused)] == ["l"]
+
+
 def test_a_failed_iteration_leaves_no_task_behind() -> None:
     """All hosts of a failed iteration drop their tasks, and the error stays for later
     requests.

@@ -5,20 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.dispatcher.lineage import definition_of
-from zmqdata.core.dispatcher.poison import LONG, MOST_DEATHS, MOST_IN_ALL, MOST_UNEXPLAINED
+from zmqdata.core.dispatcher.poison import (
+    LONG,
+    MOST_DEATHS,
+    MOST_IN_ALL,
+    MOST_UNEXPLAINED,
+    PATIENCE,
+    REPORTS_WITHIN,
+)
+from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.ranges import RangeSet
 from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
 from zmqdata.testing import Transcript
+from zmqdata.testing.transcript import TICK
 
 ROWS = IndexSplits(100)
 LABEL = "map(parse) at train.py:12"
+NEVER = 1e9
 
 
 class Fleet(Transcript):
@@ -27,15 +38,16 @@ class Fleet(Transcript):
     """
 
     core: DispatcherCore
+    first_workers = ("a", "b")
 
     def __init__(self, mode: str = "DYNAMIC", source: SplitSource = ROWS, **job: Any) -> None:
-        super().__init__(DispatcherCore(1, DispatcherTimes()))
+        super().__init__(DispatcherCore(1, DispatcherTimes(client_timeout=NEVER)))
         description = m.DatasetDescription(
             "d" * 64, "print", (source,), "", None, -2, None, "3.11", "0"
         )
         self.hear("k", m.RegisterDataset("request", "dataset", description, b"pipeline"))
         self.successors = 0
-        for name in ("a", "b"):
+        for name in self.first_workers:
             self.join(name)
         self.hear("k", m.OpenIteration("k", m.JobParameters("job", "dataset", mode, **job), 0))
 
@@ -47,11 +59,14 @@ class Fleet(Transcript):
         return next(iter(self.core.state.iterations.values()))
 
     def task_of(self, worker: str) -> Task:
-        return next(
+        return self.tasks_of(worker)[0]
+
+    def tasks_of(self, worker: str) -> list[Task]:
+        return [
             task
             for task in self.core.state.tasks.values()
-            if task.worker == worker and not task.removed
-        )
+            if task.worker == worker and not task.settled
+        ]
 
     def crumb(
         self, worker: str, number: int = 7, node: str = "/0", skippable: bool = True
@@ -67,34 +82,45 @@ class Fleet(Transcript):
         *crumbs: m.Crumb,
         killed: bool = False,
         how: str = "was killed by SIGSEGV",
+        beside: tuple[tuple[int, int], ...] = (),
     ) -> str:
         """Let a process die and its successor report the death, and return the
         successor's name.
         """
-        tasks = [
-            task
-            for task in self.core.state.tasks.values()
-            if task.worker == worker and not task.settled
-        ]
-        death = m.Death(
-            worker, how, killed, tuple((task.task, task.attempt) for task in tasks), crumbs
-        )
+        tasks = tuple((task.task, task.attempt) for task in self.tasks_of(worker))
+        death = m.Death(worker, how, killed, (*tasks, *beside), crumbs)
         self.successors += 1
-        self.join(f"{worker}{self.successors}", death)
-        self.answer()
-        return f"{worker}{self.successors}"
+        name = f"{worker[0]}{self.successors}"
+        self.join(name, death)
+        self.go_on()
+        return name
 
     def answer(self) -> None:
-        """Answer for the client that it holds nothing of each task that asks."""
+        """Answer for the clients that they hold nothing of each task that asks."""
         for ask in self.all_of(m.RequestHoldings):
-            self.hear("k", m.HoldingsReported("k", ask.task, ask.attempt, ()))
+            self.hear(ask.client, m.HoldingsReported(ask.client, ask.task, ask.attempt, ()))
+
+    def go_on(self) -> None:
+        """Let the clients answer, and the dispatcher decide what is tried next."""
+        self.answer()
+        self.wait(TICK)
+        self.answer()
+        self.wait(TICK)
+
+    def report(self, worker: str, **told: Any) -> None:
+        """Let a worker report its tasks; ``told`` are fields of each report."""
+        tasks = self.tasks_of(worker)
+        told = {"produced": 0, "total": None, **told}
+        reports = tuple(m.TaskReport(task.task, task.attempt, **told) for task in tasks)
+        self.hear(worker, m.WorkerHeartbeat(worker, reports, ()))
+        self.go_on()
 
     def host(self, task: Task) -> str:
         return self.core.state.tasks[task.task].worker
 
-    def kill(self, task: Task, times: int = MOST_DEATHS, **crumb: Any) -> None:
-        """Let each host of a task die at the given element the given number of
-        times.
+    def kill(self, task: Task, times: int = MOST_DEATHS + 1, **crumb: Any) -> None:
+        """Let each host of a task die at the given element the given number of times,
+        beside other tasks at first, then alone.
         """
         for _ in range(times):
             self.die(self.host(task), self.crumb(self.host(task), **crumb))
@@ -106,15 +132,20 @@ class Fleet(Transcript):
         return definition_of(task, self.iteration, self.core.state.datasets["dataset"], RangeSet())
 
 
-def test_three_deaths_at_an_element_fail_the_job() -> None:
+def test_three_deaths_of_an_element_alone_fail_the_job() -> None:
     """The error names element, node, task, split, cause of death and the option that
-    skips such elements.
+    skips such elements. The first death raises the suspicion, and proves nothing.
     """
     fleet = Fleet()
     task = fleet.task_of("a")
-    fleet.kill(task, 2)
+    fleet.kill(task, MOST_DEATHS)
+    assert [death.alone for death in task.deaths.values()] == [False, True, True]
     assert not fleet.failure()
-    fleet.kill(task, 1)
+    task_of_death = fleet.crumb(fleet.host(task))
+    death = m.Death(
+        fleet.host(task), "was killed by SIGSEGV", False, ((task.task, 4),), (task_of_death,)
+    )
+    fleet.join("c", death)
     refusal = fleet.sent(m.RequestRefused)
     assert refusal.error == "PipelineError"
     assert refusal.text.startswith(
@@ -144,7 +175,7 @@ def test_deaths_at_other_elements_are_counted_apart() -> None:
     """
     fleet = Fleet()
     task = fleet.task_of("a")
-    for number in (7, 8, 7, 8):
+    for number in (8, 7, 8, 7, 8):
         fleet.kill(task, 1, number=number)
     assert not fleet.failure()
 
@@ -164,12 +195,14 @@ def test_poison_is_left_out_on_request() -> None:
 
 def test_clients_are_told_what_is_left_out() -> None:
     """The next task lists name element, operation, split and reason of each skipped
-    element once for each reader.
+    element.
     """
     fleet = Fleet(on_poison="skip")
     task = fleet.task_of("a")
     fleet.kill(task)
-    [element] = fleet.sent(m.TasksChanged).task_list.left_out
+    fleet.now += 1.0
+    fleet.hear("k", m.ClientHeartbeat("k", 0, 0, {}))
+    [element] = fleet.sent(m.ClientHeartbeatAnswered).task_list.left_out
     assert (element.index, element.place, element.number, element.label, element.split) == (
         task.index,
         "/0",
@@ -178,9 +211,6 @@ def test_clients_are_told_what_is_left_out() -> None:
         (3, 4),
     )
     assert "has brought its worker down 3 times" in element.error
-    fleet.now += 1.0  # until then the list may be on its way
-    fleet.hear("k", m.ClientHeartbeat("k", 0, 0, {}))
-    assert fleet.sent(m.ClientHeartbeatAnswered).task_list.left_out == (element,)
 
 
 def test_each_poison_is_found_in_its_turn() -> None:
@@ -190,7 +220,7 @@ def test_each_poison_is_found_in_its_turn() -> None:
     fleet = Fleet(on_poison="skip")
     task = fleet.task_of("a")
     fleet.kill(task)
-    fleet.kill(task, 2, number=20)
+    fleet.kill(task, MOST_DEATHS, number=20)
     assert list(task.poisoned) == [("/0", 7)]
     fleet.kill(task, 1, number=20)
     assert list(task.poisoned) == [("/0", 7), ("/0", 20)]
@@ -221,26 +251,326 @@ def test_opening_a_pipeline_may_kill() -> None:
 
 
 def test_suspects_are_told() -> None:
-    """The next host calls a suspect element alone, and gets its task apart from
-    others.
+    """The successor of the dead process makes the suspect element alone, and those just
+    before it, since a process that crashes may run on.
     """
     fleet = Fleet()
     task = fleet.task_of("a")
     fleet.kill(task, 1)
-    assert fleet.definition(task).suspects == (("/0", 7),)
+    assert fleet.definition(task).suspects == (("/0", 5), ("/0", 6), ("/0", 7))
     assert fleet.host(task) == "a1"
 
 
 def test_one_of_several_calls_is_found() -> None:
     """The dispatcher blames the call that was in progress at three deaths, among
-    several calls at the same time.
+    several calls at the same time. A death during two calls proves nothing.
     """
     fleet = Fleet(on_poison="skip")
     task = fleet.task_of("a")
-    for others in ((5, 6), (), (9,)):
+    for others in ((5, 6), (), (9,), ()):
         worker = fleet.host(task)
         fleet.die(worker, *[fleet.crumb(worker, number) for number in (7, *others)])
+    assert not task.poisoned
+    fleet.kill(task, 1)
     assert list(task.poisoned) == [("/0", 7)]
+
+
+def test_a_crash_that_comes_late_is_traced_back() -> None:
+    """If a process dies alone and at no suspect, ever more elements before it are
+    suspect.
+    """
+    fleet = Fleet(on_poison="skip")
+    task = fleet.task_of("a")
+    for number, first in ((90, 88), (95, 63), (None, 0)):
+        worker = fleet.host(task)
+        fleet.die(worker, *([fleet.crumb(worker, number)] if number is not None else []))
+        assert fleet.definition(task).suspects[0] == ("/0", first)
+    assert len(fleet.definition(task).suspects) == 96
+    fleet.kill(task, MOST_DEATHS, number=50)
+    assert list(task.poisoned) == [("/0", 50)]
+
+
+@pytest.mark.parametrize("element", [-1, 3, 4])
+def test_what_may_be_delivered_is_not_left_out(element: int) -> None:
+    """The job fails if the call for a fatal element had returned before the first death
+    and a client has the element that was then in progress, or a later one.
+    """
+    fleet = Fleet(on_poison="skip")
+    task = fleet.task_of("a")
+    fleet.kill(task, 1, number=8)
+    fleet.core.state.apply(u.DeliverUpdate(task.task, ((0, 4),)))
+    for _ in range(MOST_DEATHS):
+        worker = fleet.host(task)
+        fleet.die(worker, replace(fleet.crumb(worker), element=element))
+    assert ("clients may have it" in fleet.failure()) == (element < 4)
+    assert len(task.poisoned) == (element == 4)
+
+
+# --- suspects are made alone
+
+
+class Town(Fleet):
+    """A fleet with a second job, read by the client ``l``: its tasks are beside those
+    of the first.
+    """
+
+    def __init__(self, *workers: str, mode: str = "DYNAMIC", **job: Any) -> None:
+        self.first_workers = workers
+        super().__init__(**job)
+        parameters = m.JobParameters("other", "dataset", mode)
+        self.hear("l", m.OpenIteration("l", parameters, 0))
+
+    @property
+    def other(self) -> Iteration:
+        return list(self.core.state.iterations.values())[1]
+
+    def crash(self, worker: str, number: int = 7) -> None:
+        """Let a process die while each of its tasks makes an element."""
+        crumbs = [
+            m.Crumb(task.task, task.attempt, number, "/0", LABEL, True)
+            for task in self.tasks_of(worker)
+        ]
+        self.die(worker, *crumbs)
+
+
+def test_only_a_death_alone_counts() -> None:
+    """The job that lives alone is cleared, of two jobs in a process that dies again and
+    again. The other fails.
+    """
+    town = Town("a")
+    innocent = town.tasks_of("a")[1]
+    while not town.failure():
+        [worker] = town.core.hosting.facts
+        tasks = town.tasks_of(worker)
+        if tasks == [innocent]:
+            town.report(worker, tried=True)
+        else:
+            assert innocent not in tasks or not innocent.deaths
+            town.crash(worker)
+    town.go_on()
+    town.report(innocent.worker, tried=True)
+    assert town.other.failure is None
+    assert not innocent.suspicious
+
+
+def test_one_process_tries_suspects_at_a_time() -> None:
+    """While a process makes a suspect, it has no other task, and other suspects wait.
+    All others continue elsewhere.
+    """
+    town = Town("a", "b")
+    town.crash("a")
+    [trial] = town.tasks_of("a1")
+    waiting = [task for task in town.core.state.tasks.values() if not task.worker]
+    assert [
+        task.task in town.core.state.iterations[task.iteration].suspected for task in waiting
+    ] == [True]
+    assert town.tasks_of("b")
+    town.join("c")
+    town.go_on()
+    assert town.tasks_of("a1") == [trial]
+    town.report("a1", tried=True)
+    assert waiting[0].worker
+    assert town.tasks_of(waiting[0].worker) == waiting
+    town.report(waiting[0].worker, tried=True)
+    assert not town.core.hosting.placement.reserved
+    assert not any(one.suspected for one in town.core.state.iterations.values())
+
+
+def test_on_the_only_worker_others_wait() -> None:
+    """On the only worker of a cluster, tasks that were idle wait until the suspects are
+    made, and then return.
+    """
+    town = Town("a")
+    tasks = town.tasks_of("a")
+    town.die("a", town.crumb("a"))
+    assert town.tasks_of("a1") == [tasks[0]]
+    town.report("a1", tried=True)
+    assert town.tasks_of("a1") == tasks
+
+
+def test_a_trial_has_its_time() -> None:
+    """A task that does not come to its suspects in time is cleared, so that others
+    wait for a limited time. If it dies later, it gets twice the time.
+    """
+    town = Town("a")
+    tasks = town.tasks_of("a")
+    for patience in (PATIENCE, 2 * PATIENCE):
+        host = tasks[0].worker
+        town.die(host, m.Crumb(tasks[0].task, tasks[0].attempt, 7, "/0", LABEL, True))
+        town.wait(patience - 1.0)
+        assert town.tasks_of(tasks[0].worker) == [tasks[0]]
+        town.wait(1.5)
+        town.go_on()
+        assert sorted(task.task for task in town.tasks_of(tasks[0].worker)) == sorted(
+            task.task for task in tasks
+        )
+        assert not tasks[0].suspicious
+
+
+@pytest.mark.parametrize(
+    ("node", "number", "early", "late"),
+    [
+        ("/0", 7, {"produced": 9}, {"tried": True}),
+        ("/0", 7, {"waits": True, "idle": 1.9}, {"waits": True, "idle": 2.0}),
+        ("/0", 7, {"produced": 9}, {"produced": 9, "total": 9}),
+        ("", 7, {"produced": 7}, {"produced": 8}),
+        ("", m.OPENING, {}, {"produced": 1}),
+    ],
+)
+def test_a_trial_ends(node: str, number: int, early: dict[str, Any], late: dict[str, Any]) -> None:
+    """A trial ends when the suspects were made, no longer come, or wait for readers."""
+    town = Town("a")
+    task = town.tasks_of("a")[0]
+    town.die("a", town.crumb("a", number, node))
+    town.report("a1", **early)
+    assert town.tasks_of("a1") == [task]
+    town.report("a1", **late)
+    assert not task.suspicious
+    assert len(town.tasks_of("a1")) > 1
+
+
+def test_a_task_that_waits_gets_no_more_time() -> None:
+    """A trial that ends while the task waits does not prolong the next."""
+    town = Town("a")
+    task = town.tasks_of("a")[0]
+    for _ in range(2):
+        town.die(
+            "a" if task.attempt == 1 else task.worker, m.Crumb(task.task, task.attempt, 7, "/0")
+        )
+        town.report(task.worker, produced=1, idle=PATIENCE)
+        town.wait(PATIENCE)
+        town.go_on()
+        assert not task.suspicious
+
+
+def test_suspects_of_an_unread_job_wait_for_a_reader() -> None:
+    """A suspect that no client reads holds no worker."""
+    town = Town("a")
+    tasks = town.tasks_of("a")
+    town.hear("k", m.CloseIteration("k", 0, {}))
+    assert tasks[0].iteration in town.core.state.iterations
+    town.die("a", m.Crumb(tasks[0].task, tasks[0].attempt, 7, "/0"))
+    assert town.tasks_of("a1") == [tasks[1]]
+
+
+def test_the_call_of_a_suspect_may_last() -> None:
+    """A trial does not end while the call of a suspect lasts."""
+    town = Town("a")
+    task = town.tasks_of("a")[0]
+    town.die("a", town.crumb("a"))
+    town.wait(PATIENCE / 2)
+    town.report("a1", busy=PATIENCE, crumb=town.crumb("a1"))
+    town.wait(PATIENCE)
+    assert town.tasks_of("a1") == [task]
+    town.wait(PATIENCE)
+    assert len(town.tasks_of("a1")) > 1
+
+
+def test_the_report_of_a_successor_is_awaited() -> None:
+    """When the process that makes a suspect is lost, no other worker tries it before
+    the successor has reported, or had time to.
+    """
+    town = Town("a", "b")
+    town.crash("a")
+    [trial] = town.tasks_of("a1")
+    attempt = trial.attempt
+    town.core.hosting.lose_worker("a1")
+    town.go_on()
+    assert not trial.worker
+    town.join(
+        "a2",
+        m.Death(
+            "a1", "ended", False, ((trial.task, attempt),), (m.Crumb(trial.task, attempt, 7, "/0"),)
+        ),
+    )
+    town.go_on()
+    assert [death.alone for death in trial.suspicious] == [False, True]
+    assert trial.worker == "a2"
+    town.core.hosting.lose_worker("a2")
+    town.go_on()
+    town.wait(REPORTS_WITHIN - 1.0)
+    assert not trial.worker
+    town.wait(1.5)
+    town.go_on()
+    assert trial.worker == "b"
+    late = m.Death(
+        "a2",
+        "ended",
+        False,
+        ((trial.task, attempt + 1),),
+        (m.Crumb(trial.task, attempt + 1, 7, "/0"),),
+    )
+    town.join("a3", late)
+    town.go_on()
+    assert [death.proof for death in trial.suspicious] == [False, True, True]
+    assert town.core.hosting.placement.reserved == trial.worker
+
+
+def test_a_late_report_ends_no_trial() -> None:
+    """The report of an earlier death leaves a task where it is made alone."""
+    town = Town("a", "b")
+    task = town.tasks_of("a")[0]
+    attempt = task.attempt
+    town.core.hosting.lose_worker("a")
+    town.go_on()
+    town.die("b", m.Crumb(task.task, task.attempt, 7, "/0"))
+    trial = (task.worker, task.attempt)
+    assert trial[0] == "b1"
+    crumb = m.Crumb(task.task, attempt, 9, "/0")
+    town.join("a1", m.Death("a", "ended", False, ((task.task, attempt),), (crumb,)))
+    town.go_on()
+    assert (task.worker, task.attempt) == trial
+
+
+def test_a_process_with_remains_of_other_tasks_proves_nothing() -> None:
+    """A death is no proof while a call of a task that was taken away still runs in the
+    process.
+    """
+    town = Town("a")
+    task = town.tasks_of("a")[0]
+    town.die("a", town.crumb("a"))
+    town.die("a1", town.crumb("a1"), beside=((town.tasks_of("a1")[0].task + 1, 1),))
+    assert [death.alone for death in task.suspicious] == [False, False]
+
+
+def test_a_restarted_dispatcher_tries_its_suspects() -> None:
+    """A dispatcher that starts again tries each suspect alone, also one that was on
+    trial.
+    """
+    town = Town("a")
+    tasks = town.tasks_of("a")
+    town.crash("a")
+    again = DispatcherCore(2, DispatcherTimes(client_timeout=NEVER))
+    for update in snapshot(town.core.state):
+        again.state.apply(update)
+    town.core = again
+    town.commands = [*again.resume(town.now)]
+    for client in ("k", "l"):
+        town.hear(client, m.ClientHeartbeat(client, 0, 0, {}))
+    town.join("a1")
+    for task in tasks:
+        for client in ("k", "l"):
+            town.hear(client, m.HoldingsReported(client, task.task, task.attempt, ()))
+    for _ in tasks:
+        town.go_on()
+        [trial] = town.tasks_of("a1")
+        assert town.core.state.iterations[trial.iteration].suspects(trial)
+        town.report("a1", tried=True)
+    assert len(town.tasks_of("a1")) == len(tasks)
+
+
+def test_a_new_copy_is_made_alone() -> None:
+    """The copy that replaces one that died in mode OFF is made alone, before the tasks
+    of other jobs.
+    """
+    town = Town("a", mode="OFF")
+    town.crash("a")
+    [first] = town.tasks_of("a1")
+    town.report("a1", tried=True)
+    [second] = town.tasks_of("a1")
+    assert first.iteration != second.iteration
+    town.report("a1", tried=True)
+    assert {task.iteration for task in town.tasks_of("a1")} == set(town.core.state.iterations)
 
 
 def test_who_was_at_nothing_is_not_to_blame() -> None:
@@ -253,10 +583,10 @@ def test_who_was_at_nothing_is_not_to_blame() -> None:
 
 
 def test_five_deaths_at_nothing_fail() -> None:
-    """Five deaths without a call, such as in a library's thread, fail the job."""
+    """Five deaths alone without a call, such as in a library's thread, fail the job."""
     fleet = Fleet()
     task = fleet.task_of("a")
-    for _ in range(MOST_UNEXPLAINED - 1):
+    for _ in range(MOST_UNEXPLAINED):
         fleet.die(fleet.host(task))
     assert not fleet.failure()
     fleet.die(fleet.host(task))
@@ -269,7 +599,7 @@ def test_ever_other_elements_fail_in_the_end() -> None:
     """
     fleet, killed = Fleet(), Fleet()
     tasks = fleet.task_of("a"), killed.task_of("a")
-    for number in range(MOST_IN_ALL):
+    for number in range(MOST_IN_ALL + 1):
         fleet.kill(tasks[0], 1, number=number)
         worker = killed.host(tasks[1])
         killed.die(worker, killed.crumb(worker, number), killed=True)
@@ -286,7 +616,7 @@ def test_sigkill_counts_at_an_element_only() -> None:
     for _ in range(MOST_UNEXPLAINED + 1):
         fleet.die(fleet.host(task), killed=True)
     assert not task.deaths
-    for _ in range(MOST_DEATHS):
+    for _ in range(MOST_DEATHS + 1):
         worker = fleet.host(task)
         fleet.die(worker, fleet.crumb(worker), killed=True)
     assert fleet.failure()
@@ -335,7 +665,7 @@ def test_copies_are_counted_together() -> None:
     counted together.
     """
     fleet = Fleet("OFF", on_poison="skip")
-    for _ in range(MOST_DEATHS):
+    for _ in range(MOST_DEATHS + 1):
         worker = next(
             task.worker for task in fleet.iteration.live_tasks if task.worker.startswith("a")
         )
@@ -370,8 +700,8 @@ def test_a_long_call_is_told_once() -> None:
 
 
 def test_a_stuck_task_moves_on() -> None:
-    """After task_timeout the task moves to another worker, and the call counts as a
-    death at its element.
+    """After task_timeout the task moves to another worker, where it is made alone. The
+    call counts as a death at its element.
     """
     fleet = Fleet(task_timeout=5.0)
     task = fleet.task_of("a")
@@ -379,8 +709,9 @@ def test_a_stuck_task_moves_on() -> None:
     assert task.attempt == 1
     busy(fleet, "a", 5.0)
     assert any(message == m.DropTask(task.task, 1) for message in fleet.all_of(m.DropTask))
-    fleet.answer()
+    fleet.go_on()
     assert (task.worker, task.attempt) == ("b", 2)
+    assert len(fleet.tasks_of("b")) == 1
     assert [death.how for death in task.deaths.values()] == ["was stuck for 5 s"]
 
 
@@ -390,11 +721,9 @@ def test_three_times_stuck_is_poison() -> None:
     """
     fleet = Fleet(task_timeout=5.0)
     task = fleet.task_of("a")
-    for _ in range(MOST_DEATHS):
+    for _ in range(MOST_DEATHS + 1):
         worker = fleet.host(task)
-        report = m.TaskReport(task.task, task.attempt, 0, None, busy=6.0, crumb=fleet.crumb(worker))
-        fleet.hear(worker, m.WorkerHeartbeat(worker, (report,), ()))
-        fleet.answer()
+        fleet.report(worker, busy=6.0, crumb=fleet.crumb(worker))
     assert "it was stuck for 6 s, 3 times" in fleet.failure()
 
 
@@ -403,6 +732,7 @@ def test_a_stuck_copy_is_replaced() -> None:
     fleet = Fleet("OFF", task_timeout=5.0)
     before = fleet.task_of("a")
     busy(fleet, "a", 5.0)
+    fleet.go_on()
     after = fleet.task_of("a")
     assert before.removed
     assert after.task != before.task

@@ -12,7 +12,7 @@ from zmqdata import messages as m
 from zmqdata.splits import Split
 from zmqdata.worker.processes.crumbs import CrumbFile, active
 from zmqdata.worker.tasks import watch as module
-from zmqdata.worker.tasks.watch import TURN, TaskWatch, WatchedProvider
+from zmqdata.worker.tasks.watch import BEYOND, TaskWatch, WatchedProvider
 
 
 def definition(**told: Any) -> m.TaskDefinition:
@@ -114,41 +114,96 @@ def test_splits_and_waits_are_noted() -> None:
     assert provider.next_split() is None
 
 
-def test_suspects_of_all_tasks_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process calls a function for a single suspect at a time, but does not wait
-    forever for a stuck suspect.
-    """
-    one, other = TaskWatch(CrumbFile(), definition()), TaskWatch(CrumbFile(), definition())
-    entered = threading.Event()
+def suspicious(crumbs: CrumbFile | None = None) -> TaskWatch:
+    """Return the watch of a task with two suspects."""
+    return TaskWatch(crumbs or CrumbFile(), definition(suspects=(("/0", 7), ("/0", 8))))
 
-    def enter() -> None:
-        with other.alone():
+
+def enter(watch: TaskWatch, number: int, entered: threading.Event) -> threading.Thread:
+    """Call for an element in another thread."""
+
+    def call() -> None:
+        with watch.trying("/0", "map(f)", True, number):
             entered.set()
 
-    with one.alone():
-        thread = threading.Thread(target=enter)
-        thread.start()
+    thread = threading.Thread(target=call)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(("first", "second"), [(7, 8), (7, 100), (100, 7)])
+def test_a_suspect_is_called_for_alone(first: int, second: int) -> None:
+    """No other call of the task runs beside the call for a suspect."""
+    watch, entered = suspicious(), threading.Event()
+    with watch.trying("/0", "map(f)", True, first):
+        thread = enter(watch, second, entered)
         assert not entered.wait(0.05)
     assert entered.wait(5.0)
     thread.join()
-    monkeypatch.setattr(module, "PATIENCE", 0.01)
-    with one.alone(), other.alone():
-        assert TURN.owner is other
-    assert TURN.owner is None
 
 
-def test_an_abandoned_task_gives_its_turn_up() -> None:
-    """A call of a task that was taken away may never end, and no longer blocks other
-    tasks.
+def test_other_calls_run_beside_each_other() -> None:
+    """Calls for elements that are not suspect run at the same time."""
+    watch, entered = suspicious(), threading.Event()
+    with watch.trying("/0", "map(f)", True, 1):
+        enter(watch, 2, entered).join()
+    assert entered.is_set()
+
+
+def test_a_call_waits_for_stuck_calls_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that never ends, or that waits for another, blocks no other call
+    forever.
     """
-    one, other = TaskWatch(CrumbFile(), definition()), TaskWatch(CrumbFile(), definition())
-    with one.alone():
-        other.abandon()
-        assert TURN.owner is one
-        one.abandon()
-        with other.alone():
-            assert TURN.owner is other
-    assert TURN.owner is None
+    monkeypatch.setattr(module, "PATIENCE", 0.01)
+    watch, entered = suspicious(), threading.Event()
+    with watch.trying("/0", "map(f)", True, 1):
+        enter(watch, 7, entered).join()
+        entered.clear()
+        with watch.trying("/0", "map(f)", True, 7):
+            enter(watch, 2, entered).join()
+    assert entered.is_set()
+
+
+def test_a_late_end_is_blamed_on_the_suspect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suspect is noted during its call and while the process waits for a late end,
+    and not while it waits for an end that earlier calls may have caused.
+    """
+    noted: list[list[tuple[str, int]]] = []
+    crumbs = CrumbFile()
+
+    def pause(seconds: float) -> None:
+        assert 0 < seconds <= module.LONGEST_SETTLE
+        noted.append([(note.place, note.number) for note in active(crumbs.notes())])
+
+    monkeypatch.setattr(module, "pause", pause)
+    watch = suspicious(crumbs)
+    with watch.trying("/0", "map(f)", True, 6):
+        pass
+    assert noted == []
+    with watch.trying("/0", "map(f)", True, 7):
+        assert noted == [[]]
+        assert [note.number for note in active(crumbs.notes())] == [7]
+    assert noted == [[], [("/0", 7)]]
+    with watch.trying("/0", "map(f)", True, 8):
+        assert len(noted) == 2
+    assert noted[2:] == [[("/0", 8)]]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "tries"),
+    [((), True), ((7,), True), ((8, 7), False), ((8 + BEYOND,), False), ((7 + BEYOND,), True)],
+)
+def test_a_task_knows_when_it_has_made_its_suspects(
+    numbers: tuple[int, ...], tries: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial ends when each suspect was called for, or an element far behind it."""
+    monkeypatch.setattr(module, "SETTLE", 0.0)
+    watch = suspicious()
+    for number in numbers:
+        with watch.trying("/0", "map(f)", True, number):
+            pass
+    assert watch.is_trying == tries
+    assert not TaskWatch(CrumbFile(), definition()).is_trying
 
 
 def test_a_lack_of_memory_is_nothing_without_a_limit() -> None:

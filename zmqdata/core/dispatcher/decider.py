@@ -224,6 +224,7 @@ class DispatcherCore:
         for worker in state.workers:
             self.workers.expect(worker, now, patience)
         self.hosting.resume()
+        self.deaths.trials.resume()
         self.saves.resume()
         self.jobs.resume(now, self.times.client_timeout)
         if state.life > 1:
@@ -292,6 +293,7 @@ class DispatcherCore:
         self.saves.tick(now)
         self.datasets.maps.tick(now)
         self.splits.tick(now)
+        self.deaths.trials.look(now)
         if now - self._collected >= self.times.gc_interval:
             self._collected = now
             self.jobs.collect_unused(now)
@@ -354,6 +356,7 @@ class DispatcherCore:
         self.out.send(peer, m.WorkerRegistered(ask.worker))
         if not known:
             self.out.note("info", f"worker {ask.address} is registered, and gets tasks")
+            self.deaths.trials.welcome(ask.worker, now)
             facts = WorkerFacts(ask.address, ask.tags, ask.python, files=ask.files)
             self.hosting.add_worker(ask.worker, facts)
         self.hosting.take_report(ask.worker, ask.tasks)

@@ -104,10 +104,7 @@ class Hosting:
             task = self.out.state.tasks.get(number)
             if task is None or task.settled:
                 continue
-            if self._outlives_host(task):
-                self.fence(task)
-            else:
-                self.give_up(task)
+            self.evict(task)
 
     def drain(self, name: str) -> None:
         """Take the tasks of a worker that will leave, if another worker can host them
@@ -235,6 +232,8 @@ class Hosting:
     def _employ(self, name: str, iteration: Iteration) -> None:
         if iteration.failure is not None or not self.placement.takes_tasks(name, iteration):
             return
+        if iteration.suspected and not outlives_host(iteration.job):
+            return  # the next copy is made alone
         if iteration.job.num_tasks is not None:
             for task in self.placement.share_of(name, iteration, self._orphans(iteration)):
                 if task.worker:
@@ -280,10 +279,15 @@ class Hosting:
         return sum(able) > lacking
 
     def _orphans(self, iteration: Iteration) -> list[Task]:
+        return [task for task in self._hostless(iteration) if not iteration.suspects(task)]
+
+    def _hostless(self, iteration: Iteration) -> list[Task]:
         waiting = [iteration.tasks[number] for number in iteration.hosts.of("")]
-        return [
-            task for task in waiting if not self.holdings.is_open(task) and self.holdings.owes(task)
-        ]
+        return [task for task in waiting if self.is_ready(task)]
+
+    def is_ready(self, task: Task) -> bool:
+        """Return True if a task without a host can continue on another."""
+        return not self.holdings.is_open(task) and self.holdings.owes(task)
 
     def adopt(self, now: float) -> None:
         """Find hosts for static shards whose own worker has been away too long.
@@ -294,7 +298,7 @@ class Hosting:
             task
             for iteration in self.out.state.iterations.values()
             if iteration.num_shards and iteration.failure is None
-            for task in self._orphans(iteration)
+            for task in self._hostless(iteration)
             if not self.placement.stays(task, iteration) or iteration.readers_of(task)
         ]
         self._orphaned = {task.task: self._orphaned.get(task.task, now) for task in orphans}
@@ -306,9 +310,57 @@ class Hosting:
             ):
                 continue
             if self.placement.stays(task, iteration):
-                self._refuse_orphaned(task, iteration)
+                if not self._has_own_worker(task):
+                    self._refuse_orphaned(task, iteration)
             else:
                 self.find_host(task)
+
+    def _has_own_worker(self, task: Task) -> bool:
+        """Return True if the worker of a shard is there, though suspects keep it from
+        the shard.
+        """
+        return any(
+            self.placement.is_place_of(task, name)
+            for name, facts in self.facts.items()
+            if not facts.draining
+        )
+
+    def host_alone(self, iteration: Iteration, task: Task | None) -> Task | None:
+        """Host a suspect task, or a new copy of the input, on a worker that has no
+        other task from now on. Return the task; None if it cannot be hosted now.
+        """
+        name = self.placement.best_alone(task, iteration, self._count_copies)
+        if name is None or (task is None and not self._wants_more(name, iteration)):
+            return None
+        self.placement.reserved = name
+        for number in sorted(self.facts[name].tasks):
+            other = self.out.state.tasks.get(number)
+            if other is not None and not other.settled:
+                self.evict(other)
+        task = task or self._create(iteration)
+        self._host(task, name)
+        return task
+
+    def _count_copies(self, worker: str) -> int:
+        known = self.out.state.tasks
+        hosted = (known[number] for number in self.facts[worker].tasks if number in known)
+        return sum(not self._outlives_host(task) for task in hosted)
+
+    def evict(self, task: Task) -> None:
+        """Take a task from its host. It continues on another, unless it is a copy."""
+        if self._outlives_host(task):
+            self.fence(task)
+        else:
+            self.give_up(task)
+
+    def resume_all(self) -> None:
+        """Let every worker host tasks again, after suspects were made."""
+        self.placement.reserved = ""
+        for iteration in list(self.out.state.iterations.values()):
+            if iteration.failure is None:
+                for task in [] if iteration.num_shards else self._orphans(iteration):
+                    self.find_host(task)
+                self.staff(iteration)
 
     def _refuse_orphaned(self, task: Task, iteration: Iteration) -> None:
         """Tell the readers of a local shard that its worker is away. Readers of other
@@ -323,8 +375,11 @@ class Hosting:
             self.out.refuse(self.clients.peer(client), client, UnavailableError, text)
 
     def find_host(self, task: Task) -> None:
-        """Give a task without a host to the least busy worker, if any may host it."""
-        name = self.placement.best(task, self.out.state.iterations[task.iteration])
+        """Give a task without a host to the least busy worker, if any may host it.
+        Suspect tasks wait until they are made alone.
+        """
+        iteration = self.out.state.iterations[task.iteration]
+        name = None if iteration.suspects(task) else self.placement.best(task, iteration)
         if name is not None:
             self._host(task, name)
 
@@ -418,11 +473,12 @@ class Hosting:
             self._lift(task)
 
     def _lift(self, task: Task, successor: str | None = None) -> None:
+        iteration = self.out.state.iterations[task.iteration]
         if not self.holdings.close(task):
             return
         if not self.holdings.owes(task):
-            self.lists.tell(self.out.state.iterations[task.iteration])  # it needs no place
-        elif successor is not None:
+            self.lists.tell(iteration)  # it needs no place
+        elif successor is not None and not iteration.suspects(task):
             self._host(task, successor)
         else:
             self.find_host(task)
@@ -457,10 +513,7 @@ class Hosting:
                 or self.placement.may_host(task.worker, iteration)
             ):
                 continue
-            if self._outlives_host(task):
-                self.fence(task)
-            else:
-                self.give_up(task)
+            self.evict(task)
 
     def forget_iteration(self, iteration: Iteration) -> None:
         """Forget an iteration that is collected. Its hosts learn of it by their

@@ -10,7 +10,7 @@ Decisions 0015 and 0028; protocol 3.18 and 8.4 to 8.6.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from msgspec.structs import replace
@@ -24,6 +24,15 @@ from zmqdata.core.job_rules import outlives_host
 from zmqdata.core.lineage import is_believable, useful_states, without_holes
 from zmqdata.core.ranges import RangeSet
 
+RECENT = 2
+"""Number of elements before those in progress at a death that are suspect, too. A
+process that has crashed may run on while the system writes its core, and a thread that
+a function began may crash after it.
+"""
+WIDER = 16
+"""Factor by which this number grows when a process dies alone and at no suspect."""
+MOST_RECENT = 1 << 13
+"""Maximum of this number."""
 MOST_REPLAYS = 1_000
 """Maximum number of remembered tasks of collected iterations."""
 MOST_REPLAY_BYTES = 64 << 20
@@ -134,7 +143,7 @@ def definition_of(
         first_decision=task.decisions.base,
         decisions=tuple(task.decisions.entries),
         poisoned=tuple(sorted(poisoned)),
-        suspects=tuple(sorted(suspects - poisoned)),
+        suspects=tuple(sorted(suspects)),
         task_timeout=job.task_timeout,
         job=job.name,
         traceparent=iteration.traceparent,
@@ -182,13 +191,40 @@ def _length(total: int, rest: int, what: str) -> str:
 
 
 def _deadly(task: Task, iteration: Iteration) -> tuple[set[m.Place], set[m.Place]]:
-    """Return the elements that the nodes of a task leave out, and the elements at which
-    processes died.
+    """Return the elements that the nodes of a task leave out, and the elements that
+    they must make alone.
     """
-    alike = kin(task, iteration)
-    poisoned = {place for one in alike for place in one.poisoned}
-    crumbs = [crumb for one in alike for death in one.deaths.values() for crumb in death.crumbs]
-    return poisoned, {crumb.place for crumb in crumbs if crumb.node}
+    poisoned = {place for one in kin(task, iteration) for place in one.poisoned}
+    suspects = Suspicion.of(task, iteration).suspects - poisoned
+    return poisoned, {place for place in suspects if place[0]}
+
+
+@dataclass
+class Suspicion:
+    """Elements that may have killed the processes of a task since it was cleared."""
+
+    suspects: set[m.Place] = field(default_factory=set)
+    """The elements that may have caused the last death."""
+    proven: list[tuple[m.Place, u.CountDeathUpdate]] = field(default_factory=list)
+    """The deaths with a certain cause, each with its element."""
+
+    @classmethod
+    def of(cls, task: Task, iteration: Iteration) -> Suspicion:
+        """Return the suspicion of a task and of the other copies of the same input."""
+        found, last, width = cls(), set[m.Place](), RECENT
+        for death in [death for one in kin(task, iteration) for death in one.suspicious]:
+            places = {crumb.place for crumb in death.crumbs}
+            if death.proof:
+                found.proven += [(place, death) for place in places]
+            is_miss = death.alone and not death.proof
+            width = min(width * WIDER, MOST_RECENT) if is_miss else RECENT
+            last = places or last
+            found.suspects = {
+                (node, number)
+                for node, stop in last
+                for number in (range(max(0, stop - width), stop + 1) if node else [stop])
+            }
+        return found
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,6 @@ class WorkerFacts:
     """The tasks it hosts."""
     writing: set[int] = field(default_factory=set)
     """Those of its tasks that belong to a save."""
-    suspects: set[int] = field(default_factory=set)
-    """Those of its tasks at which a process died before."""
     shunned: set[int] = field(default_factory=set)
     """Tasks that must not return to this worker, because they were stuck here or
     clients could not reach it.
@@ -114,6 +112,9 @@ class Placement:
             static shard.
         colocated: True if clients and workers are deployed in pairs.
         most_streams: maximum number of save streams that a worker writes at a time.
+
+    Attributes:
+        reserved: name of the worker that makes suspects alone; "" if none does.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Placement:
         self.places = places or NoPlaces()
         self.colocated = colocated
         self.most_streams = most_streams
+        self.reserved = ""
         self._at: dict[str, dict[str, None]] = {}
         self._loads = Loads()
         self._staying = dict.fromkeys(("ANY", "AUTO", "LOCAL"), 0)
@@ -183,15 +185,13 @@ class Placement:
         self._loads.put(worker, len(facts.tasks))
         if iteration.saving is not None:
             facts.writing.add(task.task)
-        if task.deaths:
-            facts.suspects.add(task.task)
 
     def drop(self, worker: str, task: int) -> None:
         """Note that a worker, if it is still known, no longer hosts a task."""
         facts = self.facts.get(worker)
         if facts is None:
             return
-        for tasks in (facts.tasks, facts.writing, facts.suspects):
+        for tasks in (facts.tasks, facts.writing):
             tasks.discard(task)
         facts.leases.pop(task, None)
         self._loads.put(worker, len(facts.tasks))
@@ -215,10 +215,11 @@ class Placement:
         )
 
     def takes_tasks(self, worker: str, iteration: Iteration) -> bool:
-        """Return True if a worker may host tasks of an iteration and is not about to
-        leave.
+        """Return True if a worker may host tasks of an iteration, is not about to leave
+        and makes no suspects.
         """
-        return not self.facts[worker].draining and self.may_host(worker, iteration)
+        facts = self.facts[worker]
+        return worker != self.reserved and not facts.draining and self.may_host(worker, iteration)
 
     def has_room(self, worker: str, iteration: Iteration) -> bool:
         """Return True if a worker may write another stream. Iterations other than saves
@@ -358,25 +359,45 @@ class Placement:
     def best(self, task: Task, iteration: Iteration) -> str | None:
         """Return the worker with the fewest tasks among those that may host this one;
         None if no worker may.
-
-        A task at which a process died is kept apart from others, because it may kill
-        their process too.
         """
-        found, least = None, (True, True)
+        found = None
         for worker in self._loads.lightest():
-            if not self._is_able(worker, task, iteration):
-                continue
-            objections = self._objections(worker, task)
-            if objections == (False, False):
-                return worker
-            if found is None or objections < least:
-                found, least = worker, objections
+            if self._is_able(worker, task, iteration):
+                if task.task not in self.facts[worker].shunned:
+                    return worker
+                found = found or worker
         return found
+
+    def best_alone(
+        self, task: Task | None, iteration: Iteration, copies: Callable[[str], int]
+    ) -> str | None:
+        """Return the worker that may make a suspect alone and hosts the fewest other
+        tasks; None if no worker may.
+
+        Args:
+            task: the suspect task; None for a new copy of the input.
+            iteration: its iteration.
+            copies: returns how many tasks of a worker cannot continue elsewhere.
+        """
+        reserved, self.reserved = self.reserved, ""
+        able = [
+            worker
+            for worker in self._loads.lightest()
+            if (
+                self._is_able(worker, task, iteration)
+                if task is not None
+                else self.takes_tasks(worker, iteration) and not iteration.hosts.has(worker)
+            )
+        ]
+        self.reserved = reserved
+
+        def cost(worker: str) -> tuple[bool, bool, int, int]:
+            facts = self.facts[worker]
+            is_shunned = task is not None and task.task in facts.shunned
+            return is_shunned, worker != reserved, copies(worker), len(facts.tasks)
+
+        return min(able, key=cost, default=None)
 
     def _is_able(self, worker: str, task: Task, iteration: Iteration) -> bool:
         able = self.takes_tasks(worker, iteration) and self.has_room(worker, iteration)
         return able and (not self.stays(task, iteration) or self.is_place_of(task, worker))
-
-    def _objections(self, worker: str, task: Task) -> tuple[bool, bool]:
-        facts = self.facts[worker]
-        return task.task in facts.shunned, bool(facts.tasks if task.deaths else facts.suspects)

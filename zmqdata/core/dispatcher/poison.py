@@ -2,20 +2,23 @@
 consequences are decided.
 
 The successor of a dead worker reports what the worker was working on. A worker reports
-a call that does not return itself.
+a call that does not return itself. All that was in progress is suspect, and a suspect
+is made again alone: only its death there proves it guilty.
 
 Decision 0016; protocol 8.9 to 8.12.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.hosting import Hosting
-from zmqdata.core.dispatcher.lineage import kin
+from zmqdata.core.dispatcher.lineage import Suspicion, kin
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.job_rules import outlives_host
@@ -23,13 +26,220 @@ from zmqdata.errors import PipelineError
 from zmqdata.filenames import legible
 
 MOST_DEATHS = 3
-"""Deaths at the same element after which it counts as poison."""
+"""Deaths of an element alone after which it counts as poison."""
 MOST_UNEXPLAINED = 5
-"""Deaths of a task at no known element after which its iteration fails."""
+"""Deaths of a task alone at no known element after which its iteration fails."""
 MOST_IN_ALL = 20
-"""Deaths of a task at different elements after which its iteration fails."""
+"""Deaths of a task alone at different elements after which its iteration fails."""
+PATIENCE = 15.0
+"""Seconds for which a task is alone at first. It is cleared if it lives until then, and
+gets twice the time when its process dies again, unless it only waited.
+"""
+LONGEST_WAIT = 2.0
+"""Seconds for which a task that is alone may wait for its readers."""
+LONGEST_PATIENCE = 3600.0
+"""Maximum of this time."""
+LONGEST_CALL = 600.0
+"""Seconds for which the call of a suspect may prolong this time."""
+REPORTS_WITHIN = 15.0
+"""Seconds in which the successor of a lost process that was alone reports its death."""
 LONG = 60.0
 """Seconds in one call after which the log reports it."""
+
+
+@dataclass
+class Trial:
+    """A worker that runs nothing but a suspect task."""
+
+    worker: str
+    """Name of the worker."""
+    until: float
+    """Time at which it ends."""
+    task: int = 0
+    """The suspect task; 0 while the worker waits for one."""
+    attempt: int = 0
+    """Attempt of the task."""
+    suspects: set[m.Place] = field(default_factory=set)
+    """The elements that it makes alone."""
+    call: float = 0.0
+    """Seconds for which the call of a suspect has lasted."""
+    waits: bool = False
+    """True if the task waits for its readers, or for splits."""
+    is_lost: bool = False
+    """True if the worker is lost."""
+    is_told: bool = False
+    """True if its successor has reported its death."""
+
+    def proves(self, crumbs: tuple[m.Crumb, ...]) -> bool:
+        """Return True if only one element can have killed the process that died at
+        ``crumbs``.
+        """
+        places = {crumb.place for crumb in crumbs}
+        return len(places) == 1 and all(not place[0] or place in self.suspects for place in places)
+
+
+class Trials:
+    """Has suspects made alone, one task of the cluster at a time.
+
+    Nothing here is durable. A dispatcher that starts again tries every suspect anew.
+
+    Args:
+        out: state and commands.
+        hosting: places tasks.
+    """
+
+    def __init__(self, out: Outbox, hosting: Hosting) -> None:
+        self.out = out
+        self.hosting = hosting
+        self._trial: Trial | None = None
+        self._queue: dict[tuple[int, int], None] = {}  # iteration, and task or 0
+        self._patience: dict[int, float] = {}
+        self._unheard: dict[int, Trial] = {}
+
+    def resume(self) -> None:
+        """Find the suspects of a former dispatcher. Those with a host lose it."""
+        for iteration in self.out.state.iterations.values():
+            for number in sorted(iteration.suspected):
+                self.await_trial(iteration.tasks[number], 0)
+
+    def await_trial(self, task: Task, attempt: int) -> None:
+        """Note that a task is suspect after the death of an attempt. A later attempt
+        began before this death was known, beside other tasks, and is given up.
+        """
+        iteration = self.out.state.iterations[task.iteration]
+        outlives = outlives_host(iteration.job)
+        self._queue[task.iteration, task.task * outlives] = None
+        is_beside = attempt < task.attempt and self.of(task.task, task.attempt) is None
+        if task.worker and is_beside and outlives and not task.settled:
+            self.hosting.fence(task)
+
+    def of(self, task: int, attempt: int) -> Trial | None:
+        """Return the trial for which an attempt of a task is made, or was made on a
+        worker that is lost; None if it is made beside other tasks.
+        """
+        trials = (self._trial, self._unheard.get(task))
+        return next(
+            (one for one in trials if one and (one.task, one.attempt) == (task, attempt)), None
+        )
+
+    def hear(self, death: m.Death) -> None:
+        """Note that the process that makes a suspect is dead for certain."""
+        trial = self._trial
+        if trial is not None and trial.worker == death.worker:
+            trial.is_told = True
+
+    def welcome(self, worker: str, now: float) -> None:
+        """Reserve a new worker for suspects, before it gets other tasks."""
+        trial = self._trial
+        is_free = trial is None or not trial.task or self._is_over(trial, now)
+        has_worker = trial is not None and trial.worker in self.hosting.facts
+        if is_free and not has_worker and any(self._waiting()):
+            self._reserve(worker, now)
+
+    def _reserve(self, worker: str, now: float) -> None:
+        self._trial = Trial(worker, now + PATIENCE)
+        self.hosting.placement.reserved = worker
+
+    def look(self, now: float) -> None:
+        """End a trial that is over. Begin the next."""
+        trial = self._trial
+        if trial is not None and trial.task:
+            if not self._is_over(trial, now):
+                return
+            trial = self._trial = Trial(trial.worker, now + PATIENCE)
+        waiting = list(self._waiting())
+        for iteration, task in waiting:
+            if task is not None and not self.hosting.is_ready(task):
+                continue
+            begun = self.hosting.host_alone(iteration, task)
+            if begun is not None:
+                until = now + self._patience.get(iteration.iteration, PATIENCE)
+                suspects = Suspicion.of(begun, iteration).suspects
+                self._trial = Trial(begun.worker, until, begun.task, begun.attempt, suspects)
+                self.out.note(
+                    "info",
+                    f"worker {self.hosting.facts[begun.worker].address} makes nothing but task "
+                    f"{begun.task} of job {iteration.job.name} for a moment, because this task was "
+                    "in progress when a process died",
+                )
+                return
+        if trial is not None and (not waiting or now >= trial.until):
+            self._trial = None
+            self.hosting.resume_all()
+
+    def _waiting(self) -> Iterator[tuple[Iteration, Task | None]]:
+        """Yield the suspect tasks without a host, and None for a new copy, in the order
+        in which they became suspect.
+        """
+        for number, key in list(self._queue):
+            iteration = self.out.state.iterations.get(number)
+            suspected = set() if iteration is None else iteration.suspected
+            is_over = not suspected or (key and key not in suspected)
+            if iteration is None or iteration.failure is not None or is_over:
+                del self._queue[number, key]
+            elif iteration.clients or iteration.saving is not None:
+                hostless = iteration.hosts.of("")
+                copy = next(iter(hostless), None) if not key else None
+                if key in hostless and not iteration.tasks[key].settled:
+                    yield iteration, iteration.tasks[key]
+                elif copy is not None:
+                    yield iteration, iteration.tasks[copy]
+                elif not key and not iteration.closed:
+                    yield iteration, None
+
+    def _is_over(self, trial: Trial, now: float) -> bool:
+        task = self.out.state.tasks.get(trial.task)
+        if task is None:
+            return True
+        iteration = self.out.state.iterations[task.iteration]
+        if iteration.failure is not None or not iteration.suspects(task):
+            return True
+        if trial.worker not in self.hosting.facts:
+            if not trial.is_lost:
+                trial.is_lost, trial.until = True, now + REPORTS_WITHIN
+            if now >= trial.until:
+                # A successor that starts slowly may still report.
+                lost = [*self._unheard.values(), trial]
+                tasks = self.out.state.tasks
+                self._unheard = {one.task: one for one in lost if one.task in tasks}
+            return trial.is_told or now >= trial.until
+        if task.settled or (task.worker, task.attempt) != (trial.worker, trial.attempt):
+            return True
+        if now < trial.until + trial.call:
+            return False
+        if not trial.waits:
+            known = self._patience.items()
+            self._patience = {one: time for one, time in known if one in self.out.state.iterations}
+            patience = self._patience.get(iteration.iteration, PATIENCE)
+            self._patience[iteration.iteration] = min(2 * patience, LONGEST_PATIENCE)
+        self.clear(task, iteration)
+        return True
+
+    def take(self, worker: str, report: m.TaskReport) -> None:
+        """Clear a task that has made its suspects alone and lives."""
+        trial, task = self._trial, self.out.state.tasks.get(report.task)
+        if trial is None or task is None or trial is not self.of(report.task, report.attempt):
+            return
+        iteration = self.out.state.iterations[task.iteration]
+        is_suspect = report.crumb is not None and report.crumb.place in trial.suspects
+        trial.call = min(report.busy, LONGEST_CALL) * is_suspect
+        has_begun = report.produced > 0 and not report.busy
+        trial.waits = report.waits or (has_begun and report.idle >= PATIENCE / 2)
+        if worker != trial.worker:
+            return
+        # The worker tells when it has made calls. Elements are counted here.
+        numbers = (math.inf if node else number for node, number in trial.suspects)
+        last = max(numbers, default=math.inf)
+        is_past = report.produced > max(0, last)
+        is_stuck = report.waits and report.idle >= LONGEST_WAIT
+        if report.tried or report.total is not None or is_past or is_stuck:
+            self.clear(task, iteration)
+
+    def clear(self, task: Task, iteration: Iteration) -> None:
+        """Let a task go that has made its suspects, or had its time."""
+        for one in kin(task, iteration):
+            if one.suspicious:
+                self.out.commit(u.ClearSuspectsUpdate(one.task, max(one.deaths)))
 
 
 class Deaths:
@@ -43,6 +253,7 @@ class Deaths:
     def __init__(self, out: Outbox, hosting: Hosting) -> None:
         self.out = out
         self.hosting = hosting
+        self.trials = Trials(out, hosting)
         self._told: dict[int, tuple[int, m.Place]] = {}
 
     def take(self, death: m.Death) -> None:
@@ -51,6 +262,7 @@ class Deaths:
         SIGKILL counts only if an element is known to count it under: a person may have
         sent the signal.
         """
+        self.trials.hear(death)
         for number, attempt in death.tasks:
             task = self.out.state.tasks.get(number)
             crumbs = tuple(
@@ -62,20 +274,15 @@ class Deaths:
                 or (not crumbs and (death.crumbs or death.killed))
             ):
                 continue
-            if (
-                self._count(task, attempt, death.how, death.killed, crumbs)
-                and task.worker
-                and attempt < task.attempt
-            ):
-                # Its next host was chosen before this death was known, and would die of
-                # the same element.
-                self.hosting.fence(task)
+            is_alone = {*death.tasks} == {(number, attempt)}
+            self._count(task, attempt, death.how, death.killed, crumbs, is_alone)
 
     def look(self, worker: str, reports: Iterable[m.TaskReport]) -> None:
         """Log tasks that are in a call for long, and move tasks that exceed their
         ``task_timeout``.
         """
         for report in reports:
+            self.trials.take(worker, report)
             task = self.out.state.tasks.get(report.task)
             if (
                 task is None
@@ -95,20 +302,9 @@ class Deaths:
             f"{what(crumb)} has been worked on for {busy:.0f} s (task_timeout); task {task.task} "
             "moves on",
         )
-        if self._count(task, task.attempt, f"was stuck for {busy:.0f} s", False, (crumb,)):
-            self._move(task)
-
-    def _move(self, task: Task) -> None:
-        """Take a task from the worker where it is stuck. A copy is replaced by a new
-        one.
-        """
-        iteration = self.out.state.iterations[task.iteration]
         self.hosting.facts[task.worker].shunned.add(task.task)
-        if outlives_host(iteration.job):
-            self.hosting.fence(task)
-        else:
-            self.hosting.give_up(task)
-            self.hosting.staff(iteration)
+        if self._count(task, task.attempt, f"was stuck for {busy:.0f} s", False, (crumb,), True):
+            self.hosting.evict(task)
 
     def _tell(self, task: Task, crumb: m.Crumb, busy: float) -> None:
         if self._told.get(task.task) == (task.attempt, crumb.place):
@@ -127,33 +323,50 @@ class Deaths:
     # --- what follows
 
     def _count(
-        self, task: Task, attempt: int, how: str, killed: bool, crumbs: tuple[m.Crumb, ...]
+        self,
+        task: Task,
+        attempt: int,
+        how: str,
+        killed: bool,
+        crumbs: tuple[m.Crumb, ...],
+        alone: bool,
     ) -> bool:
-        """Count a death of an attempt, once. Return True if the task continues after
-        it.
+        """Count a death of an attempt, once. Return True if the task continues, and
+        still has the host of this attempt.
         """
         iteration = self.out.state.iterations[task.iteration]
         if (
             attempt in task.deaths
+            or attempt <= task.cleared
             or iteration.failure is not None
             or (task.settled and outlives_host(iteration.job))
         ):
             return False
-        self.out.commit(u.CountDeathUpdate(task.task, attempt, how, killed, crumbs))
+        trial = self.trials.of(task.task, attempt) if alone else None
+        proof = trial is not None and trial.proves(crumbs)
+        is_trial = trial is not None
+        self.out.commit(
+            u.CountDeathUpdate(task.task, attempt, how, killed, crumbs, is_trial, proof)
+        )
         self._judge(task, iteration)
-        return iteration.failure is None and not task.settled
+        self.trials.await_trial(task, attempt)
+        return iteration.failure is None and attempt == task.attempt and not task.settled
 
     def _judge(self, task: Task, iteration: Iteration) -> None:
         alike = kin(task, iteration)
         poisoned = {place for one in alike for place in one.poisoned}
-        found = [death for one in alike for death in one.deaths.values()]
         found = [
-            death for death in found if not any(crumb.place in poisoned for crumb in death.crumbs)
+            death
+            for one in alike
+            for death in one.deaths.values()
+            if death.alone and not any(crumb.place in poisoned for crumb in death.crumbs)
         ]
-        counts = Counter(crumb.place for death in found for crumb in death.crumbs)
+        proven = [one for one in Suspicion.of(task, iteration).proven if one[0] not in poisoned]
+        counts = Counter(place for place, _ in proven)
         place = max(counts, key=lambda one: (counts[one], bool(one[0])), default=("", 0))
         if counts[place] >= MOST_DEATHS:
-            self._condemn(task, iteration, place, found)
+            deaths = [death for at, death in proven if at == place]
+            self._condemn(task, iteration, place, deaths)
         elif sum(not death.crumbs for death in found) >= MOST_UNEXPLAINED:
             self._fail(
                 iteration,
@@ -166,10 +379,9 @@ class Deaths:
             )
 
     def _condemn(
-        self, task: Task, iteration: Iteration, place: m.Place, found: list[u.CountDeathUpdate]
+        self, task: Task, iteration: Iteration, place: m.Place, deaths: list[u.CountDeathUpdate]
     ) -> None:
-        deaths = [death for death in found if any(crumb.place == place for crumb in death.crumbs)]
-        crumb = next(crumb for crumb in deaths[-1].crumbs if crumb.place == place)
+        crumb = deaths[-1].crumbs[0]
         text = (
             f"{what(crumb)}{self._origin(task, crumb)} has brought its worker down {_times(deaths)}"
         )
@@ -180,10 +392,14 @@ class Deaths:
                 [],
                 " on_poison='skip' leaves such elements out." if crumb.skippable else "",
             )
+        elif crumb.skippable and self._may_be_delivered(task, iteration, deaths):
+            why = "its call had returned before a process died, so that clients may have it."
+            self._fail(iteration, text, [], f" It cannot be left out (on_poison='skip'): {why}")
         elif crumb.skippable:
             self.out.note("error", f"job {iteration.job.name}: {text}; it is left out from now on")
             node, number = place
             self.out.commit(u.PoisonUpdate(task.task, node, number, text))
+            self.trials.clear(task, iteration)  # the elements before it have lived
             self.hosting.lists.tell(iteration)
         else:
             why = (
@@ -192,6 +408,20 @@ class Deaths:
                 else "no node is known that could leave it out"
             )
             self._fail(iteration, text, [], f" It cannot be left out (on_poison='skip'): {why}.")
+
+    def _may_be_delivered(
+        self, task: Task, iteration: Iteration, proofs: list[u.CountDeathUpdate]
+    ) -> bool:
+        """Return True if clients may have an element made of one that is proved guilty.
+        Later elements would then have other numbers without it.
+        """
+        beside = [death for death in task.suspicious if not death.alone]
+        known = {crumb.place for death in beside for crumb in death.crumbs}
+        if not outlives_host(iteration.job) or proofs[-1].crumbs[0].place in known:
+            return False
+        taken = self.hosting.holdings.taken(task).ranges
+        had = max([*(stop for _, stop in taken), *iteration.passed(task)], default=0)
+        return had > max(0, min(death.crumbs[0].element for death in proofs))
 
     def _fail(
         self, iteration: Iteration, text: str, deaths: list[u.CountDeathUpdate], remedy: str = ""

@@ -98,6 +98,7 @@ class WorkerCore:
         on(e.Busy, self._noticed)
         on(e.Compressing, self._noticed)
         on(e.ElementLeftOut, self._noticed)
+        on(e.SuspectsTried, self._noticed)
         on(e.TaskMeasured, self._noticed)
         self.handlers.update(self.writing.events | self.feeding.events | self.agreeing.events)
 
@@ -380,8 +381,8 @@ class WorkerCore:
 
     def _noticed(self, event: e.Noticed, now: float) -> None:
         task = self._task(event)
-        if task is not None:
-            task.notice(event)
+        if task is not None and task.notice(event):
+            self._tell(now)
 
     def _allow(self, task: HostedTask) -> None:
         if task.allow(

@@ -531,6 +531,16 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
+class SuspectsTried:
+    """Event: a runner has made every suspect of its task, and the process lives."""
+
+    task: int
+    """Number of the task."""
+    attempt: int
+    """Attempt of the task."""
+
+
+@dataclass(frozen=True, slots=True)
 class WriteBlock:
     """Command: append a block to the open chunk of a task that is saved; answered by
     ``BlockWritten``. The first block opens the chunk.
@@ -610,12 +620,13 @@ class WriteFailed:
     """Text of the error."""
 
 
-Noticed = Busy | Compressing | ElementLeftOut | TaskMeasured
+Noticed = Busy | Compressing | ElementLeftOut | SuspectsTried | TaskMeasured
 """Observations of a runner, besides the elements that it makes."""
 
 WorkerEvent = (
     BlockWritten
     | Busy
+    | SuspectsTried
     | ElementLeftOut
     | ChunkClosed
     | Compressing

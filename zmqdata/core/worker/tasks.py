@@ -92,6 +92,8 @@ class HostedTask:
     """Seconds that the runner has been working on ``crumb``."""
     crumb: m.Crumb | None = None
     """Note of what the runner is working on; None if unknown."""
+    tried: bool = False
+    """True if every suspect of the task was made."""
     compressed: str = ""
     """Description of the compression of the task's blocks; "" for none."""
     measures: m.TaskMeasures | None = None
@@ -216,8 +218,11 @@ class HostedTask:
         complete = self.dealing.release(message.client, RangeSet(delivered))
         self.incomplete = not complete or self.incomplete
 
-    def notice(self, event: e.Noticed) -> None:
-        """Record what was observed of the runner."""
+    def notice(self, event: e.Noticed) -> bool:
+        """Record what was observed of the runner. Return True if the dispatcher waits
+        for it.
+        """
+        had_tried = self.tried
         if isinstance(event, e.TaskMeasured):
             self.measures = structs.replace(event.measures, ahead=float(self.dealing.ahead))
         elif isinstance(event, e.Busy):
@@ -225,8 +230,11 @@ class HostedTask:
         elif isinstance(event, e.ElementLeftOut):
             self.quarantine.append(event.element)
             self.quarantined += 1
+        elif isinstance(event, e.SuspectsTried):
+            self.tried = True
         else:
             self.compressed = event.compressed
+        return self.tried and not had_tried
 
     def may_go(self, attempt: int, now: float) -> bool:
         """Return True if the task may go now that the dispatcher wants it dropped, up
@@ -382,6 +390,7 @@ class HostedTask:
             self.compressed,
             self.waits_for_readers,
             self.measures if is_measured else None,
+            self.tried,
         )
 
 

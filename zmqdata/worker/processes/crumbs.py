@@ -312,8 +312,10 @@ def active(notes: Sequence[CrumbNote]) -> list[CrumbNote]:
 
 
 def crumb_of(note: CrumbNote, notes: Sequence[CrumbNote]) -> dict[str, Any]:
-    """Return a note as ``messages.Crumb``, with the split of its task."""
-    split = next((one.split for one in notes if not one.place and one.key == note.key), None)
+    """Return a note as ``messages.Crumb``, with the split and the element of its
+    task.
+    """
+    task = next((one for one in notes if not one.place and one.key == note.key), None)
     return {
         "task": note.task,
         "attempt": note.attempt,
@@ -321,7 +323,8 @@ def crumb_of(note: CrumbNote, notes: Sequence[CrumbNote]) -> dict[str, Any]:
         "node": note.place,
         "label": note.label,
         "skippable": note.skippable,
-        "split": split,
+        "split": None if task is None else task.split,
+        "element": IDLE if task is None else task.number,
     }
 
 

@@ -48,6 +48,10 @@ GRACE = 5.0
 DRAIN_GRACE = 10.0
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
+LONGEST_PAUSE_AT_WORK = 1.0
+"""Maximum pause after the death of a process that had tasks. The dispatcher limits such
+deaths, and waits for the report of the next process.
+"""
 HEALTHY_AFTER = 30.0
 MOST_FAILED_STARTS = 5
 MOST_UNTOLD = 20
@@ -403,8 +407,7 @@ class Supervisor:
             # needs nine tenths from its start.
             child.early = 0
             how = f"needed more memory than its limit of {shown_bytes(child.crumbs.starved)}"
-        if not own:
-            self._remember(child, returncode, how)
+        is_told = not own and self._remember(child, returncode, how)
         if returncode == CONFIGURATION_ERROR and (child.outdated or not child.was_ready):
             self.error = child.error or "a child process could not start; the lines above say why"
             return CONFIGURATION_ERROR
@@ -433,6 +436,8 @@ class Supervisor:
             )
             return 1
         pause = restart_pause(child.deaths)
+        if is_told:
+            pause = min(pause, LONGEST_PAUSE_AT_WORK)
         child.restart_at = time.monotonic() + pause
         reason = f": {child.error}" if child.error else ""
         log.warning(
@@ -440,18 +445,21 @@ class Supervisor:
         )
         return None
 
-    def _remember(self, child: Child, returncode: int, how: str) -> None:
-        """Record what a child was working on when it died."""
+    def _remember(self, child: Child, returncode: int, how: str) -> bool:
+        """Record what a child was working on when it died. Return True if it had
+        tasks.
+        """
         # At the memory limit, as on a system without free memory, the process or call
         # that fails is not necessarily the cause.
         killed = (returncode == -signal.SIGKILL and not child.stuck) or bool(child.crumbs.starved)
         death = child.crumbs.death(how, killed, child.stuck)
         if death is None or not death["tasks"]:
-            return
+            return False
         # A child that had tasks must have been ready, even if it died before it could
         # say so.
         child.was_ready = True
         child.untold = [*child.untold, death][-MOST_UNTOLD:]
+        return True
 
     def _discard(self, child: Child) -> None:
         process, child.process = child.process, None

@@ -204,7 +204,6 @@ class TaskRunner:
             self._stopped = True
             self._changed.notify_all()
         self._output.hungry = True  # the pipeline's loop checks after the next element
-        self.watch.abandon()
         for provider in self.providers:
             provider.stop()
         if self._relay is not None:

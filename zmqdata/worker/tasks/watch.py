@@ -5,8 +5,9 @@ holds what it must skip.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from time import sleep as pause
 
 from zmqdata.iterators.watching import WatchSlot
 from zmqdata.messages import OPENING, TaskDefinition
@@ -15,54 +16,72 @@ from zmqdata.worker.processes import crumbs
 from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.processes.limits import is_starvation
 
-PATIENCE = 60.0
-"""Seconds after which other tasks no longer wait for a suspect's call, because it may
-be stuck.
+PATIENCE = 10.0
+"""Seconds for which a call waits for others that may be stuck."""
+SETTLE = 3.0
+"""Seconds in which the process waits for a late end, over all suspects."""
+LONGEST_SETTLE = 0.25
+"""Maximum of these seconds for one suspect."""
+BEYOND = 64
+"""Number of elements after a suspect whose calls show that it will not be called for
+again.
 """
 
 
-class TurnToken:
-    """A token with which a call leaves the turn."""
+class SuspectCalls:
+    """The calls of a task with suspects. The call for a suspect runs alone, and the
+    process then waits for an end that comes late: the system takes a while to end a
+    process, and a thread that the function has begun may crash after it.
 
-
-class Turn:
-    """The right of a task of this process to process a suspect element. Only one task
-    has it at a time, so that a death identifies the suspect.
+    Args:
+        suspects: numbers of the suspects by node.
 
     Attributes:
-        owner: the task that has the turn; None if it is free.
+        left: the suspects that were not made yet.
     """
 
-    def __init__(self) -> None:
-        self.owner: TaskWatch | None = None
-        self._call: TurnToken | None = None
-        self._free = threading.Condition()
+    def __init__(self, suspects: Mapping[str, Collection[int]]) -> None:
+        self.left = {(node, number) for node, numbers in suspects.items() for number in numbers}
+        self._suspects = suspects
+        self._settle = min(LONGEST_SETTLE, SETTLE / max(1, len(self.left)))
+        self._calling: set[int] = set()
+        self._is_alone = self._is_settled = False
+        self._changed = threading.Condition()
 
-    def take(self, owner: TaskWatch) -> TurnToken:
-        """Wait for the turn, up to ``PATIENCE`` seconds. Return the token with which to
-        leave it.
-        """
-        with self._free:
-            self._free.wait_for(lambda: self.owner is None, PATIENCE)
-            self.owner, self._call = owner, (call := TurnToken())
-            return call
+    def is_suspect(self, place: str, number: int) -> bool:
+        """Return True if the call for an element must run alone."""
+        return number in self._suspects.get(place, ())
 
-    def leave(self, call: TurnToken) -> None:
-        """End a call. Do nothing if the turn was passed on meanwhile."""
-        with self._free:
-            if self._call is call:
-                self.owner = self._call = None
-                self._free.notify()
+    def enter(self, alone: bool) -> bool:
+        """Wait until a call may begin. Return False for a call within a call."""
+        thread = threading.get_ident()
+        with self._changed:
+            if thread in self._calling:
+                return False
+            self._changed.wait_for(lambda: not self._is_alone, PATIENCE)
+            if alone:
+                self._is_alone = True
+                self._changed.wait_for(lambda: not self._calling, PATIENCE)
+            self._calling.add(thread)
+        if alone and not self._is_settled:
+            # Else this call would be blamed for what an earlier call has caused.
+            pause(self._settle)
+        return True
 
-    def take_from(self, owner: TaskWatch) -> None:
-        """Free the turn of a task that is no longer wanted. Its call may never end."""
-        with self._free:
-            if self.owner is owner:
-                self.owner = self._call = None
-                self._free.notify()
-
-
-TURN = Turn()
+    def leave(self, place: str, number: int, alone: bool) -> None:
+        """End a call. After that of a suspect, wait for a late end."""
+        if alone:
+            pause(self._settle)
+        with self._changed:
+            self._is_settled = alone
+            self._calling.discard(threading.get_ident())
+            self._is_alone = self._is_alone and not alone
+            self.left.discard((place, number))
+            if self.left and not alone:
+                self.left = {
+                    one for one in self.left if one[0] != place or one[1] > number - BEYOND
+                }
+            self._changed.notify_all()
 
 
 class TaskWatch:
@@ -84,6 +103,7 @@ class TaskWatch:
         ):
             for node, number in places:
                 by_node.setdefault(node, set()).add(number)
+        self._calls = SuspectCalls(self.suspects)
         self._base = file.open(self._key)
         self.cells, self.at = file.cell(self._base)
         self._lock = threading.Lock()
@@ -103,20 +123,30 @@ class TaskWatch:
         if slot.cells is self._file.cells:
             self._file.close(slot.at - crumbs.NUMBER)
 
+    @property
+    def is_trying(self) -> bool:
+        """True if the task has suspects that were not made yet."""
+        return bool(self._calls.left)
+
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Hold the turn while the function is called for a suspect."""
+    def trying(self, place: str, label: str, skippable: bool, number: int) -> Iterator[None]:
+        """Make a call of a task with suspects. A suspect is recorded until no late end
+        is to be expected.
+        """
+        calls, alone = self._calls, self._calls.is_suspect(place, number)
         self.wait(1)
-        call = TURN.take(self)
+        is_outer = calls.enter(alone)
         self.wait(-1)
+        slot = self.open(place, label, skippable) if alone else None
+        if slot is not None:
+            slot.cells[slot.at] = number
         try:
             yield
         finally:
-            TURN.leave(call)
-
-    def abandon(self) -> None:
-        """Free the turn, because the attempt is no longer wanted and may be stuck."""
-        TURN.take_from(self)
+            if is_outer:
+                calls.leave(place, number, alone)
+            if slot is not None:
+                self.close(slot)
 
     def failed(self, error: BaseException) -> None:
         """Handle an error raised by the watched code. If memory is limited, a lack of

@@ -68,6 +68,7 @@ class History:
             self.end_save,
             self.count_death,
             self.count_death,
+            self.clear_suspects,
             self.poison,
             self.cut_ledger,
             self.cut_ledger,
@@ -478,7 +479,13 @@ class History:
             return None
         attempt, element = self.draw.randrange(4), self.draw.randrange(9)
         crumb = Crumb(task, attempt, element, "/0", "map(f)", True, (1, 2))
-        return u.CountDeathUpdate(task, attempt, "was killed", self.draw.random() < 0.5, (crumb,))
+        killed, alone = self.draw.random() < 0.5, self.draw.random() < 0.5
+        return u.CountDeathUpdate(task, attempt, "was killed", killed, (crumb,), alone, alone)
+
+    def clear_suspects(self) -> u.AnyUpdate | None:
+        task = self.task()
+        deaths = {} if task is None else self.state.tasks[task].deaths
+        return u.ClearSuspectsUpdate(task, max(deaths)) if task is not None and deaths else None
 
     def poison(self) -> u.AnyUpdate | None:
         task = self.task()

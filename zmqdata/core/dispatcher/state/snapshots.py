@@ -154,7 +154,11 @@ def _of_task(task: Task) -> Iterator[u.AnyUpdate]:
         yield u.DeliverUpdate(number, task.delivered.ranges)
     for client, ranges in task.held.items():
         yield u.HoldUpdate(number, client, ranges.ranges)
-    yield from task.deaths.values()
+    settled = {number for number in task.deaths if number <= task.cleared}
+    yield from (task.deaths[number] for number in sorted(settled))
+    if task.cleared:
+        yield u.ClearSuspectsUpdate(number, task.cleared)
+    yield from task.suspicious
     for (node, element), text in task.poisoned.items():
         yield u.PoisonUpdate(number, node, element, text)
     if task.total is not None:

@@ -427,7 +427,17 @@ class DispatcherState:
         return saving
 
     def _count_death(self, update: u.CountDeathUpdate) -> None:
-        self.tasks[update.task].deaths[update.attempt] = update
+        task = self.tasks[update.task]
+        if update.attempt > task.cleared:
+            task.deaths[update.attempt] = update
+            self.iterations[task.iteration].suspected.add(task.task)
+
+    def _clear_suspects(self, update: u.ClearSuspectsUpdate) -> None:
+        task = self.tasks[update.task]
+        task.cleared = update.attempt
+        # Deaths of a process that ran other tasks, too, prove nothing later.
+        task.deaths = {number: death for number, death in task.deaths.items() if death.alone}
+        self.iterations[task.iteration].suspected.discard(task.task)
 
     def _poison(self, update: u.PoisonUpdate) -> None:
         self.tasks[update.task].poisoned[update.node, update.number] = update.text
@@ -515,6 +525,7 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.FailSaveUpdate: DispatcherState._fail_save,
     u.EndSaveUpdate: DispatcherState._end_save,
     u.CountDeathUpdate: DispatcherState._count_death,
+    u.ClearSuspectsUpdate: DispatcherState._clear_suspects,
     u.PoisonUpdate: DispatcherState._poison,
     u.CollectIncarnationUpdate: DispatcherState._collect_incarnation,
 }

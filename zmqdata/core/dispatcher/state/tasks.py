@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.state.loads import Hosts
+from zmqdata.core.job_rules import outlives_host
 from zmqdata.core.ledger import Ledger, SpentSplits, SplitCursor
 from zmqdata.core.lineage import keep_needed
 from zmqdata.core.ranges import RangeSet
@@ -146,10 +147,17 @@ class Task:
     """Decisions of its operations about which elements to leave out."""
     deaths: dict[int, u.CountDeathUpdate] = field(default_factory=dict)
     """Deaths of the processes of its hosts, by attempt."""
+    cleared: int = 0
+    """Attempt up to which its deaths raise no suspicion any more."""
     poisoned: dict[Place, str] = field(default_factory=dict)
     """Elements that its nodes leave out because they kill their process, with the
     reason.
     """
+
+    @property
+    def suspicious(self) -> list[u.CountDeathUpdate]:
+        """The deaths that make it suspect, in the order of its attempts."""
+        return [self.deaths[number] for number in sorted(self.deaths) if number > self.cleared]
 
     @property
     def full(self) -> int | None:
@@ -195,6 +203,10 @@ class Iteration:
     """Names of the clients that read it now."""
     openings: dict[str, u.OpenClientUpdate] = field(default_factory=dict)
     """Origin of each client: its run, and the workers in its process."""
+    suspected: set[int] = field(default_factory=set)
+    """Tasks that were working when their process died, and that were not made alone
+    since.
+    """
     shard_readers: dict[int, set[str]] = field(default_factory=dict)
     """Clients beside the workers of each static shard, if only these may read it."""
     incarnation: int = 0
@@ -227,6 +239,12 @@ class Iteration:
     """Index of the next task."""
     traceparent: str = field(default="", compare=False)
     """Span of its first client that has one. It is not durable."""
+
+    def suspects(self, task: Task) -> bool:
+        """Return True if a task may only be made alone: it is suspect, or a copy of the
+        same input is.
+        """
+        return task.task in self.suspected if outlives_host(self.job) else bool(self.suspected)
 
     def local_workers(self, client: str) -> tuple[str, ...]:
         """Return the addresses of the workers in a client's process."""
