@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from zmqdata.testing.checks import LawBroken
 from zmqdata.testing.coordinated import CoordinatedPoisonScenario, CoordinatedScenario
+from zmqdata.testing.endings.aimed import AimedScenario, CrowdedScenario, SetBackScenario
 from zmqdata.testing.resuming import ResumingScenario
 from zmqdata.testing.runs import RunsScenario
 from zmqdata.testing.saving import SavingPoisonScenario, SavingScenario
@@ -32,6 +33,9 @@ KINDS: dict[str, Callable[[int], Scenario]] = {
     "resuming": ResumingScenario,
     "runs": RunsScenario,
     "sharing": SharingScenario,
+    "aimed": AimedScenario,
+    "set-back": SetBackScenario,
+    "crowded": CrowdedScenario,
 }
 EVERY = 30.0
 """Seconds between two progress lines."""

@@ -92,6 +92,7 @@ class Laws:
         self.clock = clock
         self.pipeline = pipeline
         self.story: deque[tuple[float, str, object]] = deque(maxlen=200_000)
+        self.on_client: list[Callable[[str, ClientCore, AnyEvent, Sequence[AnyCommand]], None]] = []
         self.forget()
         self.flows: dict[tuple[str, int, int], Flow] = {}
         self.pushed: set[tuple[str, int, int, int, int, int]] = set()
@@ -161,6 +162,8 @@ class Laws:
             self._check_worker(name, core, event, commands)
         elif isinstance(core, ClientCore):
             self._check_client(name, core, commands)
+            for watch in self.on_client:
+                watch(name, core, event, commands)
 
     # --- dispatcher: facts are written before they are revealed, attempts grow
 

@@ -4,6 +4,7 @@ disk could lose of the last writes.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 
@@ -26,6 +27,10 @@ class SimulatedDisk:
         clock: the clock by which it works.
         seed: decides how long syncs take and how much a crash leaves.
 
+    Attributes:
+        stalled: when the last slow sync began.
+        is_set_back: True if the last crash has lost synced content.
+
     Example:
         >>> from zmqdata.updates import CloseTaskListUpdate
         >>> clock = Clock()
@@ -43,6 +48,8 @@ class SimulatedDisk:
         self.clock = clock
         self.random = random.Random(seed)
         self.content = b""
+        self.stalled = -math.inf
+        self.is_set_back = False
         self._encoder = JournalEncoder(0)
         self._waiting: list[tuple[int, bytes]] = []
         self._writing: list[tuple[int, bytes]] = []
@@ -73,6 +80,7 @@ class SimulatedDisk:
         if self._writing:
             life = self._life
             seconds = self.random.uniform(0.0, SLOW) if self.random.random() < 0.98 else STALL
+            self.stalled = self.clock.now if seconds == STALL else self.stalled
             self.clock.after(seconds, lambda: self._synced(life))
 
     def _synced(self, life: int) -> None:
@@ -101,6 +109,10 @@ class SimulatedDisk:
         # Compared, because zeros after the cut may be exactly those with which a record
         # ends.
         return sum(there[:end] == left[:end] for end in ends)
+
+    def set_back(self, content: bytes) -> None:
+        """Return to former content, as a disk that lies about syncs does."""
+        self.content, self.is_set_back = content, True
 
     def read(self, apply: Callable[[Update], object]) -> bool:
         """Replay the content. Return False if the disk is empty."""

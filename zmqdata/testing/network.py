@@ -83,6 +83,9 @@ class SimulatedNetwork:
         seed: decides every fault.
         faults: how badly it behaves. May be replaced at any time.
 
+    Attributes:
+        aliases: names of the nodes that have other addresses, by address.
+
     Example:
         >>> clock = Clock()
         >>> network = SimulatedNetwork(clock, seed=1)
@@ -97,6 +100,7 @@ class SimulatedNetwork:
         self.faults = faults
         self.random = random.Random(seed)
         self.lines: dict[str, Line] = {}
+        self.aliases: dict[Hashable, Hashable] = {}
         self._receivers: dict[Hashable, Receiver] = {}
         self._arrivals: dict[Pair, float] = {}
         self._severed: dict[Pair, float] = {}
@@ -131,6 +135,7 @@ class SimulatedNetwork:
 
     def send(self, sender: Hashable, receiver: Hashable, message: Any) -> None:
         """Send a message, which arrives once, twice, late or never."""
+        receiver = self.aliases.get(receiver, receiver)
         if (sender, receiver) in self._severed:
             if self.random.random() < self.faults.hold:
                 self._held.setdefault((sender, receiver), []).append(message)

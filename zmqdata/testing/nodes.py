@@ -52,6 +52,7 @@ class SimulatedNode:
 
     Attributes:
         awake_since: when it was started, or resumed after it was frozen.
+        asleep_since: when it was last frozen.
     """
 
     def __init__(self, world: Surroundings, name: str, core: Any) -> None:
@@ -61,7 +62,7 @@ class SimulatedNode:
         self.alive = True
         self.rate = 1.0
         self.missed: list[AnyEvent] | None = None
-        self.awake_since = world.clock.now
+        self.awake_since = self.asleep_since = world.clock.now
         self.random = random.Random(f"{world.seed}/{name}")
         self._period = self.random.uniform(0.2, 0.4)
         world.network.join(name, self.receive)
@@ -94,7 +95,7 @@ class SimulatedNode:
         wait.
         """
         if self.missed is None:
-            self.missed = []
+            self.missed, self.asleep_since = [], self.world.clock.now
             self.world.clock.after(seconds, self._thaw)
 
     def _thaw(self) -> None:
@@ -175,15 +176,34 @@ class SimulatedDispatcher(SimulatedNode):
         disk.read(self.core.state.apply)
         commands = self.core.resume(self.world.clock.now)
         laws.check(self.name, self.core, e.Tick(), commands)
+        if disk.is_set_back:
+            disk.is_set_back = False
+            self._set_back(laws)
         self._check_equal(laws.state, "what was announced and what was committed")
         disk.begin(snapshot(self.core.state))
-        self._check_snapshot()
+        self._check_equal(self._copy(), "a state and its snapshot")
 
-    def _check_snapshot(self) -> None:
+    def _copy(self) -> DispatcherState:
         copy = DispatcherState()
         for update in snapshot(self.core.state):
             copy.apply(update)
-        self._check_equal(copy, "a state and its snapshot")
+        return copy
+
+    def _set_back(self, laws: Laws) -> None:
+        """Let the laws know what a journal knows that has lost its last records.
+
+        What only a client that is gone had reported is owed again.
+        """
+        state = laws.state = self._copy()
+        laws.gone -= state.client_iteration.keys()
+        laws.owned = {}
+        for (task, number), owner in list(laws.owners.items()):
+            is_known = task in state.tasks and number in state.tasks[task].delivered
+            if owner in laws.gone and not is_known:
+                del laws.owners[task, number]
+                laws.lost.add((task, number))
+            else:
+                laws.owned.setdefault(owner, set()).add((task, number))
 
     def _check_equal(self, state: DispatcherState, what: str) -> None:
         ours, theirs = vars(self.core.state), vars(state)
@@ -214,7 +234,7 @@ class SimulatedDispatcher(SimulatedNode):
         super().obey(e.Tick(), self.gate.written(turn))
         disk = self.world.disk
         if disk is not None and disk.idle and self.gate.is_open and len(disk.content) > LONG:
-            self._check_snapshot()
+            self._check_equal(self._copy(), "a state and its snapshot")
             disk.begin(snapshot(self.core.state))
 
     def carry_out(self, command: Any) -> None:

@@ -1,0 +1,106 @@
+"""Facts about the laws of the end: each law catches a reader that breaks it."""
+
+from __future__ import annotations
+
+import pytest
+
+from zmqdata import messages as m
+from zmqdata.core import events
+from zmqdata.core.client import events as client_events
+from zmqdata.testing import LawBroken, SimulatedPipeline, World
+from zmqdata.testing.endings.laws import WARNING, EndLaws
+from zmqdata.testing.world import SimulatedClient
+
+
+class LastSteps:
+    """A world in which two readers have received everything, and the first is done."""
+
+    def __init__(self) -> None:
+        self.world = World(1, pipeline=SimulatedPipeline(splits=30, most=1), journalled=True)
+        self.laws = EndLaws(self.world)
+        self.world.add_worker()
+        self.done, self.holder = self.world.add_client(), self.world.add_client()
+        for client in (self.done, self.holder):
+            client.pace, client.gulp = 0.02, 1
+        self.world.run_until(lambda: self.holder.taken >= 2 and bool(self.holder.queue))
+        self.holder.stalled_until = self.world.clock.now + 1000.0
+
+    def ends(self, *before: client_events.ClientCommand) -> None:
+        """Let the first reader end, whatever its core thinks of that."""
+        commands = [*before, events.Finish()]
+        self.world.laws.check(self.done.name, self.done.core, events.Tick(), commands)
+
+    def says(self, client: SimulatedClient, done: bool) -> None:
+        """Let a reader say whether it is done."""
+        heartbeat = m.ClientHeartbeat(client.name, 0, 0, {}, done=done)
+        beat = events.Send(client_events.DISPATCHER, heartbeat)
+        self.world.laws.check(client.name, client.core, events.Tick(), [beat])
+
+
+def test_a_reader_may_end_beside_an_heir() -> None:
+    """A reader may end while another one, which is not done, holds elements."""
+    scene = LastSteps()
+    scene.says(scene.done, done=True)
+    scene.world.clock.advance(0.001)
+    scene.ends()
+    assert scene.laws.ends == 1
+
+
+def test_a_reader_that_ends_after_the_death_of_the_heir_breaks_a_law() -> None:
+    """The laws want an heir that lived after the reader was done."""
+    scene = LastSteps()
+    scene.holder.die()
+    scene.world.clock.advance(0.001)
+    scene.says(scene.done, done=True)
+    with pytest.raises(LawBroken, match="no reader is there"):
+        scene.ends()
+
+
+def test_a_reader_that_is_stopped_is_no_heir() -> None:
+    """The laws do not count a reader that is stopped, because it answers nothing."""
+    scene = LastSteps()
+    scene.holder.freeze(100.0)
+    scene.world.clock.advance(0.001)
+    scene.says(scene.done, done=True)
+    with pytest.raises(LawBroken, match="no reader is there"):
+        scene.ends()
+
+
+def test_a_reader_that_is_done_is_no_heir() -> None:
+    """The laws do not let two readers that are done release each other."""
+    scene = LastSteps()
+    scene.says(scene.holder, done=True)
+    scene.world.clock.advance(0.001)
+    scene.says(scene.done, done=True)
+    with pytest.raises(LawBroken, match="no reader is there"):
+        scene.ends()
+
+
+def test_a_reader_may_end_with_a_warning_if_the_dispatcher_is_silent() -> None:
+    """The laws let a reader end without the dispatcher, if it waits for a second and
+    warns.
+    """
+    for seconds, is_broken in ((0.1, True), (2.0, False)):
+        scene = LastSteps()
+        scene.holder.die()
+        scene.world.dispatcher.freeze(1000.0)
+        scene.world.clock.advance(0.001)
+        scene.says(scene.done, done=True)
+        scene.done.freeze(1000.0)
+        scene.world.clock.advance(seconds)
+        warning = events.LogLine("warning", f"{WARNING} for 2 s")
+        if is_broken:
+            with pytest.raises(LawBroken, match="no reader is there"):
+                scene.ends(warning)
+        else:
+            scene.ends(warning)
+
+
+def test_a_reader_that_waits_beside_an_heir_breaks_a_law() -> None:
+    """The laws want a done reader to end within four hops while an heir runs."""
+    scene = LastSteps()
+    scene.done.stalled_until = scene.world.clock.now + 1000.0
+    scene.world.clock.advance(3.0)
+    scene.says(scene.done, done=True)
+    with pytest.raises(LawBroken, match="has not ended"):
+        scene.world.clock.advance(0.2)

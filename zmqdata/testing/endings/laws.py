@@ -1,0 +1,295 @@
+"""The laws of the end of an iteration: when a reader may end, and when it must.
+
+The laws see what readers receive and send. Whether a reader is done is what its
+heartbeats say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from zmqdata import messages as m
+from zmqdata.core import events
+from zmqdata.core.client import events as client_events
+from zmqdata.core.client.decider import ClientCore
+from zmqdata.core.dispatcher.state.tasks import Iteration
+from zmqdata.core.job_rules import is_copied
+from zmqdata.testing.checks import AnyCommand, AnyEvent
+from zmqdata.testing.disk import SLOW, STALL
+from zmqdata.testing.network import Faults
+from zmqdata.testing.runner import Name
+from zmqdata.testing.world import DISPATCHER, SimulatedClient, World
+
+WARNING = "no answer from the dispatcher"
+"""Part of the warning of a reader that ends without the dispatcher."""
+SILENCE = 0.9
+"""Shortest silence of the dispatcher after which a reader may end without it: a second
+of a fast clock.
+"""
+ASKED_AT_ONCE = 64
+"""Maximum number of readers that are asked at a time."""
+NEXT_ASKED = 0.25
+"""Seconds after which the next readers are asked."""
+KNOWN = 2.0
+"""Seconds after which a new dispatcher has heard every reader that reaches it."""
+HEARTBEAT = 1.4
+"""Most seconds between two heartbeats of a worker, with the tick that sends them."""
+
+
+@dataclass
+class ReaderRecord:
+    """Facts about a reader that the laws need."""
+
+    done: float | None = None
+    """When it last became done; None while it is not."""
+    is_ready: bool = False
+    """True if it was an heir after its last event: in the iteration and not done."""
+    since: float = math.inf
+    """Since when it is an heir."""
+    ready: float = -math.inf
+    """When it was last known to be an heir."""
+    heard: float = -math.inf
+    """When it last heard the dispatcher."""
+    shards: tuple[int, ...] = ()
+    """The static shards that it may read; none if it may read all."""
+    warned: bool = False
+    """True if it has warned that it ends without the dispatcher."""
+
+
+class EndLaws:
+    """Observer of the readers of a world.
+
+    The first law: a reader ends with success only if no element is owed, if an heir of
+    each owed element was there after the reader was done, or without the dispatcher and
+    with a warning. The second law: a reader that is done ends soon while an heir runs.
+
+    Numbered consumers, copies of the input and shared caches end by other rules.
+
+    Args:
+        world: the world.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.records: dict[str, ReaderRecord] = {}
+        self.ends = self.deadlines = 0
+        self._clients: dict[str, SimulatedClient] = {}
+        world.laws.on_client.append(self._look)
+        world.laws.on_gone.append(self._gone)
+
+    # --- what readers do
+
+    def _look(
+        self, name: str, core: ClientCore, event: AnyEvent, commands: Sequence[AnyCommand]
+    ) -> None:
+        client, now = self._client(name), self.world.clock.now
+        record = self.records.setdefault(name, ReaderRecord())
+        if record.is_ready:
+            record.ready = now
+        if isinstance(event, events.Received) and event.peer == client_events.DISPATCHER:
+            record.heard = now
+        for command in commands:
+            if isinstance(command, events.LogLine) and WARNING in command.text:
+                record.warned = True
+            elif isinstance(command, events.Finish) and not command.error:
+                self._check_end(client, record)
+            elif isinstance(command, events.Send):
+                self._note_done(client, record, command.message)
+        was_ready, record.is_ready = record.is_ready, self._is_member(core) and record.done is None
+        if record.is_ready and not was_ready:
+            record.since = now
+
+    def _client(self, name: str) -> SimulatedClient:
+        if name not in self._clients:
+            self._clients |= {one.name: one for one in self.world.clients}
+        return self._clients[name]
+
+    def _is_member(self, core: ClientCore) -> bool:
+        is_known = core.client in self.world.laws.state.client_iteration
+        return core.opened and not core.finished and is_known
+
+    def _note_done(self, client: SimulatedClient, record: ReaderRecord, message: m.Message) -> None:
+        if not isinstance(message, m.ClientHeartbeat):
+            return
+        if not message.done:
+            record.done = None
+        elif record.done is None:
+            record.done = now = self.world.clock.now
+            self._await_end(client, now)
+
+    def _gone(self, name: str) -> None:
+        for client in self.world.clients:
+            record = self.records.get(client.name)
+            if record is not None and record.is_ready and client.core.client == name:
+                record.ready, record.is_ready = self._last_ready(client, record), False
+
+    def _last_ready(self, client: SimulatedClient, record: ReaderRecord) -> float:
+        """Return when a reader was last able to answer as an heir."""
+        if not record.is_ready:
+            return record.ready
+        if client.missed is not None:
+            return client.asleep_since
+        return self.world.clock.now if client.died is None else client.died
+
+    # --- what is owed
+
+    def owed(self, iteration: Iteration) -> set[Name]:
+        """Return the elements of an iteration that no training loop has, or that only
+        dead loops have, which did not report them.
+        """
+        laws, tasks = self.world.laws, iteration.tasks
+        living = {name for one in self.world.clients if one.alive for name in one.known_as}
+        had = {
+            laws.names[element]
+            for element, owner in laws.owners.items()
+            if element[0] in tasks
+            and (owner in living or element[1] in tasks[element[0]].delivered)
+        }
+        return set(laws.without_slips(tasks.keys(), self.world.pipeline.names())) - had
+
+    def _shards(self, iteration: Iteration, owed: set[Name]) -> set[int]:
+        """Return the static shards of elements; a single one if any client may read
+        all.
+        """
+        if self.world.job.target_workers != "LOCAL" or not iteration.num_shards:
+            return {0} if owed else set()
+        names = self.world.pipeline.all_names()
+        return {at % iteration.num_shards for at, name in enumerate(names) if name in owed}
+
+    def _may_read(self, client: SimulatedClient, shard: int) -> bool:
+        iteration = self.iteration_of(client)
+        opening = None if iteration is None else iteration.openings.get(client.core.client)
+        record = self.records[client.name]
+        if opening is not None:
+            record.shards = opening.shards
+        return not record.shards or shard in record.shards
+
+    def iteration_of(self, client: SimulatedClient) -> Iteration | None:
+        """Return the iteration that a reader was let in to, if it has one."""
+        number = client.core.iteration
+        return None if number is None else self.world.laws.state.iterations.get(number)
+
+    def _is_subject(self, client: SimulatedClient, iteration: Iteration | None) -> bool:
+        return (
+            iteration is not None
+            and client.consumer is None
+            and not iteration.job.cache
+            and not is_copied(iteration.job)
+            and iteration.failure is None
+        )
+
+    # --- the first law
+
+    def _check_end(self, client: SimulatedClient, record: ReaderRecord) -> None:
+        iteration, now = self.iteration_of(client), self.world.clock.now
+        if iteration is None or not self._is_subject(client, iteration):
+            return
+        self.ends += 1
+        owed = self.owed(iteration)
+        done = now if record.done is None else record.done
+        silence = now - max(record.heard, done, client.awake_since)
+        if record.warned and silence >= SILENCE:
+            return
+        for shard in self._shards(iteration, owed):
+            if not self._may_read(client, shard):
+                continue
+            heirs = [one for one in self._others(client) if self._may_read(one, shard)]
+            if not any(self._last_ready(one, self.records[one.name]) >= done for one in heirs):
+                self.world.laws.fail(
+                    f"{client.name} ends, done since {done:.4f}, and no reader is there for "
+                    f"{sorted(owed)[:9]}",
+                    client.name,
+                )
+
+    def _others(self, client: SimulatedClient) -> list[SimulatedClient]:
+        """Return the other readers of the iteration that a reader reads."""
+        number = client.core.iteration
+        return [
+            one
+            for one in self.world.clients
+            if one is not client and one.name in self.records and one.core.iteration == number
+        ]
+
+    # --- the second law
+
+    def _await_end(self, client: SimulatedClient, since: float) -> None:
+        iteration = self.iteration_of(client)
+        if iteration is None or not self._is_subject(client, iteration):
+            return
+        world, faults = self.world, self.world.network.faults
+        more = max(0, math.ceil(len(iteration.clients) / ASKED_AT_ONCE) - 1) * NEXT_ASKED
+        hop = faults.delay[1] + SLOW
+        beat = HEARTBEAT + world.times.beat_share * len(world.workers)
+        for seconds, by_worker in ((4 * hop + more, False), (6 * hop + beat + more, True)):
+            check = partial(self._check_over, client, since, by_worker, faults)
+            world.clock.after(seconds, check)
+
+    def _check_over(
+        self, client: SimulatedClient, since: float, by_worker: bool, faults: Faults
+    ) -> None:
+        record, iteration = self.records[client.name], self.iteration_of(client)
+        is_calm = not (faults.drop or faults.reorder) and self.world.network.faults is faults
+        if iteration is None or not is_calm or not self._is_undisturbed(client, since):
+            return
+        is_waiting = record.done == since and not client.core.finished
+        unsettled = {task.shard or 0 for task in iteration.live_tasks if not task.settled}
+        is_local = self.world.job.target_workers == "LOCAL" and iteration.num_shards
+        shards = unsettled if is_local else {0} if unsettled else set()
+        mine = [shard for shard in shards if self._may_read(client, shard)]
+        heirs = [one for one in self._others(client) if self._is_heir(one, since, by_worker)]
+        has_heirs = all(any(self._may_read(one, shard) for one in heirs) for shard in mine)
+        self.deadlines += bool(mine) and has_heirs
+        if mine and has_heirs and is_waiting:
+            self.world.laws.fail(
+                f"{client.name} is done since {since:.4f} and has not ended, although "
+                f"{heirs[0].name} reads on",
+                client.name,
+                heirs[0].name,
+            )
+
+    def _is_undisturbed(self, client: SimulatedClient, since: float) -> bool:
+        """Return True if nothing has kept a reader and the dispatcher from speaking."""
+        world = self.world
+        disk = world.disk
+        is_prompt = disk is None or disk.stalled < since - 2 * STALL
+        nodes = (client, world.dispatcher)
+        return (
+            is_prompt
+            and all(one.alive and one.missed is None for one in nodes)
+            and client.awake_since < since
+            and world.dispatcher.awake_since < since - KNOWN
+            and not world.network.was_severed(client.name, since, DISPATCHER)
+        )
+
+    def _is_heir(self, client: SimulatedClient, since: float, by_worker: bool) -> bool:
+        """Return True if a reader was an heir all the time, and could be asked."""
+        record, network = self.records[client.name], self.world.network
+        if not (
+            record.is_ready
+            and record.since < since
+            and client.died is None
+            and client.missed is None
+            and client.awake_since < since
+        ):
+            return False
+        if not network.was_severed(client.name, since, DISPATCHER):
+            return True
+        return by_worker and any(
+            line.client == client.name and self._carries(line.worker, client.name, since)
+            for line in network.lines.values()
+        )
+
+    def _carries(self, worker: str, client: str, since: float) -> bool:
+        """Return True if a worker has reached a reader and the dispatcher all the
+        time.
+        """
+        network = self.world.network
+        nodes = [one for one in self.world.workers if one.alive and one.name == worker]
+        return (
+            any(one.missed is None and one.awake_since < since for one in nodes)
+            and not network.was_severed(worker, since, DISPATCHER)
+            and not network.was_severed(worker, since, client)
+        )
