@@ -106,7 +106,7 @@ def test_what_the_dead_take_does_not_count() -> None:
     court = Court()
     court.says(u.CloseClientUpdate("l"))
     court.takes("l", 0, 1)
-    assert court.steps.paths[1].steps == {}
+    assert court.steps.of_consumer(1) == {}
 
 
 def ended(first: int, second: int, dropped: int = 0, **job: Any) -> Court:

@@ -118,7 +118,7 @@ class Laws:
         self.gone: set[str] = set()
         self.on_gone: list[Callable[[str], None]] = []
         self.on_asked_back: list[Callable[[str], None]] = []
-        self.on_passed: list[Callable[[int, int], None]] = []
+        self.on_passed: list[Callable[[int, int, int], None]] = []
         self.on_collected: list[Callable[[int], None]] = []
         self.on_opened: list[Callable[[u.OpenClientUpdate], None]] = []
 
@@ -197,7 +197,7 @@ class Laws:
                 call_of_opening(update)
         elif isinstance(update, u.PassStepsUpdate):
             for call in self.on_passed:
-                call(update.consumer, update.step)
+                call(update.iteration, update.consumer, update.step)
 
     def _check_assigned(self, update: u.AssignSplitsUpdate) -> None:
         """Check that each split is in a single ledger at most, and that no end is

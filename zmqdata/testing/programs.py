@@ -100,8 +100,8 @@ def elements_of(client: SimulatedClient) -> Counter[Name]:
     """Return the elements that a training loop took and kept, under all its names."""
     laws = client.world.laws
     if client.consumer is not None:
-        steps = client.world.steps.paths.get(client.consumer)
-        taken = [] if steps is None else list(steps.steps.values())
+        paths = client.world.steps.paths.values()
+        taken = [pair for path in paths for pair in path.steps.values()]
         return Counter(name for who, name in taken if who in client.known_as)
     return Counter(
         laws.names[one] for one, owner in laws.owners.items() if owner in client.known_as

@@ -300,11 +300,7 @@ class ResumingScenario(Scenario):
         found: Counter[Name] = Counter()
         ends = set()
         for consumer in range(self.readers):
-            paths = [
-                world.steps.paths[consumer].steps
-                for world in worlds
-                if consumer in world.steps.paths
-            ]
+            paths = [world.steps.of_consumer(consumer) for world in worlds]
             steps = sorted(step for path in paths for step in path)
             if len(steps) != len(set(steps)):
                 laws.fail(f"consumer {consumer} had steps twice: {steps}")

@@ -9,10 +9,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
-from zmqdata.core.rounds import Rounds
 from zmqdata.messages import Block, JobParameters
 from zmqdata.testing.checks import Laws
 from zmqdata.testing.runner import Name, SimulatedPipeline
+from zmqdata.updates import OpenClientUpdate
 
 Place = tuple[int, int]
 """Task and round of a step."""
@@ -41,20 +41,27 @@ class StepLaws:
 
     def __init__(self, laws: Laws) -> None:
         self.laws = laws
-        self.places: dict[int, Place] = {}
-        self.last_steps: dict[tuple[int, int], Place] = {}
+        self.places: dict[int, dict[int, Place]] = {}
+        self.last_steps: dict[tuple[int, int, int], Place] = {}
         self.names: dict[tuple[int, int, int], Name] = {}
-        self.paths: dict[int, Path] = {}
+        self.paths: dict[tuple[int, int], Path] = {}
+        self._where: dict[str, int] = {}
+        laws.on_opened.append(self._opened)
         laws.on_gone.append(self._client_gone)
         laws.on_passed.append(self._passed)
 
-    def _iteration(self) -> Iteration:
-        return next(iter(self.laws.state.iterations.values()))
+    def _opened(self, update: OpenClientUpdate) -> None:
+        self._where[update.client] = update.iteration
 
-    def _rounds(self) -> Rounds:
-        rounds = self._iteration().rounds
-        assert rounds is not None
-        return rounds
+    def _newest(self) -> Iteration:
+        return self.laws.state.iterations[max(self.laws.state.iterations)]
+
+    def of_consumer(self, consumer: int) -> dict[int, tuple[str, Name]]:
+        """Return the clients and elements of a consumer in the newest iteration, by
+        step.
+        """
+        newest = max(self.laws.state.iterations, default=0)
+        return self.paths.get((newest, consumer), Path()).steps
 
     def handed_out(
         self,
@@ -72,31 +79,33 @@ class StepLaws:
             self._take(client, consumer, step + at, (header.task, header.first + skip + at), name)
 
     def _take(self, client: str, consumer: int, step: int, place: Place, name: Name) -> None:
-        laws, path = self.laws, self.paths.setdefault(consumer, Path())
-        last = self._iteration().last_rounds
+        laws, number = self.laws, self._where[client]
+        path = self.paths.setdefault((number, consumer), Path())
+        iteration = laws.state.iterations.get(number)
+        last = None if iteration is None else iteration.last_rounds
         if last is None or step < last.first_step:
-            if self.places.setdefault(step, place) != place:
+            known_place = self.places.setdefault(number, {}).setdefault(step, place)
+            if known_place != place:
                 laws.fail(
-                    f"step {step} is {self.places[step]} for other clients and {place} for "
-                    f"{client}",
+                    f"step {step} is {known_place} for other clients and {place} for {client}",
                     place[0],
                 )
         elif last.view(consumer).tasks[step - last.first_step] != place:
             laws.fail(f"step {step} of the last rounds is {place} for {client}", place[0])
         else:
-            self.last_steps[step, consumer] = place
+            self.last_steps[number, step, consumer] = place
         known = self.names.setdefault((*place, consumer), name)
         if known != name:
             laws.fail(f"round {place} of consumer {consumer} was {known}, then {name}", place[0])
         if step <= path.last.get(_reader(client), -1):
             laws.fail(f"step {step} of {client} follows {path.last[_reader(client)]}", client)
         path.last[_reader(client)] = step
-        if client in laws.gone or client not in laws.state.client_iteration:
+        is_gone = client in laws.gone or client not in laws.state.client_iteration
+        if iteration is None or is_gone:
             path.lost[_reader(client), step] = name
             return
-        horizon = self._iteration().horizon
-        if step >= horizon:
-            laws.fail(f"{client} reads step {step} at the horizon {horizon}", client)
+        if step >= iteration.horizon:
+            laws.fail(f"{client} reads step {step} at the horizon {iteration.horizon}", client)
         if step in path.steps:
             laws.fail(
                 f"step {step} of consumer {consumer} was handed out by "
@@ -109,22 +118,24 @@ class StepLaws:
         """Record as lost what a client took and did not report. Its successor gets it
         again.
         """
-        iteration = self._iteration()
-        if iteration.rounds is None:
+        iteration = self.laws.state.iterations.get(self._where.get(client, 0))
+        if iteration is None or iteration.rounds is None:
             return
-        for consumer, path in self.paths.items():
+        for (number, consumer), path in self.paths.items():
+            if number != iteration.iteration:
+                continue
             reported = iteration.rounds.steps[consumer]
             for step in [
                 step for step, (who, _) in path.steps.items() if who == client and step >= reported
             ]:
                 path.lost[_reader(client), step] = path.steps.pop(step)[1]
 
-    def _passed(self, consumer: int, steps: int) -> None:
+    def _passed(self, number: int, consumer: int, steps: int) -> None:
         """Count again what a returning client had taken. No other client may have taken
         it meanwhile.
         """
-        client = self._iteration().consumers.get(consumer)
-        path = self.paths.get(consumer)
+        client = self.laws.state.iterations[number].consumers.get(consumer)
+        path = self.paths.get((number, consumer))
         if client is None or path is None:
             return
         for (process, step), name in list(path.lost.items()):
@@ -146,22 +157,22 @@ class StepLaws:
         Args:
             everything: the elements of the whole input.
         """
-        iteration = self._iteration()
-        rounds = self._rounds()
+        iteration = self._newest()
+        rounds = iteration.numbered
         for task in iteration.live_tasks:
             if not task.settled:
                 self.laws.fail(
                     f"task {task.task} is not settled: {task.delivered} of {task.total}", task.task
                 )
         last = iteration.last_rounds
-        due = set(self.places)
+        due = set(self.places.get(iteration.iteration, ()))
         if last is not None:
             due |= set(range(last.first_step, last.stop))
         for consumer in range(len(rounds.steps)):
-            found = set(self.paths.get(consumer, Path()).steps)
+            found = set(self.of_consumer(consumer))
             if found != due:
                 lacking = sorted(due - found)[:9]
-                numbers = [self._place(step, consumer)[0] for step in lacking]
+                numbers = [self._place(iteration, step, consumer)[0] for step in lacking]
                 self.laws.fail(f"consumer {consumer} has skipped steps {lacking}", *numbers)
         copies = [[task] for task in iteration.live_tasks]
         is_copied = iteration.job.processing_mode == "OFF"
@@ -172,8 +183,10 @@ class StepLaws:
         if missing != iteration.dropped or missing >= len(rounds.steps):
             self.laws.fail(f"{missing} elements are missing, {iteration.dropped} dropped")
 
-    def _place(self, step: int, consumer: int) -> Place:
-        return self.last_steps.get((step, consumer)) or self.places.get(step, (0, 0))
+    def _place(self, iteration: Iteration, step: int, consumer: int) -> Place:
+        number = iteration.iteration
+        place = self.last_steps.get((number, step, consumer))
+        return place or self.places.get(number, {}).get(step, (0, 0))
 
     def _check_elements(self, tasks: list[Task], names: list[Name], iteration: Iteration) -> int:
         """Return the number of elements of some tasks that are missing."""
@@ -181,9 +194,9 @@ class StepLaws:
         everything = self.laws.without_slips(numbers, names)
         found = Counter(
             name
-            for consumer, path in self.paths.items()
-            for step, (_, name) in path.steps.items()
-            if self._place(step, consumer)[0] in numbers
+            for consumer in range(iteration.job.num_consumers or 0)
+            for step, (_, name) in self.of_consumer(consumer).items()
+            if self._place(iteration, step, consumer)[0] in numbers
         )
         lacking, surplus = sum((everything - found).values()), sum((found - everything).values())
         padded = iteration.job.finite == "pad"
@@ -196,21 +209,20 @@ class StepLaws:
         """Check that the element of each consumer at each step follows from the
         pipeline and the number of tasks alone.
         """
-        tasks = self._iteration().tasks
-        places = [
-            (number, tasks[task].shard or 0) for _, (task, number) in sorted(self.places.items())
-        ]
+        iteration = self._newest()
+        tasks, taken = iteration.tasks, self.places.get(iteration.iteration, {})
+        places = [(number, tasks[task].shard or 0) for _, (task, number) in sorted(taken.items())]
         if places != sorted(places):
             self.laws.fail(f"tasks do not take turns: {places}")
         left_out = {
             (tasks[task].shard or 0, number) for task, number in self.laws.left_out if task in tasks
         }
         expected = [_made(pipeline, job, shard, left_out) for shard in range(job.num_tasks or 0)]
-        for consumer, path in self.paths.items():
-            for step, (client, name) in sorted(path.steps.items()):
-                task, number = self._place(step, consumer)
+        for consumer in range(job.num_consumers or 0):
+            for step, (client, name) in sorted(self.of_consumer(consumer).items()):
+                task, number = self._place(iteration, step, consumer)
                 place = number * (job.num_consumers or 1) + consumer
-                if (step, consumer) in self.last_steps:
+                if (iteration.iteration, step, consumer) in self.last_steps:
                     place = self._place_in_rest(task, number, consumer)
                 due = expected[tasks[task].shard or 0][place]
                 if name != due:
@@ -222,7 +234,7 @@ class StepLaws:
 
     def _place_in_rest(self, task: int, full: int, consumer: int) -> int:
         """Return the number of an element that a consumer gets of a rest."""
-        last = self._iteration().last_rounds
+        last = self._newest().last_rounds
         assert last is not None
         first = last.places[task][0]
         return full * last.num_consumers + (consumer - first) % last.num_consumers

@@ -1,0 +1,172 @@
+"""Scenarios in which a run, a launch or one of its ranks dies and is started again,
+while the dispatcher stalls at some moment from the death to the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zmqdata.core.dispatcher.decider import DispatcherTimes
+from zmqdata.testing.endings.laws import EndLaws
+from zmqdata.testing.network import CALM
+from zmqdata.testing.programs import RepetitionRead, TrainingProcess, TrainingProgram
+from zmqdata.testing.runner import SimulatedPipeline
+from zmqdata.testing.scenario import NEVER, PATIENCE, Scenario
+from zmqdata.testing.world import DISPATCHER, World
+
+WAYS = ("run", "run", "launch", "rank", "seat", "seat", "consumers")
+"""Who dies and is started again: a run of one process; all ranks of a launch, or one of
+them; one numbered consumer, or all of them.
+"""
+WAITS = (0.0, 0.0, 0.05, 0.3, 1.0, 3.0)
+"""Seconds from the death to the next start."""
+LONG_STALLS = (0.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
+"""Seconds for which the dispatcher stalls."""
+COLLECTIVE = 20.0
+"""Seconds for which the other ranks wait for one that died."""
+MOMENTS = (0.0, 0.0, 0.0005, 0.002, 0.02, 0.1, 0.5)
+"""Seconds between a death or a start and a stall."""
+
+
+class RelaunchScenario(Scenario):
+    """A world in which a training program dies and is started again.
+
+    Args:
+        seed: decides everything.
+
+    Attributes:
+        way: who dies and is started again.
+
+    Example:
+        >>> RelaunchScenario(seed=1).run()
+    """
+
+    def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
+        draw = self.random
+        self.way = draw.choice(WAYS)
+        is_numbered = self.way in ("seat", "consumers")
+        world = World(
+            seed,
+            "DYNAMIC",
+            SimulatedPipeline(splits=draw.choice([30, 60, 200]), most=1, unit=1),
+            CALM,
+            DispatcherTimes(client_timeout=draw.choice([4.0, 15.0, 60.0]), gc_timeout=NEVER),
+            journalled=True,
+            num_consumers=2 if is_numbered else None,
+            finite="drop" if is_numbered else None,
+        )
+        self.laws = EndLaws(world)
+        return world
+
+    def _people(self) -> None:
+        """Start the workers and the first program."""
+        for _ in range(self.random.choice([1, 2])):
+            self.add_worker()
+        self.world.clock.advance(self.random.choice([0.0, 1.0]))
+        self.program = TrainingProgram(self.world, "run 0")
+        ranks = [""] if self.way == "run" else ["0", "1"]
+        self.readings = {rank: self._begin(self.program, rank) for rank in ranks}
+
+    @property
+    def _misfortunes(self) -> list[Callable[[], object]]:
+        return [lambda: None]  # only what `run` does
+
+    def _begin(
+        self, program: TrainingProgram, rank: str, former: TrainingProcess | None = None
+    ) -> RepetitionRead:
+        draw = self.random
+        consumer = None if self.world.job.num_consumers is None else int(rank)
+        # Consumers take each step together.
+        pace = 0.05 if consumer is not None else draw.choice([0.05, 0.1])
+        reading = program.start(rank, former=former, consumer=consumer).read()
+        for client in reading.clients:
+            client.pace, client.gulp = pace, 1
+        return reading
+
+    # --- death and return
+
+    def run(self) -> None:
+        """Let a program die somewhere, start it again, and check what it gets.
+
+        Raises:
+            LawBroken: with the story of what went wrong.
+        """
+        world, draw = self.world, self.random
+        total = len(world.pipeline.names())
+        goal = draw.choice([draw.randint(1, total - 1), total - draw.randint(1, 6)])
+        world.run_until(lambda: sum(one.taken for one in world.clients) >= goal, PATIENCE)
+        moments = [draw.choice(MOMENTS) for _ in range(3)]
+        stall = draw.choice([0, 1, 2, 2])  # before the death, after it, or after the next start
+        self._stall_if(stall == 0, moments[0])
+        if any(client.outcome is not None for client in world.clients):
+            return  # a run that has ended in part is another one
+        dead = self._kill()
+        self._stall_if(stall == 1, moments[1])
+        world.clock.advance(draw.choice(WAITS))
+        again = self._start_again(dead)
+        self._stall_if(stall == 2, moments[2])
+        fresh = [client for reading in again for client in reading.clients]
+        world.run_until(lambda: all(one.opened or one.outcome for one in fresh), PATIENCE)
+        others = [client for client in world.clients if client not in fresh]
+        is_beside = any(client.outcome is None for client in others)
+        world.run_until(lambda: world.all_done, PATIENCE)
+        world.clock.advance(3.0)
+        self._check(again, is_beside)
+
+    def _stall_if(self, is_due: bool, wait: float) -> None:
+        self.world.clock.advance(wait)
+        if is_due:
+            seconds = self.random.choice(LONG_STALLS)
+            self.world.laws.tell(DISPATCHER, f"stalls for {seconds} s")
+            self.world.dispatcher.freeze(seconds)
+
+    def _kill(self) -> list[TrainingProcess]:
+        """Kill a process, or all, and return those that died."""
+        processes = self.program.processes
+        dead = processes[-1:] if self.way in ("rank", "seat") else list(processes)
+        for process in dead:
+            process.kill()
+        for client in self.world.clients:
+            # The others wait for the dead rank in their next collective.
+            client.stalled_until = self.world.clock.now + COLLECTIVE
+        return dead
+
+    def _start_again(self, dead: list[TrainingProcess]) -> list[RepetitionRead]:
+        if self.way == "run":
+            return [self._begin(TrainingProgram(self.world, "run 1"), "")]
+        self.random.shuffle(dead)
+        readings = []
+        for process in dead:
+            readings.append(self._begin(self.program, process.rank, process))
+            self.world.clock.advance(self.random.choice([0.0, 0.01, 0.3]))
+        return readings
+
+    # --- what it gets
+
+    def _check(self, again: list[RepetitionRead], is_beside: bool) -> None:
+        """Check what was started again.
+
+        ``is_beside`` is True if a rank that did not die was still reading. A rank that
+        comes when the others have ended begins anew.
+        """
+        world, laws = self.world, self.world.laws
+        outcomes = set().union(*[one.outcomes for one in again])
+        if outcomes != {"end"}:
+            laws.fail(f"{self.way}: what was started again ends with {outcomes}")
+        before = set().union(*[one.places for one in self.readings.values()])
+        after = set().union(*[one.places for one in again])
+        begins_anew = self.way in ("run", "launch", "consumers") or not is_beside
+        if len(after) != 1 or (begins_anew and before & after):
+            laws.fail(f"{self.way}: reads {after} after {before}")
+        if not begins_anew and after != before:
+            laws.fail(f"{self.way}: reads {after} beside {before}")
+        if world.job.num_consumers is not None:
+            world.steps.check_end(world.pipeline.names())
+            return
+        iteration = self.laws.iteration_of(again[0].clients[0])
+        assert iteration is not None
+        left = self.laws.owed(iteration)
+        if begins_anew:
+            left = set(world.pipeline.names()) - {name for one in again for name in one.had}
+        if left:
+            laws.fail(f"{self.way}: {len(left)} elements are left, {sorted(left)[:9]}")
