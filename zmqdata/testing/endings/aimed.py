@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from zmqdata.core.dispatcher.decider import DispatcherTimes
-from zmqdata.testing.endings.laws import EndLaws
 from zmqdata.testing.network import CALM
 from zmqdata.testing.runner import SimulatedPipeline
 from zmqdata.testing.scenario import NEVER, PATIENCE, RATES, Scenario
@@ -81,7 +80,6 @@ class AimedScenario(Scenario):
         world = World(
             seed, mode, pipeline, faults, self.times, shards=shards, journalled=True, **options
         )
-        self.laws = EndLaws(world)
         return world
 
     def _people(self) -> None:
@@ -180,7 +178,7 @@ class AimedScenario(Scenario):
         return [client for client in self.world.clients if client.outcome is None]
 
     def _done(self) -> list[SimulatedClient]:
-        records = self.laws.records
+        records = self.ends.records
         return [one for one in self._reading() if one.name in records and records[one.name].done]
 
     def _reach(self, condition: Callable[[], bool], seconds: float) -> bool:
@@ -441,7 +439,7 @@ class AimedScenario(Scenario):
             world.steps.check_end(world.pipeline.names())
         elif self.job != "copied":
             for iteration in world.laws.state.iterations.values():
-                left = self.laws.owed(iteration)
+                left = self.ends.owed(iteration)
                 if left:
                     world.laws.fail(f"the first successor leaves {sorted(left)[:9]}")
 

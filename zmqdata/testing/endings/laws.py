@@ -70,12 +70,18 @@ class EndLaws:
 
     Args:
         world: the world.
+
+    Attributes:
+        ends: number of ends with success that the first law has seen.
+        deadlines: number of readers that the second law has seen beside an heir.
+        elsewhere: elements that were delivered before the job resumed here.
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.records: dict[str, ReaderRecord] = {}
         self.ends = self.deadlines = 0
+        self.elsewhere: set[Name] = set()
         self._clients: dict[str, SimulatedClient] = {}
         world.laws.on_client.append(self._look)
         world.laws.on_gone.append(self._gone)
@@ -141,6 +147,8 @@ class EndLaws:
         dead loops have, which did not report them.
         """
         laws, tasks = self.world.laws, iteration.tasks
+        if iteration.closed and not tasks:
+            return set()  # it was finished before its incarnation was collected
         living = {name for one in self.world.clients if one.alive for name in one.known_as}
         had = {
             laws.names[element]
@@ -148,7 +156,11 @@ class EndLaws:
             if element[0] in tasks
             and (owner in living or element[1] in tasks[element[0]].delivered)
         }
-        return set(laws.without_slips(tasks.keys(), self.world.pipeline.names())) - had
+        pipeline, decided = self.world.pipeline, {one for one in laws.left_out if one[0] in tasks}
+        skipped = {laws.slips[one] for one in decided if one in laws.slips}
+        if not decided <= laws.slips.keys():
+            skipped |= set(filter(pipeline.is_slippery, pipeline.names()))  # not known which
+        return set(pipeline.names()) - had - skipped - self.elsewhere
 
     def _shards(self, iteration: Iteration, owed: set[Name]) -> set[int]:
         """Return the static shards of elements; a single one if any client may read
