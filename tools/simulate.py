@@ -1,7 +1,9 @@
 """Run simulated worlds until interrupted: ``make simulate``.
 
     python tools/simulate.py [--first 0] [--count N] [--kind plain --kind saving ...]
+    python tools/simulate.py --mutation ends-at-once
 
+A third of the worlds act within the last steps, or start a program again.
 A world that breaks a law ends the run with its seed and its story;
 ``--first SEED --count 1`` reproduces it.
 """
@@ -17,6 +19,8 @@ from collections.abc import Callable
 from zmqdata.testing.checks import LawBroken
 from zmqdata.testing.coordinated import CoordinatedPoisonScenario, CoordinatedScenario
 from zmqdata.testing.endings.aimed import AimedScenario, CrowdedScenario, SetBackScenario
+from zmqdata.testing.endings.mutations import MOST_WORLDS, MUTATIONS, broken_by
+from zmqdata.testing.endings.relaunches import RelaunchScenario
 from zmqdata.testing.resuming import ResumingScenario
 from zmqdata.testing.runs import RunsScenario
 from zmqdata.testing.saving import SavingPoisonScenario, SavingScenario
@@ -34,9 +38,15 @@ KINDS: dict[str, Callable[[int], Scenario]] = {
     "runs": RunsScenario,
     "sharing": SharingScenario,
     "aimed": AimedScenario,
+    "aimed-too": lambda seed: AimedScenario(ANOTHER + seed),
+    "relaunch": RelaunchScenario,
     "set-back": SetBackScenario,
     "crowded": CrowdedScenario,
 }
+ANOTHER = 1_000_000_000
+"""Difference between the seeds of two worlds of a kind."""
+DEAR = {"crowded": 50}
+"""Kinds of which only every so many-th seed is run, unless they are chosen."""
 EVERY = 30.0
 """Seconds between two progress lines."""
 
@@ -49,7 +59,12 @@ def main() -> int:
     parser.add_argument(
         "--kind", action="append", choices=sorted(KINDS), help="kinds of worlds; all if left out"
     )
+    parser.add_argument(
+        "--mutation", choices=sorted(MUTATIONS), help="change the core, and expect a broken law"
+    )
     chosen = parser.parse_args()
+    if chosen.mutation is not None:
+        return _find(chosen.mutation, chosen.first, chosen.count or MOST_WORLDS)
     kinds = chosen.kind or list(KINDS)
     seeds = (
         itertools.count(chosen.first)
@@ -59,6 +74,8 @@ def main() -> int:
     lived, said = 0, time.monotonic()
     for seed in seeds:
         for kind in kinds:
+            if not chosen.kind and seed % DEAR.get(kind, 1):
+                continue
             try:
                 KINDS[kind](seed).run()
             except (LawBroken, AssertionError) as broken:
@@ -69,6 +86,17 @@ def main() -> int:
             said = time.monotonic()
             print(f"{lived} worlds, seeds {chosen.first} to {seed}: no law broken", flush=True)
     print(f"{lived} worlds: no law broken")
+    return 0
+
+
+def _find(name: str, first: int, most: int) -> int:
+    """Return 1 if no world of so many notices a mutation."""
+    found = broken_by(MUTATIONS[name], first, most)
+    if found is None:
+        print(f"{name}: no law broken in {most} worlds")
+        return 1
+    worlds, broken = found
+    print(f"{name}: world {worlds} breaks a law: {str(broken).splitlines()[0]}")
     return 0
 
 

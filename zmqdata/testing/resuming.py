@@ -181,7 +181,8 @@ class ResumingScenario(Scenario):
     def _people(self) -> None:
         """Schedule workers, and as many readers as before, each with its state."""
         draw = self.random
-        self.ends.elsewhere = set() if self.numbered else set(self._had_before)
+        if not self.numbered:
+            self.ends.elsewhere = {*self._had_before, *self._left_out}
         for _ in range(draw.randint(1, 4)):
             self._at(draw.choice([0.0, 0.0, 0.0, draw.uniform(0, 5)]), self.add_worker)
         for number, state in enumerate(self.states):

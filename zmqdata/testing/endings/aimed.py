@@ -31,8 +31,8 @@ STALLS = (0.3, 2.0, 4.0, 8.0, 10.0)
 """Seconds for which the dispatcher stalls."""
 LAST_STEPS = 16
 """Most elements that are left when the acts begin."""
-CROWDS = (65, 65, 65, 500)
-"""Numbers of readers of the few worlds that have many."""
+CROWDS = (65,) * 39 + (500,)
+"""Numbers of readers of the few worlds that have many. One of 500 takes a minute."""
 
 
 class AimedScenario(Scenario):
@@ -59,9 +59,9 @@ class AimedScenario(Scenario):
         self.job = "named" if self.crowd else draw.choice(JOBS)
         self.acts: list[str] = []
         pipeline = SimulatedPipeline(
-            splits=self.crowd * 3 or draw.choice([7, 30, 60, 100]),
-            repetitions=draw.choice([1, 1, 1, 2]),
-            most=draw.choice([1, 3]),
+            splits=2 * self.crowd or draw.choice([7, 30, 60, 100]),
+            repetitions=1 if self.crowd else draw.choice([1, 1, 1, 2]),
+            most=1 if self.crowd else draw.choice([1, 3]),
             unit=draw.choice([1, 1, 1000]),
         )
         self.times = DispatcherTimes(client_timeout=draw.choice([4.0, 15.0]), gc_timeout=NEVER)
@@ -77,10 +77,9 @@ class AimedScenario(Scenario):
         options = all_options.get(self.job, {})
         mode = {"static": "DATA", "beside": "DATA", "copied": "OFF"}.get(self.job, "DYNAMIC")
         shards = 2 if mode == "DATA" else 0
-        world = World(
+        return World(
             seed, mode, pipeline, faults, self.times, shards=shards, journalled=True, **options
         )
-        return world
 
     def _people(self) -> None:
         """Start the workers, and then the readers."""

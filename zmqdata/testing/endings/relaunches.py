@@ -44,7 +44,7 @@ class RelaunchScenario(Scenario):
         draw = self.random
         self.way = draw.choice(WAYS)
         is_numbered = self.way in ("seat", "consumers")
-        world = World(
+        return World(
             seed,
             "DYNAMIC",
             SimulatedPipeline(splits=draw.choice([30, 60, 200]), most=1, unit=1),
@@ -54,7 +54,6 @@ class RelaunchScenario(Scenario):
             num_consumers=2 if is_numbered else None,
             finite="drop" if is_numbered else None,
         )
-        return world
 
     def _people(self) -> None:
         """Start the workers and the first program."""
