@@ -90,6 +90,7 @@ class AimedScenario(Scenario):
             self.add_worker()
         world.clock.advance(1.0)
         numbers = {"anonymous": 1, "ordered": 1, "numbered": 2, "copies": draw.choice([2, 2, 3])}
+        numbers["beside"] = draw.choice([2, 3, 3, 4])
         count = self.crowd or numbers.get(self.job, draw.choice([1, 2, 2, 3]))
         for number in range(count):
             self.add_reader(number)
@@ -162,7 +163,7 @@ class AimedScenario(Scenario):
         """Let some readers keep the last elements that they have received."""
         draw, readers = self.random, self._reading()
         readers.sort(key=lambda client: len(client.queue), reverse=True)
-        holders = readers[: draw.choice([0, 1, 1, 1, 3, 3])]
+        holders = readers[: draw.choice([0, 1, 1, 2, 2, 3])]
         for client in readers:
             client.pace = draw.choice([0.3, 0.5, 1.0, 5.0, 30.0]) if client in holders else 0.01
 
