@@ -7,12 +7,22 @@ without a world that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
+from zmqdata import messages as m
+from zmqdata.core.client.decider import ClientCore
 from zmqdata.core.client.leaving import ReadingEnd
+from zmqdata.core.dispatcher.leaving import Departing, Departures
+from zmqdata.core.dispatcher.liveness import Questions, Roster
+from zmqdata.core.dispatcher.state.outbox import Outbox
+from zmqdata.core.dispatcher.state.tasks import Iteration
+from zmqdata.core.dispatcher.tasklists import TaskLists
+from zmqdata.core.worker.links import SendLinks
 from zmqdata.testing.checks import LawBroken
 from zmqdata.testing.endings.aimed import AimedScenario
 from zmqdata.testing.endings.relaunches import RelaunchScenario
@@ -46,10 +56,84 @@ class Mutation:
                 setattr(owner, name, original)
 
 
+def _hear_anything(self: Questions, client: str, answer: m.Question | None, done: bool) -> bool:
+    member = self.clients.members.get(client)
+    if member is not None:
+        member.answered = self._count
+        member.answered_reading = member.answered_reading if done else self._count
+    return member is not None
+
+
+def _release_by_any(self: Departures, iteration: Iteration, group: Departing) -> None:
+    reads_all = Mutation("", ((TaskLists, "readable", lambda *args: lambda task: True),))
+    with reads_all.applied():
+        RELEASE(self, iteration, group)
+
+
+def _answer_for_client(self: SendLinks, client: str, question: m.Question, now: float) -> None:
+    ASK(self, client, question, now)
+    if client in self.by_client:
+        self.by_client[client].answer = question
+
+
+def _begin_without_mark(self: Outbox, *args: Any, **options: Any) -> None:
+    BEGIN(self, *args, **options)
+    self.mark = 1
+
+
+def _list_what_is_hosted(self: TaskLists, iteration: Iteration, client: str) -> m.TaskList:
+    return replace(LIST(self, iteration, client), owed_elsewhere=())
+
+
+def _forgive_and_believe(
+    self: Roster, seconds: float, now: float, names: Iterable[str] | None = None
+) -> None:
+    known = None if names is None else list(names)
+    FORGIVE(self, seconds, now, known)
+    for name in self.members if known is None else known:
+        self.members[name].answered = self.members[name].answered_reading = FOR_EVER
+
+
+def _is_certain(self: ClientCore) -> bool:
+    return self.profile.job.anonymous or CERTAIN(self)
+
+
+RELEASE, ASK, BEGIN = Departures._release, SendLinks.ask, Outbox.__init__
+LIST, FORGIVE, CERTAIN = TaskLists.task_list, Roster.forgive, ClientCore._is_certain
+FOR_EVER = 1 << 60
+"""Number of a question that is never asked."""
 MUTATIONS: dict[str, Mutation] = {
     "ends-at-once": Mutation(
         "A reader that is done ends without asking.",
         ((ReadingEnd, "has_come", lambda self, *args: True),),
+    ),
+    "number-dropped": Mutation(
+        "Whatever a reader says counts as an answer to the newest question.",
+        ((Questions, "hear", _hear_anything),),
+    ),
+    "any-heir": Mutation(
+        "Any reader that is not done releases the others, whatever it may read.",
+        ((Departures, "_release", _release_by_any),),
+    ),
+    "worker-answers": Mutation(
+        "A worker answers a question by itself, once it has heard it.",
+        ((SendLinks, "ask", _answer_for_client),),
+    ),
+    "mark-repeats": Mutation(
+        "All starts of a dispatcher have the same mark.",
+        ((Outbox, "__init__", _begin_without_mark),),
+    ),
+    "hosted-only": Mutation(
+        "Lists leave out what is owed elsewhere.",
+        ((TaskLists, "task_list", _list_what_is_hosted),),
+    ),
+    "forgiven-lives": Mutation(
+        "A reader that is forgiven its silence counts as alive.",
+        ((Roster, "forgive", _forgive_and_believe),),
+    ),
+    "anonymous-alone": Mutation(
+        "A reader of a job without a name counts as alone.",
+        ((ClientCore, "_is_certain", _is_certain),),
     ),
 }
 """All mutations, by name."""
