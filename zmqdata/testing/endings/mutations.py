@@ -39,7 +39,7 @@ class Mutation:
     """A change of the core that leaves a part of a rule out."""
 
     text: str
-    """What the changed core does, as a sentence."""
+    """Behaviour of the changed core, as a sentence."""
     patches: tuple[tuple[Any, str, Any], ...]
     """The replaced attributes: owner, name and replacement."""
 

@@ -14,8 +14,8 @@ from zmqdata.testing.scenario import NEVER, PATIENCE, Scenario
 from zmqdata.testing.world import DISPATCHER, World
 
 WAYS = ("run", "run", "launch", "rank", "seat", "seat", "consumers")
-"""Who dies and is started again: a run of one process; all ranks of a launch, or one of
-them; one numbered consumer, or all of them.
+"""Parts of a program that die and are started again: a run of one process; all ranks of
+a launch, or one of them; one numbered consumer, or all of them.
 """
 WAITS = (0.0, 0.0, 0.05, 0.3, 1.0, 3.0)
 """Seconds from the death to the next start."""
@@ -34,7 +34,7 @@ class RelaunchScenario(Scenario):
         seed: decides everything.
 
     Attributes:
-        way: who dies and is started again.
+        way: the part of the program that dies and is started again.
 
     Example:
         >>> RelaunchScenario(seed=1).run()
