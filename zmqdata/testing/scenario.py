@@ -13,7 +13,7 @@ from zmqdata import messages as m
 from zmqdata.core import events as e
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.core.job_rules import is_copied
-from zmqdata.testing.endings.laws import EndLaws
+from zmqdata.testing.endlaws import EndLaws
 from zmqdata.testing.network import CALM, Faults
 from zmqdata.testing.runner import SimulatedPipeline
 from zmqdata.testing.world import DISPATCHER, SimulatedClient, SimulatedWorker, World

@@ -1,3 +1,3 @@
-"""The end of an iteration in simulated worlds: laws of the readers that end, worlds
-that act within the last steps, and mutations that these worlds must find.
+"""The end of an iteration in simulated worlds: worlds that act within the last steps,
+worlds that start programs again, and mutations that these worlds must find.
 """

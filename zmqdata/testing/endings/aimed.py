@@ -1,7 +1,7 @@
 """Scenarios that act within the last steps of an iteration, when little is left and
 readers are about to end.
 
-``zmqdata.testing.endings.laws`` has the laws that they may break.
+``zmqdata.testing.endlaws`` has the laws that they may break.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from zmqdata import messages as m
 from zmqdata.core import events
 from zmqdata.core.client import events as client_events
 from zmqdata.testing import LawBroken, SimulatedPipeline, World
-from zmqdata.testing.endings.laws import WARNING, EndLaws
+from zmqdata.testing.endlaws import WARNING, EndLaws
 from zmqdata.testing.world import SimulatedClient
 
 
