@@ -146,7 +146,8 @@ def broken_by(
     kinds: Sequence[Callable[[int], Scenario]] = AIMED,
 ) -> tuple[int, LawBroken] | None:
     """Return how many worlds were needed until one broke a law, and what it says; None
-    if the laws do not notice the mutation.
+    if the laws do not notice the mutation. A world that breaks a law without the
+    mutation, too, does not count.
 
     Example:
         >>> from zmqdata.testing.endings.mutations import MUTATIONS, broken_by
@@ -154,11 +155,18 @@ def broken_by(
         >>> worlds < 100
         True
     """
-    with mutation.applied():
-        for number in range(most):
-            kind = kinds[number % len(kinds)]
-            try:
-                kind(first + number // len(kinds)).run()
-            except LawBroken as broken:
-                return number + 1, broken
+    for number in range(most):
+        kind, seed = kinds[number % len(kinds)], first + number // len(kinds)
+        with mutation.applied():
+            broken = _breach(kind, seed)
+        if broken is not None and _breach(kind, seed) is None:
+            return number + 1, broken
+    return None
+
+
+def _breach(kind: Callable[[int], Scenario], seed: int) -> LawBroken | None:
+    try:
+        kind(seed).run()
+    except LawBroken as broken:
+        return broken
     return None
