@@ -28,6 +28,7 @@ class SimulatedDisk:
         seed: decides how long syncs take and how much a crash leaves.
 
     Attributes:
+        stalls: share of the syncs that are slow.
         stalled: when the last slow sync began.
         is_set_back: True if the last crash has lost synced content.
 
@@ -48,7 +49,7 @@ class SimulatedDisk:
         self.clock = clock
         self.random = random.Random(seed)
         self.content = b""
-        self.stalled = -math.inf
+        self.stalls, self.stalled = 0.02, -math.inf
         self.is_set_back = False
         self._encoder = JournalEncoder(0)
         self._waiting: list[tuple[int, bytes]] = []
@@ -79,7 +80,8 @@ class SimulatedDisk:
         self._writing, self._waiting = self._waiting, []
         if self._writing:
             life = self._life
-            seconds = self.random.uniform(0.0, SLOW) if self.random.random() < 0.98 else STALL
+            is_usual = self.random.random() < 1.0 - self.stalls
+            seconds = self.random.uniform(0.0, SLOW) if is_usual else STALL
             self.stalled = self.clock.now if seconds == STALL else self.stalled
             self.clock.after(seconds, lambda: self._synced(life))
 
