@@ -165,9 +165,11 @@ class AimedScenario(Scenario):
         """Let some readers keep the last elements that they have received."""
         draw, readers = self.random, self._reading()
         readers.sort(key=lambda client: len(client.queue), reverse=True)
-        holders = readers[: draw.choice([0, 1, 1, 2, 2, 3])]
+        holders = readers[: max(bool(self.crowd), draw.choice([0, 1, 1, 2, 2, 3]))]
         for client in readers:
             client.pace = draw.choice([0.3, 0.5, 1.0, 5.0, 30.0]) if client in holders else 0.01
+            if self.crowd and client in holders:  # which have a single element or two
+                client.stalled_until = self.world.clock.now + 20.0
 
     def _total(self) -> int:
         names = len(self.world.pipeline.names())
