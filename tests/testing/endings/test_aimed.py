@@ -12,7 +12,7 @@ from tests.full import full, seeds
 from zmqdata.testing.endings.aimed import AimedScenario, CrowdedScenario, SetBackScenario
 
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
-WORLDS = 10
+WORLDS = 15
 
 
 @pytest.mark.parametrize("family", seeds(30, core=1))
