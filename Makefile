@@ -44,7 +44,7 @@ test-looking: .venv-looking/.ready ; $(call bring,chromium,chromium) && $(call b
 # A cluster with a slow operation, and the page that shows it.
 dashboard-demo: .venv/.dashboard-ready ; $(BIN)/python examples/dashboard.py $(ARGS)
 fuzz: .venv/.dev-ready ; $(BIN)/python tools/fuzz.py $(ARGS)
-simulate: .venv/.dev-ready ; $(BIN)/python tools/simulate.py $(ARGS)
+simulate: .venv/.dev-ready ; $(BIN)/python -m tools.simulate $(ARGS)
 coverage: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) -m 'not realprocess' --cov --cov-context=test --cov-report= $(ARGS) $$($(BIN)/python tools/own_coverage.py --tests) && $(BIN)/python tools/own_coverage.py
 lint: .venv/.dev-ready ; $(BIN)/ruff check . && $(BIN)/ruff format --check .
 types: .venv/.dev-ready ; $(BIN)/mypy

@@ -1,7 +1,7 @@
 """Run simulated worlds until interrupted: ``make simulate``.
 
-    python tools/simulate.py [--first 0] [--count N] [--kind plain --kind saving ...]
-    python tools/simulate.py --mutation ends-at-once
+    python -m tools.simulate [--first 0] [--count N] [--kind plain --kind saving ...]
+    python -m tools.simulate --mutation ends-at-once
 
 A third of the worlds act within the last steps, or start a program again.
 A world that breaks a law ends the run with its seed and its story;
@@ -16,11 +16,11 @@ import sys
 import time
 from collections.abc import Callable
 
+from tests.testing.endings.aimed import AimedScenario, CrowdedScenario, SetBackScenario
+from tests.testing.endings.mutations import MOST_WORLDS, MUTATIONS, broken_by
+from tests.testing.endings.relaunches import RelaunchScenario
 from zmqdata.testing.checks import LawBroken
 from zmqdata.testing.coordinated import CoordinatedPoisonScenario, CoordinatedScenario
-from zmqdata.testing.endings.aimed import AimedScenario, CrowdedScenario, SetBackScenario
-from zmqdata.testing.endings.mutations import MOST_WORLDS, MUTATIONS, broken_by
-from zmqdata.testing.endings.relaunches import RelaunchScenario
 from zmqdata.testing.resuming import ResumingScenario
 from zmqdata.testing.runs import RunsScenario
 from zmqdata.testing.saving import SavingPoisonScenario, SavingScenario

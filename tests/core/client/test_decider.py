@@ -309,9 +309,9 @@ def test_who_is_shut_out_says_no_goodbye(when: str) -> None:
     assert reader.commands == []
 
 
-def at_the_end(alone: bool = False, free: bool = False, **profile: Any) -> Reader:
-    """Return a client that has handed out all it received of a task that other clients
-    also read.
+def at_the_end(alone: bool = False, free: bool = False, total: int = 5, **profile: Any) -> Reader:
+    """Return a client that has handed out the two elements that it received of a
+    task.
     """
     reader = Reader(opened=False, **profile)
     reader.feed(e.Tick())
@@ -320,7 +320,7 @@ def at_the_end(alone: bool = False, free: bool = False, **profile: Any) -> Reade
     reader.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
     reader.block(0)
     reader.take(0, 2)
-    reader.end(5)
+    reader.end(total)
     return reader
 
 
@@ -366,17 +366,22 @@ def test_what_comes_after_the_end_is_handed_out() -> None:
 
 
 def test_without_a_dispatcher_the_end_comes_with_the_lease() -> None:
-    """Without a dispatcher a lone client ends after a second. Other clients end later
-    with a warning, as a dead client may have held elements.
+    """Without a dispatcher a lone client ends after a second, and other clients after a
+    lease. They warn that a dead client may have held elements, unless the client has
+    received all of them.
     """
     reader = at_the_end()
     reader.wait(13.0)
     assert not reader.core.finished
     reader.wait(1.0)
     assert reader.core.finished
-    assert "held by readers that have died are missing here" in reader.all_of(e.LogLine)[-1].text
+    assert "held by readers that have died may be missing" in reader.all_of(e.LogLine)[-1].text
     assert "2 elements handed out here could not be reported" in reader.all_of(e.LogLine)[-1].text
     reader = at_the_end(alone=True)
+    reader.wait(1.25)
+    assert reader.core.finished
+    assert "may be missing" in reader.all_of(e.LogLine)[-1].text
+    reader = at_the_end(alone=True, total=2)
     reader.wait(1.25)
     assert reader.core.finished
     assert reader.all_of(e.LogLine) == []

@@ -9,7 +9,7 @@ import os
 import pytest
 
 from tests.full import full, seeds
-from zmqdata.testing.endings.aimed import AimedScenario, CrowdedScenario, SetBackScenario
+from tests.testing.endings.aimed import AimedScenario, CrowdedScenario, SetBackScenario
 
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
 WORLDS = 15

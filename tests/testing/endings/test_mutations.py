@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.full import full
+from tests.testing.endings.mutations import MUTATIONS, Mutation, broken_by
 from zmqdata.core.client.leaving import ReadingEnd
-from zmqdata.testing.endings.mutations import MUTATIONS, Mutation, broken_by
 from zmqdata.testing.scenario import Scenario
 
 CHEAP = "ends-at-once"

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tests.full import seeds
-from zmqdata.testing.endings.relaunches import RelaunchScenario
+from tests.testing.endings.relaunches import RelaunchScenario
 
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
 WORLDS = 5

@@ -239,7 +239,7 @@ class ReadingEnd:
             patience = COPIES_PATIENCE  # a dispatcher that does not answer begins no copy
         if silence < min(patience, self._notices.patience):
             return False
-        if not is_alone and not self._is_copied and not self._has_all(task_list):
+        if not self._is_copied and not self._has_all(task_list):
             self._notices.ended_alone(silence, self._reading.count_unreported())
         return True
 

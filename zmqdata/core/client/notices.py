@@ -227,7 +227,7 @@ class Notices:
         text = (
             f"no answer from the dispatcher at {self.service} for {silence:.0f} s at "
             f"the end of job {self.job!r}, repetition {self.repetition}: elements "
-            "held by readers that have died are missing here"
+            "held by readers that have died may be missing here"
         )
         if unreported:
             text += (

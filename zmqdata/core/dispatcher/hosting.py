@@ -80,9 +80,7 @@ class Hosting:
             self.close_if_ended(iteration)  # the journal may end between two facts of a turn
         for task in self.out.state.tasks.values():
             if task.attempt and not task.worker and not task.settled:
-                self.holdings.ask_rest(
-                    task, self._holders(self.out.state.iterations[task.iteration])
-                )
+                self.holdings.ask_rest(task, self._holders(task))
 
     # --- workers come, report and go
 
@@ -442,18 +440,27 @@ class Hosting:
             self.placement.drop(task.worker, task.task)
             self.out.send(self.workers.peer(task.worker), m.DropTask(task.task, task.attempt))
         self.out.commit(u.HostTaskUpdate(task.task, task.attempt + 1, ""))
-        self.holdings.ask(task, self._holders(iteration))
+        self.holdings.ask(task, self._holders(task))
         self.lists.tell(iteration)
         self._ask_holdings(task)
         self._lift(task, successor)
 
-    def _holders(self, iteration: Iteration) -> set[str]:
+    def _holders(self, task: Task) -> set[str]:
         """Return the clients that must report their holdings before another host makes
         the rest.
         """
-        # Numbered consumers tell the new host itself what they lack, and their elements
-        # can go to no other client.
-        return iteration.clients if iteration.rounds is None else set()
+        iteration = self.out.state.iterations[task.iteration]
+        if iteration.rounds is not None:
+            # Numbered consumers tell the new host itself what they lack, and their
+            # elements can go to no other client.
+            return set()
+        # A reader of other shards has nothing of the task. It may be dead, and alone
+        # there, so that it is not given up.
+        return {
+            client
+            for client in iteration.clients
+            if not (own := iteration.own_shards(client)) or task.shard in own
+        }
 
     def _ask_holdings(self, task: Task) -> None:
         for client in sorted(self.holdings.waiting[task.task]):

@@ -7,15 +7,16 @@ without a world that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
 
+from tests.testing.endings.aimed import AimedScenario
+from tests.testing.endings.relaunches import RelaunchScenario
 from zmqdata import messages as m
-from zmqdata.core.client.decider import ClientCore
 from zmqdata.core.client.leaving import ReadingEnd
 from zmqdata.core.dispatcher.leaving import Departing, Departures
 from zmqdata.core.dispatcher.liveness import Questions, Roster
@@ -24,8 +25,6 @@ from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.core.dispatcher.tasklists import TaskLists
 from zmqdata.core.worker.links import SendLinks
 from zmqdata.testing.checks import LawBroken
-from zmqdata.testing.endings.aimed import AimedScenario
-from zmqdata.testing.endings.relaunches import RelaunchScenario
 from zmqdata.testing.scenario import Scenario
 
 MOST_WORLDS = 2000
@@ -70,10 +69,10 @@ def _release_by_any(self: Departures, iteration: Iteration, group: Departing) ->
         RELEASE(self, iteration, group)
 
 
-def _answer_for_client(self: SendLinks, client: str, question: m.Question, now: float) -> None:
-    ASK(self, client, question, now)
-    if client in self.by_client:
-        self.by_client[client].answer = question
+def _answer_for_clients(self: SendLinks, questions: Mapping[str, m.Question], now: float) -> None:
+    ASK(self, questions, now)
+    for client in questions.keys() & self.by_client.keys():
+        self.by_client[client].answer = questions[client]
 
 
 def _begin_without_mark(self: Outbox, *args: Any, **options: Any) -> None:
@@ -94,12 +93,12 @@ def _forgive_and_believe(
         self.members[name].answered = self.members[name].answered_reading = FOR_EVER
 
 
-def _is_certain(self: ClientCore) -> bool:
-    return self.profile.job.anonymous or CERTAIN(self)
+def _has_all(self: ReadingEnd, task_list: m.TaskList) -> bool:
+    return self._is_anonymous or HAS_ALL(self, task_list)
 
 
 RELEASE, ASK, BEGIN = Departures._release, SendLinks.ask, Outbox.__init__
-LIST, FORGIVE, CERTAIN = TaskLists.task_list, Roster.forgive, ClientCore._is_certain
+LIST, FORGIVE, HAS_ALL = TaskLists.task_list, Roster.forgive, ReadingEnd._has_all
 FOR_EVER = 1 << 60
 """Number of a question that is never asked."""
 MUTATIONS: dict[str, Mutation] = {
@@ -117,7 +116,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "worker-answers": Mutation(
         "A worker answers a question by itself, once it has heard it.",
-        ((SendLinks, "ask", _answer_for_client),),
+        ((SendLinks, "ask", _answer_for_clients),),
     ),
     "mark-repeats": Mutation(
         "All starts of a dispatcher have the same mark.",
@@ -133,7 +132,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "anonymous-alone": Mutation(
         "A reader of a job without a name counts as alone.",
-        ((ClientCore, "_is_certain", _is_certain),),
+        ((ReadingEnd, "_has_all", _has_all),),
     ),
 }
 """All mutations, by name."""
@@ -150,7 +149,7 @@ def broken_by(
     mutation, too, does not count.
 
     Example:
-        >>> from zmqdata.testing.endings.mutations import MUTATIONS, broken_by
+        >>> from tests.testing.endings.mutations import MUTATIONS, broken_by
         >>> worlds, broken = broken_by(MUTATIONS["ends-at-once"])
         >>> worlds < 100
         True
