@@ -225,6 +225,16 @@ class Laws:
                 )
             self.leased[key] = update.task
 
+    def lease_as(self, state: DispatcherState) -> None:
+        """Forget the splits that a set-back journal does not know to be assigned."""
+        self.leased = {
+            key: task.task
+            for task in state.tasks.values()
+            for source, ledger in enumerate(task.ledger)
+            for split in ledger.entries
+            for key in _splits_of(task.iteration, source, split)
+        }
+
     def _take_back(self, update: u.CutLedgerUpdate) -> None:
         task = self.state.tasks[update.task]
         parts = task.ledger[update.source].parted(update.entries, update.stop)

@@ -195,6 +195,7 @@ class SimulatedDispatcher(SimulatedNode):
         What only a client that is gone had reported is owed again.
         """
         state = laws.state = self._copy()
+        laws.lease_as(state)
         laws.gone -= state.client_iteration.keys()
         laws.owned = {}
         for (task, number), owner in list(laws.owners.items()):

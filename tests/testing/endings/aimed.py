@@ -7,6 +7,7 @@ readers are about to end.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -68,7 +69,9 @@ class AimedScenario(Scenario):
         )
         self.times = DispatcherTimes(client_timeout=draw.choice([4.0, 15.0]), gc_timeout=NEVER)
         # Most losses need no bad network, which would hide the second law.
-        faults = self._faults() if draw.random() < 0.2 else CALM
+        # A link that breaks at one block in twenty never gets a long task through.
+        bad = self._faults()
+        faults = replace(bad, break_link=bad.break_link / 10) if draw.random() < 0.2 else CALM
         all_options: dict[str, dict[str, Any]] = {
             "anonymous": {"anonymous": True},
             "copies": {"anonymous": True},

@@ -69,6 +69,8 @@ class Hosting:
         self.replays = Replays(out)
         self.hosted: Callable[[Task], None] = lambda task: None
         self._orphaned: dict[int, float] = {}
+        # Tasks that a former dispatcher hosted and that no worker has reported since.
+        self._inherited: set[int] = set()
         self.lists = TaskLists(out, clients, self.placement, self.holdings)
 
     def resume(self) -> None:
@@ -76,6 +78,7 @@ class Hosting:
         tasks.
         """
         self.placement.restore(self.out.state)
+        self._inherited = {task.task for task in self.out.state.tasks.values() if task.worker}
         for iteration in self.out.state.iterations.values():
             self.close_if_ended(iteration)  # the journal may end between two facts of a turn
         for task in self.out.state.tasks.values():
@@ -163,8 +166,16 @@ class Hosting:
                 self.placement.drop(name, number)
             elif number not in facts.reports or facts.reports[number].attempt != task.attempt:
                 missing.append(number)
+        self._inherited -= facts.reports.keys()
         for number in facts.lost(missing):
-            self.out.send(peer, m.HostTask(self._definition(self.out.state.tasks[number])))
+            task = self.out.state.tasks[number]
+            if number in self._inherited and self._outlives_host(task):
+                # The worker may have dropped this attempt for a former dispatcher, of
+                # which the journal has lost the end.
+                self._inherited.discard(number)
+                self.fence(task)
+            else:
+                self.out.send(peer, m.HostTask(self._definition(task)))
 
     def settle(self, task: Task) -> None:
         """Note that every element of a task has been delivered."""
