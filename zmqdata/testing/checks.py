@@ -217,7 +217,7 @@ class Laws:
                     update.task,
                 )
             return
-        for key in _splits_of(iteration.iteration, update.source, split):
+        for key in splits_of(iteration.iteration, update.source, split):
             if key in self.leased:
                 other = self.leased[key]
                 self.fail(
@@ -225,21 +225,11 @@ class Laws:
                 )
             self.leased[key] = update.task
 
-    def lease_as(self, state: DispatcherState) -> None:
-        """Forget the splits that a set-back journal does not know to be assigned."""
-        self.leased = {
-            key: task.task
-            for task in state.tasks.values()
-            for source, ledger in enumerate(task.ledger)
-            for split in ledger.entries
-            for key in _splits_of(task.iteration, source, split)
-        }
-
     def _take_back(self, update: u.CutLedgerUpdate) -> None:
         task = self.state.tasks[update.task]
         parts = task.ledger[update.source].parted(update.entries, update.stop)
         for split in parts[1] if parts else ():
-            for key in _splits_of(task.iteration, update.source, split):
+            for key in splits_of(task.iteration, update.source, split):
                 self.leased.pop(key, None)
 
     def _check_revealed(self, message: m.Message) -> None:
@@ -556,7 +546,8 @@ class Laws:
                 self.fail(f"left over: {what}: {rest}")
 
 
-def _splits_of(iteration: int, source: int, entry: Split) -> list[tuple[int, int, int, int]]:
+def splits_of(iteration: int, source: int, entry: Split) -> list[tuple[int, int, int, int]]:
+    """Return the splits of an entry of a ledger, each by what identifies it."""
     return [
         (iteration, source, entry.repetition, index)
         for index in range(entry.start, entry.stop, entry.step)

@@ -18,7 +18,7 @@ from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses
 from zmqdata.dispatcher.gate import Gate
-from zmqdata.testing.checks import AnyCommand, AnyEvent, Laws
+from zmqdata.testing.checks import AnyCommand, AnyEvent, Laws, splits_of
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk
 from zmqdata.testing.network import SimulatedNetwork
@@ -195,7 +195,13 @@ class SimulatedDispatcher(SimulatedNode):
         What only a client that is gone had reported is owed again.
         """
         state = laws.state = self._copy()
-        laws.lease_as(state)
+        laws.leased = {
+            key: task.task
+            for task in state.tasks.values()
+            for source, ledger in enumerate(task.ledger)
+            for split in ledger.entries
+            for key in splits_of(task.iteration, source, split)
+        }
         laws.gone -= state.client_iteration.keys()
         laws.owned = {}
         for (task, number), owner in list(laws.owners.items()):

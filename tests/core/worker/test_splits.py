@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata import messages as m
-from zmqdata.core.lineage import WrittenBefore
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.splits import Feeding
@@ -40,7 +39,6 @@ class Talk:
             "w",
             lambda word: self.tasks.get((word.task, word.attempt)),
             self.done.append,
-            WrittenBefore(),
         )
 
     def feed(self, event: object, now: float = 0.0) -> list[object]:

@@ -84,3 +84,20 @@ class Holdings:
     def owes(self, task: Task) -> bool:
         """Return True if a task has elements that no client has."""
         return task.total is None or not self.taken(task).covers(0, task.total)
+
+
+def holders_of(task: Task, iteration: Iteration) -> set[str]:
+    """Return the clients that must report their holdings of a task before another host
+    makes the rest.
+    """
+    if iteration.rounds is not None:
+        # Numbered consumers tell the new host itself what they lack, and their elements
+        # can go to no other client.
+        return set()
+    # A reader of other shards has nothing of the task. It may be dead, and alone there,
+    # so that it is not given up.
+    return {
+        client
+        for client in iteration.clients
+        if not (own := iteration.own_shards(client)) or task.shard in own
+    }

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core.dispatcher.holdings import Holdings
+from zmqdata.core.dispatcher.holdings import Holdings, holders_of
 from zmqdata.core.dispatcher.lineage import Replays, contradiction, definition_of
 from zmqdata.core.dispatcher.liveness import Roster
 from zmqdata.core.dispatcher.placement import Placement, WorkerFacts
@@ -69,8 +69,6 @@ class Hosting:
         self.replays = Replays(out)
         self.hosted: Callable[[Task], None] = lambda task: None
         self._orphaned: dict[int, float] = {}
-        # Tasks that a former dispatcher hosted and that no worker has reported since.
-        self._inherited: set[int] = set()
         self.lists = TaskLists(out, clients, self.placement, self.holdings)
 
     def resume(self) -> None:
@@ -78,12 +76,12 @@ class Hosting:
         tasks.
         """
         self.placement.restore(self.out.state)
-        self._inherited = {task.task for task in self.out.state.tasks.values() if task.worker}
-        for iteration in self.out.state.iterations.values():
+        iterations = self.out.state.iterations
+        for iteration in iterations.values():
             self.close_if_ended(iteration)  # the journal may end between two facts of a turn
         for task in self.out.state.tasks.values():
             if task.attempt and not task.worker and not task.settled:
-                self.holdings.ask_rest(task, self._holders(task))
+                self.holdings.ask_rest(task, holders_of(task, iterations[task.iteration]))
 
     # --- workers come, report and go
 
@@ -166,13 +164,11 @@ class Hosting:
                 self.placement.drop(name, number)
             elif number not in facts.reports or facts.reports[number].attempt != task.attempt:
                 missing.append(number)
-        self._inherited -= facts.reports.keys()
         for number in facts.lost(missing):
             task = self.out.state.tasks[number]
-            if number in self._inherited and self._outlives_host(task):
+            if number in facts.inherited and self._outlives_host(task):
                 # The worker may have dropped this attempt for a former dispatcher, of
                 # which the journal has lost the end.
-                self._inherited.discard(number)
                 self.fence(task)
             else:
                 self.out.send(peer, m.HostTask(self._definition(task)))
@@ -319,20 +315,10 @@ class Hosting:
             ):
                 continue
             if self.placement.stays(task, iteration):
-                if not self._has_own_worker(task):
+                if not self.placement.has_place_of(task):
                     self._refuse_orphaned(task, iteration)
             else:
                 self.find_host(task)
-
-    def _has_own_worker(self, task: Task) -> bool:
-        """Return True if the worker of a shard is there, though suspects keep it from
-        the shard.
-        """
-        return any(
-            self.placement.is_place_of(task, name)
-            for name, facts in self.facts.items()
-            if not facts.draining
-        )
 
     def host_alone(self, iteration: Iteration, task: Task | None) -> Task | None:
         """Host a suspect task, or a new copy of the input, on a worker that has no
@@ -366,10 +352,9 @@ class Hosting:
         """Let every worker host tasks again, after suspects were made."""
         self.placement.reserved = ""
         for iteration in list(self.out.state.iterations.values()):
-            if iteration.failure is None:
-                for task in [] if iteration.num_shards else self._orphans(iteration):
-                    self.find_host(task)
-                self.staff(iteration)
+            for task in [] if iteration.num_shards else self._orphans(iteration):
+                self.find_host(task)
+            self.staff(iteration)
 
     def _refuse_orphaned(self, task: Task, iteration: Iteration) -> None:
         """Tell the readers of a local shard that its worker is away. Readers of other
@@ -451,27 +436,10 @@ class Hosting:
             self.placement.drop(task.worker, task.task)
             self.out.send(self.workers.peer(task.worker), m.DropTask(task.task, task.attempt))
         self.out.commit(u.HostTaskUpdate(task.task, task.attempt + 1, ""))
-        self.holdings.ask(task, self._holders(task))
+        self.holdings.ask(task, holders_of(task, iteration))
         self.lists.tell(iteration)
         self._ask_holdings(task)
         self._lift(task, successor)
-
-    def _holders(self, task: Task) -> set[str]:
-        """Return the clients that must report their holdings before another host makes
-        the rest.
-        """
-        iteration = self.out.state.iterations[task.iteration]
-        if iteration.rounds is not None:
-            # Numbered consumers tell the new host itself what they lack, and their
-            # elements can go to no other client.
-            return set()
-        # A reader of other shards has nothing of the task. It may be dead, and alone
-        # there, so that it is not given up.
-        return {
-            client
-            for client in iteration.clients
-            if not (own := iteration.own_shards(client)) or task.shard in own
-        }
 
     def _ask_holdings(self, task: Task) -> None:
         for client in sorted(self.holdings.waiting[task.task]):

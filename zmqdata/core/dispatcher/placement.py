@@ -54,6 +54,8 @@ class WorkerFacts:
     """Tasks that its last report lacked."""
     leases: dict[int, dict[int, tuple[int, float]]] = field(default_factory=dict)
     """Size and time of the last lease of splits, by task and source."""
+    inherited: set[int] = field(default_factory=set)
+    """Tasks that a former dispatcher had sent it and that it has not reported since."""
     draining: bool = False
     """True if it will leave and gets no more tasks."""
     files: str = ""
@@ -65,6 +67,7 @@ class WorkerFacts:
     def take(self, reports: tuple[m.TaskReport, ...]) -> None:
         """Record the worker's reports."""
         self.reports = {report.task: report for report in reports}
+        self.inherited -= self.reports.keys()
 
     def lost(self, missing: list[int]) -> list[int]:
         """Return the tasks missing from the worker's report that must be sent again.
@@ -177,6 +180,7 @@ class Placement:
         for task in state.tasks.values():
             if task.worker and not task.settled:
                 self.take(task.worker, task, state.iterations[task.iteration])
+                self.facts[task.worker].inherited.add(task.task)
 
     def take(self, worker: str, task: Task, iteration: Iteration) -> None:
         """Note that a worker hosts a task."""
@@ -271,6 +275,14 @@ class Placement:
         places. Shards are then assigned to places in turn.
         """
         return bool(self.parts_of(worker, [task]))
+
+    def has_place_of(self, task: Task) -> bool:
+        """Return True if the worker of a shard is there, though suspects keep it from
+        the shard.
+        """
+        return any(
+            self.is_place_of(task, name) for name, facts in self.facts.items() if not facts.draining
+        )
 
     def parts_of(self, worker: str, tasks: Sequence[Task]) -> list[Task]:
         """Return the tasks whose configured place is this worker."""

@@ -17,7 +17,6 @@ from msgspec import structs
 
 from zmqdata import messages as m
 from zmqdata.core.limits import Rotation
-from zmqdata.core.lineage import WrittenBefore
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.cross_trainer import fitting
 from zmqdata.core.worker.dealing import dealing_for
@@ -58,8 +57,7 @@ class WorkerCore:
         self.writing = Writing(
             profile.worker, profile.snapshot_chunk_bytes, self._task, self._distribute
         )
-        self.written = WrittenBefore()
-        self.feeding = Feeding(profile.worker, self._task, self._do, self.written)
+        self.feeding = Feeding(profile.worker, self._task, self._do)
         self.pipelines = Pipelines(profile.worker, self._do)
         self.draining = Draining(self._do, profile.max_tasks)
         self.memory = MemoryWatch(profile.memory)
@@ -198,7 +196,7 @@ class WorkerCore:
                     draining=self.draining.begun,
                     every=pause,
                     memory=self.memory.use,
-                    written=self.written.of(self._neighbours),
+                    written=self.feeding.written.of(self._neighbours),
                 ),
             )
         else:
@@ -249,7 +247,7 @@ class WorkerCore:
 
     def _host(self, peer: e.Peer, message: m.HostTask, now: float) -> None:
         definition = message.definition
-        self.written.take(definition.written)
+        self.feeding.written.take(definition.written)
         if definition.attempt <= self._dropped.get(definition.task, -1):
             return
         hosted = self.tasks.get(definition.task)

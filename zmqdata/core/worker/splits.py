@@ -24,7 +24,9 @@ class Feeding:
         find: returns the task of an event or message, or None if this worker does not
             host that attempt.
         do: receives the resulting commands.
-        written: records what dispatchers had written.
+
+    Attributes:
+        written: what dispatchers had written of the iterations of the tasks.
     """
 
     def __init__(
@@ -32,9 +34,8 @@ class Feeding:
         worker: str,
         find: Callable[[e.OfTask], HostedTask | None],
         do: Callable[[e.WorkerCommand], None],
-        written: WrittenBefore,
     ) -> None:
-        self._written = written
+        self.written = WrittenBefore()
         self._worker = worker
         self._find = find
         self._do = do
@@ -76,7 +77,7 @@ class Feeding:
     def _assigned(self, peer: e.Peer, message: m.SplitsAssigned, now: float) -> None:
         task = self._find(message)
         if task is not None and 0 <= message.source < len(task.feeds):
-            self._written.take(message.written)
+            self.written.take(message.written)
             task.written = message.written
             fresh = task.feeds[message.source].take(message)
             if fresh:

@@ -24,6 +24,7 @@ from zmqdata.core.dispatcher.state.tasks import (
     Saving,
     Tally,
     Task,
+    count_fact,
 )
 from zmqdata.core.job_rules import outlives_host
 from zmqdata.core.ledger import Ledger, SpentSplits, SplitCursor, cursor_of
@@ -78,19 +79,8 @@ class DispatcherState:
         """Apply an update. The same updates in the same order always yield the same
         state.
         """
-        iteration = self._iteration_of(update)
-        if iteration is not None:
-            iteration.tally.records += 1
-            iteration.tally.firm += update.is_firm
+        count_fact(update, self.iterations, self.client_iteration, self.tasks)
         _APPLY[type(update)](self, update)
-
-    def _iteration_of(self, update: u.Update) -> Iteration | None:
-        """Return the iteration that an update concerns, if there is one already."""
-        number = getattr(update, "iteration", None)
-        if isinstance(update, u.CloseClientUpdate):
-            number = self.client_iteration.get(update.client)
-        task = self.tasks.get(getattr(update, "task", -1))
-        return self.iterations.get(task.iteration if task is not None else number or 0)
 
     def _begin_life(self, update: u.BeginLifeUpdate) -> None:
         self.life, self.seed = update.life, update.seed

@@ -8,6 +8,7 @@ Decision 0013; protocol 1.5.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -415,3 +416,19 @@ class Iteration:
     def splits_exhausted(self) -> bool:
         """True if no source has a split left in its current repetition."""
         return all(cursor.exhausted for cursor in self.cursors)
+
+
+def count_fact(
+    update: u.Update,
+    iterations: Mapping[int, Iteration],
+    client_iteration: Mapping[str, int],
+    tasks: Mapping[int, Task],
+) -> None:
+    """Count a fact for the iteration that it concerns, if there is one already."""
+    task = tasks.get(getattr(update, "task", -1))
+    number = getattr(update, "iteration", 0) if task is None else task.iteration
+    if isinstance(update, u.CloseClientUpdate):
+        number = client_iteration.get(update.client, 0)
+    if number in iterations:
+        iterations[number].tally.records += 1
+        iterations[number].tally.firm += update.is_firm
