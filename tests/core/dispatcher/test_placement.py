@@ -127,7 +127,8 @@ def test_workers_of_a_former_dispatcher_are_taken_over() -> None:
         state.apply(update)
     placement = Placement()
     placement.restore(state)
-    assert placement.facts == {"w": WorkerFacts("tcp://w:1", ("GPU",), "3.11", tasks={4000})}
+    facts = WorkerFacts("tcp://w:1", ("GPU",), "3.11", tasks={4000}, inherited={4000})
+    assert placement.facts == {"w": facts}
 
 
 def shared(placement: Placement, *hosts: str) -> Iteration:

@@ -395,8 +395,7 @@ def test_consumers_go_on_from_different_steps_or_not_at_all(seed: int) -> None:
 
 def paths(world: World, consumer: int) -> dict[int, Name]:
     """Return the element that a consumer got at each step."""
-    path = world.steps.paths.get(consumer)
-    return {} if path is None else {step: name for step, (_, name) in path.steps.items()}
+    return {step: name for step, (_, name) in world.steps.of_consumer(consumer).items()}
 
 
 @pytest.mark.parametrize("seed", seeds(12, core=6))
@@ -419,17 +418,8 @@ def test_a_promised_order_goes_on(seed: int) -> None:
     world.add_readers(whole, [b""] * count)
     whole.run_until(lambda: whole.all_done)
     for consumer in range(count):
-        before, after = (one.steps.paths.get(consumer) for one in (world.first, second))
-        found = {
-            step: name
-            for one in (before, after)
-            if one is not None
-            for step, (_, name) in one.steps.items()
-        }
-        path = whole.steps.paths.get(consumer)
-        assert found == (
-            {} if path is None else {step: name for step, (_, name) in path.steps.items()}
-        )
+        found = paths(world.first, consumer) | paths(second, consumer)
+        assert found == paths(whole, consumer) != {}
 
 
 def test_splits_that_a_task_holds_of_an_old_repetition_are_not_used_up() -> None:
