@@ -25,6 +25,8 @@ from zmqdata.messages import JournalCounts, TaskState
 
 MARKS_KEPT = 4
 """Number of starts of dispatchers that are remembered."""
+ITERATIONS_KEPT = 100
+"""Number of iterations of a start whose counts are remembered."""
 MOST_STATE_BYTES = 4 << 20
 """Maximum size of a state; larger states are not taken. A shuffle over a million
 elements has about this size.
@@ -161,19 +163,18 @@ class WrittenBefore:
             return False
         is_new = bool(self._counts) and written.mark not in self._counts
         counts = self._counts.setdefault(written.mark, {})
-        known = counts.get(written.iteration)
-        if known is None or written.records > known.records:
-            counts[written.iteration] = written
+        known = counts.pop(written.iteration, written)
+        counts[written.iteration] = written if written.records > known.records else known
+        if len(counts) > ITERATIONS_KEPT:
+            del counts[next(iter(counts))]
         if len(self._counts) > MARKS_KEPT:
             del self._counts[next(iter(self._counts))]
         return is_new
 
     def of(self, iterations: Collection[int]) -> tuple[JournalCounts, ...]:
-        """Return the counts of these iterations, and forget all others."""
-        for counts in self._counts.values():
-            for number in counts.keys() - set(iterations):
-                del counts[number]
-        return self.heard
+        """Return the counts of these iterations, and all counts of former starts."""
+        newest = next(reversed(self._counts), None)
+        return tuple(one for one in self.heard if one.iteration in iterations or one.mark != newest)
 
     @property
     def heard(self) -> tuple[JournalCounts, ...]:

@@ -50,7 +50,7 @@ def test_children_that_have_left_a_repetition_do_not_come_back_to_it() -> None:
     """
     desk = Desk()
     for name in "ab":
-        desk.open(name, "one", copies=child(name))
+        desk.opened(name, "one", copies=child(name))
     desk.now += 1.0
     desk.close("a")
     assert desk.place("c", "one", copies=child("c"))[2] == 0
@@ -65,7 +65,7 @@ def test_a_child_takes_the_place_of_one_that_died() -> None:
     """
     desk = Desk()
     for name in "ab":
-        desk.open(name, "one", copies=child(name))
+        desk.opened(name, "one", copies=child(name))
     desk.lose("a")
     desk.wait(3.0, "b")
     assert desk.place("c", "one", copies=child("c")) == ("follows", 1, 0)
@@ -225,7 +225,7 @@ def test_passes_of_copies_outlive_a_dispatcher() -> None:
     """
     desk = Desk()
     for name in "ab":
-        desk.open(name, "one", copies=child(name))
+        desk.opened(name, "one", copies=child(name))
     desk.finish(1, 0, "a")
     state = DispatcherState()
     for update in snapshot(desk.core.state):

@@ -62,7 +62,6 @@ class Standing:
         self._readers: tuple[str, ...] = ()
         self._is_closed = False
         self._start, self._version = 0, -1
-        self._former_starts: set[int] = set()
         self._before: set[int] = set()
         self.asks = self._answered = 0
         self._theirs: dict[
@@ -158,20 +157,24 @@ class Standing:
                 task, [(first, min(stop, upto)) for first, stop in ranges if first < upto]
             )
 
-    def is_newest(self, task_list: m.TaskList) -> bool:
-        """Return True unless a task list was made before the last one. Versions begin
-        anew at each start of the dispatcher.
+    def is_newest(self, task_list: m.TaskList, answers: bool) -> bool:
+        """Return True unless a task list was made before the last one.
+
+        Versions begin anew at each start of the dispatcher. A message of a former start
+        may come late, so a list of another start counts only in an answer.
+
+        Args:
+            task_list: the list.
+            answers: True if it answers the newest message that was answered.
         """
         if task_list.start != self._start:
-            return task_list.start not in self._former_starts
+            return answers or self._version < 0
         return task_list.version >= self._version
 
     def list(self, task_list: m.TaskList) -> None:
         """Take the indices of the tasks and the names of the readers from a task
         list.
         """
-        if task_list.start != self._start:
-            self._former_starts.add(self._start)
         self._start, self._version = task_list.start, task_list.version
         listed = {place.task for place in task_list.tasks}
         if not {*self._readers} <= {*task_list.readers} or not self._theirs.keys() <= listed:

@@ -230,7 +230,9 @@ class ClientCore:
         self.notices.tell_skipped(now)
 
     def _is_time_to_speak(self, now: float) -> bool:
-        is_usual = self.lease.holds(now) and not self.ending.has_begun
+        # A request with a state may be large, and is awaited for minutes.
+        awaits = bool(self.notices.awaited) and not self.profile.resume
+        is_usual = self.lease.holds(now) and not self.ending.has_begun and not awaits
         pause = self.lease.pause(self.profile.heartbeat) if is_usual else ASK_AGAIN
         return self._asked is None or now - self._asked >= pause
 
@@ -245,10 +247,9 @@ class ClientCore:
     def _speak(self, now: float) -> None:
         """Ask to join the iteration, or send a heartbeat."""
         self._asked = now
-        who = self.profile
         self._began = now if self._began is None else self._began
         if not self.opened or self.standing.is_behind:
-            ask = opening(who, self.client, self._iteration, now - self._began)
+            ask = opening(self.profile, self.client, self._iteration, now - self._began)
             self._send(structs.replace(ask, step=self._step, former=self._former))
         if not self.opened:
             return
@@ -304,11 +305,11 @@ class ClientCore:
         self.reading.acknowledge(message.report)
         self._hear_written(message.written, now)
         self.notices.idle = message.idle
-        self.lease.answered(message.beat, message.lease, now)
+        is_newest = self.lease.answered(message.beat, message.lease, now)
         if message.wanted:
             self._do(e.SupplyMaps(self.client, message.wanted))
         if message.task_list is not None:
-            self._take_list(message.task_list, now)
+            self._take_list(message.task_list, now, is_newest)
 
     def _hear_written(self, written: m.JournalCounts | None, now: float) -> None:
         """Note what the dispatcher has written. Tell a new dispatcher everything again:
@@ -392,10 +393,10 @@ class ClientCore:
         if message.client == self.client:
             self._take_list(message.task_list, now)
 
-    def _take_list(self, task_list: m.TaskList, now: float) -> None:
+    def _take_list(self, task_list: m.TaskList, now: float, answers: bool = False) -> None:
         # Before the client has heard that it was let in, it has no lease and does not
         # know its first element.
-        if not self.opened or self.finished or not self.standing.is_newest(task_list):
+        if not self.opened or self.finished or not self.standing.is_newest(task_list, answers):
             return
         self.task_list = task_list
         self.notices.left_out.take_poison(task_list.left_out)

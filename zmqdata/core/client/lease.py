@@ -76,17 +76,18 @@ class ClientLease:
         if self.alone and self.holds(now) and sent <= now:
             self.until = max(self.until, sent + self.seconds)
 
-    def answered(self, beat: int, lease: Lease | None, now: float) -> None:
+    def answered(self, beat: int, lease: Lease | None, now: float) -> bool:
         """Take the answer to the message of this number. An answer to an older message
-        changes nothing.
+        changes nothing. Return True if it is the newest answer.
         """
         sent = self._sent.get(beat)
         if sent is None or beat <= self._answered:
-            return
+            return False
         self._answered = beat
         for number in [number for number in self._sent if number <= beat]:
             del self._sent[number]
         self._take(lease, sent, now)
+        return True
 
     def _take(self, lease: Lease | None, since: float, now: float) -> None:
         if lease is None:

@@ -76,12 +76,11 @@ class Hosting:
         tasks.
         """
         self.placement.restore(self.out.state)
-        iterations = self.out.state.iterations
-        for iteration in iterations.values():
+        for iteration in self.out.state.iterations.values():
             self.close_if_ended(iteration)  # the journal may end between two facts of a turn
-        for task in self.out.state.tasks.values():
-            if task.attempt and not task.worker and not task.settled:
-                self.holdings.ask_rest(task, holders_of(task, iterations[task.iteration]))
+            for task in iteration.tasks.values():
+                if task.attempt and not task.worker and not task.settled:
+                    self.holdings.ask_rest(task, holders_of(task, iteration))
 
     # --- workers come, report and go
 
@@ -166,10 +165,11 @@ class Hosting:
                 missing.append(number)
         for number in facts.lost(missing):
             task = self.out.state.tasks[number]
-            if number in facts.inherited and self._outlives_host(task):
+            if number in facts.inherited:
                 # The worker may have dropped this attempt for a former dispatcher, of
                 # which the journal has lost the end.
-                self.fence(task)
+                self.evict(task)
+                self.staff(self.out.state.iterations[task.iteration])
             else:
                 self.out.send(peer, m.HostTask(self._definition(task)))
 

@@ -30,8 +30,6 @@ heartbeat is lost.
 """
 GRACE = 1.5
 """Seconds without a connection after which a client counts as gone."""
-SILENCE = 2.0
-"""Seconds without a word after which a client may be dead."""
 ASKED_KEPT = 60.0
 """Seconds for which the time of a client's first request is remembered."""
 RENEWED = 2.0
@@ -244,13 +242,6 @@ class Presence:
         """Return True if a worker was heard after a time."""
         newest = next(reversed(self.workers.members.values()), None)
         return newest is not None and newest.spoke > since
-
-    def are_silent(self, readers: Iterable[str], now: float) -> bool:
-        """Return True if none of these clients has spoken lately, as each does about
-        once a second.
-        """
-        members = [self.clients.members.get(name) for name in readers]
-        return all(one is None or now - one.spoke >= SILENCE for one in members)
 
     def tick(self, now: float) -> None:
         """Forget clients that no longer ask."""

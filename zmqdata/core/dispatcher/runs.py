@@ -316,7 +316,7 @@ class Runs:
             incarnation.number, ask.affiliation.run, owner[0], member.base + member.copied
         )
         readers = self.copies.readers(one)
-        if not readers or not self.presence.are_silent(readers, now):
+        if not readers:
             return False
         lives = self.presence.is_any_alive(readers, ask.client, now)
         if lives is False:
