@@ -115,7 +115,9 @@ class Laws:
         self.forget_measures()
         self.left_out: set[Element] = set()
         self.leased: dict[tuple[int, int, int, int], int] = {}
-        self.gone: set[str] = set()
+        # Clients that have left, those of them whose reports a journal has lost, and
+        # whether splits that it has lost may make other elements.
+        self.gone, self.excused, self.is_set_back = set[str](), set[str](), False
         self.on_gone: list[Callable[[str], None]] = []
         self.on_asked_back: list[Callable[[str], None]] = []
         self.on_passed: list[Callable[[int, int, int], None]] = []
@@ -342,7 +344,7 @@ class Laws:
             self.fail(
                 f"element {element} was handed out by {owner} and again by {client}", element[0]
             )
-        if self.names.setdefault(element, name) != name:
+        if self.names.setdefault(element, name) != name and not self.is_set_back:
             self.fail(f"element {element} was {self.names[element]}, then {name}", element[0])
         self.owners[element] = client
         self.owned.setdefault(client, set()).add(element)

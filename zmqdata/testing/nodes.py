@@ -203,14 +203,15 @@ class SimulatedDispatcher(SimulatedNode):
             for key in splits_of(task.iteration, source, split)
         }
         laws.gone -= state.client_iteration.keys()
+        laws.excused |= laws.gone
         laws.owned = {}
         for (task, number), owner in list(laws.owners.items()):
-            is_known = task in state.tasks and number in state.tasks[task].delivered
-            if owner in laws.gone and not is_known:
+            if owner in laws.gone and not _is_known(state, task, number):
                 del laws.owners[task, number]
                 laws.lost.add((task, number))
             else:
                 laws.owned.setdefault(owner, set()).add((task, number))
+        laws.is_set_back = True
 
     def _check_equal(self, state: DispatcherState, what: str) -> None:
         ours, theirs = vars(self.core.state), vars(state)
@@ -267,3 +268,7 @@ class SimulatedDispatcher(SimulatedNode):
             command for command in self.gate.written(survived) if isinstance(command, e.Commit)
         ]
         self.world.laws.check(self.name, self.core, e.Tick(), list(facts))
+
+
+def _is_known(state: DispatcherState, task: int, number: int) -> bool:
+    return task in state.tasks and number in state.tasks[task].delivered

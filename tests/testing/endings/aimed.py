@@ -432,9 +432,10 @@ class AimedScenario(Scenario):
 
     def _vacant(self) -> list[int]:
         """Return the numbered consumers that have neither a reader nor reached the
-        end.
+        end, or an error with which readers may end.
         """
-        filled = {one.consumer for one in self.world.clients if one.outcome in (None, "end")}
+        over = {None, "end", *self.allowed}
+        filled = {one.consumer for one in self.world.clients if one.outcome in over}
         return [one for one in range(self.world.job.num_consumers or 0) if one not in filled]
 
     def _check_elements(self) -> None:
