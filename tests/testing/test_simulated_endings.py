@@ -4,11 +4,14 @@ dead readers held.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.full import seeds
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing import SimulatedPipeline, World
+from zmqdata.testing.network import Faults
 from zmqdata.testing.world import SimulatedClient
 
 TIMEOUT = 5.0
@@ -87,3 +90,46 @@ def test_nobody_waits_for_a_slow_loop(seed: int) -> None:
     world.run_until(lambda: fast.outcome is not None)
     assert world.clock.now - began < 1.0
     assert slow.outcome is None
+
+
+HOP = 0.01
+"""Seconds that each message takes in the worlds that count messages."""
+
+
+def hops_to_the_end(seed: int, readers: int, **job: Any) -> int:
+    """Return the number of messages, one after the other, between the moment at which a
+    reader has nothing left and its end. The last reader is slow and reads on.
+    """
+    world = World(seed, pipeline=PIPELINE, faults=Faults(delay=(HOP, HOP)), **job)
+    world.add_worker()
+    world.clock.advance(1.0)
+    clients = [world.add_client() for _ in range(readers)]
+    for client in clients:
+        client.pace = 0.02 if client is clients[0] else 20.0
+    core, since = clients[0].core, None
+    while not core.finished:
+        world.clock.run_next()
+        if not core.links.done:
+            since = None
+        elif since is None:
+            since = world.clock.now
+    return 0 if since is None else round((world.clock.now - since) / HOP)
+
+
+@pytest.mark.parametrize(
+    ("readers", "job", "hops"),
+    [
+        (1, {}, 2),
+        (1, {"anonymous": True}, 0),
+        (2, {}, 4),
+        (3, {"anonymous": True}, 4),
+        (2, {"mode": "OFF"}, 4),
+        (1, {"num_consumers": 1, "num_tasks": 2, "finite": "drop"}, 0),
+    ],
+)
+@pytest.mark.parametrize("seed", seeds(5, core=1))
+def test_an_end_takes_few_messages(seed: int, readers: int, job: dict[str, Any], hops: int) -> None:
+    """A lone reader of a named job asks once, and a reader with an heir waits for four
+    messages, however slow the loop of the heir is.
+    """
+    assert hops_to_the_end(seed, readers, **job) <= hops

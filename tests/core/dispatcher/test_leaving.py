@@ -154,6 +154,15 @@ def test_a_reader_that_gets_more_must_ask_again() -> None:
     assert room.beat("l", answers=2) == [("k", m.MayEnd("k", 2))]
 
 
+def test_a_reader_that_gets_more_is_asked_at_once() -> None:
+    """A reader that was done and reads on is asked for the others, which wait."""
+    room = Room("k", "l")
+    room.beat("k", done=True)
+    room.beat("l", done=True)
+    assert room.beat("k") == room.asks(2, "k")
+    assert room.beat("k", answers=2) == [("l", m.MayEnd("l", 1))]
+
+
 def test_a_lost_answer_comes_again() -> None:
     """The dispatcher repeats its permission to a reader that still says it is done."""
     room = Room("k", "l")

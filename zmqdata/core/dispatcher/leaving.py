@@ -102,6 +102,7 @@ class Departures:
         if not beat.done:
             if known is not None:
                 self._remove(group, beat.client)
+                self.questions.ask(beat.client, group.question, now)  # others may wait
         elif known is None or known.beat != beat.done:
             group.done[beat.client] = Done(beat.done)
             group.all_since, group.retelling = None, 0
