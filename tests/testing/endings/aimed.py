@@ -287,7 +287,9 @@ class AimedScenario(Scenario):
             world.clock.after(wait - 0.3, self.add_worker)
 
     def _add_worker_at(self, address: str) -> None:
-        """Start a worker at the address of one that has ended."""
+        """Start a worker at the address of one that has ended, unless it is taken."""
+        if any(one.alive and one.core.profile.address == address for one in self.world.workers):
+            return
         worker = self.world.add_worker()
         worker.core.profile.address = address
         self.world.network.aliases[address] = worker.name

@@ -109,6 +109,9 @@ class Stepping(Reading):
         self._oldest_step = 0
         self._seen: set[int] = set()
 
+    def retell(self) -> None:
+        """Do nothing: each report says all steps that were taken."""
+
     def begin(self, step: int) -> None:
         self.step = self._first_step = self._oldest_step = step
 

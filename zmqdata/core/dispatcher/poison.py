@@ -421,7 +421,7 @@ class Deaths:
             return False
         taken = self.hosting.holdings.taken(task).ranges
         had = max([*(stop for _, stop in taken), *iteration.passed(task)], default=0)
-        return had > max(0, *(death.crumbs[0].element for death in proofs))
+        return had > max(0, max(death.crumbs[0].element for death in proofs))
 
     def _fail(
         self, iteration: Iteration, text: str, deaths: list[u.CountDeathUpdate], remedy: str = ""
