@@ -154,3 +154,18 @@ def test_a_lease_may_be_ended_or_needed_no_more() -> None:
     assert not lease.holds(1.0)
     lease.free()
     assert lease.holds(1e12)
+
+
+def test_a_client_that_is_joined_is_alone_no_more() -> None:
+    """A client that sees another reader for the first time counts as alone again only
+    when the dispatcher says so.
+    """
+    lease = ClientLease()
+    lease.opened(Lease(15.0, alone=True), 0.0, 0.0)
+    lease.read_with(["me"])
+    assert lease.alone
+    lease.read_with(["me", "other"])
+    assert not lease.alone
+    lease.answered(lease.speak(1.0), Lease(15.0, alone=True), 1.1)
+    lease.read_with(["me"])
+    assert lease.alone

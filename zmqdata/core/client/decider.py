@@ -401,6 +401,7 @@ class ClientCore:
         self.task_list = task_list
         self.notices.left_out.take_poison(task_list.left_out)
         self.standing.list(task_list)
+        self.lease.read_with(task_list.readers)
         is_free = self.is_numbered or self.profile.job.cache
         self.reading.share(len(task_list.readers) > 1 and not is_free)
         self.reading.list(self.notices.left_out.extended(task_list, self.reading, now))
@@ -445,8 +446,7 @@ class ClientCore:
             self._finish("DataLossError", taking_more(task.place.address, breach), now)
 
     def _link_reported(self, message: m.LinkReported, now: float) -> None:
-        if message.heard:
-            self.lease.heard(message.heard, now)
+        self.lease.heard(message.heard, now)
         self.links.reported(message, now)
         self.notices.count_skipped(message.link, message.skipped)
 

@@ -10,6 +10,7 @@ Decision 0017; protocol 3.7 and 3.8.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from zmqdata.messages import Lease
 
@@ -50,6 +51,7 @@ class ClientLease:
         self._since = math.inf
         self._beat = self._answered = 0
         self._sent: dict[int, float] = {}
+        self._readers: set[str] = set()
 
     def speak(self, now: float) -> int:
         """Record that a message is sent to the dispatcher now, and return the number by
@@ -61,6 +63,14 @@ class ClientLease:
             del self._sent[next(iter(self._sent))]
         return self._beat
 
+    def read_with(self, readers: Collection[str]) -> None:
+        """Note which clients read the iteration. A client that another one has joined
+        is alone only if the dispatcher says so again.
+        """
+        if self._readers and not self._readers.issuperset(readers):
+            self.alone = False
+        self._readers = set(readers)
+
     def opened(self, lease: Lease | None, asked: float, now: float) -> None:
         """Take the lease of an iteration that was opened and first requested at time
         ``asked``.
@@ -69,7 +79,7 @@ class ClientLease:
 
     def heard(self, sent: float, now: float) -> None:
         """Renew the lease of a client that reads alone, because a worker has heard what
-        was sent at time ``sent``.
+        was sent at time ``sent``; 0 if it was not asked to vouch for the client.
 
         Only the dispatcher renews a lease that has expired.
         """
