@@ -40,6 +40,7 @@ class ClientLease:
         >>> lease = ClientLease()
         >>> beat = lease.speak(10.0)
         >>> lease.answered(beat, Lease(15.0), 10.2)
+        True
         >>> lease.holds(24.9), lease.holds(25.0)
         (True, False)
     """
