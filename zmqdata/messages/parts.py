@@ -79,6 +79,10 @@ class JournalCounts(Discreet, frozen=True, array_like=True):
     """Number of facts."""
     firm: Number
     """Number of facts that no peer can tell again."""
+    proof: int = 0
+    """Derived from the counts and a secret of the journal, so that no peer can make up
+    counts and end an iteration.
+    """
 
 
 class ReaderSign(Discreet, frozen=True, array_like=True):

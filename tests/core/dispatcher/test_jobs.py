@@ -131,7 +131,7 @@ def test_an_opened_client_gets_the_task_list() -> None:
     desk.open("k")
     opened = desk.only(m.IterationOpened)
     ticket = desk.out.ticket(2000)
-    written = m.JournalCounts(desk.out.mark, 2000, 1, 1)
+    written = desk.out.written(desk.out.state.iterations[2000])
     task_list = m.TaskList(0, (), False, None, (m.shown_name("k"),), ticket=ticket, written=written)
     assert ticket > 1 << 32
     assert (opened.client, opened.iteration, opened.task_list) == ("k", 2000, task_list)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from heapq import nsmallest
 
 from zmqdata.core.dispatcher.liveness import Hearing, Member, Questions, Roster
 from zmqdata.core.dispatcher.state.tasks import Iteration
@@ -32,6 +33,8 @@ GRACE = 1.5
 """Seconds without a connection after which a client counts as gone."""
 ASKED_KEPT = 60.0
 """Seconds for which the time of a client's first request is remembered."""
+ASKED = 8
+"""Maximum number of readers that are asked at a time on behalf of a client."""
 RENEWED = 2.0
 """Seconds after which a client that still asks causes a new question. What was answered
 before proves nothing twice as long afterwards.
@@ -216,6 +219,7 @@ class Presence:
             request.former, request.posed = request.question, now
             request.question = self.questions.pose()
         verdict: bool | None = False
+        doubtful: list[Member] = []
         for name in readers:
             member = self.clients.members.get(name)
             if member is None:
@@ -228,14 +232,17 @@ class Presence:
             else:
                 begun = lost if self._has_heard_workers(lost) else max(request.since, lost)
                 is_lost = now - begun >= patience
-            is_alive = self.questions.has_answered(name, request.former)
-            if not self.questions.has_answered(name, request.question):
-                self.questions.ask(name, request.question, now)
-            if is_alive:
+            if self.questions.has_answered(name, request.former):
+                verdict = True
+            if self.questions.has_answered(name, request.question):
                 return True
             if is_lost and not self.leases.is_vouched_for(member, now):
                 continue
-            verdict = None
+            verdict = verdict or None
+            doubtful.append(member)
+        # One answer is enough. When many join, each of them must not ask all others.
+        for member in nsmallest(ASKED, doubtful, key=_turn):
+            self.questions.ask(member.name, request.question, now)
         return verdict
 
     def _has_heard_workers(self, since: float) -> bool:
@@ -248,3 +255,7 @@ class Presence:
         self._asked = {
             client: one for client, one in self._asked.items() if now - one.since < ASKED_KEPT
         }
+
+
+def _turn(member: Member) -> tuple[float, float, str]:
+    return member.asked, -member.heard, member.name

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.state.outbox import Outbox
+from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.errors import NotFoundError
 from zmqdata.messages import JobParameters, Probe, RequestRefused
 from zmqdata.updates import BeginIncarnationUpdate
@@ -47,3 +50,19 @@ def test_two_dispatchers_number_their_tasks_differently() -> None:
     tasks of its predecessor.
     """
     assert Outbox(1).state.next_task != Outbox(2).state.next_task
+
+
+def test_counts_that_a_peer_has_made_up_prove_nothing() -> None:
+    """A journal lacks facts only by counts that a dispatcher of it has told."""
+    former, out = Outbox(1), Outbox(2)
+    out.state.seed = former.state.seed
+    for one in (former, out):
+        one.state.iterations[2000] = Iteration(
+            2000, JobParameters("job", "dataset", "DYNAMIC"), 0, 7, []
+        )
+    out.resume()
+    former.state.iterations[2000].tally.records = former.state.iterations[2000].tally.firm = 3
+    told = former.written(former.state.iterations[2000])
+    [lost] = out.lost([told])
+    assert (lost.records, lost.is_firm) == (3, True)
+    assert list(out.lost([structs.replace(told, records=4)])) == []

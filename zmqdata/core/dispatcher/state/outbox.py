@@ -10,6 +10,8 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from msgspec import structs
+
 from zmqdata.core.dispatcher.events import Commit, DispatcherCommand, LogLine, Peer, Send
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.dispatcher.state.tasks import Iteration
@@ -18,6 +20,8 @@ from zmqdata.updates import Update
 
 TICKET = -1
 """Name from which tickets are derived."""
+PROOF = -3
+"""Name from which the proofs of counts are derived."""
 MARK = -2
 """Name from which the mark of a start is derived."""
 
@@ -66,8 +70,12 @@ class Outbox:
 
     def written(self, iteration: Iteration) -> JournalCounts:
         """Return what this dispatcher has written of an iteration."""
-        tally = iteration.tally
-        return JournalCounts(self.mark, iteration.iteration, tally.records, tally.firm)
+        number, tally = iteration.iteration, iteration.tally
+        counts = JournalCounts(self.mark, number, tally.records, tally.firm)
+        return structs.replace(counts, proof=self._proof_of(counts))
+
+    def _proof_of(self, one: JournalCounts) -> int:
+        return self.derive_seed(PROOF, one.mark, one.iteration, one.records, one.firm)
 
     def lost(self, told: Iterable[JournalCounts]) -> Iterator[Lost]:
         """Yield what the journal lacks of each iteration, by what a peer has heard of
@@ -81,7 +89,8 @@ class Outbox:
             is_over = iteration.failure is not None or (
                 iteration.saving is not None and iteration.saving.ended
             )
-            if one.records > found.records and not is_over:
+            is_news = one.records > found.records and not is_over
+            if is_news and one.proof == self._proof_of(one):
                 yield Lost(iteration, one.records - found.records, one.firm > found.firm)
 
     def commit(self, update: Update) -> None:
