@@ -56,9 +56,11 @@ class Admission:
     def reason_unknown(
         self, client: str, was_ours: bool, told: tuple[m.JournalCounts, ...] = ()
     ) -> Objection:
-        """Return the reason why a client is not known: NotFoundError, as in tf.data, if
-        it was this dispatcher's client. Otherwise it was a former dispatcher's, of
-        which the journal is older, or none was kept.
+        """Return the reason why a client is not known.
+
+        It is NotFoundError, as in tf.data, for a former client of this dispatcher. It
+        is DataLossError if the journal has lost the client, and UnavailableError if a
+        former dispatcher had no journal.
 
         Args:
             client: the client.

@@ -261,8 +261,8 @@ class DispatcherCore:
             handler(event.peer, event.message, now)
 
     def _notice_losses(self, told: tuple[m.JournalCounts, ...]) -> None:
-        """End the iterations of which the journal lacks facts that a peer has heard,
-        unless peers tell all of these again.
+        """End the iterations of which the journal lacks facts that a peer has heard.
+        Facts that peers tell again do not count.
         """
         for iteration, records, is_firm in self.out.lost(told):
             if is_firm:

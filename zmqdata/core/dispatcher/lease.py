@@ -168,7 +168,7 @@ class Request:
     question: int
     """Number of the newest question that was posed because of it."""
     former: int
-    """Number of the question before; only who has answered it lives."""
+    """Number of the question before. A client that has answered it is alive."""
     posed: float
     """When the newest question was posed."""
 

@@ -32,7 +32,7 @@ PAUSE = 0.25
 """Seconds between two occasions on which the readers of an iteration are asked."""
 QUIET = 1.0
 """Seconds after which readers that are all done are asked for all that they delivered.
-Until then, a worker may be passing on what a reader held that has just left.
+Until then, a worker may be sending them elements of a reader that has just left.
 """
 
 
