@@ -134,7 +134,9 @@ class StepLaws:
         """Count again what a returning client had taken. No other client may have taken
         it meanwhile.
         """
-        client = self.laws.state.iterations[number].consumers.get(consumer)
+        iteration = self.laws.state.iterations[number]
+        # A goodbye may come after its client was given up.
+        client = iteration.consumers.get(consumer) or iteration.numbered.seats[consumer]
         path = self.paths.get((number, consumer))
         if client is None or path is None:
             return
