@@ -366,6 +366,66 @@ def test_lonely_modules() -> None:
     assert lonely_modules(lengths, imports) == {"a.one", "a.lone"}
 
 
+FACADES = ("blocks", "dataset", "iterators", "messages", "nodes")
+"""Packages that export what their ``__init__`` imports."""
+
+
+def exported_names(found: Iterable[ast.AST]) -> set[str]:
+    """Return the names that an ``__init__`` imports from modules of zmqdata. Modules
+    that it only loads are not among them.
+    """
+    return {
+        alias.name
+        for node in found
+        if isinstance(node, ast.ImportFrom) and str(node.module).count(".") == 2
+        for alias in node.names
+    }
+
+
+def names_taken(facade: str, found: Iterable[ast.AST]) -> set[str]:
+    """Return the names that a module imports from a facade or reads as attributes of
+    it.
+    """
+    nodes = list(found)
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    taken = {
+        alias.name for node in imports if node.module == f"zmqdata.{facade}" for alias in node.names
+    }
+    called = {
+        alias.asname or alias.name
+        for node in imports
+        if node.module == "zmqdata"
+        for alias in node.names
+        if alias.name == facade
+    }
+    return taken | {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and getattr(node.value, "id", None) in called
+    }
+
+
+def test_every_export_of_a_facade_is_used() -> None:
+    """No facade exports a name that no other module takes from it."""
+    for facade in FACADES:
+        init = ROOT / "zmqdata" / facade / "__init__.py"
+        exported = exported_names(walked(init))
+        used: set[str] = set()
+        for path in PACKAGE + TESTS + EXAMPLES + BENCHMARKS:
+            if path != init:
+                used |= names_taken(facade, walked(path))
+        assert exported
+        assert exported - used == set(), f"exported by {facade} for nobody"
+
+
+def test_names_taken() -> None:
+    """Imports from a facade and attributes of it are found under any name of it."""
+    text = "from zmqdata.nodes import Map\nfrom zmqdata import nodes as n\nn.Take(m.Skip, n.a.b)"
+    assert names_taken("nodes", ast.walk(ast.parse(text))) == {"Map", "Take", "a"}
+    loads = "from zmqdata.nodes import base\nfrom zmqdata.nodes.base import Node\nimport os"
+    assert exported_names(ast.walk(ast.parse(loads))) == {"Node"}
+
+
 def docstrings(paths: list[Path]) -> Iterator[tuple[str, str]]:
     """Yield the place and the text of each docstring of a module, class or function."""
     for path, node in nodes(paths, ast.Module, ast.ClassDef, *FUNCTIONS):

@@ -26,7 +26,6 @@ from __future__ import annotations
 from zmqdata.blocks.adaptive import Compression
 from zmqdata.blocks.choosing import UNKNOWN_SPEED
 from zmqdata.blocks.codec import (
-    MAX_BYTES,
     MAX_ELEMENTS,
     BlockBuilder,
     BlockMeta,
@@ -54,32 +53,3 @@ from zmqdata.blocks.references import (
     size_of,
 )
 from zmqdata.blocks.structures import Structure
-
-__all__ = [
-    "CODECS",
-    "MAX_BYTES",
-    "MAX_ELEMENTS",
-    "UNKNOWN_SPEED",
-    "BlockBuilder",
-    "BlockMeta",
-    "Compression",
-    "DecodedBlock",
-    "EncodedBlock",
-    "Gathered",
-    "ReferenceBuilder",
-    "ReferencedBlock",
-    "Room",
-    "Structure",
-    "can_compress",
-    "copied",
-    "decode_block",
-    "decode_meta",
-    "detached",
-    "guessed_size",
-    "refused_object",
-    "size_of",
-    "uncompressed",
-    "validate_compression",
-    "warn_of_missing_codec",
-    "whole",
-]

@@ -17,19 +17,3 @@ from zmqdata.dataset.resuming import DatasetIterator
 from zmqdata.dataset.seeds import set_random_seed
 from zmqdata.dataset.surface import Dataset, TextLineDataset
 from zmqdata.nodes import SHARD_HINT, AutoShardPolicy, ExternalStatePolicy, Options, Reducer
-
-__all__ = [
-    "SHARD_HINT",
-    "AutoShardPolicy",
-    "Dataset",
-    "DatasetIterator",
-    "ExternalStatePolicy",
-    "Options",
-    "Reducer",
-    "CsvDataset",
-    "FixedLengthRecordDataset",
-    "SqlDataset",
-    "TFRecordDataset",
-    "TextLineDataset",
-    "set_random_seed",
-]
