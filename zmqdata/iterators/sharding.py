@@ -325,7 +325,7 @@ class _ByFile:
             "more than one file"
         )
 
-    def _reader(self, node: nodes.TextLines | nodes.Files) -> nodes.Node:
+    def _reader(self, node: nodes.Files) -> nodes.Node:
         count, part = len(node.filenames), self._part
         if 0 < count < part.num_workers:
             self._short = too_few_files(node, count, part.num_workers)

@@ -66,7 +66,15 @@ from zmqdata.nodes.parts import (
     selects,
     split_sources,
 )
-from zmqdata.nodes.records import Csv, CsvColumn, Files, FixedLengthRecords, Sql, TFRecords
+from zmqdata.nodes.records import (
+    Csv,
+    CsvColumn,
+    Files,
+    FixedLengthRecords,
+    Sql,
+    TextLines,
+    TFRecords,
+)
 from zmqdata.nodes.selections import (
     SHARD_HINT,
     AssertCardinality,
@@ -79,7 +87,7 @@ from zmqdata.nodes.selections import (
     Unique,
 )
 from zmqdata.nodes.sequences import FromIterable, FromList, FromSource, Random, Reiterated
-from zmqdata.nodes.sources import FromGenerator, ListFiles, Range, Tensors, TensorSlices, TextLines
+from zmqdata.nodes.sources import FromGenerator, ListFiles, Range, Tensors, TensorSlices
 from zmqdata.nodes.storage import Cache, Load, LoadInTurn, SavedDatasets, Snapshot
 from zmqdata.nodes.transforms import (
     Batch,

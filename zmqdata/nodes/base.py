@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY
@@ -37,6 +37,9 @@ repeat no work.
 
 FILE_AGAIN = "reopens its file; a compressed file is decompressed up to the position"
 """Value of ``Node.restoring`` for a source that reads files."""
+
+IN_LABEL = {"in_label": True}
+"""Metadata of a field whose value distinguishes the node in its label."""
 
 Infer = Callable[["Node"], Any]
 """Returns the spec of a node, by running a part of the pipeline if necessary."""
@@ -96,8 +99,11 @@ class Node:
 
     @property
     def argument(self) -> str:
-        """Argument that distinguishes the node from its neighbours, for the label."""
-        return ""
+        """Argument that distinguishes the node from its neighbours, for the label: its
+        fields with ``IN_LABEL``.
+        """
+        shown = [one.name for one in fields(self) if "in_label" in one.metadata]
+        return ", ".join(_argument_text(getattr(self, name)) for name in shown)
 
     @property
     def is_deterministic(self) -> bool:
@@ -159,7 +165,7 @@ class Node:
         """True if something that it draws without a seed is the same in all iterations,
         or may be in the datasets that its function makes.
         """
-        return False
+        return self.kept_order is not None
 
     @property
     def kept_order(self) -> Ordinal | None:
@@ -187,7 +193,7 @@ class Node:
         """Return the spec of its elements, or None if only running an element can
         tell.
         """
-        return None
+        return self.declared_spec
 
 
 def every_node(node: Node) -> list[Node]:
@@ -361,3 +367,10 @@ def known_spec(node: Node) -> Any:
 def function_name(function: Any) -> str:
     """Return the name of a user's function for a label."""
     return str(peek(function, "__name__") or type(function).__name__)
+
+
+def _argument_text(value: Any) -> str:
+    """Return the value of a field as a label shows it."""
+    if callable(value):
+        return function_name(value)
+    return repr(value) if isinstance(value, str) else str(value)

@@ -7,7 +7,7 @@ apart.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from zmqdata.elements.specs import (
     without_leading_axis,
 )
 from zmqdata.errors import InvalidArgumentError, WrongTypeError
-from zmqdata.nodes.base import Infer, Node, function_name, known_spec
+from zmqdata.nodes.base import IN_LABEL, Infer, Node, function_name, known_spec
 from zmqdata.nodes.transforms import Batch, Unary, unless_infinite
 
 
@@ -218,16 +218,13 @@ class Unbatch(Unary):
     """Yields the rows of its elements."""
 
     operation: ClassVar[str] = "unbatch"
+    batch_rows: ClassVar[None] = None
     restoring: ClassVar[str] = "pulls up to 16 batches again"
     own_state: ClassVar[int] = 16
 
     @property
     def cardinality(self) -> int:
         return row_count(self.input)
-
-    @property
-    def batch_rows(self) -> None:
-        return None
 
     def spec(self, infer: Infer) -> Any:
         return without_leading_axis(infer(self.input))
@@ -296,7 +293,7 @@ class Rebatch(Unary):
 class BucketBySequenceLength(Unary):
     """Batches elements of similar length."""
 
-    length_function: Callable[..., Any]
+    length_function: Callable[..., Any] = field(metadata=IN_LABEL)
     """Returns the length of an element."""
     boundaries: tuple[int, ...]
     """Bucket ``i`` holds lengths below ``boundaries[i]`` that no lower bucket holds;
@@ -320,10 +317,6 @@ class BucketBySequenceLength(Unary):
     restoring: ClassVar[str] = (
         "pulls again from the oldest waiting element, which may be far back for a rare length"
     )
-
-    @property
-    def argument(self) -> str:
-        return function_name(self.length_function)
 
     @property
     def batch_rows(self) -> int:

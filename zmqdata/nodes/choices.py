@@ -4,7 +4,7 @@ to ``iterators``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from zmqdata.elements.specs import (
     TensorSpec,
     merge_joined_specs,
 )
-from zmqdata.nodes.base import AT_ITS_PLACE, NOTHING_AGAIN, Infer, Node
+from zmqdata.nodes.base import AT_ITS_PLACE, IN_LABEL, NOTHING_AGAIN, Infer, Node
 from zmqdata.nodes.transforms import Unary
 from zmqdata.splits import IndexSplits, SplitSource
 
@@ -26,22 +26,15 @@ class Counter(Node):
     for itself.
     """
 
-    start: Any = 0
+    start: Any = field(default=0, metadata=IN_LABEL)
     """First number."""
-    step: Any = 1
+    step: Any = field(default=1, metadata=IN_LABEL)
     """Difference between consecutive numbers."""
     dtype: str = "int64"
     """Dtype of the numbers."""
     operation: ClassVar[str] = "counter"
+    cardinality: ClassVar[int] = INFINITE_CARDINALITY
     restoring: ClassVar[str] = AT_ITS_PLACE
-
-    @property
-    def argument(self) -> str:
-        return f"{self.start}, {self.step}"
-
-    @property
-    def cardinality(self) -> int:
-        return INFINITE_CARDINALITY
 
     @property
     def split_source(self) -> SplitSource:
@@ -62,15 +55,12 @@ class RandomChoices(Node):
     rerandomize: bool = False
     """True to draw anew in each repetition."""
     operation: ClassVar[str] = "choices"
+    cardinality: ClassVar[int] = INFINITE_CARDINALITY
     restoring: ClassVar[str] = AT_ITS_PLACE
 
     @property
     def draws_once(self) -> bool:
         return self.seed is None and not self.rerandomize
-
-    @property
-    def cardinality(self) -> int:
-        return INFINITE_CARDINALITY
 
     def spec(self, infer: Infer) -> Any:
         return TensorSpec((), np.int64)
@@ -89,15 +79,12 @@ class WeightedChoices(Unary):
     rerandomize: bool = False
     """True to draw anew in each repetition."""
     operation: ClassVar[str] = "choices"
+    batch_rows: ClassVar[None] = None
     restoring: ClassVar[str] = NOTHING_AGAIN
 
     @property
     def draws_once(self) -> bool:
         return self.seed is None and not self.rerandomize
-
-    @property
-    def batch_rows(self) -> None:
-        return None
 
     def spec(self, infer: Infer) -> Any:
         return TensorSpec((), np.int64)

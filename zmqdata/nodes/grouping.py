@@ -16,7 +16,7 @@ from zmqdata.elements.specs import (
     merge_specs,
     spec_of,
 )
-from zmqdata.nodes.base import AT_ITS_PLACE, Infer, Node, function_name
+from zmqdata.nodes.base import AT_ITS_PLACE, IN_LABEL, ByIdentity, Infer, Node
 from zmqdata.nodes.transforms import Unary, unless_infinite
 
 Wrap = Callable[[Node], Any]
@@ -24,7 +24,7 @@ Wrap = Callable[[Node], Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Elements(Node):
+class Elements(ByIdentity, Node):
     """Source of the datasets that window and group_by_window make: elements held by an
     iterator.
     """
@@ -35,10 +35,6 @@ class Elements(Node):
     """Spec of the dataset if it has no elements; None: unknown."""
     operation: ClassVar[str] = "elements"
     restoring: ClassVar[str] = AT_ITS_PLACE
-
-    # Comparing arrays gives no single bool, so each node is equal to itself only.
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
 
     @property
     def argument(self) -> str:
@@ -60,7 +56,7 @@ class Window(Unary):
     ``shift`` elements after the previous.
     """
 
-    size: int
+    size: int = field(metadata=IN_LABEL)
     """Number of elements in a window."""
     shift: int
     """Distance between the beginnings of consecutive windows."""
@@ -71,12 +67,9 @@ class Window(Unary):
     wrap: Wrap = field(repr=False)
     """Makes a dataset from a node."""
     operation: ClassVar[str] = "window"
+    batch_rows: ClassVar[None] = None
     restoring: ClassVar[str] = "pulls the elements of a window again, and up to 32 more"
     own_state: ClassVar[int] = 16
-
-    @property
-    def argument(self) -> str:
-        return str(self.size)
 
     @property
     def reach(self) -> int:
@@ -91,10 +84,6 @@ class Window(Unary):
         first_without = max(0, count - self.reach + 1) if self.drop_remainder else count
         return -(-first_without // self.shift)
 
-    @property
-    def batch_rows(self) -> None:
-        return None
-
     def spec(self, infer: Infer) -> Any:
         return map_structure(DatasetSpec, infer(self.input))
 
@@ -105,9 +94,9 @@ class GroupByWindow(Unary):
     elements with the same key.
     """
 
-    key_function: Callable[..., Any]
+    key_function: Callable[..., Any] = field(metadata=IN_LABEL)
     """Returns the key of an element."""
-    function: Callable[[Any, Any], Any]
+    function: Callable[[Any, Any], Any] = field(metadata=IN_LABEL)
     """Makes a dataset from a key and the dataset of a group."""
     window_size: int | None = None
     """Number of elements in a full group; None: ``window_size_function(key)`` returns
@@ -120,6 +109,8 @@ class GroupByWindow(Unary):
     wrap: Wrap = field(repr=False)
     """Makes a dataset from a node."""
     operation: ClassVar[str] = "group_by_window"
+    draws_once: ClassVar[bool] = True
+    batch_rows: ClassVar[None] = None
     restoring: ClassVar[str] = (
         "pulls again from the oldest waiting element, which may be far back for a rare key"
     )
@@ -127,20 +118,8 @@ class GroupByWindow(Unary):
     state_growth: ClassVar[str] = "16 bytes for each key and 4 for each element that waits"
 
     @property
-    def draws_once(self) -> bool:
-        return True
-
-    @property
-    def argument(self) -> str:
-        return f"{function_name(self.key_function)}, {function_name(self.function)}"
-
-    @property
     def cardinality(self) -> int:
         return unless_infinite(self.input)
-
-    @property
-    def batch_rows(self) -> None:
-        return None
 
     def spec(self, infer: Infer) -> Any:
         return None
@@ -180,29 +159,18 @@ class GroupByReducer(Unary):
     that key.
     """
 
-    key_function: Callable[..., Any]
+    key_function: Callable[..., Any] = field(metadata=IN_LABEL)
     """Returns the key of an element."""
     reducer: Reducer
     """Folds the elements of a key."""
     operation: ClassVar[str] = "group_by_reducer"
+    batch_rows: ClassVar[None] = None
+    cardinality: ClassVar[int] = UNKNOWN_CARDINALITY
     restoring: ClassVar[str] = (
         "repeats no work if states consist of arrays, numbers and texts; otherwise folds "
         "everything again"
     )
-    own_state: ClassVar[int] = 8
     state_growth: ClassVar[str] = "the state of each key"
-
-    @property
-    def argument(self) -> str:
-        return function_name(self.key_function)
-
-    @property
-    def cardinality(self) -> int:
-        return UNKNOWN_CARDINALITY
-
-    @property
-    def batch_rows(self) -> None:
-        return None
 
     def spec(self, infer: Infer) -> Any:
         return None

@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
-from zmqdata.nodes.base import NOTHING_AGAIN, Infer, function_name
+from zmqdata.nodes.base import IN_LABEL, NOTHING_AGAIN, Infer, function_name
 from zmqdata.nodes.transforms import Interleave, Map, Unary, unless_infinite
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomMap(Unary):
-    """Calls a function with each element and a random generator that depends on seed,
-    repetition and the element's number.
-    """
+class Drawing:
+    """Base to put before the node of a random map: the origin of its draws."""
 
-    function: Callable[..., Any]
-    """Takes an element and a generator."""
     seed: int | None = None
     """Seed of the user; None: that of the context."""
     rerandomize_each_iteration: bool = True
     """True to draw anew in each repetition."""
-    output_spec: Any = None
-    """Spec of the results; None: inferred."""
     operation: ClassVar[str] = "random_map"
-    restoring: ClassVar[str] = NOTHING_AGAIN
 
     @property
     def draws_once(self) -> bool:
         return self.seed is None and not self.rerandomize_each_iteration
 
-    @property
-    def argument(self) -> str:
-        return function_name(self.function)
+
+@dataclass(frozen=True, kw_only=True)
+class RandomMap(Drawing, Unary):
+    """Calls a function with each element and a random generator that depends on seed,
+    repetition and the element's number.
+    """
+
+    function: Callable[..., Any] = field(metadata=IN_LABEL)
+    """Takes an element and a generator."""
+    output_spec: Any = None
+    """Spec of the results; None: inferred."""
+    restoring: ClassVar[str] = NOTHING_AGAIN
 
     @property
     def declared_spec(self) -> Any:
@@ -78,18 +80,10 @@ class GuardedMap(Map):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuardedRandomMap(GuardedMap):
+class GuardedRandomMap(Drawing, GuardedMap):
     """Random map that retries with the same draws, or leaves elements out. Fields as in
     ``RandomMap`` and ``GuardedMap``.
     """
-
-    seed: int | None = None
-    rerandomize_each_iteration: bool = True
-    operation: ClassVar[str] = "random_map"
-
-    @property
-    def draws_once(self) -> bool:
-        return self.seed is None and not self.rerandomize_each_iteration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,16 +125,8 @@ class ParallelCollate(Collate, ParallelMap):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParallelRandomMap(ParallelMap):
+class ParallelRandomMap(Drawing, ParallelMap):
     """Random map on several threads. Fields as in ``RandomMap`` and ``ParallelMap``."""
-
-    seed: int | None = None
-    rerandomize_each_iteration: bool = True
-    operation: ClassVar[str] = "random_map"
-
-    @property
-    def draws_once(self) -> bool:
-        return self.seed is None and not self.rerandomize_each_iteration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +150,3 @@ class ParallelInterleave(Interleave):
     def cardinality(self) -> int:
         # As in tf.data, which knows it for this interleave only.
         return unless_infinite(self.input)
-
-    @property
-    def state_bytes(self) -> int:
-        return 16 * self.cycle_length

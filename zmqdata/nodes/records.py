@@ -1,5 +1,5 @@
-"""Sources that read records from files and databases. Reading belongs to
-``iterators``.
+"""Sources that read lines and records from files, and rows from databases. Reading
+belongs to ``iterators``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import UnimplementedError
-from zmqdata.nodes.base import FILE_AGAIN, Infer, Node
+from zmqdata.nodes.base import FILE_AGAIN, IN_LABEL, Infer, Node
 from zmqdata.splits import IndexSplits, SplitSource
 
 
@@ -31,6 +31,8 @@ class Files(Node):
     """Numbers of the files in the whole source, if these are a part of it."""
 
     split_unit: ClassVar[str] = "files"
+    restoring: ClassVar[str] = FILE_AGAIN
+    own_state: ClassVar[int] = 16
 
     @property
     def argument(self) -> str:
@@ -47,12 +49,20 @@ class Files(Node):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TextLines(Files):
+    """Yields the lines of text files, in order of the files."""
+
+    operation: ClassVar[str] = "TextLineDataset"
+
+    def spec(self, infer: Infer) -> Any:
+        return TensorSpec((), np.str_)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TFRecords(Files):
     """Yields the records of TFRecord files."""
 
     operation: ClassVar[str] = "TFRecordDataset"
-    restoring: ClassVar[str] = FILE_AGAIN
-    own_state: ClassVar[int] = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +78,6 @@ class FixedLengthRecords(Files):
     footer_bytes: int = 0
     """Length of the footer in bytes."""
     operation: ClassVar[str] = "FixedLengthRecordDataset"
-    restoring: ClassVar[str] = FILE_AGAIN
-    own_state: ClassVar[int] = 16
 
 
 def whole_only(node: Node, kind: str) -> UnimplementedError:
@@ -115,8 +123,6 @@ class Csv(Files):
     na_value: str = ""
     """Text of a field that counts as missing."""
     operation: ClassVar[str] = "CsvDataset"
-    restoring: ClassVar[str] = FILE_AGAIN
-    own_state: ClassVar[int] = 16
 
     @property
     def split_source(self) -> SplitSource:
@@ -134,7 +140,7 @@ class Sql(Node):
     """Database driver."""
     data_source_name: str
     """Path of the database."""
-    query: str
+    query: str = field(metadata=IN_LABEL)
     """The query."""
     output_types: np.dtype[Any] | tuple[np.dtype[Any], ...] = field(default=())
     """Dtype of each column; a single dtype: each row is the value of its only
@@ -143,10 +149,6 @@ class Sql(Node):
     operation: ClassVar[str] = "SqlDataset"
     restoring: ClassVar[str] = "runs the query again, and reads up to the position"
     own_state: ClassVar[int] = 16
-
-    @property
-    def argument(self) -> str:
-        return repr(self.query)
 
     @property
     def split_source(self) -> SplitSource:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from zmqdata.elements.nesting import leaves_of
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
-from zmqdata.nodes.base import NOTHING_AGAIN, Infer, function_name
+from zmqdata.nodes.base import IN_LABEL, NOTHING_AGAIN, ByIdentity, Infer
 from zmqdata.nodes.transforms import Unary
 from zmqdata.peeking import peek
 
@@ -67,18 +67,11 @@ class StaticShard(Shard):
 class TakeWhile(Unary):
     """Yields the elements before the first element for which a predicate is false."""
 
-    predicate: Callable[..., Any]
+    predicate: Callable[..., Any] = field(metadata=IN_LABEL)
     """Takes an element and returns a bool."""
     operation: ClassVar[str] = "take_while"
+    cardinality: ClassVar[int] = UNKNOWN_CARDINALITY
     restoring: ClassVar[str] = NOTHING_AGAIN
-
-    @property
-    def argument(self) -> str:
-        return function_name(self.predicate)
-
-    @property
-    def cardinality(self) -> int:
-        return UNKNOWN_CARDINALITY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,38 +79,26 @@ class Unique(Unary):
     """Yields the elements that did not come before."""
 
     operation: ClassVar[str] = "unique"
+    cardinality: ClassVar[int] = UNKNOWN_CARDINALITY
     restoring: ClassVar[str] = NOTHING_AGAIN
-    own_state: ClassVar[int] = 8
     state_growth: ClassVar[str] = "16 bytes for each distinct element"
-
-    @property
-    def cardinality(self) -> int:
-        return UNKNOWN_CARDINALITY
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Scan(Unary):
+class Scan(ByIdentity, Unary):
     """Yields the second result of a function of a running state and the element; the
     first result is the next state.
     """
 
     initial_state: Any = field(repr=False)
     """State for the first element."""
-    function: Callable[..., Any]
+    function: Callable[..., Any] = field(metadata=IN_LABEL)
     """Takes a state and an element; returns the next state and a result."""
     operation: ClassVar[str] = "scan"
     restoring: ClassVar[str] = (
         "repeats no work if its state consists of arrays, numbers and texts; otherwise runs "
         "everything again"
     )
-
-    # Comparing arrays gives no single bool, so each node is equal to itself only.
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-
-    @property
-    def argument(self) -> str:
-        return function_name(self.function)
 
     @property
     def state_bytes(self) -> int:
@@ -148,14 +129,10 @@ class IgnoreErrors(Unary):
 class AssertCardinality(Unary):
     """Yields its input, and fails unless it has ``expected`` elements."""
 
-    expected: int
+    expected: int = field(metadata=IN_LABEL)
     """Expected number of elements."""
     operation: ClassVar[str] = "assert_cardinality"
     restoring: ClassVar[str] = NOTHING_AGAIN
-
-    @property
-    def argument(self) -> str:
-        return str(self.expected)
 
     @property
     def cardinality(self) -> int:
@@ -168,7 +145,7 @@ class RejectionResample(Unary):
     target distribution.
     """
 
-    function: Callable[..., Any]
+    function: Callable[..., Any] = field(metadata=IN_LABEL)
     """Returns the class of an element."""
     target: tuple[float, ...]
     """Wanted probability of each class."""
@@ -178,10 +155,6 @@ class RejectionResample(Unary):
     """Seed of the user; None: that of the context."""
     operation: ClassVar[str] = "rejection_resample"
     restoring: ClassVar[str] = NOTHING_AGAIN
-
-    @property
-    def argument(self) -> str:
-        return function_name(self.function)
 
     @property
     def state_bytes(self) -> int:

@@ -4,21 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec
-from zmqdata.nodes.base import (
-    AT_ITS_PLACE,
-    ByIdentity,
-    Infer,
-    Node,
-    Ordinal,
-    function_name,
-)
+from zmqdata.nodes.base import AT_ITS_PLACE, ByIdentity, Infer, Node, Ordinal
 from zmqdata.nodes.sources import FromGenerator
 from zmqdata.splits import IndexSplits, SplitSource
 
@@ -34,15 +27,12 @@ class Random(Node):
     rerandomize_each_iteration: bool = False
     """True to draw anew in each repetition."""
     operation: ClassVar[str] = "random"
+    cardinality: ClassVar[int] = INFINITE_CARDINALITY
     restoring: ClassVar[str] = AT_ITS_PLACE
 
     @property
     def argument(self) -> str:
         return "" if self.seed is None else f"seed={self.seed}"
-
-    @property
-    def cardinality(self) -> int:
-        return INFINITE_CARDINALITY
 
     @property
     def split_source(self) -> SplitSource:
@@ -75,10 +65,6 @@ class FromSource(ByIdentity, Node):
     def kept_order(self) -> Ordinal | None:
         is_kept = self.shuffle and self.seed is None and not self.reshuffle_each_iteration
         return self.ordinal if is_kept else None
-
-    @property
-    def draws_once(self) -> bool:
-        return self.kept_order is not None
 
     @property
     def argument(self) -> str:
@@ -128,13 +114,7 @@ class Reiterated:
 class FromIterable(ByIdentity, FromGenerator):
     """Yields the elements of an iterable, each time from its beginning."""
 
-    generator: Callable[..., Iterable[Any]]
-    """Returns the iterable."""
     operation: ClassVar[str] = "from_iterable"
-
-    @property
-    def argument(self) -> str:
-        return function_name(self.generator)
 
     @property
     def cardinality(self) -> int:

@@ -21,7 +21,7 @@ from zmqdata.elements.specs import (
 )
 from zmqdata.filenames import portable
 from zmqdata.matching import matching_files
-from zmqdata.nodes.base import AT_ITS_PLACE, FILE_AGAIN, ByIdentity, Infer, Node, function_name
+from zmqdata.nodes.base import AT_ITS_PLACE, IN_LABEL, ByIdentity, Infer, Node
 from zmqdata.peeking import peek
 from zmqdata.splits import FileSplits, IndexSplits, SplitSource
 
@@ -74,12 +74,9 @@ class Tensors(ByIdentity, Node):
     tensors: Any = field(repr=False)
     """The structure."""
     operation: ClassVar[str] = "from_tensors"
+    cardinality: ClassVar[int] = 1
     split_unit: ClassVar[str] = "elements"
     restoring: ClassVar[str] = AT_ITS_PLACE
-
-    @property
-    def cardinality(self) -> int:
-        return 1
 
     @property
     def split_source(self) -> SplitSource:
@@ -138,7 +135,7 @@ def _is_dataset(leaf: Any) -> bool:
 class FromGenerator(Node):
     """Yields the elements of ``generator(*args)``."""
 
-    generator: Callable[..., Iterable[Any]]
+    generator: Callable[..., Iterable[Any]] = field(metadata=IN_LABEL)
     """Returns an iterable."""
     args: tuple[Any, ...] = ()
     """Arguments of ``generator``."""
@@ -150,18 +147,11 @@ class FromGenerator(Node):
     own_state: ClassVar[int] = 16
 
     @property
-    def argument(self) -> str:
-        return function_name(self.generator)
-
-    @property
     def split_source(self) -> SplitSource:
         return IndexSplits(1)
 
     @property
     def declared_spec(self) -> Any:
-        return self.output_signature
-
-    def spec(self, infer: Infer) -> Any:
         return self.output_signature
 
 
@@ -208,37 +198,6 @@ class ListFiles(Node):
     def _names(self) -> list[str]:
         with shortage_explained("list_files"):
             return matching_files(self.patterns)
-
-    def spec(self, infer: Infer) -> Any:
-        return TensorSpec((), np.str_)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextLines(Node):
-    """Yields the lines of text files, in order of the files."""
-
-    filenames: tuple[str, ...]
-    """Paths of the files."""
-    compression_type: str = ""
-    """``""``, ``"GZIP"`` or ``"ZLIB"``."""
-    buffer_size: int | None = None
-    """Size of the read buffer in bytes; None: 64 KiB."""
-    places: range | None = field(default=None, repr=False, compare=False)
-    """Numbers of the files in the whole source, if these are a part of it."""
-    operation: ClassVar[str] = "TextLineDataset"
-    split_unit: ClassVar[str] = "files"
-    restoring: ClassVar[str] = FILE_AGAIN
-    own_state: ClassVar[int] = 16
-
-    @property
-    def argument(self) -> str:
-        return ", ".join(map(repr, self.filenames[:1])) + (
-            ", ..." if len(self.filenames) > 1 else ""
-        )
-
-    @property
-    def split_source(self) -> SplitSource:
-        return IndexSplits(len(self.filenames))
 
     def spec(self, infer: Infer) -> Any:
         return TensorSpec((), np.str_)

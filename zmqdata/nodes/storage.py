@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY, DatasetSpec
 from zmqdata.errors import UnimplementedError
-from zmqdata.nodes.base import AT_ITS_PLACE, ByIdentity, Infer, Node
+from zmqdata.nodes.base import AT_ITS_PLACE, IN_LABEL, ByIdentity, Infer, Node
 from zmqdata.nodes.grouping import Wrap
 from zmqdata.nodes.records import whole_only
 from zmqdata.nodes.transforms import Unary
@@ -55,7 +55,7 @@ class Snapshot(ByIdentity, Unary):
     whole.
     """
 
-    path: str
+    path: str = field(metadata=IN_LABEL)
     """Folder of all snapshots."""
     pipeline: str
     """Fingerprint of the pipeline; name of its folder."""
@@ -73,10 +73,6 @@ class Snapshot(ByIdentity, Unary):
     restoring: ClassVar[str] = "continues in its files; pulls elements again that are not in them"
     own_state: ClassVar[int] = 64
     is_source: ClassVar[bool] = True
-
-    @property
-    def argument(self) -> str:
-        return repr(self.path)
 
     @property
     def draws_once(self) -> bool:

@@ -16,7 +16,7 @@ from zmqdata.elements.specs import (
     TensorSpec,
     with_leading_axis,
 )
-from zmqdata.nodes.base import NOTHING_AGAIN, Infer, Node, Ordinal, function_name, lineage
+from zmqdata.nodes.base import IN_LABEL, NOTHING_AGAIN, Infer, Node, Ordinal, lineage
 from zmqdata.peeking import peek
 from zmqdata.splits import MOST_SPLITS, FileSplits, SplitSource
 
@@ -56,17 +56,13 @@ def unless_infinite(node: Node) -> int:
 class Map(Unary):
     """Calls a function with each element."""
 
-    function: Callable[..., Any]
+    function: Callable[..., Any] = field(metadata=IN_LABEL)
     """Takes an element and returns an element."""
     output_spec: Any = None
     """Spec of the results; None: inferred."""
     operation: ClassVar[str] = "map"
     restoring: ClassVar[str] = NOTHING_AGAIN
     own_state: ClassVar[int] = 0
-
-    @property
-    def argument(self) -> str:
-        return function_name(self.function)
 
     @property
     def batch_rows(self) -> int | None:
@@ -94,19 +90,12 @@ def _rows_made(function: Callable[..., Any], otherwise: int | None) -> int | Non
 class Filter(Unary):
     """Yields the elements for which a predicate is true."""
 
-    predicate: Callable[..., Any]
+    predicate: Callable[..., Any] = field(metadata=IN_LABEL)
     """Takes an element and returns a bool."""
     operation: ClassVar[str] = "filter"
+    cardinality: ClassVar[int] = UNKNOWN_CARDINALITY
     restoring: ClassVar[str] = NOTHING_AGAIN
     own_state: ClassVar[int] = 0
-
-    @property
-    def argument(self) -> str:
-        return function_name(self.predicate)
-
-    @property
-    def cardinality(self) -> int:
-        return UNKNOWN_CARDINALITY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +104,10 @@ class FlatMap(Unary):
     dataset after the other.
     """
 
-    function: Callable[..., Any]
+    function: Callable[..., Any] = field(metadata=IN_LABEL)
     """Takes an element and returns a dataset."""
     operation: ClassVar[str] = "flat_map"
+    draws_once: ClassVar[bool] = True
     own_state: ClassVar[int] = 16
     state_growth: ClassVar[str] = "the state of the dataset being read"
     restoring: ClassVar[str] = (
@@ -125,16 +115,8 @@ class FlatMap(Unary):
     )
 
     @property
-    def draws_once(self) -> bool:
-        return True
-
-    @property
     def batch_rows(self) -> int | None:
         return _rows_made(self.function, None)
-
-    @property
-    def argument(self) -> str:
-        return function_name(self.function)
 
     @property
     def cardinality(self) -> int:
@@ -166,17 +148,13 @@ class Interleave(FlatMap):
 class Batch(Unary):
     """Stacks consecutive elements."""
 
-    batch_size: int
+    batch_size: int = field(metadata=IN_LABEL)
     """Number of elements in a batch."""
     drop_remainder: bool = False
     """True to drop an incomplete last batch."""
     operation: ClassVar[str] = "batch"
     restoring: ClassVar[str] = NOTHING_AGAIN
     own_state: ClassVar[int] = 0
-
-    @property
-    def argument(self) -> str:
-        return str(self.batch_size)
 
     @property
     def cardinality(self) -> int:
@@ -214,10 +192,6 @@ class Shuffle(Unary):
     @property
     def kept_order(self) -> Ordinal | None:
         return None if self.reshuffle_each_iteration or self.seed is not None else self.ordinal
-
-    @property
-    def draws_once(self) -> bool:
-        return self.kept_order is not None
 
     @property
     def state_bytes(self) -> int:
@@ -280,14 +254,10 @@ class Repeat(Unary):
 class Take(Unary):
     """Yields the first elements."""
 
-    count: int
+    count: int = field(metadata=IN_LABEL)
     """Most elements to yield; -1 yields all."""
     operation: ClassVar[str] = "take"
     restoring: ClassVar[str] = NOTHING_AGAIN
-
-    @property
-    def argument(self) -> str:
-        return str(self.count)
 
     @property
     def cardinality(self) -> int:
@@ -301,14 +271,10 @@ class Take(Unary):
 class Skip(Unary):
     """Drops the first elements."""
 
-    count: int
+    count: int = field(metadata=IN_LABEL)
     """Number of elements to drop; -1 drops all."""
     operation: ClassVar[str] = "skip"
     restoring: ClassVar[str] = NOTHING_AGAIN
-
-    @property
-    def argument(self) -> str:
-        return str(self.count)
 
     @property
     def cardinality(self) -> int:
@@ -322,14 +288,10 @@ class Skip(Unary):
 class Enumerate(Unary):
     """Yields pairs of a running number and the element."""
 
-    start: int = 0
+    start: int = field(default=0, metadata=IN_LABEL)
     """First number."""
     operation: ClassVar[str] = "enumerate"
     restoring: ClassVar[str] = NOTHING_AGAIN
-
-    @property
-    def argument(self) -> str:
-        return str(self.start)
 
     def spec(self, infer: Infer) -> Any:
         return (TensorSpec((), np.int64), infer(self.input))
@@ -339,12 +301,8 @@ class Enumerate(Unary):
 class Prefetch(Unary):
     """Prepares elements ahead, on a thread."""
 
-    buffer_size: int
+    buffer_size: int = field(metadata=IN_LABEL)
     """Most elements ahead; AUTOTUNE lets zmqdata decide, 0 disables prefetching."""
     operation: ClassVar[str] = "prefetch"
     pulls_ahead: ClassVar[bool] = True
     restoring: ClassVar[str] = "pulls up to 32 elements again"
-
-    @property
-    def argument(self) -> str:
-        return str(self.buffer_size)
