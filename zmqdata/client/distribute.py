@@ -24,7 +24,8 @@ from zmqdata.client.options import (
     ShardingPolicy,
     check_dataset_id,
     check_rounds,
-    checked_options,
+    checked,
+    parse_processing_mode,
 )
 from zmqdata.client.quarantine import listing
 from zmqdata.client.registration import (
@@ -453,9 +454,9 @@ def distribute(
         ...     sorted(int(x) for x in ds)
         [0, 2, 4]
     """
-    options = checked_options(
-        processing_mode=processing_mode,
-        service=service,
+    options = ReadOptions(
+        policy=parse_processing_mode(processing_mode),
+        service=parse_service(service),
         job_name=job_name,
         max_outstanding_requests=max_outstanding_requests,
         data_transfer_protocol=data_transfer_protocol,
@@ -477,6 +478,7 @@ def distribute(
         on_existing=on_existing,
         forward_logs=forward_logs,
     )
+    options = checked(options)
 
     def apply_distribute(dataset: Dataset) -> Dataset:
         if not isinstance(dataset, Dataset):
@@ -658,13 +660,12 @@ def from_dataset_id(
         ...     [int(x) for x in ds]
         [0, 1, 2]
     """
-    options = checked_options(
-        processing_mode=processing_mode,
-        service=service,
+    options = ReadOptions(
+        policy=parse_processing_mode(processing_mode),
+        service=parse_service(service),
         job_name=job_name,
         max_outstanding_requests=max_outstanding_requests,
         data_transfer_protocol=data_transfer_protocol,
-        compression="AUTO",
         cross_trainer_cache=cross_trainer_cache,
         target_workers=target_workers,
         task_refresh_interval_hint_ms=task_refresh_interval_hint_ms,
@@ -681,6 +682,7 @@ def from_dataset_id(
         on_existing=on_existing,
         forward_logs=forward_logs,
     )
+    options = checked(options)
     check_dataset_id(dataset_id)
     element_spec = optional_spec("element_spec", element_spec)
     description = describe_dataset(options.service, dataset_id, dispatcher_timeout)

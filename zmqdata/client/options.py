@@ -4,14 +4,14 @@ the sharding policies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
 from zmqdata.blocks import validate_compression
 from zmqdata.client.calls import check_name, check_timeout
-from zmqdata.config.endpoints import parse_service
 from zmqdata.core.job_rules import ON_EXISTING, ON_POISON
 from zmqdata.core.limits import MOST_CONSUMERS, MOST_TASKS
 from zmqdata.dataset.seeds import given_seed
@@ -33,6 +33,14 @@ TARGETS = ("AUTO", "ANY", "LOCAL")
 """Values of ``target_workers``."""
 PLACEMENTS = ("service", "auto")
 """Values of ``placement``."""
+_NUMBERS = (
+    "max_outstanding_requests",
+    "task_refresh_interval_hint_ms",
+    "consumer_index",
+    "num_consumers",
+    "num_tasks",
+)
+"""Options that may be integers of numpy."""
 
 
 @dataclass(frozen=True)
@@ -88,14 +96,12 @@ class ReadOptions:
     """Most elements in flight per worker, or None."""
     data_transfer_protocol: str | None
     """The transport that the user chose, or None."""
-    compression: str | None
-    """Codec, ``"AUTO"`` or None."""
     cross_trainer_cache: CrossTrainerCache | None
     """The cache that the job reads through, or None."""
     target_workers: str
     """``"AUTO"``, ``"ANY"`` or ``"LOCAL"``."""
-    heartbeat: float
-    """Seconds between two heartbeats."""
+    task_refresh_interval_hint_ms: int | None
+    """Milliseconds between two heartbeats, or None."""
     dispatcher_timeout: float
     """Seconds without an answer of the dispatcher before an error."""
     consumer_index: int | None
@@ -106,10 +112,10 @@ class ReadOptions:
     """Fate of a last round that is not full: ``"drop"``, ``"pad"`` or None."""
     consumer_timeout: float
     """Seconds for which consumers wait for a missing consumer."""
+    deterministic: bool
+    """True if the job promises an order."""
     num_tasks: int | None
     """Number of tasks of a job that promises an order, or None."""
-    seed: int
-    """Seed of a job that promises an order."""
     on_poison: str
     """Fate of elements that end a worker's process: ``"fail"`` or
     ``"skip"``.
@@ -124,6 +130,15 @@ class ReadOptions:
     """Reaction to a new run that finds the job in use."""
     forward_logs: bool = True
     """True if this process shows what functions on workers print and log."""
+    compression: str | None = "AUTO"
+    """Codec, ``"AUTO"`` or None."""
+    seed: int = 0
+    """Seed of a job that promises an order."""
+
+    @property
+    def heartbeat(self) -> float:
+        """Seconds between two heartbeats."""
+        return (self.task_refresh_interval_hint_ms or 1000) / 1000
 
     @property
     def is_local(self) -> bool:
@@ -138,81 +153,39 @@ class ReadOptions:
         return TRANSPORTS["local" if self.is_local else self.data_transfer_protocol]
 
 
-def checked_options(
-    *,
-    processing_mode: object,
-    service: object,
-    job_name: object,
-    max_outstanding_requests: object,
-    data_transfer_protocol: object,
-    compression: object,
-    cross_trainer_cache: object,
-    target_workers: object,
-    task_refresh_interval_hint_ms: object,
-    dispatcher_timeout: object,
-    consumer_index: object,
-    num_consumers: object,
-    finite: object,
-    consumer_timeout: object,
-    deterministic: object,
-    num_tasks: object,
-    on_poison: object,
-    task_timeout: object,
-    placement: object = "service",
-    allow_objects: object = True,
-    on_existing: object = "share",
-    forward_logs: object = True,
-) -> ReadOptions:
+def checked(options: ReadOptions) -> ReadOptions:
     """Return the arguments of the user after validating all of them."""
-    max_outstanding_requests = _whole(max_outstanding_requests)
-    task_refresh_interval_hint_ms = _whole(task_refresh_interval_hint_ms)
-    consumer_index = _whole(consumer_index)
-    num_consumers = _whole(num_consumers)
-    num_tasks = _whole(num_tasks)
-    policy = parse_processing_mode(processing_mode)
-    endpoint = parse_service(service)  # type: ignore[arg-type]  # raises its own error
-    _check_job_name(job_name)
-    _check_count("max_outstanding_requests", max_outstanding_requests)
-    _check_count("task_refresh_interval_hint_ms", task_refresh_interval_hint_ms)
-    target = _checked_target(target_workers, data_transfer_protocol)
-    _check_cache(cross_trainer_cache, job_name)
-    _check_consumer(consumer_index, num_consumers, finite, job_name)
-    check_timeout("consumer_timeout", consumer_timeout)
-    check_failures(on_poison, task_timeout)
-    _check_switches(allow_objects=allow_objects, forward_logs=forward_logs)
-    _check_choice("on_existing", on_existing, ON_EXISTING)
-    tasks = _checked_tasks(deterministic, num_tasks, policy)
-    if num_consumers is not None or tasks is not None:
-        _check_rounds(num_consumers is not None, target, cross_trainer_cache)
-    if tasks is not None and num_consumers is None:
-        # A single reader, each of whose rounds is a single element.
-        consumer_index, num_consumers, finite = 0, 1, "drop"
-    check_timeout("dispatcher_timeout", dispatcher_timeout)
-    milliseconds = 1000 if task_refresh_interval_hint_ms is None else task_refresh_interval_hint_ms
-    options = ReadOptions(
-        policy=policy,
-        service=endpoint,
-        job_name=job_name,  # type: ignore[arg-type]  # checked above, as is what follows
-        max_outstanding_requests=max_outstanding_requests,  # type: ignore[arg-type]  # checked above
-        data_transfer_protocol=data_transfer_protocol,  # type: ignore[arg-type]  # checked above
-        compression=validate_compression(compression),
-        cross_trainer_cache=cross_trainer_cache,  # type: ignore[arg-type]  # checked above
+    given = {name: getattr(options, name) for name in _NUMBERS}
+    whole: dict[str, Any] = {
+        name: int(one) for name, one in given.items() if isinstance(one, np.integer)
+    }
+    options = replace(options, **whole)
+    consumers, cache = options.num_consumers, options.cross_trainer_cache
+    _check_job_name(options.job_name)
+    _check_count("max_outstanding_requests", options.max_outstanding_requests)
+    _check_count("task_refresh_interval_hint_ms", options.task_refresh_interval_hint_ms)
+    target = _checked_target(options.target_workers, options.data_transfer_protocol)
+    _check_cache(cache, options.job_name)
+    _check_consumer(options.consumer_index, consumers, options.finite, options.job_name)
+    check_timeout("consumer_timeout", options.consumer_timeout)
+    check_failures(options.on_poison, options.task_timeout)
+    _check_switch("allow_objects", options.allow_objects)
+    _check_switch("forward_logs", options.forward_logs)
+    _check_choice("on_existing", options.on_existing, ON_EXISTING)
+    tasks = _checked_tasks(options.deterministic, options.num_tasks, options.policy)
+    if consumers is not None or tasks is not None:
+        _check_rounds(consumers is not None, target, cache)
+    check_timeout("dispatcher_timeout", options.dispatcher_timeout)
+    options = replace(
+        options,
         target_workers=target,
-        heartbeat=milliseconds / 1000,  # type: ignore[operator]  # checked above
-        dispatcher_timeout=dispatcher_timeout,  # type: ignore[arg-type]  # checked above
-        consumer_index=consumer_index,  # type: ignore[arg-type]  # checked above
-        num_consumers=num_consumers,  # type: ignore[arg-type]  # checked above
-        finite=finite,  # type: ignore[arg-type]  # checked above
-        consumer_timeout=consumer_timeout,  # type: ignore[arg-type]  # checked above
+        compression=validate_compression(options.compression),
         num_tasks=tasks,
         seed=given_seed() if tasks is not None else 0,
-        on_poison=on_poison,  # type: ignore[arg-type]  # checked above
-        task_timeout=task_timeout,  # type: ignore[arg-type]  # checked above
-        placement=placement,  # type: ignore[arg-type]  # checked now
-        allow_objects=allow_objects,  # type: ignore[arg-type]  # checked above
-        on_existing=on_existing,  # type: ignore[arg-type]  # checked above
-        forward_logs=forward_logs,  # type: ignore[arg-type]  # checked above
     )
+    if tasks is not None and consumers is None:
+        # A single reader, each of whose rounds is a single element.
+        options = replace(options, consumer_index=0, num_consumers=1, finite="drop")
     _check_placement(options)
     return options
 
@@ -243,11 +216,6 @@ def _check_placement(options: ReadOptions) -> None:
         )
 
 
-def _whole(number: object) -> object:
-    """Return a numpy integer as an ``int``, and anything else unchanged."""
-    return int(number) if isinstance(number, np.integer) else number
-
-
 def _check_job_name(job_name: object) -> None:
     if job_name is not None and not isinstance(job_name, str):
         raise ValueError(
@@ -258,10 +226,9 @@ def _check_job_name(job_name: object) -> None:
         check_name("job_name", job_name)
 
 
-def _check_switches(**switches: object) -> None:
-    for name, value in switches.items():
-        if not isinstance(value, bool):
-            raise ValueError(f"`{name}` must be True or False, got {value!r}")
+def _check_switch(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"`{name}` must be True or False, got {value!r}")
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -367,8 +334,7 @@ def _checked_tasks(deterministic: object, num_tasks: object, policy: ShardingPol
     """Return the number of tasks of a job that promises an order, and None for other
     jobs.
     """
-    if not isinstance(deterministic, bool):
-        raise ValueError(f"`deterministic` must be True or False, got {deterministic!r}")
+    _check_switch("deterministic", deterministic)
     if num_tasks is not None and (type(num_tasks) is not int or not 1 <= num_tasks <= MOST_TASKS):
         raise ValueError(
             f"`num_tasks` must be an integer from 1 to {MOST_TASKS} or None, got {num_tasks!r}"
