@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from zmqdata.cli.phrases import troubles, unequal_loops
+from zmqdata.cli.phrases import troubles
 from zmqdata.cli.screen import node_rows, screen, shares
 
 NODES = [
@@ -203,12 +203,6 @@ def test_a_slow_rank_is_marked() -> None:
     assert lines[at + 1].startswith("consumer 2")
     assert "2.5 x the others' step" in lines[at + 1]
     assert "others" not in "".join(lines[at + 2 :])
-
-
-def test_a_loop_without_measures_is_not_compared() -> None:
-    """Only loops that have sent measures are compared with each other."""
-    assert unequal_loops([reader(0, elements=0, step_ms=0.0), reader(1)]) == {}
-    assert unequal_loops([reader(0)]) == {}
 
 
 def test_the_tree_of_a_pipeline() -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-from statistics import median_low
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.dashboard.statuses import CLIENT, WORKER, job, reader, status, task, worker
 from zmqdata import (
@@ -85,14 +82,6 @@ def test_an_unequal_rank_is_marked() -> None:
         (2, 4.0),
     ]
     assert shown["wait_share"] == 0.4
-
-
-@given(st.lists(st.integers(1, 5), min_size=2, max_size=9))
-def test_the_median_of_the_others(values: list[int]) -> None:
-    """The usual step is the lower median of the steps of all other loops."""
-    for place, value in enumerate(values):
-        others = values[:place] + values[place + 1 :]
-        assert views._median_of_others(sorted(values), value) == median_low(others)
 
 
 def test_loops_without_a_number_are_ordered_by_wait() -> None:

@@ -4,11 +4,11 @@ server is queried here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from zmqdata.measures.situation import WAITS, median
-from zmqdata.measures.verdict import COMPUTE_BOUND, INPUT_BOUND, LINK_BOUND, STRAGGLER, UNEQUAL
+from zmqdata.measures.situation import WAITS
+from zmqdata.measures.verdict import COMPUTE_BOUND, INPUT_BOUND, LINK_BOUND, STRAGGLER
 from zmqdata.printable import shown_size
 
 LONG = 10.0
@@ -241,25 +241,3 @@ def is_measured(reader: Row) -> bool:
 def is_waiting(reader: Row) -> bool:
     """True if a training loop waits more than it may without being held up."""
     return bool(reader.get("wait_share", 0.0) >= WAITS)
-
-
-def unequal_loops(readers: Sequence[Row]) -> dict[str, float]:
-    """Return the training loops of a job whose steps take longer than those of the
-    others, by client: how many times as long as the median of the others.
-
-    >>> loops = [{"client": name, "elements": 9, "step_ms": step}
-    ...     for name, step in (("a", 10.0), ("b", 11.0), ("c", 30.0))]
-    >>> {name: round(factor, 1) for name, factor in unequal_loops(loops).items()}
-    {'c': 3.0}
-    """
-    steps = {one["client"]: one["step_ms"] for one in readers if is_measured(one)}
-    found = {}
-    ordered = sorted(steps.values())
-    for client, step in steps.items():
-        # The median of the others, without sorting them again for each loop.
-        others = list(ordered)
-        others.remove(step)
-        usual = median(others) if others else 0.0
-        if usual > 0 and step >= UNEQUAL * usual:
-            found[client] = step / usual
-    return found

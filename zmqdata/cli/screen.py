@@ -32,12 +32,12 @@ from zmqdata.cli.phrases import (
     shown_share,
     task_state,
     troubles,
-    unequal_loops,
     verdict_of,
     worker_state,
 )
 from zmqdata.cli.tables import status_tables
 from zmqdata.config.keys import WITHOUT_KEY
+from zmqdata.measures.fields import unequal_loops
 from zmqdata.printable import printable
 
 ANY_HEIGHT = 1_000_000
@@ -73,8 +73,6 @@ class ShownColumn(NamedTuple):
 class ScreenPart:
     """Rows of the same kind, the most important first."""
 
-    noun: str
-    """Name of a row, such as ``"worker"``."""
     columns: Sequence[ShownColumn]
     """Its columns."""
     rows: Sequence[Row]
@@ -242,7 +240,7 @@ def _parts(found: Mapping[str, Any], with_tasks: bool) -> tuple[list[ScreenPart]
     for job in jobs[:MOST_TREES]:
         title = f"time of the workers: {job['job']}" if len(jobs) > 1 else "time of the workers"
         rows = node_rows(by_job.get(job["iteration"], ()))
-        trees.append(ScreenPart("operation", node_columns(title), rows, is_tree=True))
+        trees.append(ScreenPart(node_columns(title), rows, is_tree=True))
     unit = shared_unit(found["jobs"])
 
     def in_unit(columns: Sequence[ShownColumn]) -> list[ShownColumn]:
@@ -252,10 +250,10 @@ def _parts(found: Mapping[str, Any], with_tasks: bool) -> tuple[list[ScreenPart]
     tasks = sorted(found["tasks"] if with_tasks else (), key=_concern)
     first = [
         *trees[:1],
-        ScreenPart("worker", in_unit(WORKERS), workers, _worker_style),
-        ScreenPart("training loop", in_unit(LOOPS), loop_rows(jobs), _loop_style),
+        ScreenPart(in_unit(WORKERS), workers, _worker_style),
+        ScreenPart(in_unit(LOOPS), loop_rows(jobs), _loop_style),
     ]
-    return first, [*trees[1:], ScreenPart("task", in_unit(TASKS), tasks)]
+    return first, [*trees[1:], ScreenPart(in_unit(TASKS), tasks)]
 
 
 def node_rows(tasks: Iterable[Row]) -> list[Row]:
@@ -316,10 +314,11 @@ def loop_rows(jobs: Iterable[Row]) -> list[Row]:
     listed = list(jobs)
     found: list[Row] = []
     for job in listed:
-        slow = unequal_loops(job["readers"])
         name = job["job"] if len(listed) > 1 else ""
+        slower = unequal_loops(job["readers"])
         found += [
-            {**one, "job": name, "slower": slow.get(one["client"], 0.0)} for one in job["readers"]
+            {**one, "job": name, "slower": factor}
+            for one, factor in zip(job["readers"], slower, strict=True)
         ]
     return sorted(found, key=lambda row: (-row["slower"], -row.get("wait_share", 0.0)))
 

@@ -10,12 +10,11 @@ Decision 0046; protocol 3.10.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from zmqdata.measures.verdict import UNEQUAL
+from zmqdata.measures.fields import unequal_loops
 
 Row = Mapping[str, Any]
 
@@ -145,24 +144,21 @@ def _readers(readers: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the training loops: numbered consumers in order, the others by wait. Of
     too many, the marked ones come first, and then those that wait most.
     """
-    steps = sorted(one.get("step_ms", 0.0) for one in readers)
-    rows = []
+    rows, slower = [], unequal_loops(readers)
     for index, one in enumerate(readers):
-        step = one.get("step_ms", 0.0)
-        usual = _median_of_others(steps, step)
         rows.append(
             {
                 "name": _reader_name(one, index),
                 "consumer": one.get("consumer"),
                 "wait_share": one.get("wait_share", 0.0),
                 "wait_ms": one.get("wait_ms", 0.0),
-                "step_ms": step,
+                "step_ms": one.get("step_ms", 0.0),
                 "rate": one.get("elements_per_second", 0.0),
                 "buffered": one.get("buffered", 0),
                 "elements": one.get("elements", 0),
                 "first": one.get("first_element_seconds"),
                 "waited": one.get("waited_seconds", 0.0),
-                "slower": round(step / usual, 2) if 0 < UNEQUAL * usual <= step else 0.0,
+                "slower": round(slower[index], 2),
             }
         )
     if len(rows) > MOST_READERS:
@@ -181,23 +177,6 @@ def _spread(values: Sequence[float]) -> list[float]:
     """
     ordered = sorted(values) or [0.0]
     return [ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]]
-
-
-def _median_of_others(ordered: Sequence[float], value: float) -> float:
-    """Return the lower median of values without one of them; 0 if there is no other.
-
-    Args:
-        ordered: the values in rising order.
-        value: one of them.
-
-    Example:
-        >>> _median_of_others([1.0, 2.0, 9.0], 9.0), _median_of_others([1.0], 1.0)
-        (1.0, 0)
-    """
-    if len(ordered) < 2:
-        return 0
-    middle = (len(ordered) - 2) // 2
-    return ordered[middle if middle < bisect_left(ordered, value) else middle + 1]
 
 
 def _reader_name(reader: Row, index: int) -> str:

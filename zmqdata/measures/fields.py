@@ -6,12 +6,13 @@ A share is of the last seconds, from 0 to 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from zmqdata.measures.situation import Situation
 from zmqdata.measures.sums import added
-from zmqdata.measures.verdict import Verdict
+from zmqdata.measures.verdict import UNEQUAL, Verdict
 from zmqdata.messages import LoopMeasures, TaskMeasures, TaskSums
 
 
@@ -124,6 +125,44 @@ def loop_fields(measures: LoopMeasures | None) -> dict[str, Any]:
         "waited_seconds": round((found.outer_total or found.total).waiting, 3),
         "buffered": found.waiting,
     }
+
+
+def unequal_loops(readers: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return for each training loop of a job how many times as long its step takes as
+    the median of the others; 0 if that is less than ``UNEQUAL`` times, or unknown.
+
+    Args:
+        readers: the loops, as they are in a status.
+
+    Example:
+        >>> loops = [{"elements": 9, "step_ms": step} for step in (10.0, 11.0, 30.0)]
+        >>> unequal_loops([*loops, {}])
+        [0.0, 0.0, 3.0, 0.0]
+    """
+    ordered = sorted(one["step_ms"] for one in readers if one.get("elements"))
+    found = []
+    for one in readers:
+        step = one["step_ms"] if one.get("elements") else 0.0
+        usual = _median_of_others(ordered, step)
+        found.append(step / usual if 0 < UNEQUAL * usual <= step else 0.0)
+    return found
+
+
+def _median_of_others(ordered: Sequence[float], value: float) -> float:
+    """Return the lower median of values without one of them; 0 if there is no other.
+
+    Args:
+        ordered: the values in rising order.
+        value: one of them.
+
+    Example:
+        >>> _median_of_others([1.0, 2.0, 9.0], 9.0), _median_of_others([1.0], 1.0)
+        (1.0, 0)
+    """
+    if len(ordered) < 2:
+        return 0
+    middle = (len(ordered) - 2) // 2
+    return ordered[middle if middle < bisect_left(ordered, value) else middle + 1]
 
 
 def verdict_fields(verdict: Verdict | None) -> dict[str, Any]:
