@@ -382,6 +382,17 @@ def exported_names(found: Iterable[ast.AST]) -> set[str]:
     }
 
 
+def foreign_names(found: Iterable[ast.AST]) -> set[str]:
+    """Return the names that a module imports from other packages than zmqdata."""
+    return {
+        alias.asname or alias.name
+        for node in found
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+        if not str(getattr(node, "module", alias.name)).startswith(("zmqdata", "__future__"))
+    }
+
+
 def names_taken(facade: str, found: Iterable[ast.AST]) -> set[str]:
     """Return the names that a module imports from a facade or reads as attributes of
     it.
@@ -406,7 +417,9 @@ def names_taken(facade: str, found: Iterable[ast.AST]) -> set[str]:
 
 
 def test_every_export_of_a_facade_is_used() -> None:
-    """No facade exports a name that no other module takes from it."""
+    """No facade exports a name that no other module takes from it, or imports a name of
+    another package that it does not use.
+    """
     for facade in FACADES:
         init = ROOT / "zmqdata" / facade / "__init__.py"
         exported = exported_names(walked(init))
@@ -414,8 +427,11 @@ def test_every_export_of_a_facade_is_used() -> None:
         for path in PACKAGE + TESTS + EXAMPLES + BENCHMARKS:
             if path != init:
                 used |= names_taken(facade, walked(path))
+        own = {node.id for node in walked(init) if isinstance(node, ast.Name)}
+        foreign = foreign_names(walked(init))
         assert exported
         assert exported - used == set(), f"exported by {facade} for nobody"
+        assert foreign - own == set(), f"imported by {facade} for nothing"
 
 
 def test_names_taken() -> None:
@@ -424,6 +440,7 @@ def test_names_taken() -> None:
     assert names_taken("nodes", ast.walk(ast.parse(text))) == {"Map", "Take", "a"}
     loads = "from zmqdata.nodes import base\nfrom zmqdata.nodes.base import Node\nimport os"
     assert exported_names(ast.walk(ast.parse(loads))) == {"Node"}
+    assert foreign_names(ast.walk(ast.parse(f"{loads}\nfrom typing import Any"))) == {"os", "Any"}
 
 
 def docstrings(paths: list[Path]) -> Iterator[tuple[str, str]]:
