@@ -30,6 +30,7 @@ from zmqdata.metrics.growth import (
     MOST_NODES,
     Growth,
     JobLabels,
+    seconds_by_doing,
 )
 
 
@@ -193,12 +194,7 @@ class DispatcherMetrics:
         }
         for metric, (labels, value) in numbers.items():
             self._growth.take(job, "", metric, labels, value)
-        doing = {
-            "making": sums.making,
-            "waiting_for_readers": sums.for_readers,
-            "waiting_for_splits": sums.for_splits,
-        }
-        for word, seconds in doing.items():
+        for word, seconds in seconds_by_doing(sums).items():
             self._growth.take(job, word, "zmqdata_task_seconds_total", (label, word), seconds)
         for (place, node), seconds in totals.nodes.items():
             metric = "zmqdata_node_seconds_total"

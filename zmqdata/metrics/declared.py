@@ -211,5 +211,3 @@ WORKER_STATES = ("connected", "disconnected", "draining")
 """States of a worker."""
 HOSTED_STATES = ("running", "waiting_for_readers", "ended")
 """States of a task, as its worker knows it."""
-DOINGS = ("making", "waiting_for_readers", "waiting_for_splits")
-"""Activities of a task."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Hashable
 
+from zmqdata.messages import TaskSums
 from zmqdata.metrics.declared import ANONYMOUS, OTHER, Labels, Samples
 
 MOST_JOBS = 100
@@ -24,6 +25,20 @@ LONGEST_LABEL = 200
 """Maximum number of characters of a label."""
 _INVENTED = re.compile(r"anonymous_[0-9a-f]{16}")
 """Name that a client invents for a job without one."""
+
+
+def seconds_by_doing(sums: TaskSums) -> dict[str, float]:
+    """Return the seconds of tasks by what they did, the label ``doing``.
+
+    Example:
+        >>> seconds_by_doing(TaskSums(making=2.0))["making"]
+        2.0
+    """
+    return {
+        "making": sums.making,
+        "waiting_for_readers": sums.for_readers,
+        "waiting_for_splits": sums.for_splits,
+    }
 
 
 class JobLabels:

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.messages import TaskMeasures
 from zmqdata.metrics.declared import HOSTED_STATES, Samples
-from zmqdata.metrics.growth import MOST_NODES, Growth
+from zmqdata.metrics.growth import MOST_NODES, Growth, seconds_by_doing
 
 MOST_LABELS = 4 * MOST_NODES
 """Maximum number of nodes of all jobs with a label of their own."""
@@ -86,12 +86,7 @@ class WorkerMetrics:
         take = self._growth.take
         take(owner, "", "zmqdata_worker_elements_total", (), sums.elements)
         take(owner, "", "zmqdata_worker_block_bytes_total", (), sums.nbytes)
-        doing = {
-            "making": sums.making,
-            "waiting_for_readers": sums.for_readers,
-            "waiting_for_splits": sums.for_splits,
-        }
-        for word, seconds in doing.items():
+        for word, seconds in seconds_by_doing(sums).items():
             take(owner, word, "zmqdata_worker_task_seconds_total", (word,), seconds)
         metric = "zmqdata_worker_node_seconds_total"
         for node in measures.nodes:
