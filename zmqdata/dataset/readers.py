@@ -5,7 +5,6 @@ datasets of the records of files.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from zmqdata.dataset.arguments import (
     refuse,
     several,
 )
-from zmqdata.dataset.surface import Dataset, opened_files
+from zmqdata.dataset.surface import Dataset, files_node
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.paths import FileName
 
@@ -65,16 +64,12 @@ class TFRecordDataset(Dataset):
         buffer_size: int | None = None,
         num_parallel_reads: int | None = None,
     ) -> None:
-        packed, size = compression(compression_type), optional_size("buffer_size", buffer_size)
-        opened = partial(TFRecordDataset, compression_type=packed, buffer_size=size)
+        settings = {
+            "compression_type": compression(compression_type),
+            "buffer_size": optional_size("buffer_size", buffer_size),
+        }
         super().__init__(
-            opened_files(filenames, num_parallel_reads, opened)
-            or nodes.TFRecords(
-                filenames=file_names(filenames),
-                compression_type=packed,
-                buffer_size=size,
-                site=call_site(),
-            )
+            files_node(nodes.TFRecords, TFRecordDataset, filenames, num_parallel_reads, settings)
         )
 
 
@@ -119,24 +114,16 @@ class FixedLengthRecordDataset(Dataset):
         compression_type: str | None = None,
         num_parallel_reads: int | None = None,
     ) -> None:
-        length = at_least("record_bytes", record_bytes, 1)
-        header = optional_size("header_bytes", header_bytes) or 0
-        footer = optional_size("footer_bytes", footer_bytes) or 0
-        packed, size = compression(compression_type), optional_size("buffer_size", buffer_size)
-        settings: dict[str, Any] = {
-            "record_bytes": length,
-            "header_bytes": header,
-            "footer_bytes": footer,
-            "buffer_size": size,
-            "compression_type": packed,
+        kind = nodes.FixedLengthRecords
+        settings = {
+            "record_bytes": at_least("record_bytes", record_bytes, 1),
+            "header_bytes": optional_size("header_bytes", header_bytes) or 0,
+            "footer_bytes": optional_size("footer_bytes", footer_bytes) or 0,
+            "compression_type": compression(compression_type),
+            "buffer_size": optional_size("buffer_size", buffer_size),
         }
         super().__init__(
-            opened_files(
-                filenames, num_parallel_reads, partial(FixedLengthRecordDataset, **settings)
-            )
-            or nodes.FixedLengthRecords(
-                filenames=file_names(filenames), site=call_site(), **settings
-            )
+            files_node(kind, FixedLengthRecordDataset, filenames, num_parallel_reads, settings)
         )
 
 

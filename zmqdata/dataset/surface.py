@@ -4,7 +4,7 @@ methods are in ``sources``, ``batches``, ``transforms`` and the other mixins.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -303,20 +303,31 @@ class Dataset(
         return NumpyIterator(iter(self))
 
 
-def opened_files(
-    filenames: Any, num_parallel_reads: int | None, opened: Callable[[Any], Dataset]
-) -> nodes.Node | None:
-    """Return a node that opens each file by a function; None if known names are read
-    sequentially.
+def files_node(
+    kind: type[nodes.Files],
+    dataset: Callable[..., Dataset],
+    filenames: Any,
+    num_parallel_reads: int | None,
+    settings: Mapping[str, Any],
+) -> nodes.Node:
+    """Return a node that reads files.
+
+    Args:
+        kind: the node that reads known names sequentially.
+        dataset: makes the dataset of a single file that other nodes open.
+        filenames: a name, several, or a dataset of names.
+        num_parallel_reads: number of files read concurrently; None: one.
+        settings: arguments of ``kind`` and ``dataset``, beside the names.
 
     Raises:
         TypeError: a dataset is known not to yield names of files.
     """
     if isinstance(filenames, Dataset):
         check_file_names(nodes.known_spec(filenames.node))
+    opened = partial(dataset, **settings)
     if num_parallel_reads is None:
         if not isinstance(filenames, Dataset):
-            return None
+            return kind(filenames=file_names(filenames), site=call_site(), **settings)
         return nodes.FlatMap(inputs=(filenames.node,), function=opened, site=call_site())
     calls = parallel_calls(num_parallel_reads, None, "num_parallel_reads")
     cycle = DEFAULT_CYCLE_LENGTH if num_parallel_reads == AUTOTUNE else calls["num_parallel_calls"]
@@ -358,14 +369,10 @@ class TextLineDataset(Dataset):
         buffer_size: int | None = None,
         num_parallel_reads: int | None = None,
     ) -> None:
-        packed, size = compression(compression_type), optional_size("buffer_size", buffer_size)
-        opened = partial(TextLineDataset, compression_type=packed, buffer_size=size)
+        settings = {
+            "compression_type": compression(compression_type),
+            "buffer_size": optional_size("buffer_size", buffer_size),
+        }
         super().__init__(
-            opened_files(filenames, num_parallel_reads, opened)
-            or nodes.TextLines(
-                filenames=file_names(filenames),
-                compression_type=packed,
-                buffer_size=size,
-                site=call_site(),
-            )
+            files_node(nodes.TextLines, TextLineDataset, filenames, num_parallel_reads, settings)
         )
