@@ -10,7 +10,7 @@ from msgspec import structs
 from tests.core.dispatcher.test_placement import Listed, placed
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core.dispatcher.admission import Admission
+from zmqdata.core.dispatcher.admission import Admission, lacking
 from zmqdata.core.dispatcher.placement import Placement
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.limits import MOST_CONSUMERS, MOST_TASKS
@@ -303,3 +303,13 @@ def test_a_job_is_not_of_any_size(changes: dict[str, Any]) -> None:
         )
         is None
     )
+
+
+def test_each_loss_of_a_journal_has_a_remedy() -> None:
+    """The error about an older journal names the job or the save, and what to do."""
+    assert "3 records of job job, " in lacking(3, JOB)
+    assert lacking(3, JOB).endswith("continue from a saved state of its iterator.")
+    save = structs.replace(JOB, save=m.SaveParameters("/data/rows", "id"))
+    assert "3 records of the save to /data/rows, " in lacking(3, save)
+    assert lacking(3, save).endswith("a backup meanwhile. Save again to another path.")
+    assert "this reader's job, which it does not know" in lacking(3)

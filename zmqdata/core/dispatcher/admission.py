@@ -70,7 +70,7 @@ class Admission:
         if was_ours:
             reason = "it was silent for too long, or its job was collected"
         elif told and self.state.life > 1:
-            return DataLossError, lacking(max(one.records for one in told), "")
+            return DataLossError, lacking(max(one.records for one in told))
         else:
             reason = (
                 "the dispatcher was restarted and kept nothing of its jobs, because it has no "
@@ -392,13 +392,20 @@ def _on_or_off(cache: bool) -> str:
     return "enabled" if cache else "disabled"
 
 
-def lacking(records: int, job: str) -> str:
-    """Return the error of an iteration whose journal is older than the world."""
-    which = f"job {job}" if job else "this reader's job, which it does not know"
+def lacking(records: int, job: m.JobParameters | None = None) -> str:
+    """Return the error of an iteration whose journal is older than the world.
+
+    Args:
+        records: number of records that are missing, at least.
+        job: the job; None if the dispatcher does not know it.
+    """
+    which = "this reader's job, which it does not know" if job is None else f"job {job.name}"
+    remedy = "Read the job anew, or continue from a saved state of its iterator"
+    if job is not None and job.save is not None:
+        which, remedy = f"the save to {job.save.path}", "Save again to another path"
     return (
         f"The dispatcher's journal lacks at least {records} records of {which}, which a former "
-        "dispatcher had written and told its peers. Elements could be lost or come twice, so the "
-        "iteration ends. Probably the disk did not keep what was written, or the work folder "
-        "was restored from a backup while readers ran. Read the job anew, or continue from a "
-        "saved state of its iterator."
+        "dispatcher had written and told its peers. Elements could be lost or come twice, so it "
+        "ends. Probably the disk did not keep what was written, or the work folder was restored "
+        f"from a backup meanwhile. {remedy}."
     )

@@ -266,7 +266,7 @@ class DispatcherCore:
         """
         for iteration, records, is_firm in self.out.lost(told):
             if is_firm:
-                text = lacking(records, iteration.job.name)
+                text = lacking(records, iteration.job)
                 self.hosting.fail(iteration, DataLossError.__name__, text)
 
     def _unreachable(self, event: e.Unreachable, now: float) -> None:
