@@ -27,13 +27,10 @@ class Silent:
     def is_hopeless(self) -> bool:
         return self._hopeless
 
-    def lost(self) -> str:
-        return self._lost
-
-    def must_be_heard(self) -> bool:
+    def lost(self) -> tuple[str, bool]:
         if self._patient:  # its goodbye is over a moment later
             self.loop.stop()
-        return self._patient
+        return self._lost, self._patient
 
     def leave(self) -> bool:
         lifetime.abandon(self, os.getpid())

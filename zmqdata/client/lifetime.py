@@ -22,13 +22,14 @@ GOODBYE = 3.0
 """Seconds to wait for the goodbye of an iterator that is closed."""
 LAST_WORDS = 2.5
 """Seconds that the end of a program waits for the goodbyes of all its iterators
-together. Their dispatcher may be gone for good. Only numbered consumers that have read
-to their end without reporting all of it keep the program for longer.
+together. Only a goodbye that must be heard keeps the program for longer
+(``Goodbye.must_be_heard``).
 """
 LOOKS = 0.1
 """Seconds between two looks at whether a dispatcher can still answer."""
 WAITS = " The program waits for the answer, for `dispatcher_timeout` but at most 5 minutes."
 """End of the warning that the end of a program waits for a goodbye."""
+INTERRUPTED = "An interrupt has ended the wait for the answer of a dispatcher"
 
 
 class ThreadOwner(Protocol):
@@ -43,11 +44,10 @@ class ThreadOwner(Protocol):
     def is_hopeless(self) -> bool:
         """Return True if no dispatcher is there to answer the goodbye."""
 
-    def lost(self) -> str:
-        """Return what is lost without an answer; an empty text if nothing is."""
-
-    def must_be_heard(self) -> bool:
-        """Return True if the end of the program waits until the goodbye is over."""
+    def lost(self) -> tuple[str, bool]:
+        """Return what is lost without an answer, an empty text if nothing is, and
+        whether the end of the program waits until the goodbye is over.
+        """
 
 
 class Leaving(Protocol):
@@ -108,6 +108,14 @@ def abandon(shell: ThreadOwner, pid: int) -> None:
 
 def _close_all() -> None:
     call(before_goodbyes)
+    try:
+        _say_goodbyes()
+    except KeyboardInterrupt:
+        log.warning(INTERRUPTED)
+    call(after_goodbyes)
+
+
+def _say_goodbyes() -> None:
     ends = time.monotonic() + LAST_WORDS
     for iterator in list(alive):
         iterator.leave()
@@ -120,14 +128,13 @@ def _close_all() -> None:
                 del waiting[loop]
             elif is_late or owner.is_hopeless():
                 del waiting[loop]
-                must_be_heard, lost = owner.must_be_heard(), owner.lost()
+                lost, must_be_heard = owner.lost()
                 if must_be_heard:
                     patient.append(loop)
                 if lost:
                     log.warning("%s%s", lost, WAITS if must_be_heard else "")
     for loop in patient:
         loop.join()
-    call(after_goodbyes)
 
 
 def _disown_all() -> None:

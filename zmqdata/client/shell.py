@@ -243,17 +243,14 @@ class ReaderShell:
         """Return True if the address of the dispatcher refuses connections."""
         return is_refused(self.core.profile.service)
 
-    def lost(self) -> str:
-        """Return what is lost if the dispatcher does not hear of the end."""
+    def lost(self) -> tuple[str, bool]:
+        """Return what is lost if the dispatcher does not hear of the end, and whether
+        the end of the program waits until the goodbye is over.
+        """
         with contextlib.suppress(RuntimeError):  # the loop's thread changes it
-            return self.core.goodbye.lost("at the end of this program")
-        return ""
-
-    def must_be_heard(self) -> bool:
-        """Return True if the end of the program waits until the goodbye is over."""
-        with contextlib.suppress(RuntimeError):  # the loop's thread changes it
-            return self.core.goodbye.must_be_heard
-        return False
+            goodbye = self.core.goodbye
+            return goodbye.lost("at the end of this program"), goodbye.must_be_heard
+        return "", False
 
     # --- in the thread
 
