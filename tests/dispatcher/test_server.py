@@ -5,6 +5,7 @@ may register.
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from zmqdata import DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer
 from zmqdata.core.dispatcher.decider import DispatcherPolicy, DispatcherTimes
 from zmqdata.dispatcher.server import host_aliases, policy_of, times_of
 from zmqdata.errors import FailedPreconditionError
+from zmqdata.transport.closed import LAST_LIFE
 
 
 def test_a_configuration_becomes_times_and_policy() -> None:
@@ -39,6 +41,20 @@ def test_a_configuration_becomes_times_and_policy() -> None:
     )
     assert policy_of(config) == DispatcherPolicy(False, "COLOCATED", 5)
     assert policy_of(DispatcherConfig()) == DispatcherPolicy()
+
+
+def test_only_a_dispatcher_without_a_successor_takes_leave(tmp_path: Path) -> None:
+    """A dispatcher tells its clients that it closes if it has no journal, or if its
+    cluster closes, too. Otherwise another may continue from the journal.
+    """
+    for work_dir, is_last in ((None, True), (tmp_path, False), (tmp_path, True)):
+        server = DispatchServer(DispatcherConfig(work_dir=work_dir and str(work_dir)))
+        if work_dir and is_last:
+            (work_dir / LAST_LIFE).touch()
+        told: list[bool] = []
+        server._started().core.close = lambda told=told: told.append(True) or []  # type: ignore[method-assign]
+        server.stop()
+        assert bool(told) == is_last
 
 
 def test_names_are_resolved_when_a_dispatcher_starts() -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from tests.full import seeds
 from zmqdata.core.dispatcher.decider import DispatcherTimes
+from zmqdata.core.events import LogLine
 from zmqdata.testing import SimulatedPipeline, World
+from zmqdata.testing.endlaws import EndLaws
 from zmqdata.testing.network import Faults
 from zmqdata.testing.world import SimulatedClient
 
@@ -90,6 +92,55 @@ def test_nobody_waits_for_a_slow_loop(seed: int) -> None:
     world.run_until(lambda: fast.outcome is not None)
     assert world.clock.now - began < 1.0
     assert slow.outcome is None
+
+
+@pytest.mark.parametrize("seed", seeds(20, core=3))
+@pytest.mark.parametrize("job", ["numbered", "shared", "alone"])
+@pytest.mark.parametrize("leave", [False, True])
+def test_a_dispatcher_that_has_closed_for_good_is_not_waited_for(
+    seed: int, job: str, leave: bool
+) -> None:
+    """Readers go on with what their workers give, and end soon after their last
+    element: in silence if they have everything, with a warning if others held elements,
+    and with an error if elements are missing here.
+    """
+    numbered = {"num_consumers": 2, "finite": "drop"} if job == "numbered" else {}
+    world = World(seed, pipeline=PIPELINE, journalled=True, **numbered)
+    laws, said = EndLaws(world), list[str]()
+    world.laws.on_client.append(
+        lambda name, core, event, commands: said.extend(
+            command.text for command in commands if isinstance(command, LogLine)
+        )
+    )
+    workers = [world.add_worker() for _ in range(2)]
+    readers = [
+        world.add_client(limit=40, consumer=index if numbered else None)
+        for index in range(1 if job == "alone" else 2)
+    ]
+    for reader in readers:
+        reader.pace, reader.gulp = 0.02, 1
+    goal = world.random.randrange(1, 280)
+    world.run_until(lambda: sum(reader.taken for reader in readers) >= goal)
+    world.dispatcher.close()
+    if leave:
+        for worker in workers:
+            worker.die()
+    closed = world.clock.now
+    readers[0].stalled_until = awake = closed + seed % 3 * 10.0  # at most beyond its lease
+    world.run_until(lambda: world.all_done)
+    assert world.clock.now - max(awake, world.progress) < 2.0
+    world.clock.advance(0.5)
+    assert all(reader.closed for reader in readers)
+    ended = [reader for reader in readers if reader.outcome == "end"]
+    assert {reader.outcome for reader in readers} <= {"end", "UnavailableError"}
+    if job == "numbered":
+        assert [reader for reader in readers if reader.taken == 150] == ended
+        assert not any("dispatcher" in text for text in said)
+    elif job == "alone":
+        assert [reader for reader in readers if reader.taken == 300] == ended
+    elif len(ended) == 2:
+        assert sum(reader.taken for reader in readers) == 300
+        assert all(laws.records[reader.name].warned for reader in readers)
 
 
 HOP = 0.01

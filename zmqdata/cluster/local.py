@@ -4,6 +4,7 @@ and tests.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
@@ -20,7 +21,7 @@ from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import as_written, check_int, check_type, flag_of, opposite
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.descriptors import shortage_explained
-from zmqdata.transport.closed import note_closed
+from zmqdata.transport.closed import LAST_LIFE, note_closed
 from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.forks import check_process
 from zmqdata.transport.keychoice import shown_settings
@@ -347,6 +348,9 @@ def _close_servers(
         return
     workers, dispatcher = servers[1:], servers[:1]
     addresses = [server.address for server in dispatcher if server.address]
+    if folder is not None:
+        with contextlib.suppress(OSError):  # the dispatcher has not begun
+            (folder.path / "dispatcher" / LAST_LIFE).touch()
     for group, seconds in ((workers, WORKERS_END), (dispatcher, WORKERS_END + DISPATCHER_ENDS)):
         for server in group:
             server.ask_to_stop()

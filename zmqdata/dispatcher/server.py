@@ -59,7 +59,7 @@ from zmqdata.transport.addresses import (
     host_addresses,
     is_loopback,
 )
-from zmqdata.transport.closed import note_closed
+from zmqdata.transport.closed import LAST_LIFE, note_closed
 from zmqdata.transport.entrance import Entrance
 from zmqdata.transport.keychoice import key_for
 from zmqdata.transport.lifecycle import Server
@@ -221,7 +221,13 @@ class DispatcherShell:
         self._answers.events.add(time.time(), command.level, text)
 
     def say_goodbye(self) -> None:
-        """Do nothing: peers continue without a dispatcher and wait for the next one."""
+        """Tell the clients if no dispatcher continues their jobs. Otherwise they wait
+        for the next one.
+        """
+        is_last = (Path(self.config.work_dir or "") / LAST_LIFE).exists()
+        if self.records is None or is_last:
+            for command in self.core.close():
+                self._obey(command)
 
     def close(self) -> None:
         """Release sockets and threads, once the loop has ended."""

@@ -36,6 +36,7 @@ from zmqdata.messages.clients import (
     DatasetDescribed,
     DatasetRegistered,
     DescribeDataset,
+    DispatcherClosed,
     DrainStarted,
     DrainWorker,
     HoldingsReported,
@@ -214,6 +215,7 @@ ToClient = (
     | TasksChanged
     | RequestHoldings
     | IterationClosed
+    | DispatcherClosed
     | StatusReported
     | DrainStarted
     | AuditReported

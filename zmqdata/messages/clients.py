@@ -515,6 +515,12 @@ class RequestHoldings(Message, frozen=True):
     """The next attempt of the task."""
 
 
+class DispatcherClosed(Message, frozen=True):
+    """Sent by a dispatcher to its clients when it is closed in order and no successor
+    can continue their iterations. They do not wait for another answer.
+    """
+
+
 class IterationClosed(Message, frozen=True):
     """Sent by the dispatcher, answering ``CloseIteration``: it has counted the last
     report and forgotten the client. The client need not repeat the request.

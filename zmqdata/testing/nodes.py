@@ -256,6 +256,12 @@ class SimulatedDispatcher(SimulatedNode):
         else:
             super().carry_out(command)
 
+    def close(self) -> None:
+        """End in order, and for good."""
+        for command in self.core.close():
+            self.carry_out(command)
+        self.die()
+
     def die(self) -> None:
         """Lose everything except the content of the disk. No peer has seen the effect
         of its last writes.

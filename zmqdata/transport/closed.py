@@ -1,8 +1,9 @@
-"""Dispatchers that this process has closed for good, so that no wait in this process
-lasts for them.
+"""Dispatchers that are closed for good, so that no wait lasts for them.
 
 A dispatcher with a journal that is stopped may be started again, and its clients
-continue. It is not recorded here, unless its cluster is closed.
+continue. It counts as closed only if its cluster is closed. A dispatcher that closes
+for good tells its clients, and this module tells the waits of the process that has
+closed it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from zmqdata.config.endpoints import split_address
 from zmqdata.transport.addresses import is_this_machine
 from zmqdata.transport.handshakes import mechanism_of
 
+LAST_LIFE = "last-life"
+"""File in the work folder that a cluster lends, from the moment at which the cluster
+closes: the folder is removed after this life of the dispatcher.
+"""
 _CLUSTER = "LocalCluster"
 _ports: dict[int, str] = {}
 """Class of the closed object, by the port of its dispatcher."""

@@ -747,6 +747,55 @@ def test_the_goodbye_is_repeated_until_it_is_heard() -> None:
     assert reader.commands == []
 
 
+def test_a_client_reads_on_after_its_dispatcher_has_closed_for_good() -> None:
+    """The client takes what workers still send, also beyond its lease. It ends with an
+    error once nothing has come for a second, and says no goodbye.
+    """
+    reader = Reader(place())
+    reader.core.lease.opened(m.Lease(2.0), 0.0, 0.0)
+    reader.hear(D, m.DispatcherClosed())
+    assert reader.core.lease.holds(100.0)
+    for first in range(0, 10, 2):
+        reader.wait(0.9)
+        reader.block(first)
+        reader.take(first, first + 2)
+    reader.wait(0.9)
+    assert not reader.core.finished
+    reader.wait(1.0)
+    [finish] = reader.all_of(e.Finish)
+    assert finish.error == "UnavailableError"
+    assert "The dispatcher at tcp://d:1 has closed before the end of job 'job'" in finish.text
+    assert reader.all_of(m.CloseIteration) == []
+
+
+def test_a_client_that_was_not_let_in_ends_with_its_dispatcher() -> None:
+    """A client that has no iteration yet ends with an error when its dispatcher closes
+    for good.
+    """
+    reader = Reader(opened=False)
+    reader.hear(D, m.DispatcherClosed())
+    reader.wait(2.0)
+    assert reader.sent(e.Finish).error == "UnavailableError"
+
+
+def test_no_goodbye_is_repeated_after_the_dispatcher_has_closed() -> None:
+    """A goodbye ends at once, in silence, when the dispatcher closes for good."""
+    for is_first in (False, True):
+        reader = Reader(place(), closed=True)
+        reader.block(0)
+        reader.take(0, 2)
+        reader.end(2)
+        if is_first:
+            reader.feed(e.CloseRequested())
+        reader.hear(D, m.DispatcherClosed())
+        if not is_first:
+            assert reader.commands == []
+            reader.feed(e.CloseRequested())
+        assert reader.commands == [e.Closed()]
+        reader.wait(5.0)
+        assert reader.commands == []
+
+
 def test_closing_early_says_goodbye_without_an_end() -> None:
     """A closed iterator returns its elements at once, and ends when the dispatcher has
     acknowledged its goodbye.

@@ -270,10 +270,10 @@ def test_a_worker_that_cannot_be_reached_does_not_refuse() -> None:
     ends = Ends()
     ends.links.tend(["w"], 0.0)
     ends.links.refused(m.LinkRefused("me-1", "ResourceExhaustedError", "no port"), 1.0)
-    assert ends.links.refused_for(8.0, 9.0) is not None
-    assert ends.links.refused_for(8.0, 12.0) is None
+    assert ends.links.why_refused(8.0, 9.0)
+    assert ends.links.why_refused(8.0, 12.0) == ""
     ends.links.refused(m.LinkRefused("me-1", "ResourceExhaustedError", "no port"), 31.0)
-    assert ends.links.refused_for(8.0, 32.0) is None
+    assert ends.links.why_refused(8.0, 32.0) == ""
 
 
 def test_what_is_refused_for_long_is_known() -> None:
@@ -282,21 +282,21 @@ def test_what_is_refused_for_long_is_known() -> None:
     """
     ends = Ends()
     ends.links.tend(["w"], 0.0)
-    assert ends.links.refused_for(0.0, 9.0) is None
+    assert ends.links.why_refused(0.0, 9.0) == ""
     for now in (1.0, 2.0, 3.0, 8.0, 11.5):
         ends.links.refused(m.LinkRefused("me-1", "ResourceExhaustedError", "no port"), now)
     assert len([one for one in ends.done() if isinstance(one, e.LogLine)]) == 2
-    found = ends.links.refused_for(10.0, 11.5)
-    assert found is not None
-    assert (found.address, found.reason) == ("w", "no port")
-    assert ends.links.refused_for(11.0, 11.5) is None
+    found = ends.links.why_refused(10.0, 11.5)
+    assert "Worker `w` has refused a link for 10 s" in found
+    assert found.endswith(": no port.")
+    assert ends.links.why_refused(11.0, 11.5) == ""
     ends.links.forgive(1.0)
-    assert ends.links.refused_for(10.0, 11.5) is None
+    assert ends.links.why_refused(10.0, 11.5) == ""
     ends.links.opened(m.LinkOpened("me-1", "tcp://w:1", "secret"), 12.0)
-    assert ends.links.refused_for(10.0, 99.0) is None
+    assert ends.links.why_refused(10.0, 99.0) == ""
     ends.links.tend(["x"], 20.0)
     ends.links.refused(m.LinkRefused("me-2", "FailedPreconditionError", "released"), 21.0)
-    assert ends.links.refused_for(0.0, 99.0) is None
+    assert ends.links.why_refused(0.0, 99.0) == ""
 
 
 def test_a_link_that_stays_behind_is_replaced() -> None:

@@ -76,6 +76,11 @@ def test_what_is_unknown_is_ignored() -> None:
     assert cluster.commands == []
 
 
+def test_clients_hear_that_nobody_continues_their_jobs() -> None:
+    """A dispatcher that closes for good tells its clients, and no worker."""
+    assert Cluster().core.close() == [e.Send("k", m.DispatcherClosed())]
+
+
 # --- workers
 
 

@@ -111,6 +111,7 @@ class ClientCore:
         on(m.RequestRefused, self._refused)
         on(m.RequestHoldings, self._holdings)
         on(m.IterationClosed, lambda message, now: self.goodbye.heard(message))
+        on(m.DispatcherClosed, lambda message, now: self._dispatcher_closed())
         on(m.LinkOpened, lambda message, now: self.links.opened(message, now))
         on(m.LinkRefused, self._link_refused)
         on(m.LinkReported, self._link_reported)
@@ -217,16 +218,9 @@ class ClientCore:
         starved = self.notices.complain(
             now, self.opened, self.lease.holds(now), self.reading, self.task_list
         )
-        if (
-            starved >= LINK_PATIENCE
-            and (refused := self.links.refused_for(LINK_PATIENCE, now)) is not None
-        ):
-            text = (
-                f"Worker `{refused.address}` has refused a link for {LINK_PATIENCE:g} "
-                "s, and no element can be read from it without a link: "
-                f"{refused.reason}."
-            )
-            self._finish(ResourceExhaustedError.__name__, text, now)
+        refused = self.links.why_refused(LINK_PATIENCE, now) if starved >= LINK_PATIENCE else ""
+        if refused:
+            self._finish(ResourceExhaustedError.__name__, refused, now)
         self.notices.tell_skipped(now)
 
     def _is_time_to_speak(self, now: float) -> bool:
@@ -516,6 +510,15 @@ class ClientCore:
                 self._do(e.Finish(error, text, failure))
             self.links.tend((), now)
 
+    def _dispatcher_closed(self) -> None:
+        """Wait for no answer any more. No report can be counted, and no dispatcher can
+        give the elements held here to other clients.
+        """
+        self.notices.close()
+        self.lease.keep()
+        if self.goodbye.has_begun:
+            self.goodbye.omit()
+
     def _shut_out(self, error: str, text: str, now: float) -> None:
         """End without a goodbye, which the server would not hear."""
         self._finish(error, text, now)
@@ -530,7 +533,7 @@ class ClientCore:
             self._leave(now)
 
     def _leave(self, now: float) -> None:
-        if self._asked is None:
+        if self._asked is None or self.notices.is_closed:
             self.goodbye.omit()
         else:
             self.goodbye.begin(now, at_end=self._has_ended and not self.reading.waiting)

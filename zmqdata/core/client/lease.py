@@ -47,7 +47,7 @@ class ClientLease:
 
     def __init__(self) -> None:
         self.until = math.inf
-        self.alone = False
+        self.alone = self._is_kept = False
         self.seconds = 0.0
         self._since = math.inf
         self._beat = self._answered = 0
@@ -113,7 +113,13 @@ class ClientLease:
 
     def holds(self, now: float) -> bool:
         """True if elements may be handed out."""
-        return now < self.until
+        return self._is_kept or now < self.until
+
+    def keep(self) -> None:
+        """Let the lease hold from now on, because its dispatcher has closed for
+        good. What other clients hold is still theirs.
+        """
+        self._is_kept = True
 
     def is_unanswered(self, now: float) -> bool:
         """True if the dispatcher has not answered for half of the lease.

@@ -92,8 +92,8 @@ class Goodbye:
     def omit(self) -> None:
         """Leave without a goodbye, or stop repeating it.
 
-        The dispatcher does not know this client, does not listen to it, or has counted
-        its goodbye.
+        The dispatcher does not know this client, does not listen to it, has counted its
+        goodbye, or has closed for good.
         """
         self.has_begun = True
         if not self.is_over:

@@ -380,19 +380,18 @@ class ReadLinks:
                     )
                 )
 
-    def refused_for(self, seconds: float, now: float) -> ReadLink | None:
-        """Return a link that its worker has refused for so many seconds and still
-        refuses, or None.
+    def why_refused(self, seconds: float, now: float) -> str:
+        """Return why a worker has refused a link for so many seconds and still refuses
+        it; an empty text if no worker has.
         """
-        asking = [
-            link
-            for link in self.by_address.values()
-            if not link.opened and now - link.refusal < LAPSE
-        ]
-        return next(
-            (link for link in asking if link.refused is not None and now - link.refused >= seconds),
-            None,
-        )
+        for link in self.by_address.values():
+            is_refused = not link.opened and now - link.refusal < LAPSE
+            if is_refused and link.refused is not None and now - link.refused >= seconds:
+                return (
+                    f"Worker `{link.address}` has refused a link for {seconds:g} s, and no element "
+                    f"can be read from it without a link: {link.reason}."
+                )
+        return ""
 
     def broken(self, event: e.LinkBroken, now: float) -> None:
         """Replace a link whose connection is gone."""

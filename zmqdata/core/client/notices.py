@@ -8,10 +8,12 @@ Decisions 0020 and 0047; protocol 3.1, 3.4, 3.9 and 3.12.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
+from zmqdata.core.client.lease import PATIENCE_ALONE
 from zmqdata.core.client.left_out import LeftOutElements
 from zmqdata.core.client.tasks import Reading
 
@@ -43,6 +45,7 @@ class Notices:
         heard: time of the last message of the dispatcher.
         repetition: repetition of the job, once the client is let in.
         awaited: what the dispatcher awaits before it lets the client in.
+        is_closed: True if the dispatcher has closed and will not return.
         idle: the workers, if the dispatcher said that none hosts a task for the client.
         silences: returns the seconds since the last message of each worker, by address.
         left_out: the elements that workers left out.
@@ -64,12 +67,13 @@ class Notices:
         self.service = service
         self.patience = patience
         self.heard = 0.0
+        self.is_closed = False
         self.awaited = ""
         self.idle: m.IdleWorkers | None = None
         self.silences: Callable[[float], Mapping[str, float]] = lambda now: {}
         self._do = do
         self._said = -WAITING_AFTER
-        self._starving: float | None = None
+        self._starving = math.inf  # since when the training loop waits
         self._passed = 0
         self._skipped: dict[str, int] = {}
         self._told_skipped = 0
@@ -224,12 +228,13 @@ class Notices:
         """Log that the client ended without hearing whether other readers had received
         all elements.
         """
+        closed = ", which has closed," if self.is_closed else ""
         text = (
-            f"no answer from the dispatcher at {self.service} for {silence:.0f} s at "
+            f"no answer from the dispatcher at {self.service}{closed} for {silence:.0f} s at "
             f"the end of job {self.job!r}, repetition {self.repetition}: elements "
             "held by readers that have died may be missing here"
         )
-        if unreported:
+        if unreported and not self.is_closed:
             text += (
                 f"; {unreported} elements handed out here could not be reported, and "
                 "other clients may receive them again"
@@ -260,19 +265,31 @@ class Notices:
             f"read of job {self.job!r} are not reported. {again}"
         )
 
+    def close(self) -> None:
+        """Record that the dispatcher has closed and will not return."""
+        self.is_closed, self.patience = True, min(self.patience, PATIENCE_ALONE)
+
     def forgive(self, seconds: float) -> None:
         """Discount time in which this process did not run."""
         self.heard += seconds
-        if self._starving is not None:
-            self._starving += seconds
+        self._starving += seconds
 
     def is_too_silent(self, now: float) -> str:
         """Return why the dispatcher has been silent for too long, or an empty text if
         it has not.
         """
-        silence = now - self.heard
+        # Workers still send what they have after the dispatcher has closed.
+        starving = min(self._starving, now) if self.is_closed else self.heard
+        silence = now - max(self.heard, starving)
         if silence < self.patience:
             return ""
+        if self.is_closed:
+            return (
+                f"The dispatcher at {self.service} has closed before the end of job {self.job!r}. "
+                "It kept nothing, so no dispatcher can continue the job. Close it, or the program "
+                "that has made its `LocalCluster`, after all readers have ended. A dispatcher with "
+                "`--work-dir` can be started again."
+            )
         return (
             f"The dispatcher at {self.service} has not answered for {silence:.0f} s "
             f"(dispatcher_timeout={self.patience:g} s). Check that it is running and "
@@ -296,12 +313,11 @@ class Notices:
         """
         # A loop that takes each element at once never leaves an element waiting here.
         came, self._passed = reading.passed.count != self._passed, reading.passed.count
-        idle = (opened or bool(self.awaited)) and not (came or (reading.waiting and held))
-        self._starving = (self._starving if self._starving is not None else now) if idle else None
-        silence, starved = (
-            now - self.heard,
-            now - self._starving if self._starving is not None else 0.0,
-        )
+        idle = opened or bool(self.awaited) or self.is_closed
+        idle = idle and not (came or (reading.waiting and held))
+        self._starving = min(self._starving, now) if idle else math.inf
+        starved = max(0.0, now - self._starving)
+        silence = 0.0 if self.is_closed else now - self.heard
         late = silence >= SAY_SO_AFTER or starved >= WAITING_AFTER
         if late and now - self._said >= WAITING_AFTER:
             self._said = now

@@ -251,6 +251,14 @@ class DispatcherCore:
         self.hosting.lists.push(now)
         return self.out.drain()
 
+    def close(self) -> list[e.DispatcherCommand]:
+        """Tell all clients that no dispatcher continues their iterations, and return
+        the commands to carry out.
+        """
+        for member in self.clients.members.values():
+            self.out.send(member.peer, m.DispatcherClosed())
+        return self.out.drain()
+
     def _received(self, event: e.Received, now: float) -> None:
         if isinstance(event.message, REGULAR):
             self.jobs.listen(now)
