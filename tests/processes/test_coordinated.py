@@ -4,6 +4,7 @@ and consumers are killed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 from tests.full import full
 from zmqdata import Dataset, LocalCluster, distribute
 from zmqdata.client.calls import status
+from zmqdata.client.lifetime import INTERRUPTED
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.testing.cluster import await_condition, descendants
 
@@ -203,3 +205,85 @@ def test_a_worker_that_is_added_is_read(cluster: LocalCluster) -> None:
     await_condition(all_seen, 30.0, "elements of the third worker")
     pairs = list(zip(*found, strict=False))
     assert all(int(x) + 1 == int(y) and one == other for (x, one), (y, other) in pairs)
+
+
+RANK = """
+import signal, sys
+from zmqdata import Dataset, LocalCluster, distribute
+from zmqdata.testing.cluster import await_condition
+signal.signal(signal.SIGINT, signal.default_int_handler)
+rank, count, target = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+if rank == 0:
+    cluster = LocalCluster(1)
+    target = cluster.target
+    print(target, flush=True)
+read = distribute("distributed_epoch", target, "job", rank, count, finite="drop")
+rows = iter(Dataset.range(100 * count).apply(read))
+for step, row in enumerate(rows):
+    if step == 90 and (rank or count == 1):
+        core = rows._shell.core
+        await_condition(lambda: core.reading.step == core.task_list.plan.end, 30.0, "all steps")
+        print("holds the rest", flush=True)
+        sys.stdin.readline()
+        if count == 1:
+            cluster.dispatcher.kill()
+print(step + 1, flush=True)
+sys.stdin.readline()
+"""
+"""A rank reads 100 steps and stops at the 90th, when the others have arrived. The first
+owns the cluster. The only one kills the dispatcher there.
+"""
+
+
+@contextlib.contextmanager
+def started_ranks(count: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start ranks, and wait until each has all steps."""
+    ranks: list[subprocess.Popen[str]] = []
+    target = ""
+    try:
+        for rank in range(count):
+            command = [sys.executable, "-c", RANK, str(rank), str(count), target]
+            streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+            ranks.append(subprocess.Popen(command, text=True, **streams))
+            if rank == 0:
+                target = said(ranks[0])
+        for rank, process in enumerate(ranks):
+            assert said(process) == ("100" if rank == 0 and count > 1 else "holds the rest")
+        yield ranks
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
+
+
+def said(rank: subprocess.Popen[str]) -> str:
+    """Return the next line of a rank."""
+    assert rank.stdout is not None
+    return rank.stdout.readline().strip()
+
+
+def test_ranks_end_after_the_owner_of_their_cluster() -> None:
+    """After the first rank has closed its cluster, the others take what they have
+    received, and end at once, with success and in silence.
+    """
+    with started_ranks(3) as ranks:
+        for rank in ranks:
+            _, errors = rank.communicate("\n\n", timeout=20)
+            assert (rank.returncode, errors) == (0, "")
+
+
+def test_an_interrupt_ends_the_wait_for_a_dispatcher() -> None:
+    """Ctrl-C ends a program that waits at its end for a dead dispatcher, with a line
+    and no traceback.
+    """
+    with started_ranks(1) as [rank]:
+        assert rank.stdin is not None
+        assert rank.stderr is not None
+        rank.stdin.write("\n\n")
+        rank.stdin.flush()
+        waits = rank.stderr.readline()
+        assert "The program waits for the answer" in waits
+        rank.send_signal(signal.SIGINT)
+        _, errors = rank.communicate(timeout=20)
+    assert rank.returncode == 0
+    assert errors.splitlines() == [INTERRUPTED]
