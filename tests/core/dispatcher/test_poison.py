@@ -13,9 +13,13 @@ from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.dispatcher.lineage import definition_of
 from zmqdata.core.dispatcher.poison import (
+    APART_AFTER,
+    APART_FOR,
     LONG,
+    LONGEST_CALL,
     MOST_DEATHS,
     MOST_IN_ALL,
+    MOST_TOGETHER,
     MOST_UNEXPLAINED,
     PATIENCE,
     REPORTS_WITHIN,
@@ -324,13 +328,13 @@ class Town(Fleet):
     def other(self) -> Iteration:
         return list(self.core.state.iterations.values())[1]
 
-    def crash(self, worker: str, number: int = 7) -> None:
+    def crash(self, worker: str, number: int = 7, killed: bool = False) -> None:
         """Let a process die while each of its tasks makes an element."""
         crumbs = [
             m.Crumb(task.task, task.attempt, number, "/0", LABEL, True)
             for task in self.tasks_of(worker)
         ]
-        self.die(worker, *crumbs)
+        self.die(worker, *crumbs, killed=killed)
 
 
 def test_only_a_death_alone_counts() -> None:
@@ -429,18 +433,120 @@ def test_a_trial_ends(node: str, number: int, early: dict[str, Any], late: dict[
     assert len(town.tasks_of("a1")) > 1
 
 
-def test_a_task_that_waits_gets_no_more_time() -> None:
-    """A trial that ends while the task waits does not prolong the next."""
+def test_others_are_tried_before_a_suspect_that_proves_nothing() -> None:
+    """A task that dies alone without a proof lets each other suspect be tried before
+    it. One whose death proves something is tried again at once.
+    """
     town = Town("a")
-    task = town.tasks_of("a")[0]
-    for _ in range(2):
-        town.die(
-            "a" if task.attempt == 1 else task.worker, m.Crumb(task.task, task.attempt, 7, "/0")
+    guilty, innocent = town.tasks_of("a")
+    town.crash("a")
+    town.die("a1", town.crumb("a1"))
+    assert town.tasks_of("a2") == [guilty]
+    town.die("a2", town.crumb("a2", 7), town.crumb("a2", 8))
+    assert town.tasks_of("a3") == [innocent]
+    town.report("a3", tried=True)
+    assert town.tasks_of("a3") == [guilty]
+
+
+def quarrel(town: Town, together: float = 1.0, **told: Any) -> list[float]:
+    """Let processes die while several tasks run in one, until a job fails or fifty have
+    died. Return for how many seconds each task was alone.
+    """
+    alone: list[float] = []
+    while town.successors < 50 and not any(
+        one.failure for one in town.core.state.iterations.values()
+    ):
+        [worker] = town.core.hosting.facts
+        if len(town.tasks_of(worker)) > 1:
+            town.wait(together)
+            town.crash(worker, **told)
+            continue
+        began, task = town.now, town.task_of(worker)
+        while town.tasks_of(worker) == [task]:
+            town.report(worker, tried=True)
+        alone.append(town.now - began)
+    return alone
+
+
+def test_jobs_that_crash_only_together_are_kept_apart() -> None:
+    """Of two jobs whose processes die only while they run both, the newer one fails
+    after twenty deaths. Before, each is alone for longer from the fifth on.
+    """
+    town = Town("a")
+    alone = quarrel(town)
+    assert town.other.failure is not None
+    assert "died 20 times in a row soon after they ran other tasks" in town.other.failure.text
+    assert "cluster of its own" in town.other.failure.text
+    assert town.iteration.failure is None
+    assert town.successors == MOST_TOGETHER
+    assert max(alone[: 2 * APART_AFTER - 2]) < 1.0
+    assert all(APART_FOR <= one < APART_FOR + 1.0 for one in alone[2 * APART_AFTER :])
+    town.go_on()
+    town.report(town.iteration.tasks[next(iter(town.iteration.tasks))].worker, tried=True)
+    assert not town.iteration.suspected
+
+
+@pytest.mark.parametrize("told", [{"together": PATIENCE + 1.0}, {"killed": True}])
+def test_rare_deaths_and_kills_fail_no_job(told: dict[str, Any]) -> None:
+    """Deaths that come long after the trials, and SIGKILL, say nothing about tasks that
+    ran beside each other.
+    """
+    town = Town("a")
+    quarrel(town, **told)
+    assert town.successors == 50
+
+
+def test_a_death_alone_explains_those_beside_others() -> None:
+    """Deaths beside a job of which an element is proved guilty now and then do not
+    count against the other job.
+    """
+    town = Town("a")
+    for _ in range(100):
+        [worker] = town.core.hosting.facts
+        tasks = town.tasks_of(worker)
+        dies = len(tasks) > 1 or (
+            tasks[0].iteration == town.iteration.iteration
+            and town.successors % 10 == 9
+            and not tasks[0].removed
         )
-        town.report(task.worker, produced=1, idle=PATIENCE)
-        town.wait(PATIENCE)
-        town.go_on()
-        assert not task.suspicious
+        if dies:
+            town.crash(worker, number=town.successors)
+        else:
+            town.report(worker, tried=True)
+            town.wait(APART_FOR)
+            town.report(worker, tried=True)
+    assert town.successors > 2 * MOST_TOGETHER
+    assert not town.iteration.failure
+    assert not town.other.failure
+
+
+def test_deaths_at_the_same_time_count_once() -> None:
+    """Processes that die before the suspects of the first were tried say no more than
+    the first.
+    """
+    names = "abcdefghijklmnopqrstuvwxy"
+    town = Town(*names)
+    for name in names:
+        crumbs = [
+            m.Crumb(task.task, task.attempt, 7, "/0", LABEL, True) for task in town.tasks_of(name)
+        ]
+        tasks = tuple((one.task, one.attempt) for one in crumbs)
+        town.join(f"{name}1", m.Death(name, "ended", False, tasks, tuple(crumbs)))
+    assert len([task for task in town.core.state.tasks.values() if task.deaths]) == 2 * len(names)
+    assert not any(one.failure for one in town.core.state.iterations.values())
+
+
+def test_a_job_alone_may_die_often() -> None:
+    """A job that has its processes for itself dies often, each time at an element that
+    lives when it is made again, and goes on.
+    """
+    fleet = Fleet()
+    task = fleet.task_of("a")
+    for number in range(MOST_TOGETHER + 1):
+        fleet.kill(task, 1, number=number)
+        fleet.report(task.worker, tried=True)
+        assert not fleet.iteration.suspected
+    assert not fleet.failure()
 
 
 def test_suspects_of_an_unread_job_wait_for_a_reader() -> None:
@@ -454,15 +560,20 @@ def test_suspects_of_an_unread_job_wait_for_a_reader() -> None:
 
 
 def test_the_call_of_a_suspect_may_last() -> None:
-    """A trial does not end while the call of a suspect lasts."""
+    """A trial does not end while the calls of suspects last, one after the other, for
+    ten minutes each at most.
+    """
     town = Town("a")
     task = town.tasks_of("a")[0]
     town.die("a", town.crumb("a"))
-    town.wait(PATIENCE / 2)
-    town.report("a1", busy=PATIENCE, crumb=town.crumb("a1"))
-    town.wait(PATIENCE)
-    assert town.tasks_of("a1") == [task]
-    town.wait(PATIENCE)
+    for number, busy in ((6, 0.0), (6, 30.0), (7, 10.0), (7, LONGEST_CALL - 1.0)):
+        town.wait(PATIENCE - 1.0)
+        town.report("a1", busy=busy, crumb=town.crumb("a1", number))
+        assert town.tasks_of("a1") == [task]
+    town.wait(PATIENCE - 1.0)
+    town.report("a1", busy=LONGEST_CALL, crumb=town.crumb("a1"))
+    town.wait(1.5)
+    town.go_on()
     assert len(town.tasks_of("a1")) > 1
 
 
@@ -493,17 +604,6 @@ def test_the_report_of_a_successor_is_awaited() -> None:
     town.wait(1.5)
     town.go_on()
     assert trial.worker == "b"
-    late = m.Death(
-        "a2",
-        "ended",
-        False,
-        ((trial.task, attempt + 1),),
-        (m.Crumb(trial.task, attempt + 1, 7, "/0"),),
-    )
-    town.join("a3", late)
-    town.go_on()
-    assert [death.proof for death in trial.suspicious] == [False, True, True]
-    assert town.core.hosting.placement.reserved == trial.worker
 
 
 def test_a_late_report_ends_no_trial() -> None:

@@ -333,7 +333,7 @@ class DispatcherCore:
 
     def _register_worker(self, peer: e.Peer, ask: m.RegisterWorker, now: float) -> None:
         for death in ask.deaths:
-            self.deaths.take(death)
+            self.deaths.take(death, now)
             if death.worker in self.workers:
                 self._note_loss("warning", death.worker, death.how)
                 self._lose_worker(death.worker)
@@ -392,7 +392,7 @@ class DispatcherCore:
             self.workers.heard(beat.worker, peer, now)
             self.hosting.facts[beat.worker].memory = beat.memory
             self.hosting.take_report(beat.worker, beat.tasks)
-            self.deaths.look(beat.worker, beat.tasks)
+            self.deaths.look(beat.worker, beat.tasks, now)
             for client in filterfalse(self.state.client_iteration.__contains__, beat.clients):
                 self.hosting.release(beat.worker, client)
             self.jobs.leases.tells(self.clients, beat, now)

@@ -33,7 +33,7 @@ MOST_IN_ALL = 20
 """Deaths of a task alone at different elements after which its iteration fails."""
 PATIENCE = 15.0
 """Seconds for which a task is alone at first. It is cleared if it lives until then, and
-gets twice the time when its process dies again, unless it only waited.
+gets twice the time when its process dies again.
 """
 LONGEST_WAIT = 2.0
 """Seconds for which a task that is alone may wait for its readers."""
@@ -41,8 +41,16 @@ LONGEST_PATIENCE = 3600.0
 """Maximum of this time."""
 LONGEST_CALL = 600.0
 """Seconds for which the call of a suspect may prolong this time."""
-REPORTS_WITHIN = 15.0
+REPORTS_WITHIN = 30.0
 """Seconds in which the successor of a lost process that was alone reports its death."""
+MOST_TOGETHER = 20
+"""Deaths in a row beside other tasks, each soon after trials that all lived, after
+which an iteration fails.
+"""
+APART_AFTER = 5
+"""Number of these deaths after which tasks stay alone for longer."""
+APART_FOR = 10.0
+"""Least seconds for which they stay alone then."""
 LONG = 60.0
 """Seconds in one call after which the log reports it."""
 
@@ -53,6 +61,8 @@ class Trial:
 
     worker: str
     """Name of the worker."""
+    since: float
+    """Time at which it began."""
     until: float
     """Time at which it ends."""
     task: int = 0
@@ -61,14 +71,8 @@ class Trial:
     """Attempt of the task."""
     suspects: set[m.Place] = field(default_factory=set)
     """The elements that it makes alone."""
-    call: float = 0.0
-    """Seconds for which the call of a suspect has lasted."""
-    waits: bool = False
-    """True if the task waits for its readers, or for splits."""
     is_lost: bool = False
     """True if the worker is lost."""
-    is_told: bool = False
-    """True if its successor has reported its death."""
 
     def proves(self, crumbs: tuple[m.Crumb, ...]) -> bool:
         """Return True if only one element can have killed the process that died at
@@ -86,15 +90,19 @@ class Trials:
     Args:
         out: state and commands.
         hosting: places tasks.
+
+    Attributes:
+        together: by iteration, the deaths in a row beside other tasks, each soon after
+            trials that all lived.
     """
 
     def __init__(self, out: Outbox, hosting: Hosting) -> None:
         self.out = out
         self.hosting = hosting
+        self.together: dict[int, int] = {}
+        self._ended = -math.inf
         self._trial: Trial | None = None
         self._queue: dict[tuple[int, int], None] = {}  # iteration, and task or 0
-        self._patience: dict[int, float] = {}
-        self._unheard: dict[int, Trial] = {}
 
     def resume(self) -> None:
         """Find the suspects of a former dispatcher. Those with a host lose it."""
@@ -102,43 +110,58 @@ class Trials:
             for number in sorted(iteration.suspected):
                 self.await_trial(iteration.tasks[number], 0)
 
-    def await_trial(self, task: Task, attempt: int) -> None:
+    def await_trial(self, task: Task, attempt: int, is_miss: bool = False) -> None:
         """Note that a task is suspect after the death of an attempt. A later attempt
         began before this death was known, beside other tasks, and is given up.
+
+        Args:
+            task: the task.
+            attempt: the attempt that died.
+            is_miss: True if it died alone and nothing is proved by it. Other suspects
+                are then tried before it.
         """
         iteration = self.out.state.iterations[task.iteration]
         outlives = outlives_host(iteration.job)
-        self._queue[task.iteration, task.task * outlives] = None
+        key = (task.iteration, task.task * outlives)
+        if is_miss:
+            self._queue.pop(key, None)
+        self._queue[key] = None
         is_beside = attempt < task.attempt and self.of(task.task, task.attempt) is None
         if task.worker and is_beside and outlives and not task.settled:
             self.hosting.fence(task)
 
     def of(self, task: int, attempt: int) -> Trial | None:
-        """Return the trial for which an attempt of a task is made, or was made on a
-        worker that is lost; None if it is made beside other tasks.
+        """Return the trial for which an attempt of a task is made; None if it is made
+        beside other tasks.
         """
-        trials = (self._trial, self._unheard.get(task))
-        return next(
-            (one for one in trials if one and (one.task, one.attempt) == (task, attempt)), None
-        )
+        trial = self._trial
+        return trial if trial and (trial.task, trial.attempt) == (task, attempt) else None
 
-    def hear(self, death: m.Death) -> None:
-        """Note that the process that makes a suspect is dead for certain."""
+    def hear(self, death: m.Death, concerned: set[int], now: float) -> None:
+        """Note the death of a process, which may have been on trial.
+
+        Args:
+            death: the death.
+            concerned: the iterations whose tasks become suspect.
+            now: present time.
+        """
         trial = self._trial
         if trial is not None and trial.worker == death.worker:
-            trial.is_told = True
+            trial.is_lost, trial.until = True, now
+        if not concerned or death.killed or trial is not None:
+            return
+        known = self.together if now < self._ended + PATIENCE and len(death.tasks) > 1 else {}
+        self.together = {one: known.get(one, 0) + 1 for one in concerned}
 
     def welcome(self, worker: str, now: float) -> None:
         """Reserve a new worker for suspects, before it gets other tasks."""
         trial = self._trial
+        if trial is not None and trial.worker in self.hosting.facts:
+            return
         is_free = trial is None or not trial.task or self._is_over(trial, now)
-        has_worker = trial is not None and trial.worker in self.hosting.facts
-        if is_free and not has_worker and any(self._waiting()):
-            self._reserve(worker, now)
-
-    def _reserve(self, worker: str, now: float) -> None:
-        self._trial = Trial(worker, now + PATIENCE)
-        self.hosting.placement.reserved = worker
+        if is_free and any(self._waiting()):
+            self._trial = Trial(worker, now, now + PATIENCE)
+            self.hosting.placement.reserved = worker
 
     def look(self, now: float) -> None:
         """End a trial that is over. Begin the next."""
@@ -146,16 +169,16 @@ class Trials:
         if trial is not None and trial.task:
             if not self._is_over(trial, now):
                 return
-            trial = self._trial = Trial(trial.worker, now + PATIENCE)
+            trial = self._trial = Trial(trial.worker, now, now + PATIENCE)
         waiting = list(self._waiting())
         for iteration, task in waiting:
             if task is not None and not self.hosting.is_ready(task):
                 continue
             begun = self.hosting.host_alone(iteration, task)
             if begun is not None:
-                until = now + self._patience.get(iteration.iteration, PATIENCE)
+                until = now + PATIENCE * iteration.patience
                 suspects = Suspicion.of(begun, iteration).suspects
-                self._trial = Trial(begun.worker, until, begun.task, begun.attempt, suspects)
+                self._trial = Trial(begun.worker, now, until, begun.task, begun.attempt, suspects)
                 self.out.note(
                     "info",
                     f"worker {self.hosting.facts[begun.worker].address} makes nothing but task "
@@ -164,26 +187,26 @@ class Trials:
                 )
                 return
         if trial is not None and (not waiting or now >= trial.until):
-            self._trial = None
+            self._trial, self._ended = None, now
             self.hosting.resume_all()
 
     def _waiting(self) -> Iterator[tuple[Iteration, Task | None]]:
         """Yield the suspect tasks without a host, and None for a new copy, in the order
-        in which they became suspect.
+        in which they are tried.
         """
         for number, key in list(self._queue):
             iteration = self.out.state.iterations.get(number)
-            suspected = set() if iteration is None else iteration.suspected
-            is_over = not suspected or (key and key not in suspected)
-            if iteration is None or iteration.failure is not None or is_over:
+            if (
+                iteration is None
+                or iteration.failure is not None
+                or not (key in iteration.suspected if key else iteration.suspected)
+            ):
                 del self._queue[number, key]
             elif iteration.clients or iteration.saving is not None:
                 hostless = iteration.hosts.of("")
-                copy = next(iter(hostless), None) if not key else None
-                if key in hostless and not iteration.tasks[key].settled:
-                    yield iteration, iteration.tasks[key]
-                elif copy is not None:
-                    yield iteration, iteration.tasks[copy]
+                found = next((one for one in hostless if key in (0, one)), None)
+                if found is not None and not iteration.tasks[found].settled:
+                    yield iteration, iteration.tasks[found]
                 elif not key and not iteration.closed:
                     yield iteration, None
 
@@ -197,43 +220,31 @@ class Trials:
         if trial.worker not in self.hosting.facts:
             if not trial.is_lost:
                 trial.is_lost, trial.until = True, now + REPORTS_WITHIN
-            if now >= trial.until:
-                # A successor that starts slowly may still report.
-                lost = [*self._unheard.values(), trial]
-                tasks = self.out.state.tasks
-                self._unheard = {one.task: one for one in lost if one.task in tasks}
-            return trial.is_told or now >= trial.until
+            return now >= trial.until
         if task.settled or (task.worker, task.attempt) != (trial.worker, trial.attempt):
             return True
-        if now < trial.until + trial.call:
+        if now < trial.until:
             return False
-        if not trial.waits:
-            known = self._patience.items()
-            self._patience = {one: time for one, time in known if one in self.out.state.iterations}
-            patience = self._patience.get(iteration.iteration, PATIENCE)
-            self._patience[iteration.iteration] = min(2 * patience, LONGEST_PATIENCE)
+        iteration.patience = min(2 * iteration.patience, LONGEST_PATIENCE / PATIENCE)
         self.clear(task, iteration)
         return True
 
-    def take(self, worker: str, report: m.TaskReport) -> None:
+    def take(self, worker: str, report: m.TaskReport, now: float) -> None:
         """Clear a task that has made its suspects alone and lives."""
-        trial, task = self._trial, self.out.state.tasks.get(report.task)
-        if trial is None or task is None or trial is not self.of(report.task, report.attempt):
+        trial, task = self.of(report.task, report.attempt), self.out.state.tasks.get(report.task)
+        if trial is None or task is None or worker != trial.worker:
             return
-        iteration = self.out.state.iterations[task.iteration]
-        is_suspect = report.crumb is not None and report.crumb.place in trial.suspects
-        trial.call = min(report.busy, LONGEST_CALL) * is_suspect
-        has_begun = report.produced > 0 and not report.busy
-        trial.waits = report.waits or (has_begun and report.idle >= PATIENCE / 2)
-        if worker != trial.worker:
-            return
+        if report.crumb and report.crumb.place in trial.suspects and report.busy < LONGEST_CALL:
+            latest = trial.since + LONGEST_PATIENCE
+            trial.until = max(trial.until, min(now + PATIENCE, latest))
         # The worker tells when it has made calls. Elements are counted here.
         numbers = (math.inf if node else number for node, number in trial.suspects)
-        last = max(numbers, default=math.inf)
-        is_past = report.produced > max(0, last)
+        last = max(0, max(numbers, default=math.inf))
+        lives = report.tried or report.total is not None or report.produced > last
+        is_apart = self.together.get(task.iteration, 0) >= APART_AFTER
         is_stuck = report.waits and report.idle >= LONGEST_WAIT
-        if report.tried or report.total is not None or is_past or is_stuck:
-            self.clear(task, iteration)
+        if is_stuck or (lives and now >= trial.since + APART_FOR * is_apart):
+            self.clear(task, self.out.state.iterations[task.iteration])
 
     def clear(self, task: Task, iteration: Iteration) -> None:
         """Let a task go that has made its suspects, or had its time."""
@@ -256,33 +267,32 @@ class Deaths:
         self.trials = Trials(out, hosting)
         self._told: dict[int, tuple[int, m.Place]] = {}
 
-    def take(self, death: m.Death) -> None:
+    def take(self, death: m.Death, now: float) -> None:
         """Count the death of a process for each of its tasks that may be the cause.
 
         SIGKILL counts only if an element is known to count it under: a person may have
         sent the signal.
         """
-        self.trials.hear(death)
+        known, concerned = self.out.state.tasks, dict[tuple[int, int], tuple[m.Crumb, ...]]()
         for number, attempt in death.tasks:
-            task = self.out.state.tasks.get(number)
             crumbs = tuple(
                 one for one in death.crumbs if (one.task, one.attempt) == (number, attempt)
             )
-            if (
-                task is None
-                or attempt > task.attempt
-                or (not crumbs and (death.crumbs or death.killed))
-            ):
-                continue
-            is_alone = {*death.tasks} == {(number, attempt)}
-            self._count(task, attempt, death.how, death.killed, crumbs, is_alone)
+            is_explained = bool(crumbs) or not (death.crumbs or death.killed)
+            if number in known and is_explained and self._is_new(known[number], attempt):
+                concerned[number, attempt] = crumbs
+        self.trials.hear(death, {known[number].iteration for number, _ in concerned}, now)
+        self._fail_together()
+        is_alone = len({*death.tasks}) == 1
+        for (number, attempt), crumbs in concerned.items():
+            self._count(known[number], attempt, death.how, death.killed, crumbs, is_alone)
 
-    def look(self, worker: str, reports: Iterable[m.TaskReport]) -> None:
+    def look(self, worker: str, reports: Iterable[m.TaskReport], now: float) -> None:
         """Log tasks that are in a call for long, and move tasks that exceed their
         ``task_timeout``.
         """
         for report in reports:
-            self.trials.take(worker, report)
+            self.trials.take(worker, report, now)
             task = self.out.state.tasks.get(report.task)
             if (
                 task is None
@@ -334,23 +344,43 @@ class Deaths:
         """Count a death of an attempt, once. Return True if the task continues, and
         still has the host of this attempt.
         """
-        iteration = self.out.state.iterations[task.iteration]
-        if (
-            attempt in task.deaths
-            or attempt <= task.cleared
-            or iteration.failure is not None
-            or (task.settled and outlives_host(iteration.job))
-        ):
+        if not self._is_new(task, attempt):
             return False
+        iteration = self.out.state.iterations[task.iteration]
         trial = self.trials.of(task.task, attempt) if alone else None
         proof = trial is not None and trial.proves(crumbs)
-        is_trial = trial is not None
+        if trial is not None:
+            self.trials.together.clear()
         self.out.commit(
-            u.CountDeathUpdate(task.task, attempt, how, killed, crumbs, is_trial, proof)
+            u.CountDeathUpdate(task.task, attempt, how, killed, crumbs, trial is not None, proof)
         )
         self._judge(task, iteration)
-        self.trials.await_trial(task, attempt)
+        self.trials.await_trial(task, attempt, trial is not None and not proof)
         return iteration.failure is None and attempt == task.attempt and not task.settled
+
+    def _is_new(self, task: Task, attempt: int) -> bool:
+        """Return True if the death of an attempt was not counted, and may count."""
+        iteration = self.out.state.iterations[task.iteration]
+        may_count = task.cleared < attempt <= task.attempt and iteration.failure is None
+        is_settled = task.settled and outlives_host(iteration.job)
+        return may_count and not is_settled and attempt not in task.deaths
+
+    def _fail_together(self) -> None:
+        """Fail the newest of the iterations whose processes die only with other tasks.
+        The others may live without it.
+        """
+        together = self.trials.together
+        number = max((one for one, count in together.items() if count >= MOST_TOGETHER), default=0)
+        if number:
+            together.clear()
+            text = (
+                f"Its workers died {MOST_TOGETHER} times in a row soon after they ran other tasks "
+                "beside it. Alone in a process, all that was in progress lived. Tasks may share "
+                "what allows one user at a time, such as a device or a library's state, or need "
+                "too much memory together. Read this dataset from a cluster of its own, or when "
+                "the other jobs have ended."
+            )
+            self.hosting.fail(self.out.state.iterations[number], PipelineError.__name__, text)
 
     def _judge(self, task: Task, iteration: Iteration) -> None:
         alike = kin(task, iteration)

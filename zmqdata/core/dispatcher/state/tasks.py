@@ -240,6 +240,8 @@ class Iteration:
     """Index of the next task."""
     traceparent: str = field(default="", compare=False)
     """Span of its first client that has one. It is not durable."""
+    patience: float = field(default=1.0, compare=False)
+    """Factor of the time in which its suspects must be made. It is not durable."""
 
     def suspects(self, task: Task) -> bool:
         """Return True if a task may only be made alone: it is suspect, or a copy of the
