@@ -40,8 +40,7 @@ class CallSite:
         self._place, self._skippable = context.place, skippable
         self._watch, self._quarantine = watch, context.quarantine
         self._poisoned = frozenset(watch.poisoned.get(self._place, ()))
-        self._is_trial = watch.is_trying
-        self.special: Collection[int] = EVERY if self._is_trial else self._poisoned
+        self.special: Collection[int] = EVERY if watch.is_trying else self._poisoned
         self._idle: list[WatchSlot] = []
 
     def slot(self) -> WatchSlot:
@@ -60,7 +59,7 @@ class CallSite:
         with self._watch.trying(self._place, self.label, self._skippable, number):
             yield
         if not self._watch.is_trying:
-            self._is_trial, self.special = False, self._poisoned
+            self.special = self._poisoned
 
     def heard(self, error: BaseException) -> None:
         """Report an error that a function raised and that is not raised further. Call
@@ -103,7 +102,7 @@ class CallSite:
         """Call the function for element ``number`` and return its result.
         Thread-safe.
         """
-        if self._is_trial:
+        if number in self.special:
             with self.trying(number):
                 return self._noted(number, function, arguments)
         return self._noted(number, function, arguments)

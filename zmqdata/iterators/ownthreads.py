@@ -7,8 +7,9 @@ Decision 0046.
 from __future__ import annotations
 
 import weakref
+from copy import copy
 from types import TracebackType
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.threads import this_thread
@@ -45,10 +46,6 @@ class Queue(Protocol):
         """Number of elements that are ready, and the most that may be."""
 
 
-Queues: TypeAlias = "dict[Place, weakref.ref[Queue]]"
-Strands: TypeAlias = "weakref.WeakValueDictionary[int, Strand]"
-
-
 class OwnThreads:
     """The threads that work for an operation of an iterator. A thread enters while it
     works.
@@ -56,10 +53,6 @@ class OwnThreads:
     Args:
         places: for each thread of the iterator, the operation that it works for.
         place: the operation.
-        queues: the queues behind operations of the iterator.
-        strands: the strands of the iterator, besides that of its reader.
-        strand: the strand of the operation's input.
-        seen_at: the place that the threads publish while they call its function.
 
     Attributes:
         strand: the strand of the operation's input.
@@ -70,23 +63,17 @@ class OwnThreads:
     ...     own_threads.at((0, 0), Strand(), (0, 0)).check()  # its input may be awaited
     """
 
-    def __init__(
-        self,
-        places: dict[int, Place],
-        place: Place = (),
-        queues: Queues | None = None,
-        strands: Strands | None = None,
-        strand: Strand | None = None,
-        seen_at: Place = (),
-    ) -> None:
+    def __init__(self, places: dict[int, Place], place: Place = ()) -> None:
         self._places, self._place = places, place
-        self._queues: Queues = {} if queues is None else queues
-        self._strands: Strands = weakref.WeakValueDictionary() if strands is None else strands
-        self.strand, self.seen_at = strand or Strand(), seen_at
+        self._queues: dict[Place, weakref.ref[Queue]] = {}
+        self._strands = weakref.WeakValueDictionary[int, Strand]()
+        self.strand, self.seen_at = Strand(), place
 
     def at(self, place: Place, strand: Strand, seen_at: Place) -> OwnThreads:
         """Return the threads of another operation of the same iterator."""
-        return OwnThreads(self._places, place, self._queues, self._strands, strand, seen_at)
+        others = copy(self)
+        others._place, others.strand, others.seen_at = place, strand, seen_at
+        return others
 
     def new_strand(self) -> Strand:
         """Return a further strand of the iterator."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from zmqdata import messages as m
+from zmqdata.core.dispatcher.poison import LONGEST_CALL
 from zmqdata.splits import Split
 from zmqdata.worker.processes.crumbs import CrumbFile, active
 from zmqdata.worker.tasks import watch as module
@@ -88,11 +90,9 @@ def test_calls_have_slots_of_their_own() -> None:
 
 
 def test_places_are_found_by_node() -> None:
-    """The poisoned and suspect elements of the definition are found by their node."""
-    watch = TaskWatch(
-        CrumbFile(), definition(poisoned=(("/0", 3), ("/0", 4)), suspects=(("/", 7),))
-    )
-    assert (watch.poisoned, watch.suspects) == ({"/0": {3, 4}}, {"/": {7}})
+    """The poisoned elements of the definition are found by their node."""
+    watch = TaskWatch(CrumbFile(), definition(poisoned=(("/0", 3), ("/0", 4))))
+    assert watch.poisoned == {"/0": {3, 4}}
 
 
 def test_splits_and_waits_are_noted() -> None:
@@ -151,17 +151,22 @@ def test_other_calls_run_beside_each_other() -> None:
 
 
 def test_a_call_waits_for_stuck_calls_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that never ends, or that waits for another, blocks no other call
-    forever.
+    """A call waits for others as long as a trial lasts for a call. Calls that never
+    end, or that wait for another, block others once.
     """
-    monkeypatch.setattr(module, "PATIENCE", 0.01)
+    waits: list[float] = []
+
+    def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
+        waits.append(seconds)
+        return condition()
+
+    monkeypatch.setattr(module, "SETTLE", 0.0)
     watch, entered = suspicious(), threading.Event()
+    monkeypatch.setattr(watch._calls._changed, "wait_for", wait_for)
     with watch.trying("/0", "map(f)", True, 1):
-        enter(watch, 7, entered).join()
-        entered.clear()
-        with watch.trying("/0", "map(f)", True, 7):
-            enter(watch, 2, entered).join()
-    assert entered.is_set()
+        for number in (7, 8):
+            enter(watch, number, entered).join()
+    assert waits == [LONGEST_CALL, LONGEST_CALL, LONGEST_CALL, 0.0, 0.0]
 
 
 def test_a_late_end_is_blamed_on_the_suspect(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,19 +5,21 @@ holds what it must skip.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from time import sleep as pause
 
 from zmqdata.iterators.watching import WatchSlot
-from zmqdata.messages import OPENING, TaskDefinition
+from zmqdata.messages import OPENING, Place, TaskDefinition
 from zmqdata.splits import Split, SplitProvider
 from zmqdata.worker.processes import crumbs
 from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.processes.limits import is_starvation
 
-PATIENCE = 10.0
-"""Seconds for which a call waits for others that may be stuck."""
+PATIENCE = 600.0
+"""Seconds for which a call waits for others, as long as a trial lasts for a call. They
+may be stuck, or wait for this call. The task waits for nothing after that.
+"""
 SETTLE = 3.0
 """Seconds in which the process waits for a late end, over all suspects."""
 LONGEST_SETTLE = 0.25
@@ -34,15 +36,15 @@ class SuspectCalls:
     process, and a thread that the function has begun may crash after it.
 
     Args:
-        suspects: numbers of the suspects by node.
+        suspects: the suspects.
 
     Attributes:
         left: the suspects that were not made yet.
     """
 
-    def __init__(self, suspects: Mapping[str, Collection[int]]) -> None:
-        self.left = {(node, number) for node, numbers in suspects.items() for number in numbers}
-        self._suspects = suspects
+    def __init__(self, suspects: Collection[Place]) -> None:
+        self.left = set(suspects)
+        self._suspects, self._patience = frozenset(suspects), PATIENCE
         self._settle = min(LONGEST_SETTLE, SETTLE / max(1, len(self.left)))
         self._calling: set[int] = set()
         self._is_alone = self._is_settled = False
@@ -50,7 +52,7 @@ class SuspectCalls:
 
     def is_suspect(self, place: str, number: int) -> bool:
         """Return True if the call for an element must run alone."""
-        return number in self._suspects.get(place, ())
+        return (place, number) in self._suspects
 
     def enter(self, alone: bool) -> bool:
         """Wait until a call may begin. Return False for a call within a call."""
@@ -58,15 +60,19 @@ class SuspectCalls:
         with self._changed:
             if thread in self._calling:
                 return False
-            self._changed.wait_for(lambda: not self._is_alone, PATIENCE)
+            self._await(lambda: not self._is_alone)
             if alone:
                 self._is_alone = True
-                self._changed.wait_for(lambda: not self._calling, PATIENCE)
+                self._await(lambda: not self._calling)
             self._calling.add(thread)
         if alone and not self._is_settled:
             # Else this call would be blamed for what an earlier call has caused.
             pause(self._settle)
         return True
+
+    def _await(self, condition: Callable[[], bool]) -> None:
+        if not self._changed.wait_for(condition, self._patience):
+            self._patience = 0.0
 
     def leave(self, place: str, number: int, alone: bool) -> None:
         """End a call. After that of a suspect, wait for a late end."""
@@ -77,7 +83,7 @@ class SuspectCalls:
             self._calling.discard(threading.get_ident())
             self._is_alone = self._is_alone and not alone
             self.left.discard((place, number))
-            if self.left and not alone:
+            if not alone:
                 self.left = {
                     one for one in self.left if one[0] != place or one[1] > number - BEYOND
                 }
@@ -96,14 +102,9 @@ class TaskWatch:
         self._file = file
         self._key = (definition.task, definition.attempt)
         self.poisoned: dict[str, set[int]] = {}
-        self.suspects: dict[str, set[int]] = {}
-        for places, by_node in (
-            (definition.poisoned, self.poisoned),
-            (definition.suspects, self.suspects),
-        ):
-            for node, number in places:
-                by_node.setdefault(node, set()).add(number)
-        self._calls = SuspectCalls(self.suspects)
+        for node, number in definition.poisoned:
+            self.poisoned.setdefault(node, set()).add(number)
+        self._calls = SuspectCalls(definition.suspects)
         self._base = file.open(self._key)
         self.cells, self.at = file.cell(self._base)
         self._lock = threading.Lock()
