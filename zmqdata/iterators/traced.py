@@ -31,6 +31,16 @@ class WatchedIterator(CountingIterator):
         self._special = self._site.special
         self._cells, self._at = self._site.slot()
 
+    def _call(self, number: int, element: Any) -> Any:
+        """Call the function."""
+        raise NotImplementedError
+
+    def _try(self, number: int, element: Any) -> Any:
+        with self._site.trying(number):
+            made = self._call(number, element)
+        self._special = self._site.special
+        return made
+
 
 class WatchedMapIterator(WatchedIterator):
     """Calls a function with each element; a plain tuple is passed as separate
@@ -70,16 +80,9 @@ class WatchedMapIterator(WatchedIterator):
         """Return the result for an element of ``special``, or for the next element if
         it is left out.
         """
-        while number in self._special:
-            if not self._site.leaves_out(number, self._input.current_split()):
-                with self._site.trying(number):
-                    value = self._call(number, element)
-                self._special = self._site.special
-                return value
-            element = next(self._input)
-            number = self._count
-            self._count = number + 1
-        return self._call(number, element)
+        if self._site.leaves_out(number, self._input.current_split()):
+            return next(self)
+        return self._try(number, element)
 
     def _call(self, number: int, element: Any) -> Any:
         self._strand.place = self._own_place
@@ -110,9 +113,7 @@ class WatchedFilterIterator(WatchedIterator):
             elif self._site.leaves_out(number, self._input.current_split()):
                 continue
             else:
-                with self._site.trying(number):
-                    kept = self._call(number, element)
-                self._special = self._site.special
+                kept = self._try(number, element)
             if kept:
                 return element
         raise StopIteration

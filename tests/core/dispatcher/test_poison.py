@@ -469,8 +469,8 @@ def quarrel(town: Town, together: float = 1.0, **told: Any) -> list[float]:
 
 
 def test_jobs_that_crash_only_together_are_kept_apart() -> None:
-    """Of two jobs whose processes die only while they run both, the newer one fails
-    after twenty deaths. Before, each is alone for longer from the fifth on.
+    """Two jobs whose processes die only while they run both stay alone for longer from
+    the fifth death on. After the twentieth, the newer one fails.
     """
     town = Town("a")
     alone = quarrel(town)

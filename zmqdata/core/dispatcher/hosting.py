@@ -95,13 +95,11 @@ class Hosting:
 
     def lose_worker(self, name: str) -> None:
         """Take all tasks from a worker that is dead or has said goodbye."""
+        tasks = self._hosted_by(name)
         self.workers.remove(name)
-        facts = self.placement.remove(name)
+        self.placement.remove(name)
         self.out.commit(u.RemoveWorkerUpdate(name))
-        for number in sorted(facts.tasks):
-            task = self.out.state.tasks.get(number)
-            if task is None or task.settled:
-                continue
+        for task in tasks:
             self.evict(task)
 
     def drain(self, name: str) -> None:
@@ -109,17 +107,20 @@ class Hosting:
         or no client reads them.
         """
         self.placement.drain(name)
-        for task in [
-            self.out.state.tasks[n]
-            for n in sorted(self.facts[name].tasks)
-            if n in self.out.state.tasks
-        ]:
+        for task in self._hosted_by(name):
             iteration = self.out.state.iterations[task.iteration]
             unread = not iteration.clients and iteration.saving is None
-            if task.settled or not self._outlives_host(task):
-                continue
-            if unread or self.placement.best(task, iteration) is not None:
+            may_go = unread or self.placement.best(task, iteration) is not None
+            if may_go and self._outlives_host(task):
                 self.fence(task)
+
+    def _hosted_by(self, worker: str) -> list[Task]:
+        """Return the tasks of a worker, oldest first, without those that are
+        settled.
+        """
+        known = self.out.state.tasks
+        hosted = [known[one] for one in sorted(self.facts[worker].tasks) if one in known]
+        return [task for task in hosted if not task.settled]
 
     def give_up(self, task: Task) -> None:
         """Remove a copy that no client reads any more."""
@@ -328,18 +329,14 @@ class Hosting:
         if name is None or (task is None and not self._wants_more(name, iteration)):
             return None
         self.placement.reserved = name
-        for number in sorted(self.facts[name].tasks):
-            other = self.out.state.tasks.get(number)
-            if other is not None and not other.settled:
-                self.evict(other)
+        for other in self._hosted_by(name):
+            self.evict(other)
         task = task or self._create(iteration)
         self._host(task, name)
         return task
 
     def _count_copies(self, worker: str) -> int:
-        known = self.out.state.tasks
-        hosted = (known[number] for number in self.facts[worker].tasks if number in known)
-        return sum(not self._outlives_host(task) for task in hosted)
+        return sum(not self._outlives_host(task) for task in self._hosted_by(worker))
 
     def evict(self, task: Task) -> None:
         """Take a task from its host. It continues on another, unless it is a copy."""

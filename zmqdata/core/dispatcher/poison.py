@@ -138,20 +138,17 @@ class Trials:
         return trial if trial and (trial.task, trial.attempt) == (task, attempt) else None
 
     def hear(self, death: m.Death, concerned: set[int], now: float) -> None:
-        """Note the death of a process, which may have been on trial.
+        """Count the deaths in a row of processes that ran several tasks.
 
         Args:
             death: the death.
             concerned: the iterations whose tasks become suspect.
             now: present time.
         """
-        trial = self._trial
-        if trial is not None and trial.worker == death.worker:
-            trial.is_lost, trial.until = True, now
-        if not concerned or death.killed or trial is not None:
-            return
-        known = self.together if now < self._ended + PATIENCE and len(death.tasks) > 1 else {}
-        self.together = {one: known.get(one, 0) + 1 for one in concerned}
+        if concerned and not death.killed and self._trial is None:
+            is_again = now < self._ended + PATIENCE and len(death.tasks) > 1
+            known = self.together if is_again else {}
+            self.together = {one: known.get(one, 0) + 1 for one in concerned}
 
     def welcome(self, worker: str, now: float) -> None:
         """Reserve a new worker for suspects, before it gets other tasks."""
@@ -212,7 +209,7 @@ class Trials:
 
     def _is_over(self, trial: Trial, now: float) -> bool:
         task = self.out.state.tasks.get(trial.task)
-        if task is None:
+        if task is None or trial.attempt in task.deaths:
             return True
         iteration = self.out.state.iterations[task.iteration]
         if iteration.failure is not None or not iteration.suspects(task):
@@ -415,29 +412,23 @@ class Deaths:
         text = (
             f"{what(crumb)}{self._origin(task, crumb)} has brought its worker down {_times(deaths)}"
         )
+        cannot = " It cannot be left out (on_poison='skip'): "
         if iteration.job.on_poison != "skip":
-            self._fail(
-                iteration,
-                text,
-                [],
-                " on_poison='skip' leaves such elements out." if crumb.skippable else "",
-            )
-        elif crumb.skippable and self._may_be_delivered(task, iteration, deaths):
-            why = "its call had returned before a process died, so that clients may have it."
-            self._fail(iteration, text, [], f" It cannot be left out (on_poison='skip'): {why}")
-        elif crumb.skippable:
+            remedy = " on_poison='skip' leaves such elements out." if crumb.skippable else ""
+        elif not crumb.node:
+            remedy = cannot + "no node is known that could leave it out."
+        elif not crumb.skippable:
+            remedy = f"{cannot}{crumb.label} cannot leave out an element."
+        elif self._may_be_delivered(task, iteration, deaths):
+            remedy = cannot + "its call had returned before a process died: clients may have it."
+        else:
             self.out.note("error", f"job {iteration.job.name}: {text}; it is left out from now on")
             node, number = place
             self.out.commit(u.PoisonUpdate(task.task, node, number, text))
             self.trials.clear(task, iteration)  # the elements before it have lived
             self.hosting.lists.tell(iteration)
-        else:
-            why = (
-                f"{crumb.label} cannot leave out an element"
-                if crumb.node
-                else "no node is known that could leave it out"
-            )
-            self._fail(iteration, text, [], f" It cannot be left out (on_poison='skip'): {why}.")
+            return
+        self._fail(iteration, text, [], remedy)
 
     def _may_be_delivered(
         self, task: Task, iteration: Iteration, proofs: list[u.CountDeathUpdate]
