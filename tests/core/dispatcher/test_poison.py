@@ -520,6 +520,31 @@ def test_a_death_alone_explains_those_beside_others() -> None:
     assert not town.other.failure
 
 
+def test_an_idle_job_is_not_counted() -> None:
+    """Of jobs whose processes die only together, one that is between two calls at some
+    deaths is counted at the others, and one that does nothing is never counted.
+    """
+    town = Town("a")
+    town.hear("n", m.OpenIteration("n", m.JobParameters("idle", "dataset", "DYNAMIC"), 0))
+    first, second, third = town.core.state.iterations.values()
+    while not any(one.failure for one in town.core.state.iterations.values()):
+        [worker] = town.core.hosting.facts
+        tasks = town.tasks_of(worker)
+        if len(tasks) > 1:
+            busy = [first, second][: 1 + town.successors % 2]
+            crumbs = [
+                m.Crumb(task.task, task.attempt, 7, "/0", LABEL, True)
+                for task in tasks
+                if any(task.iteration == one.iteration for one in busy)
+            ]
+            town.die(worker, *crumbs)
+        else:
+            town.report(worker, tried=True)
+    assert first.failure is not None
+    assert second.failure is third.failure is None
+    assert town.core.deaths.trials.together == {}
+
+
 def test_deaths_at_the_same_time_count_once() -> None:
     """Processes that die before the suspects of the first were tried say no more than
     the first.

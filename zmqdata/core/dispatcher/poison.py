@@ -147,8 +147,9 @@ class Trials:
         """
         if concerned and not death.killed and self._trial is None:
             is_again = now < self._ended + PATIENCE and len(death.tasks) > 1
-            known = self.together if is_again else {}
-            self.together = {one: known.get(one, 0) + 1 for one in concerned}
+            known, tasks = self.together if is_again else {}, self.out.state.tasks
+            ran = {tasks[number].iteration for number, _ in death.tasks if number in tasks}
+            self.together = {one: known.get(one, 0) + (one in concerned) for one in ran}
 
     def welcome(self, worker: str, now: float) -> None:
         """Reserve a new worker for suspects, before it gets other tasks."""
