@@ -141,12 +141,7 @@ class Hosting:
         self.measures.take_tasks(facts.address, reports, self.out.state.tasks)
         for report in reports:
             task = self.out.state.tasks.get(report.task)
-            if (
-                task is None
-                or task.worker != name
-                or task.attempt != report.attempt
-                or task.settled
-            ):
+            if task is None or not task.runs(name, report.attempt):
                 self.out.send(peer, m.DropTask(report.task, report.attempt))
             elif report.incomplete and self._outlives_host(task):
                 self.fence(task)
@@ -310,10 +305,7 @@ class Hosting:
         self._orphaned = {task.task: self._orphaned.get(task.task, now) for task in orphans}
         for task in orphans:
             iteration = self.out.state.iterations[task.iteration]
-            if (
-                now - self._orphaned[task.task] < self.orphan_timeout
-                or iteration.failure is not None
-            ):
+            if now - self._orphaned[task.task] < self.orphan_timeout:
                 continue
             if self.placement.stays(task, iteration):
                 if not self.placement.has_place_of(task):
@@ -512,12 +504,7 @@ class Hosting:
         """Tell a worker that a client reads no more, and which elements of its tasks
         have been delivered.
         """
-        tasks = [
-            self.out.state.tasks[n]
-            for n in sorted(self.facts[worker].tasks)
-            if n in self.out.state.tasks
-        ]
-        delivered = {task.task: task.delivered.ranges for task in tasks}
+        delivered = {task.task: task.delivered.ranges for task in self._hosted_by(worker)}
         self.out.send(self.workers.peer(worker), m.ReleaseClient(client, delivered))
 
     def close_if_ended(self, iteration: Iteration) -> None:

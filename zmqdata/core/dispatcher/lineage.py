@@ -62,11 +62,7 @@ class StateKeeping:
     def take(self, peer: Peer, message: m.StateTaken, now: float) -> None:
         """Commit a state that the present host of a task reports."""
         task = self.out.state.tasks.get(message.task)
-        if (
-            task is None
-            or (task.worker, task.attempt) != (message.worker, message.attempt)
-            or task.settled
-        ):
+        if task is None or not task.runs(message.worker, message.attempt):
             return
         continues = outlives_host(self.out.state.iterations[task.iteration].job)
         if continues and is_believable(

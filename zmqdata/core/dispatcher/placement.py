@@ -392,15 +392,7 @@ class Placement:
             copies: returns how many tasks of a worker cannot continue elsewhere.
         """
         reserved, self.reserved = self.reserved, ""
-        able = [
-            worker
-            for worker in self._loads.lightest()
-            if (
-                self._is_able(worker, task, iteration)
-                if task is not None
-                else self.takes_tasks(worker, iteration) and not iteration.hosts.has(worker)
-            )
-        ]
+        able = [one for one in self._loads.lightest() if self._is_able(one, task, iteration)]
         self.reserved = reserved
 
         def cost(worker: str) -> tuple[bool, bool, int, int]:
@@ -410,6 +402,8 @@ class Placement:
 
         return min(able, key=cost, default=None)
 
-    def _is_able(self, worker: str, task: Task, iteration: Iteration) -> bool:
+    def _is_able(self, worker: str, task: Task | None, iteration: Iteration) -> bool:
         able = self.takes_tasks(worker, iteration) and self.has_room(worker, iteration)
+        if task is None:
+            return able and not iteration.hosts.has(worker)
         return able and (not self.stays(task, iteration) or self.is_place_of(task, worker))

@@ -219,7 +219,7 @@ class Trials:
             if not trial.is_lost:
                 trial.is_lost, trial.until = True, now + REPORTS_WITHIN
             return now >= trial.until
-        if task.settled or (task.worker, task.attempt) != (trial.worker, trial.attempt):
+        if not task.runs(trial.worker, trial.attempt):
             return True
         if now < trial.until:
             return False
@@ -292,14 +292,10 @@ class Deaths:
         for report in reports:
             self.trials.take(worker, report, now)
             task = self.out.state.tasks.get(report.task)
-            if (
-                task is None
-                or report.crumb is None
-                or (task.worker, task.attempt) != (worker, report.attempt)
-            ):
+            if task is None or not report.crumb or not task.runs(worker, report.attempt):
                 continue
             limit = self.out.state.iterations[task.iteration].job.task_timeout
-            if limit is not None and report.busy >= limit and not task.settled:
+            if limit is not None and report.busy >= limit:
                 self._end_stuck(task, report.crumb, report.busy)
             elif report.busy >= LONG:
                 self._tell(task, report.crumb, report.busy)

@@ -87,7 +87,7 @@ class SplitAssigner:
     def request(self, peer: e.Peer, ask: m.RequestSplits, now: float) -> None:
         """Answer a request with the splits that follow those which the worker has."""
         task = self.out.state.tasks.get(ask.task)
-        if task is None or task.worker != ask.worker or task.attempt != ask.attempt or task.settled:
+        if task is None or not task.runs(ask.worker, ask.attempt):
             self.out.send(peer, m.DropTask(ask.task, ask.attempt))
             return
         if ask.worker not in self.workers:
@@ -470,11 +470,7 @@ class TakingBack:
         waiting tasks.
         """
         task = self.out.state.tasks.get(report.task)
-        if (
-            task is None
-            or (task.worker, task.attempt) != (report.worker, report.attempt)
-            or task.total is not None
-        ):
+        if task is None or task.total is not None or not task.runs(report.worker, report.attempt):
             return
         if not 0 <= report.source < len(task.ledger):
             return

@@ -172,6 +172,12 @@ class Task:
         """
         return self.removed or (self.total is not None and self.delivered.covers(0, self.total))
 
+    def runs(self, worker: str, attempt: int) -> bool:
+        """Return True if an attempt on a worker is the present one, and elements are
+        still owed.
+        """
+        return (self.worker, self.attempt) == (worker, attempt) and not self.settled
+
 
 class IterationFailure(NamedTuple):
     """The error that ended an iteration."""
