@@ -68,6 +68,12 @@ def test_poison_is_left_out_whatever_else_goes_wrong(family: int) -> None:
         PoisonScenario(seed).run()
 
 
+@pytest.mark.parametrize("seed", [90471, 90527, 90564])
+def test_worlds_with_poison_that_broke_a_law_once(seed: int) -> None:
+    """Worlds in which a rule for trials of suspects once was wrong keep all laws."""
+    PoisonScenario(seed).run()
+
+
 @pytest.mark.parametrize("family", seeds(40, core=1))
 def test_consumers_stay_in_step_whatever_goes_wrong(family: int) -> None:
     """Killed workers and consumers, second readers and a bad network leave every

@@ -521,7 +521,7 @@ def test_a_death_alone_explains_those_beside_others() -> None:
 
 
 def test_an_idle_job_is_not_counted() -> None:
-    """Of jobs whose processes die only together, one that is between two calls at some
+    """Among jobs whose processes die only together, one that is between calls at some
     deaths is counted at the others, and one that does nothing is never counted.
     """
     town = Town("a")

@@ -482,13 +482,9 @@ class Hosting:
     def _retreat(self, iteration: Iteration) -> None:
         """Take tasks away from workers that no client can read from any more."""
         for task in iteration.live_tasks if iteration.clients else ():
-            if (
-                task.worker not in self.facts
-                or task.settled
-                or self.placement.may_host(task.worker, iteration)
-            ):
-                continue
-            self.evict(task)
+            is_hosted = task.worker in self.facts and not task.settled
+            if is_hosted and not self.placement.may_host(task.worker, iteration):
+                self.evict(task)
 
     def forget_iteration(self, iteration: Iteration) -> None:
         """Forget an iteration that is collected. Its hosts learn of it by their
