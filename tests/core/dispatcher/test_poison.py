@@ -631,6 +631,18 @@ def test_the_report_of_a_successor_is_awaited() -> None:
     assert trial.worker == "b"
 
 
+def test_a_process_that_is_killed_on_trial_delays_nothing() -> None:
+    """A suspect whose process a person has killed, while it was in no call, is tried
+    again at once.
+    """
+    town = Town("a")
+    town.crash("a")
+    [trial] = town.tasks_of("a1")
+    town.die("a1", killed=True)
+    assert town.tasks_of("a2") == [trial]
+    assert len(trial.deaths) == 1
+
+
 def test_a_late_report_ends_no_trial() -> None:
     """The report of an earlier death leaves a task where it is made alone."""
     town = Town("a", "b")

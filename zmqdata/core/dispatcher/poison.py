@@ -138,14 +138,18 @@ class Trials:
         return trial if trial and (trial.task, trial.attempt) == (task, attempt) else None
 
     def hear(self, death: m.Death, concerned: set[int], now: float) -> None:
-        """Count the deaths in a row of processes that ran several tasks.
+        """End the trial of a process that is dead for certain. Without one, count the
+        deaths in a row of processes that ran several tasks.
 
         Args:
             death: the death.
             concerned: the iterations whose tasks become suspect.
             now: present time.
         """
-        if concerned and not death.killed and self._trial is None:
+        trial = self._trial
+        if trial is not None and trial.worker == death.worker:
+            trial.is_lost, trial.until = True, now
+        elif concerned and not death.killed and trial is None:
             is_again = now < self._ended + PATIENCE and len(death.tasks) > 1
             known, tasks = self.together if is_again else {}, self.out.state.tasks
             ran = {tasks[number].iteration for number, _ in death.tasks if number in tasks}
@@ -202,15 +206,14 @@ class Trials:
                 del self._queue[number, key]
             elif iteration.clients or iteration.saving is not None:
                 hostless = iteration.hosts.of("")
-                found = next((one for one in hostless if key in (0, one)), None)
-                if found is not None and not iteration.tasks[found].settled:
-                    yield iteration, iteration.tasks[found]
-                elif not key and not iteration.closed:
-                    yield iteration, None
+                found = [iteration.tasks[one] for one in hostless if key in (0, one)]
+                found = [task for task in found if not task.settled]
+                if found or not (key or iteration.closed):
+                    yield iteration, found[0] if found else None
 
     def _is_over(self, trial: Trial, now: float) -> bool:
         task = self.out.state.tasks.get(trial.task)
-        if task is None or trial.attempt in task.deaths:
+        if task is None:
             return True
         iteration = self.out.state.iterations[task.iteration]
         if iteration.failure is not None or not iteration.suspects(task):
