@@ -527,11 +527,11 @@ def test_an_idle_job_is_not_counted() -> None:
     town = Town("a")
     town.hear("n", m.OpenIteration("n", m.JobParameters("idle", "dataset", "DYNAMIC"), 0))
     first, second, third = town.core.state.iterations.values()
-    while not any(one.failure for one in town.core.state.iterations.values()):
+    while town.successors < 60 and not (first.failure or second.failure):
         [worker] = town.core.hosting.facts
         tasks = town.tasks_of(worker)
         if len(tasks) > 1:
-            busy = [first, second][: 1 + town.successors % 2]
+            busy = ([first, second], [first], [second])[town.successors % 3]
             crumbs = [
                 m.Crumb(task.task, task.attempt, 7, "/0", LABEL, True)
                 for task in tasks
@@ -540,8 +540,8 @@ def test_an_idle_job_is_not_counted() -> None:
             town.die(worker, *crumbs)
         else:
             town.report(worker, tried=True)
-    assert first.failure is not None
-    assert second.failure is third.failure is None
+    assert first.failure or second.failure
+    assert third.failure is None
     assert town.core.deaths.trials.together == {}
 
 
