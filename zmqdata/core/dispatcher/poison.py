@@ -35,12 +35,12 @@ PATIENCE = 15.0
 """Seconds for which a task is alone at first. It is cleared if it lives until then, and
 gets twice the time when its process dies again.
 """
-LONGEST_WAIT = 2.0
-"""Seconds for which a task that is alone may wait for its readers."""
 LONGEST_PATIENCE = 3600.0
 """Maximum of this time."""
 LONGEST_CALL = 600.0
 """Seconds for which the call of a suspect may prolong this time."""
+LONGEST_WAIT = 2.0
+"""Seconds for which a task that is alone may wait for its readers."""
 REPORTS_WITHIN = 30.0
 """Seconds in which the successor of a lost process that was alone reports its death."""
 MOST_TOGETHER = 20
