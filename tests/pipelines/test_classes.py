@@ -379,7 +379,7 @@ def test_a_hook_that_fails_on_the_worker_is_named() -> None:
             raise ValueError("needs a name")
 
     with pytest.raises(TypeError, match=r"the class 'A.B'.*ValueError: needs a name.*`ship=`"):
-        new_class(type, "B", (Strict,), {"__qualname__": "A.B"})
+        new_class(0, type, "B", (Strict,), {"__qualname__": "A.B"})
 
 
 def test_definitions_need_nothing_to_be_created() -> None:

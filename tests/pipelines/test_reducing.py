@@ -14,7 +14,12 @@ import numpy as np
 import pytest
 
 from zmqdata.pipelines import open_pipeline, pack_pipeline
-from zmqdata.pipelines.reducing import reduced, set_stored_state
+from zmqdata.pipelines.reducing import reducer_of, set_stored_state
+
+
+def reduced(thing: Any) -> Any:
+    reducer = reducer_of(type(thing))
+    return NotImplemented if reducer is None else reducer(thing)
 
 
 def again(thing: Any) -> Any:

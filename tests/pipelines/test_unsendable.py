@@ -24,7 +24,7 @@ import zmq
 from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.pipelines import pack_pipeline
-from zmqdata.pipelines.unsendable import describe_trail, is_node, remedy_for
+from zmqdata.pipelines.unsendable import is_node, remedy_for
 
 
 async def coroutine() -> None: ...
@@ -237,24 +237,49 @@ def test_a_class_names_itself_on_the_path() -> None:
 
 def test_the_innermost_operation_is_the_one_named() -> None:
     """The error names the innermost of the nested operations around the object."""
-    inner = Node(LOCK, site="here:1")
-    assert describe_trail([Node(inner), inner, LOCK]) == ("map(f) at here:1", "function")
+    with pytest.raises(TypeError, match=r"cannot send map\(f\) at here:1 to workers: function is"):
+        pack_pipeline(Node(Node(LOCK, site="here:1")))
 
 
-def test_an_unknown_step_keeps_the_path_known_so_far() -> None:
-    """An object reached by an unknown step keeps the known part of the path."""
-    assert describe_trail([Node(len), object(), LOCK]) == ("map(f) at train.py:12", "lock")
-    assert describe_trail([Node(len), [LOCK], LOCK]) == ("map(f) at train.py:12", "lock")
+class Making:
+    """An object that makes what pickle takes of it."""
+
+    def __reduce__(self) -> Any:
+        return Making, (threading.Lock(),)
+
+
+class MakingMore(Making):
+    """An object of which pickle takes something else each time."""
+
+    def __init__(self, *_: object) -> None:
+        self.makes = iter([threading.Lock(), 1, 2, 3])
+
+    def __reduce__(self) -> Any:
+        return MakingMore, ({}, next(self.makes))
+
+
+@pytest.mark.parametrize("made", [Making(), MakingMore()])
+def test_what_an_object_made_is_named_after_the_object(made: Any) -> None:
+    """An object that only `__reduce__` made is named after the object that made it."""
+    with pytest.raises(TypeError, match=r"workers: function\[1\] is a _thread\.lock"):
+        pack_pipeline(Node((1, made)))
 
 
 def test_a_long_path_is_cut_in_the_middle() -> None:
     """A long path is shortened in the middle, as its ends are more informative."""
-    trail: list[Any] = [[LOCK]]
-    for _ in range(500):
-        trail.insert(0, [trail[0]])
-    path = describe_trail([*trail, LOCK])[1]
-    assert len(path) < 200
-    assert " ... " in path
+    value: Any = LOCK
+    for _ in range(120):
+        value = [value]
+    with pytest.raises(TypeError, match=r"\[0\] \.\.\. 0\]\[0\]") as caught:
+        pack_pipeline(Node(value))
+    assert len(str(caught.value)) < 700
+
+
+def test_an_object_at_the_end_of_a_long_list_is_found() -> None:
+    """The path to an object is found in a list of any length."""
+    names: list[Any] = [(str(i), i) for i in range(100_000)]
+    with pytest.raises(TypeError, match=r"function\[100000\]\['a'\] is a _thread\.lock"):
+        pack_pipeline(Node([*names, {"a": LOCK}]))
 
 
 def test_unbound_variables_do_not_break_the_path() -> None:

@@ -261,7 +261,7 @@ def enum_attributes(kind: enum.EnumMeta) -> dict[str, object]:
     }
 
 
-def new_class(meta: Any, name: str, bases: tuple[type, ...], body: dict[str, object]) -> type:
+def new_class(number: int, meta: Any, name: str, bases: tuple[type, ...], body: dict[str, object]) -> type:
     """Create a class whose attributes are set later. Called while unpickling."""
     try:
         space = meta.__prepare__(name, bases)
@@ -279,7 +279,9 @@ def new_class(meta: Any, name: str, bases: tuple[type, ...], body: dict[str, obj
     return made
 
 
-def new_typed_dict(meta: Any, name: str, bases: tuple[type, ...], body: dict[str, object]) -> type:
+def new_typed_dict(
+    number: int, meta: Any, name: str, bases: tuple[type, ...], body: dict[str, object]
+) -> type:
     """Create a ``TypedDict`` class whose attributes are set later. Called while
     unpickling.
     """
@@ -327,13 +329,14 @@ _STRUCT_OPTIONS = (
 
 
 def new_struct(
+    number: int,
     name: str,
     bases: tuple[type, ...],
     body: dict[str, object],
-    options: dict[str, Any],
-    fields: list[tuple[str, Any, dict[str, Any]]],
+    options_and_fields: tuple[None, dict[str, Any], list[tuple[str, Any, dict[str, Any]]]],
 ) -> type:
     """Create a ``msgspec.Struct`` class. Called while unpickling."""
+    _, options, fields = options_and_fields
     made = [
         (field, kind, msgspec.field(**given)) if given else (field, kind)
         for field, kind, given in fields
@@ -341,7 +344,9 @@ def new_struct(
     return msgspec.defstruct(name, made, bases=bases, namespace=body, **options)
 
 
-def new_named_tuple(name: str, fields: tuple[str, ...], module: str, qualname: str) -> type:
+def new_named_tuple(
+    number: int, name: str, fields: tuple[str, ...], module: str, qualname: str
+) -> type:
     """Create a class of named tuples. Called while unpickling."""
     made = collections.namedtuple(name, fields, rename=True, module=module)  # type: ignore[misc]  # known only now
     made.__qualname__ = qualname
@@ -357,6 +362,7 @@ def set_defaults(kind: Any, defaults: dict[str, object]) -> None:
 
 
 def new_enum(
+    number: int,
     meta: Any,
     bases: tuple[type, ...],
     names: tuple[str, str, str],
@@ -367,6 +373,7 @@ def new_enum(
     """Create an enumeration with given members. Called while unpickling.
 
     Args:
+        number: its number in the pickle.
         meta: its metaclass.
         bases: its bases.
         names: its name, qualified name and module.

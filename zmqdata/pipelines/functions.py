@@ -98,6 +98,27 @@ def new_function(
     return function
 
 
+def set_fields(function: types.FunctionType, fields: dict[str, object]) -> None:
+    """Set attributes of a function. Called while unpickling."""
+    for name, value in fields.items():
+        setattr(function, name, value)
+
+
+def set_cell(cell: types.CellType, content: tuple[object]) -> None:
+    """Set the content of a cell. Called while unpickling."""
+    (cell.cell_contents,) = content
+
+
+def fill(container: Any, content: Any) -> None:
+    """Fill a list or dictionary that was created empty. Called while unpickling."""
+    (container.extend if type(container) is list else container.update)(content)
+
+
+def first(value: object, *_: object) -> object:
+    """Return the first of the objects that were made. Called while unpickling."""
+    return value
+
+
 def set_global(names: dict[str, object], name: str, value: object) -> None:
     """Add a name to a function's globals. Called while unpickling."""
     names[name] = value

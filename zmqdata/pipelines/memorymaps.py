@@ -117,17 +117,6 @@ def file_part(array: np.ndarray[Any, Any]) -> FilePart | None:
     return FilePart(portable(path), start, high - low, digest)
 
 
-class MapReference:
-    """Replaces a range of a file in a pickle, which takes it from the buffers.
-
-    Args:
-        part: the range.
-    """
-
-    def __init__(self, part: FilePart) -> None:
-        self.part = part
-
-
 class OpenRange(NamedTuple):
     """The buffer of a range of a file, for the unpickler."""
 
@@ -137,17 +126,16 @@ class OpenRange(NamedTuple):
     """The content from the client; None if it is in the file here."""
 
 
-def reduced_map(array: np.ndarray[Any, Any], part: FilePart) -> tuple[Any, ...]:
-    """Return the function and arguments that make an array over a range of a file."""
+def reduced_map(array: np.ndarray[Any, Any], place: pickle.PickleBuffer) -> tuple[Any, ...]:
+    """Return the function and arguments that make an array over a range of a file.
+
+    Args:
+        array: the array.
+        place: buffer in whose place opening finds the range.
+    """
     offset = _address(array) - _bounds(array)[0]
     layout = (array.shape, array.dtype, array.strides, offset)
-    return open_map, (MapReference(part), layout, array.flags.writeable, is_a(array, np.memmap))
-
-
-def save_reference(pickler: Any, reference: MapReference) -> None:
-    """Write a place that a buffer takes. Called by the pickler."""
-    pickler.apart.append(reference.part)
-    pickler.write(pickle.NEXT_BUFFER)
+    return open_map, (place, layout, array.flags.writeable, is_a(array, np.memmap))
 
 
 def open_map(

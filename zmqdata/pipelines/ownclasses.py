@@ -1,11 +1,10 @@
 """Classes shipped by value, opened in the process that packed them: there they stay the
 same class objects.
 
-The pickle is the same for every worker; only reading it differs. A pickle of protocol 5
-numbers the objects that it creates. The packing process therefore knows the numbers of
-its classes, and substitutes its own classes instead of creating new ones. No class is
-kept alive for this. Like ``pickler``, which imports dill, this module is imported only
-when needed.
+The pickle is the same for every worker; only reading it differs. Each class carries a
+number. The packing process therefore knows its classes, and substitutes them instead of
+creating new ones. No class is kept alive for this. Like ``pickler``, which imports dill,
+this module is imported only when needed.
 """
 
 from __future__ import annotations
@@ -13,20 +12,24 @@ from __future__ import annotations
 import collections
 import enum
 import io
-import pickle
 import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zmqdata.lookup import remember_class
 from zmqdata.pipelines.classes import (
+    new_class,
+    new_enum,
+    new_named_tuple,
+    new_struct,
+    new_typed_dict,
     register,
     set_attribute,
     set_attributes,
     set_defaults,
 )
 from zmqdata.pipelines.importing import Shipment
-from zmqdata.pipelines.pickler import PipelineUnpickler, ShippedFirst
+from zmqdata.pipelines.pickler import PipelineUnpickler
 from zmqdata.pipelines.reducing import set_stored_state
 
 MOST_KNOWN = 10_000
@@ -35,6 +38,7 @@ are kept.
 """
 
 _known: collections.OrderedDict[str, Mapping[int, weakref.ref[type]]] = collections.OrderedDict()
+_CREATING = (new_class, new_enum, new_named_tuple, new_struct, new_typed_dict)
 _CHANGING = (set_attribute, set_attributes, set_defaults, register, set_stored_state)
 
 
@@ -63,62 +67,44 @@ def classes_of(digest: str) -> dict[int, type]:
     return {number: kind for number, kind in found if kind is not None}
 
 
-class HomeUnpickler(ShippedFirst, pickle._Unpickler):
-    """Unpickler for the process that wrote the pickle.
+def own_functions(classes: Mapping[int, type]) -> dict[tuple[str, str], Any]:
+    """Return functions that return a class of this process instead of creating it, and
+    leave it and its members unchanged, by the names of the functions that they replace.
 
     Args:
-        file: the pickle.
-        buffers: the buffers kept outside the pickle.
-        shipment: the shipped modules.
-        classes: substitutes for the classes in the pickle, by their number.
+        classes: the classes by their number in the pickle.
+    """
+    own = set(map(id, classes.values()))
+
+    def returning(create: Any) -> Any:
+        return lambda number, *parts: classes.get(number) or create(number, *parts)
+
+    def leaving(change: Any) -> Any:
+        def changed(target: object, *values: object) -> None:
+            # Members of an enumeration are complete, too.
+            kind = type(target) if isinstance(target, enum.Enum) else target
+            if id(kind) not in own:
+                change(target, *values)
+
+        return changed
+
+    return {
+        (one.__module__, one.__name__): replaced(one)
+        for replaced, replaceable in ((returning, _CREATING), (leaving, _CHANGING))
+        for one in replaceable
+    }
+
+
+class _Reader(io.BytesIO):
+    """A file whose methods are written in Python: other threads run while it is
+    read.
     """
 
-    def __init__(
-        self,
-        file: io.BytesIO,
-        buffers: Iterable[Any],
-        shipment: Shipment | None,
-        classes: Mapping[int, type],
-    ) -> None:
-        super().__init__(file, buffers=buffers)
-        self.memo: dict[int, Any]
-        self.stack: list[Any]
-        self._shipment = shipment
-        self._classes = classes
-        self._own = set(map(id, classes.values()))
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(size)
 
-    def find_class(self, module: str, name: str) -> Any:
-        """Find a class as any worker does. dill uses its own name for the type of
-        None.
-        """
-        return type(None) if module == "__builtin__" else super().find_class(module, name)
-
-    def load_reduce(self) -> None:
-        """Create an object, unless it is a class of this process: such a class is
-        substituted and left unchanged.
-        """
-        stack = self.stack
-        arguments = stack.pop()
-        # A class gets its number when it is created, directly after its arguments.
-        own = self._classes.get(len(self.memo))
-        if own is not None:
-            stack[-1] = own
-        elif any(stack[-1] is one for one in _CHANGING) and self._is_ours(arguments[0]):
-            stack[-1] = None
-        else:
-            stack[-1] = stack[-1](*arguments)
-
-    def _is_ours(self, target: object) -> bool:
-        """Return True for a class of this process, or a member of such an enumeration:
-        both are already complete.
-        """
-        return id(target) in self._own or (
-            isinstance(target, enum.Enum) and id(type(target)) in self._own
-        )
-
-
-_steps: dict[int, Any] = {**pickle._Unpickler.dispatch, pickle.REDUCE[0]: HomeUnpickler.load_reduce}
-HomeUnpickler.dispatch = _steps
+    def readinto(self, buffer: Any) -> int:
+        return super().readinto(buffer)
 
 
 def open_pickle(
@@ -133,7 +119,6 @@ def open_pickle(
         shipment: the shipped modules.
         digest: digest of the packed pipeline.
     """
-    classes, file = classes_of(digest), io.BytesIO(payload)
-    if classes:
-        return HomeUnpickler(file, buffers, shipment, classes).load()
-    return PipelineUnpickler(file, buffers, shipment).load()
+    own = classes_of(digest)
+    file = _Reader(payload)
+    return PipelineUnpickler(file, buffers, shipment, own_functions(own) if own else {}).load()

@@ -296,7 +296,7 @@ def _writable(content: bytes | memoryview) -> bytearray | memoryview:
 
 def _why_not(error: UnsendableError) -> str:
     operation, path = describe_trail(error.trail)
-    kind = qualified_name(type(error.trail[-1]))
+    kind = qualified_name(type(error.trail[-1].thing))
     subject = "it" if path == operation else path
     start = f"cannot send {operation} to workers: {subject} "
     holder = describe_holder(error.trail)

@@ -26,30 +26,46 @@ import numpy as np
 
 from zmqdata.elements.subclasses import immutable_base, made_by_base
 from zmqdata.peeking import has, is_a, peek
-from zmqdata.pipelines.classes import HEAP_TYPE
+from zmqdata.pipelines.classes import is_made_here
 from zmqdata.pipelines.findable import SCRIPT_MODULES, is_importable
 from zmqdata.pipelines.holding import body, lineage, module_of
 
 Reduced = tuple[Callable[..., object], tuple[Any, ...]]
 
 
-def reduced(thing: Any) -> Any:
-    """Return the function and arguments that make this object, or NotImplemented if the
-    object itself knows how to be pickled.
+def reducer_of(kind: type) -> Callable[[Any], Any] | None:
+    """Return a function that returns the function and arguments that make an object of
+    a class, or NotImplemented. None if the class itself knows how to be pickled.
 
-    >>> reduced(1)
-    NotImplemented
-    >>> function, arguments = reduced(functools.cached_property(len))
+    >>> reducer_of(int) is None
+    True
+    >>> function, arguments = reducer_of(functools.cached_property)(functools.cached_property(len))
     >>> function(*arguments).func is len
     True
     """
-    for kind in type(thing).__mro__:
-        reducer = _REDUCERS.get(kind)
-        if reducer is not None:
-            return reducer(thing)
-    if issubclass(type(thing), type) or not _answers_itself(type(thing)):
-        return NotImplemented
-    return _instance(thing)
+    reducer = next((_REDUCERS[base] for base in kind.__mro__ if base in _REDUCERS), None)
+    if reducer is None and not issubclass(kind, type) and _answers_itself(kind):
+        return _instance
+    return reducer
+
+
+def is_plain_class(kind: type) -> bool:
+    """Return True for a class whose objects are taken apart by ``object`` alone, and
+    made without a method that is written in Python.
+    """
+    asked = ("__new__", "__getstate__", *_OF_NEW)
+    bodies = [body(base) for base in lineage(kind) if is_made_here(base)]
+    return (
+        kind not in copyreg.dispatch_table
+        and all(peek(kind, name) is getattr(object, name) for name in _OF_PICKLE)
+        and not any(name in names for names in bodies for name in asked)
+    )
+
+
+def reduction(thing: Any) -> Any:
+    """Return what the class of an object says of how to make it."""
+    reduce = copyreg.dispatch_table.get(type(thing))
+    return thing.__reduce_ex__(5) if reduce is None else reduce(thing)
 
 
 def _answers_itself(kind: type) -> bool:
@@ -59,7 +75,7 @@ def _answers_itself(kind: type) -> bool:
     return any(
         name in vars(base)
         for base in kind.__mro__
-        if base.__flags__ & HEAP_TYPE
+        if is_made_here(base)
         for name in ("__getattr__", "__getattribute__", "__class__")
     )
 
@@ -97,7 +113,7 @@ def _stored_state(thing: object) -> Any:
     slots: dict[str, object] = {}
     for base in type(thing).__mro__:
         for name, member in vars(base).items():
-            if base.__flags__ & HEAP_TYPE and type(member) is types.MemberDescriptorType:
+            if is_made_here(base) and type(member) is types.MemberDescriptorType:
                 with contextlib.suppress(AttributeError):  # not set
                     slots[name] = member.__get__(thing)
     try:
@@ -200,7 +216,7 @@ def new_cached_property(kind: type, state: dict[str, object]) -> object:
     return made
 
 
-def _array(array: np.ndarray[Any, Any]) -> Any:
+def reduced_array(array: np.ndarray[Any, Any]) -> Any:
     """Take an array apart by numpy's public names, which all versions share. An array
     of objects, or of a class of its own, is left to numpy.
     """
@@ -300,13 +316,13 @@ def new_reference(target: Any) -> object:
     return made
 
 
-def is_tensor(thing: Any) -> bool:
-    """Return True for a tensor of torch, and for no value of its subclasses.
+def is_tensor_class(kind: type) -> bool:
+    """Return True for the class of torch's tensors, and for none of its subclasses.
 
-    >>> is_tensor(1)
+    >>> is_tensor_class(int)
     False
     """
-    return module_of(type(thing)) == "torch" and type(thing).__name__ == "Tensor"
+    return module_of(kind) == "torch" and kind.__name__ == "Tensor"
 
 
 def reduced_tensor(tensor: Any, storages: dict[int, Any]) -> Any:
@@ -404,7 +420,7 @@ def new_typing_name(
 
 _REDUCERS: dict[type, Callable[[Any], Any]] = {
     enum.Enum: _member,
-    np.ndarray: _array,
+    np.ndarray: reduced_array,
     np.random.BitGenerator: _bit_generator,
     np.random.Generator: _generator,
     np.random.RandomState: _random_state,

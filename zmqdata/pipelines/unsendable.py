@@ -8,18 +8,20 @@ the trail of nested objects to this module, which turns it into a text such as
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 import sys
 import types
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Container, Iterator
+from typing import Any, NamedTuple
 
 from zmqdata.nodes.base import Node
 from zmqdata.peeking import counted, has, is_a, misfit, parameters_of, peek, shown
-from zmqdata.pipelines.findable import SCRIPT_MODULES
-from zmqdata.pipelines.holding import Step, class_names, held
-from zmqdata.pipelines.reducing import calls_new
+from zmqdata.pipelines.classes import is_atom
+from zmqdata.pipelines.findable import SCRIPT_MODULES, is_importable
+from zmqdata.pipelines.holding import Step, class_names, held, is_container
+from zmqdata.pipelines.reducing import calls_new, is_plain_class, reducer_of, reduction
 
 _INSIDE = (
     "Create it inside the function, or in a function under functools.lru_cache that "
@@ -42,6 +44,8 @@ _QUEUE = (
 )
 
 _LONGEST_PATH = 300
+_DEEP = 100
+"""Number of steps to an object that is nested deeply."""
 _NOT_OF_USERS = frozenset({"numpy", "zmqdata"}) | sys.stdlib_module_names
 
 _REMEDIES: dict[str, str] = {
@@ -150,34 +154,113 @@ def is_node(value: object) -> bool:
     return is_a(value, Node)
 
 
-def describe_trail(trail: Sequence[object]) -> tuple[str, str]:
-    """Return the operation and the path from it to the last object of a trail.
+class Reached(NamedTuple):
+    """An object on the way to another one."""
+
+    step: Step
+    """The step to it from the object before."""
+    thing: Any
+    """The object."""
+
+
+Trail = list[Reached]
+"""The way from the outermost object to another one, both among its objects."""
+_NO_STEP = Step("part", "")
+
+
+def trail_to(root: object, thing: object, maker: object, shipped: Container[str] = ()) -> Trail:
+    """Return the shortest way to an object.
 
     Args:
-        trail: objects from the outermost to the object that cannot be shipped, each
-            held by the object before it. It may include containers that the pickler
-            created.
+        root: the outermost object.
+        thing: the object.
+        maker: the object that made it, if no other object holds it.
+        shipped: top-level modules that are shipped.
+    """
+    return (
+        _trail(root, lambda one, depth: one is thing, shipped)
+        or _trail(root, lambda one, depth: type(one) is type(thing), shipped)
+        or [
+            *(_trail(root, lambda one, depth: one is maker, shipped) or [Reached(_NO_STEP, root)]),
+            Reached(_NO_STEP, thing),
+        ]
+    )
+
+
+def deep_trail(root: object, shipped: Container[str] = ()) -> Trail | None:
+    """Return the way to an object that is nested deeply, or None."""
+    return _trail(root, lambda one, depth: depth > _DEEP, shipped)
+
+
+def _trail(
+    root: object, is_sought: Callable[[object, int], bool], shipped: Container[str]
+) -> Trail | None:
+    """Search the objects that would be pickled breadth first, without recursion."""
+    found: list[tuple[Step, Any, int, int]] = [(_NO_STEP, root, -1, 0)]  # holder and depth
+    seen = {id(root)}
+    for at, (_, holder, _, depth) in enumerate(found):
+        for step, one in _parts(holder, shipped):
+            if id(one) in seen or is_atom(one):
+                continue
+            seen.add(id(one))
+            found.append((step, one, at, depth + 1))
+            if is_sought(one, depth + 1):
+                trail, at = [Reached(step, one)], at
+                while at >= 0:
+                    step, one, at, _ = found[at]
+                    trail.append(Reached(step, one))
+                return trail[::-1]
+    return None
+
+
+def _parts(holder: Any, shipped: Container[str]) -> Iterator[tuple[Step, Any]]:
+    """Yield the objects that are pickled with an object."""
+    is_named = is_a(holder, (types.FunctionType, types.BuiltinFunctionType, type))
+    if is_a(holder, types.ModuleType) or (is_named and is_importable(holder, shipped)):
+        return
+    kind = type(holder)
+    if is_container(holder) or is_a(holder, type) or is_plain_class(kind):
+        yield from (one for one in held(holder) if one[0].way not in ("default", "entry"))
+        return
+    with contextlib.suppress(Exception):
+        reduced = (reducer_of(kind) or reduction)(holder)
+        _, arguments, state, items, pairs, *_ = (*reduced, None, None, None, None)
+        for stored in state if type(state) is tuple else (state,):
+            if type(stored) is dict:
+                yield from ((Step("attribute", name), one) for name, one in stored.items())
+            yield Step("part", ""), stored
+        yield from ((Step("part", ""), one) for one in arguments)
+        yield from ((Step("item", place), one) for place, one in enumerate(items or ()))
+        yield from ((Step("item", key), one) for key, one in pairs or ())
+    yield Step("part", ""), kind
+
+
+def describe_trail(trail: Trail) -> tuple[str, str]:
+    """Return the operation and the path from it to the last object of a trail.
 
     Returns:
         ``("map(parse) at train.py:12", "parse.__closure__['lock']")``.
     """
-    start = max((i for i, value in enumerate(trail) if is_node(value)), default=None)
+    start = max((i for i, one in enumerate(trail) if is_node(one.thing)), default=None)
     if start is None:
-        root = _outermost(trail)
-        return _name(trail[root]), _path(trail[root:], _name(trail[root]))
-    operation = trail[start]
+        # pack_pipeline wraps a tuple around everything.
+        root = 1 if len(trail) > 1 and type(trail[0].thing) is tuple else 0
+        name = _name(trail[root].thing)
+        return name, _path(trail[root:], name)
+    operation = trail[start].thing
     assert is_a(operation, Node)
-    return operation.label, _path(trail[start:], "") or type(trail[-1]).__name__
+    return operation.label, _path(trail[start:], "") or type(trail[-1].thing).__name__
 
 
-def describe_holder(trail: Sequence[object]) -> str:
+def describe_holder(trail: Trail) -> str:
     """Return what the author of a class can do if an object of the class holds the last
     object of a trail; "" if no such object holds it.
     """
-    last = max((i for i, one in enumerate(trail[:-1]) if not _is_container(one)), default=None)
-    if last is None or is_node(trail[last]):
+    holders = (i for i, one in enumerate(trail[:-1]) if not _is_container(one.thing))
+    last = max(holders, default=None)
+    if last is None or is_node(trail[last].thing):
         return ""
-    kind = type(trail[last])
+    kind = type(trail[last].thing)
     top = kind.__module__.partition(".")[0]
     if top in _NOT_OF_USERS and kind.__module__ not in SCRIPT_MODULES:
         return ""
@@ -188,22 +271,9 @@ def describe_holder(trail: Sequence[object]) -> str:
     )
 
 
-def _outermost(trail: Sequence[object]) -> int:
-    """Skip the tuple that pack_pipeline wraps around everything."""
-    return 1 if len(trail) > 1 and type(trail[0]) is tuple else 0
-
-
-def _path(trail: Sequence[object], text: str) -> str:
-    holder, passed = trail[0], None
-    for value in trail[1:]:
-        found = _step(holder, value)
-        if found is None and _is_container(value):
-            passed = value
-            continue
-        if found is None and passed is not None:
-            found = _step_through(holder, passed, value)
-        text = _joined(text, found or "", value, is_node(holder))
-        holder, passed = value, None
+def _path(trail: Trail, text: str) -> str:
+    for holder, (step, thing) in zip(trail, trail[1:], strict=False):
+        text = _joined(text, _text(step, thing), thing, is_node(holder.thing))
     return text if len(text) <= _LONGEST_PATH else f"{text[:80]} ... {text[-80:]}"
 
 
@@ -218,24 +288,11 @@ def _is_container(value: object) -> bool:
     return any(type(value) is kind for kind in (dict, list, tuple))
 
 
-def _step_through(holder: object, passed: object, value: object) -> str | None:
-    """Return the step through a container that only the pickler knows. It stands for
-    its owner's state, so its keys read as attributes.
-    """
-    if is_a(passed, dict) and not is_a(holder, types.FunctionType):
-        return next((f".{key}" for key, held in passed.items() if held is value), None)
-    return None
-
-
 def _name(value: object) -> str:
     name = peek(value, "__qualname__")
     if is_a(name, str):
         return name.rpartition("<locals>.")[2]
     return f"{type(value).__qualname__} object"
-
-
-def _step(holder: object, value: object) -> str | None:
-    return next((_text(step, value) for step, one in held(holder) if one is value), None)
 
 
 def _text(step: Step, value: object) -> str:
