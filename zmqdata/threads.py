@@ -1,12 +1,14 @@
-"""The number of usable cores, and threads whose liveness is reported correctly when a
-signal interrupts the caller.
+"""What the threads of a process share: cores, the collection of garbage, and a liveness
+that is reported correctly when a signal interrupts the caller.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import threading
+from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,31 @@ def available_cores() -> int:
         if quota != "max":
             cores = min(cores, -(-int(quota) // int(period)))
     return max(1, cores)
+
+
+_rests = 0
+"""Number of threads for which the collection of garbage rests."""
+_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def collection_rests() -> Iterator[None]:
+    """Collect no garbage in this process meanwhile, unless a program enables it. While
+    objects are only created, a collection goes through all of them for nothing, again
+    and again.
+    """
+    global _rests
+    with _lock:
+        is_on = gc.isenabled() or _rests > 0
+        _rests += is_on
+        gc.disable()
+    try:
+        yield
+    finally:
+        with _lock:
+            _rests -= is_on
+            if is_on and not _rests:
+                gc.enable()
 
 
 class Background(threading.Thread):

@@ -29,12 +29,9 @@ from zmqdata.pipelines import open_pipeline, pack_pipeline
 from zmqdata.pipelines.classes import new_enum
 from zmqdata.pipelines.functions import new_function
 from zmqdata.pipelines.generators import generators_of
-from zmqdata.pipelines.pickler import (
-    PipelinePickler,
-    PipelineUnpickler,
-    UnsendableError,
-)
+from zmqdata.pipelines.pickler import PipelinePickler, UnsendableError
 from zmqdata.pipelines.reducing import new_typing_name
+from zmqdata.pipelines.unpickler import PipelineUnpickler
 
 
 def pickled(value: Any) -> tuple[bytes, set[str]]:
@@ -235,7 +232,7 @@ def test_a_module_loaded_by_hand_travels_by_value(
     assert f"loaded from {path}, where no `import` finds it; ship it" in str(caught.value.__cause__)
     shipping = PipelinePickler(io.BytesIO(), shipped=["by_hand"])
     shipping.dump([module, module.A])
-    assert (shipping.modules, shipping.classes) == ({"by_hand"}, {})
+    assert (shipping.modules, shipping.definitions.classes) == ({"by_hand"}, {})
 
 
 CLASSES = """

@@ -15,6 +15,7 @@ import abc
 import collections
 import contextlib
 import enum
+import pickle
 import types
 import typing
 from collections.abc import Iterable, Iterator
@@ -150,9 +151,9 @@ def registered(kind: type) -> list[type]:
     return [one for one in (reference() for reference in registry) if one is not None]
 
 
-def keywords_needed(kind: type, by_value: Iterable[type]) -> tuple[str, list[str]] | None:
-    """Return the first importable hook that cannot run without keyword arguments of the
-    class statement, with these arguments. A class does not keep them.
+def check_keywords(kind: type, by_value: Iterable[type]) -> None:
+    """Raise if an importable hook cannot run without keyword arguments of the class
+    statement. A class does not keep them.
 
     Args:
         kind: the class.
@@ -175,8 +176,10 @@ def keywords_needed(kind: type, by_value: Iterable[type]) -> tuple[str, list[str
             if one.kind is one.KEYWORD_ONLY and one.default is one.empty
         ]
         if needed:
-            return f"{owner.__qualname__}.{name}", needed
-    return None
+            raise pickle.PicklingError(
+                f"{owner.__qualname__}.{name} needs the keyword arguments {', '.join(needed)} of "
+                f"the class statement, which the class {kind.__qualname__} does not keep"
+            )
 
 
 def _is_of_body(value: object) -> bool:
@@ -261,7 +264,9 @@ def enum_attributes(kind: enum.EnumMeta) -> dict[str, object]:
     }
 
 
-def new_class(number: int, meta: Any, name: str, bases: tuple[type, ...], body: dict[str, object]) -> type:
+def new_class(
+    number: int, meta: Any, name: str, bases: tuple[type, ...], body: dict[str, object]
+) -> type:
     """Create a class whose attributes are set later. Called while unpickling."""
     try:
         space = meta.__prepare__(name, bases)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-import io
 import platform
 import sys
 from collections.abc import Callable, Mapping
@@ -139,7 +138,8 @@ def pack_pipeline(
     Raises:
         TypeError: an object cannot leave this process; the error names the operation,
             the path to the object, and the remedy.
-        ValueError: a module cannot be shipped; the error gives the reason.
+        ValueError: a module cannot be shipped, or the pipeline is larger than a message
+            can be; the error gives the reason.
 
     >>> pack_pipeline(len).modules
     ()
@@ -150,11 +150,11 @@ def pack_pipeline(
 
     tf.data serializes a graph instead.
     """
-    from zmqdata.pipelines.ownclasses import remember
-    from zmqdata.pipelines.pickler import PipelinePickler, UnsendableError
+    from zmqdata.pipelines.pickler import PickleFile, PipelinePickler, UnsendableError
+    from zmqdata.pipelines.unpickler import remember
 
     archives = dict(pack_sources(ship) if sources is None else sources)
-    file = io.BytesIO()
+    file = PickleFile()
     pickler = PipelinePickler(file, by_path, names_of(archives.values()))
     try:
         # Inputs first: a node then finds its inputs already pickled, and a long chain
@@ -186,7 +186,7 @@ def pack_pipeline(
     for digest, buffer in zip(packed.buffers, pickler.apart, strict=True):
         if not isinstance(buffer, FilePart):
             packed.contents[digest] = buffer
-    remember(packed.digest, pickler.classes)
+    remember(packed.digest, pickler.definitions.classes)
     return packed
 
 
@@ -245,7 +245,7 @@ def open_pipeline(
     old = outdated(packed.sources)
     if old:
         raise FailedPreconditionError(_outdated_text(old))
-    from zmqdata.pipelines.ownclasses import open_pickle
+    from zmqdata.pipelines.unpickler import open_pickle
 
     # A pipeline may write to its arrays, so each array gets its own memory, even if two
     # have the same content.

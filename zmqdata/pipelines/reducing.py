@@ -39,7 +39,8 @@ def reducer_of(kind: type) -> Callable[[Any], Any] | None:
 
     >>> reducer_of(int) is None
     True
-    >>> function, arguments = reducer_of(functools.cached_property)(functools.cached_property(len))
+    >>> reduce = reducer_of(functools.cached_property)
+    >>> function, arguments = reduce(functools.cached_property(len))
     >>> function(*arguments).func is len
     True
     """

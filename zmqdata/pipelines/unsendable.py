@@ -14,6 +14,7 @@ import pickle
 import sys
 import types
 from collections.abc import Callable, Container, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from zmqdata.nodes.base import Node
@@ -223,8 +224,8 @@ def _parts(holder: Any, shipped: Container[str]) -> Iterator[tuple[Step, Any]]:
         yield from (one for one in held(holder) if one[0].way not in ("default", "entry"))
         return
     with contextlib.suppress(Exception):
-        reduced = (reducer_of(kind) or reduction)(holder)
-        _, arguments, state, items, pairs, *_ = (*reduced, None, None, None, None)
+        reduced: Any = (reducer_of(kind) or reduction)(holder)
+        arguments, state, items, pairs = (*reduced[1:5], None, None, None)[:4]
         for stored in state if type(state) is tuple else (state,):
             if type(stored) is dict:
                 yield from ((Step("attribute", name), one) for name, one in stored.items())
@@ -272,7 +273,7 @@ def describe_holder(trail: Trail) -> str:
 
 
 def _path(trail: Trail, text: str) -> str:
-    for holder, (step, thing) in zip(trail, trail[1:], strict=False):
+    for holder, (step, thing) in pairwise(trail):
         text = _joined(text, _text(step, thing), thing, is_node(holder.thing))
     return text if len(text) <= _LONGEST_PATH else f"{text[:80]} ... {text[-80:]}"
 

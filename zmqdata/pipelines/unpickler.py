@@ -1,20 +1,24 @@
-"""Classes shipped by value, opened in the process that packed them: there they stay the
-same class objects.
+"""The unpickler of pipelines, for workers and for the process that packed: there,
+classes shipped by value stay the same class objects.
 
 The pickle is the same for every worker; only reading it differs. Each class carries a
 number. The packing process therefore knows its classes, and substitutes them instead of
-creating new ones. No class is kept alive for this. Like ``pickler``, which imports dill,
-this module is imported only when needed.
+creating new ones. No class is kept alive for this. This module imports dill, and is
+imported only when needed.
 """
 
 from __future__ import annotations
 
 import collections
 import enum
+import functools
 import io
+import types
 import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+import dill
 
 from zmqdata.lookup import remember_class
 from zmqdata.pipelines.classes import (
@@ -28,9 +32,11 @@ from zmqdata.pipelines.classes import (
     set_attributes,
     set_defaults,
 )
+from zmqdata.pipelines.functions import new_function
 from zmqdata.pipelines.importing import Shipment
-from zmqdata.pipelines.pickler import PipelineUnpickler
+from zmqdata.pipelines.numpynames import module_here
 from zmqdata.pipelines.reducing import set_stored_state
+from zmqdata.threads import collection_rests
 
 MOST_KNOWN = 10_000
 """Maximum number of pipelines with such classes that a process remembers; the newest
@@ -95,15 +101,50 @@ def own_functions(classes: Mapping[int, type]) -> dict[tuple[str, str], Any]:
     }
 
 
-class _Reader(io.BytesIO):
-    """A file whose methods are written in Python: other threads run while it is
-    read.
+class PipelineUnpickler(dill.Unpickler):  # type: ignore[misc]  # dill has no types
+    """Unpickler for the output of ``PipelinePickler``. It prefers shipped modules to
+    installed modules, and reads the pickles of other versions of numpy.
+
+    Args:
+        file: the pickle.
+        buffers: the buffers kept outside the pickle.
+        shipment: the shipped modules.
+        own: functions to call instead of others, by their modules and names.
     """
 
-    def read(self, size: int | None = -1) -> bytes:
+    def __init__(
+        self,
+        file: io.BytesIO,
+        buffers: Iterable[Any],
+        shipment: Shipment | None,
+        own: Mapping[tuple[str, str], Any] = types.MappingProxyType({}),
+    ) -> None:
+        super().__init__(file, buffers=buffers)
+        self._shipment, self._own = shipment, own
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return an object by its module and name."""
+        if (module, name) in self._own:
+            return self._own[module, name]
+        module, shipment = module_here(module), self._shipment
+        if shipment is None:
+            return super().find_class(module, name)
+        if (module, name) == ("importlib", "import_module"):
+            return shipment.import_module
+        if (module, name) == (new_function.__module__, new_function.__name__):
+            return functools.partial(new_function, of_globals=shipment.builtins)
+        return super().find_class(shipment.placed(module), name)
+
+
+class _Reader(io.BytesIO):
+    """A file whose methods are written in Python: other threads run while C code reads
+    it.
+    """
+
+    def read(self, size: int | None = -1, /) -> bytes:
         return super().read(size)
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: Any, /) -> int:
         return super().readinto(buffer)
 
 
@@ -119,6 +160,7 @@ def open_pickle(
         shipment: the shipped modules.
         digest: digest of the packed pipeline.
     """
-    own = classes_of(digest)
-    file = _Reader(payload)
-    return PipelineUnpickler(file, buffers, shipment, own_functions(own) if own else {}).load()
+    classes = classes_of(digest)
+    own = own_functions(classes) if classes else {}
+    with collection_rests():
+        return PipelineUnpickler(_Reader(payload), buffers, shipment, own).load()

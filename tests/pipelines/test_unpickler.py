@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from zmqdata.pipelines import PackedPipeline, open_pipeline, ownclasses, pack_pipeline
-from zmqdata.pipelines.ownclasses import classes_of, open_pickle, remember
+from zmqdata.pipelines import PackedPipeline, open_pipeline, pack_pipeline, unpickler
 from zmqdata.pipelines.pickler import PipelinePickler
+from zmqdata.pipelines.unpickler import classes_of, open_pickle, remember
 
 SCRIPT = """
 import abc, collections, dataclasses, enum, typing
@@ -179,8 +179,8 @@ def test_as_many_pipelines_as_memory_may_hold_are_remembered(
     pipeline packed again counts as newest, and a pipeline without such classes takes no
     place.
     """
-    monkeypatch.setattr(ownclasses, "MOST_KNOWN", 2)
-    monkeypatch.setattr(ownclasses, "_known", type(ownclasses._known)())
+    monkeypatch.setattr(unpickler, "MOST_KNOWN", 2)
+    monkeypatch.setattr(unpickler, "_known", type(unpickler._known)())
     for digest, classes in [
         ("a", {1: int}),
         ("b", {1: str}),
@@ -206,7 +206,7 @@ def test_the_pickle_is_read_as_anywhere_else_but_for_classes() -> None:
     ]
     pickler = PipelinePickler(file)
     pickler.dump(value)
-    remember("of this test", pickler.classes)
+    remember("of this test", pickler.definitions.classes)
     got = open_pickle(file.getvalue(), (), None, "of this test")
     assert got == value
     assert open_pickle(file.getvalue(), (), None, "of nobody")[1:] == value[1:]
