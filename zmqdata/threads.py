@@ -1,5 +1,5 @@
-"""What the threads of a process share: cores, the collection of garbage, and a liveness
-that is reported correctly when a signal interrupts the caller.
+"""The number of usable cores, a rest of the garbage collector, and threads whose
+liveness is reported correctly when a signal interrupts the caller.
 """
 
 from __future__ import annotations

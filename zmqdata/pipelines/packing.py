@@ -170,20 +170,23 @@ def pack_pipeline(
         raise TypeError(
             "cannot send a pipeline to workers: a parameter is nested too deeply. Flatten it"
         ) from error
+    with file:
+        payload = file.getvalue()
+    apart, pickler.apart = pickler.apart, []
     packed = PackedPipeline(
-        payload=file.getvalue(),
+        payload=payload,
         python=_minor(platform.python_version()),
         version=zmqdata_version(),
         fingerprint=identity,
         numpy=np.__version__,
         modules=tuple(sorted({name.partition(".")[0] for name in pickler.modules})),
         sources=own_sources(pickler.modules, pickler.shipped),
-        buffers=tuple(map(_name_of, pickler.apart)),
+        buffers=tuple(map(_name_of, apart)),
         shipped=tuple(archives),
-        files=tuple(dict.fromkeys(one for one in pickler.apart if isinstance(one, FilePart))),
+        files=tuple(dict.fromkeys(one for one in apart if isinstance(one, FilePart))),
         contents=archives,
     )
-    for digest, buffer in zip(packed.buffers, pickler.apart, strict=True):
+    for digest, buffer in zip(packed.buffers, apart, strict=True):
         if not isinstance(buffer, FilePart):
             packed.contents[digest] = buffer
     remember(packed.digest, pickler.definitions.classes)

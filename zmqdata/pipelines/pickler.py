@@ -19,23 +19,28 @@ It differs from ``dill.dumps(recurse=True)`` in these points:
 
 from __future__ import annotations
 
+import abc
+import functools
 import importlib
 import io
 import pickle
 import sys
 import types
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Container
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from typing import Any
 
+import dill
 import numpy as np
+from dill import _dill
 
 from zmqdata.nodes.base import Node
 from zmqdata.peeking import is_a, peek
 from zmqdata.pipelines import memorymaps, reducing, unsendable
 from zmqdata.pipelines.classes import is_made_here
 from zmqdata.pipelines.definitions import Definitions, Stand, written
-from zmqdata.pipelines.dillkinds import DILL_KINDS, reduced_by_dill
 from zmqdata.pipelines.findable import SCRIPT_MODULES, can_be_found, is_importable
 from zmqdata.pipelines.functions import first
 from zmqdata.pipelines.unsendable import Trail
@@ -73,11 +78,15 @@ class PickleFile(io.BytesIO):
         """Write bytes at the end.
 
         Raises:
-            BufferError: the file would exceed ``MOST_BYTES``.
+            _TooLargeError: the file would exceed ``MOST_BYTES``.
         """
         if self.tell() + memoryview(content).nbytes > MOST_BYTES:
-            raise BufferError
+            raise _TooLargeError
         return super().write(content)
+
+
+class _TooLargeError(Exception):
+    """A pickle is larger than a message can be."""
 
 
 class _RefusedError(Exception):
@@ -140,7 +149,7 @@ class PipelinePickler(pickle.Pickler):
             super().dump(Stand(first, value, written(self.definitions.hooks())))
         except _RefusedError as error:
             raise UnsendableError(self._trail(self._thing), str(error)) from None
-        except BufferError:
+        except _TooLargeError:
             raise ValueError(
                 f"cannot send {self._operation} to workers: its values take more than "
                 f"{shown_size(MOST_BYTES)}, and a message cannot be larger. Hold large numpy "
@@ -153,7 +162,10 @@ class PipelinePickler(pickle.Pickler):
         except Exception as error:
             raise UnsendableError(self._trail(self._thing)) from error
         finally:
-            self.clear_memo()
+            # The pickler refers to itself, so that what it holds would stay for a while.
+            self.memo = {}
+            self._root = self._thing = self._maker = self._array = None
+            self._storages.clear()
 
     def _trail(self, thing: object) -> Trail:
         return unsendable.trail_to(self._root, thing, self._maker, self.shipped)
@@ -196,8 +208,8 @@ class PipelinePickler(pickle.Pickler):
         if reducing.is_tensor_class(kind):
             return self._write_tensor
         plain = _as_pickle_does if reducing.is_plain_class(kind) else self._write_by_its_methods
-        if kind in DILL_KINDS:
-            plain = reduced_by_dill
+        if kind in _DILL_KINDS:
+            plain = _reduced_by_dill
         reducer = reducing.reducer_of(kind)
         if reducer is None:
             return plain
@@ -321,8 +333,61 @@ class PipelinePickler(pickle.Pickler):
             return NotImplemented
         if is_made_here(kind):
             return self.definitions.kind(kind)
-        return reduced_by_dill(kind)  # such as the class of ``None``, which has no name
+        return _reduced_by_dill(kind)  # such as the class of ``None``, which has no name
 
 
 def _as_pickle_does(thing: object) -> Any:
     return NotImplemented
+
+
+_MAPPINGS: tuple[Any, ...] = ({}, OrderedDict())
+_DILL_KINDS = {
+    types.CodeType,
+    types.MethodType,
+    types.MappingProxyType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    functools._lru_cache_wrapper,
+    classmethod,
+    property,
+    staticmethod,
+    super,
+    abc.abstractclassmethod,
+    abc.abstractproperty,
+    abc.abstractstaticmethod,
+    weakref.CallableProxyType,
+    weakref.ProxyType,
+    weakref.ReferenceType,
+    *(type(view()) for one in _MAPPINGS for view in (one.keys, one.values, one.items)),
+    *(kind for kind in dill.Pickler.dispatch if kind.__module__ == "dataclasses"),
+} & dill.Pickler.dispatch.keys()
+"""Classes whose objects dill takes apart, among them the sentinels of dataclasses."""
+
+
+class _RecordingPickler:
+    """Takes the place of a pickler, and records what dill would write."""
+
+    reduced: Any = NotImplemented
+
+    def save_reduce(self, function: Any, arguments: Any, *more: Any, obj: object = None) -> None:
+        """Record the call that makes the object."""
+        self.reduced = (function, arguments, *more)
+
+    def write(self, opcode: bytes) -> None:
+        """Record the name of an object that is written by its name."""
+        self.reduced = opcode.split(b"\n")[1].decode()
+
+
+def _reduced_by_dill(thing: Any) -> Any:
+    """Return the reduction of an object of one of the kinds, or of a class of C code
+    without a name; NotImplemented for another such class.
+    """
+    recorder = _RecordingPickler()
+    if type(thing) in _DILL_KINDS:
+        dill.Pickler.dispatch[type(thing)](recorder, thing)
+    elif thing in _dill._typemap:
+        _dill.save_type(recorder, thing)
+    return recorder.reduced

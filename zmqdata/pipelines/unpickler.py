@@ -136,7 +136,7 @@ class PipelineUnpickler(dill.Unpickler):  # type: ignore[misc]  # dill has no ty
         return super().find_class(shipment.placed(module), name)
 
 
-class _Reader(io.BytesIO):
+class _PickleReader(io.BytesIO):
     """A file whose methods are written in Python: other threads run while C code reads
     it.
     """
@@ -163,4 +163,4 @@ def open_pickle(
     classes = classes_of(digest)
     own = own_functions(classes) if classes else {}
     with collection_rests():
-        return PipelineUnpickler(_Reader(payload), buffers, shipment, own).load()
+        return PipelineUnpickler(_PickleReader(payload), buffers, shipment, own).load()

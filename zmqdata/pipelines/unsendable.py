@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from zmqdata.nodes.base import Node
 from zmqdata.peeking import counted, has, is_a, misfit, parameters_of, peek, shown
-from zmqdata.pipelines.classes import is_atom
+from zmqdata.pipelines.classes import ATOMS
 from zmqdata.pipelines.findable import SCRIPT_MODULES, is_importable
 from zmqdata.pipelines.holding import Step, class_names, held, is_container
 from zmqdata.pipelines.reducing import calls_new, is_plain_class, reducer_of, reduction
@@ -47,6 +47,8 @@ _QUEUE = (
 _LONGEST_PATH = 300
 _DEEP = 100
 """Number of steps to an object that is nested deeply."""
+_ATOMS = frozenset(map(id, ATOMS))
+"""Identities of these classes, because other classes may be unhashable."""
 _NOT_OF_USERS = frozenset({"numpy", "zmqdata"}) | sys.stdlib_module_names
 
 _REMEDIES: dict[str, str] = {
@@ -200,17 +202,21 @@ def _trail(
     found: list[tuple[Step, Any, int, int]] = [(_NO_STEP, root, -1, 0)]  # holder and depth
     seen = {id(root)}
     for at, (_, holder, _, depth) in enumerate(found):
+        if any(type(holder) is one for one in (list, tuple)) and _ATOMS.issuperset(
+            map(id, map(type, holder))
+        ):
+            continue
         for step, one in _parts(holder, shipped):
-            if id(one) in seen or is_atom(one):
+            if id(type(one)) in _ATOMS or id(one) in seen:
                 continue
             seen.add(id(one))
             found.append((step, one, at, depth + 1))
             if is_sought(one, depth + 1):
-                trail, at = [Reached(step, one)], at
+                trail = []
                 while at >= 0:
-                    step, one, at, _ = found[at]
                     trail.append(Reached(step, one))
-                return trail[::-1]
+                    step, one, at, _ = found[at]
+                return [Reached(_NO_STEP, root), *reversed(trail)]
     return None
 
 
