@@ -17,15 +17,20 @@ import tracemalloc
 import types
 import typing
 import xml.etree.ElementTree  # noqa: F401 - a submodule that only its package's name reaches
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import dill
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.counts import how_many
 from zmqdata.dataset import Dataset
-from zmqdata.pipelines import open_pipeline, pack_pipeline
+from zmqdata.pipelines import open_pipeline, pack_pipeline, pickler, unpickler
 from zmqdata.pipelines.classes import new_enum
 from zmqdata.pipelines.functions import new_function
 from zmqdata.pipelines.generators import generators_of
@@ -434,6 +439,20 @@ def test_dill_s_own_tables_are_not_changed() -> None:
     assert dict(dill.Pickler.dispatch) == before
 
 
+def test_the_kinds_that_dill_takes_apart() -> None:
+    """dill takes code, descriptors, methods, views, caches, references and sentinels of
+    dataclasses apart, whichever version of dill is allowed.
+    """
+    names = (
+        "CallableProxyType ProxyType ReferenceType _FIELD_BASE _HAS_DEFAULT_FACTORY_CLASS "
+        "_KW_ONLY_TYPE _MISSING_TYPE _lru_cache_wrapper abstractclassmethod abstractproperty "
+        "abstractstaticmethod classmethod classmethod_descriptor code dict_items dict_keys "
+        "dict_values getset_descriptor mappingproxy member_descriptor method method_descriptor "
+        "odict_items odict_keys odict_values property staticmethod super wrapper_descriptor"
+    )
+    assert sorted(kind.__qualname__ for kind in pickler._DILL_KINDS) == names.split()
+
+
 def test_a_metaclass_of_its_own_is_a_class_all_the_same() -> None:
     """A class is pickled as a class whatever its metaclass; a module's class by
     name.
@@ -462,6 +481,145 @@ def test_a_failure_carries_the_trail() -> None:
 def test_a_pickle_is_protocol_5() -> None:
     """A pickle uses protocol 5, for out-of-band arrays and long frames."""
     assert pickled(1)[0][:2] == pickle.PROTO + b"\x05"
+
+
+class Plain:
+    """A class of a module."""
+
+
+class Slotted:
+    __slots__ = ("first", "second")
+
+
+class Listed(list[Any]):
+    """A list with attributes."""
+
+
+class Mapped(dict[Any, Any]):
+    """A dictionary with attributes."""
+
+
+def linked(kinds: list[str], links: list[tuple[int, int]]) -> list[Any]:
+    """Return containers and objects of some kinds, each of which may hold any."""
+    script = run_as_script("class Own:\n  pass\n")
+    makers: dict[str, Callable[[], Any]] = {
+        "list": list, "dict": dict, "plain": Plain, "slotted": Slotted, "own": script.Own,
+        "listed": Listed, "mapped": Mapped,
+    }  # fmt: skip
+    made = [makers[kind]() for kind in kinds]
+    for number, (holder, held) in enumerate(links):
+        at, one = made[holder % len(made)], made[held % len(made)]
+        if isinstance(at, list):
+            at.append((number, one))
+        elif isinstance(at, dict):
+            at[number] = one
+        else:
+            setattr(at, ("first", "second")[number % 2], one)
+        if isinstance(at, (Listed, Mapped)):
+            at.extra = at  # type: ignore[union-attr]  # it takes any
+    return made
+
+
+def parts(one: Any) -> list[Any]:
+    """Return what an object of these kinds holds, in order."""
+    held = [getattr(one, name, None) for name in ("first", "second", "extra")]
+    if isinstance(one, dict):
+        return [*held, *one, *one.values()]
+    return [*held, *(one if isinstance(one, (list, tuple)) else ())]
+
+
+@settings(deadline=None, max_examples=how_many(30, 1000))
+@given(
+    st.lists(
+        st.sampled_from(["list", "dict", "plain", "slotted", "own", "listed", "mapped"]),
+        min_size=1,
+        max_size=8,
+    ),
+    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=20),
+)
+def test_objects_that_hold_each_other_arrive_as_they_are(
+    kinds: list[str], links: list[tuple[int, int]]
+) -> None:
+    """Whatever holds whatever, in cycles and twice, holds the same when it arrives."""
+    waiting = [(one := linked(kinds, links), through(one))]
+    same: dict[int, int] = {}
+    while waiting:
+        sent, got = waiting.pop()
+        if isinstance(sent, int | None):
+            assert sent == got
+            continue
+        if id(sent) not in same:
+            assert id(got) not in same.values()
+            assert type(sent).__qualname__ == type(got).__qualname__
+            same[id(sent)] = id(got)
+            waiting += zip(parts(sent), parts(got), strict=True)
+        assert same[id(sent)] == id(got)
+
+
+class Growing:
+    """An object that adds to a dictionary while the dictionary is written."""
+
+    def __init__(self, held: dict[Any, Any]) -> None:
+        self.held = held
+
+    def __reduce__(self) -> Any:
+        self.held[len(self.held)] = 1
+        return Plain, ()
+
+
+def test_a_dictionary_that_changes_while_it_is_written_is_refused() -> None:
+    """A change that Python notices raises an error with the reason."""
+    held: dict[Any, Any] = {}
+    held |= {"a": Growing(held), "b": 1}
+    with pytest.raises(TypeError, match=r"RuntimeError: dictionary changed size"):
+        pack_pipeline(held)
+
+
+def test_other_threads_run_while_a_pickle_is_written_and_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """C code calls Python for each 64 KB that it writes or reads, and Python lets other
+    threads run.
+    """
+    called = Counter[str]()
+
+    def counted(kind: Any, name: str) -> None:
+        method = getattr(kind, name)
+        call = lambda *given: (called.update([name]), method(*given))[1]  # noqa: E731 - a method
+        monkeypatch.setattr(kind, name, call)
+
+    counted(pickler.PickleFile, "write")
+    counted(unpickler._PickleReader, "read")
+    counted(unpickler._PickleReader, "readinto")
+    records = [{"number": i, "name": f"{i} of many"} for i in range(50_000)]
+    packed = pack_pipeline(records)
+    frames = len(packed.payload) // (64 << 10)
+    assert open_pipeline(packed) == records
+    assert called["write"] >= frames > 10
+    assert called["read"] + called["readinto"] >= frames
+
+
+def test_a_pickle_larger_than_a_message_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the operation, the limit and the ways out."""
+    monkeypatch.setattr(pickler, "MOST_BYTES", 100_000)
+    names = [f"name {i}" for i in range(100_000)]
+    with pytest.raises(ValueError, match=r"cannot send map.* take more than 100 kB.*numpy arrays"):
+        pack_pipeline(Dataset.range(3).map(lambda x: names[x]).node)
+
+
+def test_what_a_pickler_held_is_freed_at_once() -> None:
+    """The packed pipeline and the objects that were packed are not kept by the
+    pickler.
+    """
+    array = np.zeros(2 << 20, np.uint8)
+    packed = pack_pipeline(lambda: array)
+    (content,) = packed.contents.values()
+    gc.disable()
+    try:
+        counts = sys.getrefcount(packed.payload), sys.getrefcount(content)
+    finally:
+        gc.enable()
+    assert counts <= (2, 4)
 
 
 class Brought:
