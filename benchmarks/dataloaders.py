@@ -1,18 +1,21 @@
 """Measure ``distribute_dataloader`` beside the ``DataLoader`` of torch, with equally
 many worker processes.
 
-    python -m benchmarks.dataloaders [images] [jpeg] [starts] [--workers N]
+    python -m benchmarks.dataloaders [images] [jpeg] [starts] [index] [--workers N]
 
 ``images`` reads images of 150 KB that cost nothing to make, in batches of 32. ``jpeg``
 decodes photographs and augments them. ``starts`` measures the time to the first batch
 of the second pass, without ``persistent_workers``. Each case runs both loaders in turn,
-several times, and prints the ratio of the medians.
+several times, and prints the ratio of the medians. ``index`` measures the time to the
+first batch of a dataset that holds ImageNet's list of 1.2 million files, in multiples
+of ``pickle.dumps`` of this dataset.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import pickle
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -71,6 +74,22 @@ class Photographs(Dataset[Any]):
         return pixels.flip(2) if torch.rand(()) < 0.5 else pixels, index
 
 
+class Index(Dataset[Any]):
+    """The list of files and classes that ``ImageFolder`` keeps of ImageNet."""
+
+    def __init__(self, count: int) -> None:
+        self._samples = [
+            (f"/data/train/n{i % 1000:08d}/n{i % 1000:08d}_{i}.JPEG", i % 1000)
+            for i in range(count)
+        ]
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._samples[index]
+
+
 def passes(loader: Any) -> Iterator[tuple[float, float]]:
     """Yield the seconds to the first batch and to the last one of each pass."""
     while True:
@@ -124,10 +143,40 @@ def starts(workers: int) -> None:
     )
 
 
+def index(workers: int) -> None:
+    data = Index(1_200_000)
+    dumps, firsts = [], []
+    options: Any = {"batch_size": BATCH, "shuffle": True, "num_workers": workers}
+    with LocalCluster(num_workers=workers) as cluster:
+        begin = time.perf_counter()
+        loader = distribute_dataloader(DataLoader(data, **options), cluster)
+        built = time.perf_counter() - begin
+        for _ in range(TURNS):
+            begin = time.perf_counter()
+            pickle.dumps(data, 5)
+            dumps.append(time.perf_counter() - begin)
+            begin = time.perf_counter()
+            batches = iter(loader)
+            next(batches)
+            firsts.append(time.perf_counter() - begin)
+            del batches
+    begin = time.perf_counter()
+    list(loader.batch_sampler)
+    listed = time.perf_counter() - begin
+    once, later = statistics.median(dumps), statistics.median(firsts[1:])
+    print(
+        f"ImageNet's index, {workers} workers: pickle.dumps {once:.2f} s, the order of a pass "
+        f"{listed:.2f} s; first batch of the first pass {built + firsts[0]:.2f} s, of a later one "
+        f"{later:.2f} s, without the order {(later - listed) / once:.1f} times pickle.dumps",
+        flush=True,
+    )
+
+
 CASES: dict[str, Callable[[int], None]] = {
     "images": lambda workers: throughput("images of 150 KB", Images(6_400), workers),
     "jpeg": lambda workers: throughput("photographs", Photographs(1_600), workers),
     "starts": starts,
+    "index": index,
 }
 
 if __name__ == "__main__":
