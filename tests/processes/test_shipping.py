@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from zmqdata import Dataset, LocalCluster, distribute
+from zmqdata.client.calls import status
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.testing.cluster import await_condition, descendants
 
@@ -259,3 +260,18 @@ def test_a_file_that_workers_lack_is_fetched(
         file.seek(4 * 12 * 4096)
         file.write(bytes(4))
     assert read_rows(cluster, path) == [0, *(row for row in expected_rows if row != 12 * 4096)]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_a_gigabyte_of_records_is_packed_and_opened_within_a_short_lease() -> None:
+    """Client and workers report to the dispatcher while they pack and open a gigabyte of
+    records, which takes longer than their leases.
+    """
+    records = [{"number": i, "text": f"{i} " * 60, "box": [1.5 * i, 2.5]} for i in range(3_000_000)]
+    with LocalCluster(1, worker_timeout_ms=5_000, client_timeout_ms=5_000) as cluster:
+        dataset = Dataset.range(10).map(lambda i: records[int(i)]["number"])
+        read = iter(dataset.apply(distribute("distributed_epoch", cluster)))
+        first = int(next(read))
+        assert [task["attempt"] for task in status(cluster.target)["tasks"]] == [1]
+        assert sorted([first, *map(int, read)]) == list(range(10))
