@@ -265,8 +265,8 @@ def test_a_file_that_workers_lack_is_fetched(
 @pytest.mark.full
 @pytest.mark.timeout(600)
 def test_a_gigabyte_of_records_is_packed_and_opened_within_a_short_lease() -> None:
-    """Client and workers report to the dispatcher while they pack and open a gigabyte of
-    records, which takes longer than their leases.
+    """Client and workers report to the dispatcher while they pack and open a gigabyte
+    of records, which takes longer than their leases.
     """
     records = [{"number": i, "text": f"{i} " * 60, "box": [1.5 * i, 2.5]} for i in range(3_000_000)]
     with LocalCluster(1, worker_timeout_ms=5_000, client_timeout_ms=5_000) as cluster:
