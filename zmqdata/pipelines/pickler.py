@@ -124,6 +124,7 @@ class PipelinePickler(pickle.Pickler):
         self._ranges: dict[int, memorymaps.FilePart] = {}
         self._storages: dict[int, Any] = {}
         self._tensors: dict[int, object] = {}
+        self._bases: dict[tuple[int, bool, int], type | None] = {}
         self._ways: dict[type, _Way] = {
             Stand: lambda stand: stand.reduced,
             np.ndarray: self._write_array,
@@ -162,7 +163,7 @@ class PipelinePickler(pickle.Pickler):
         except Exception as error:
             raise UnsendableError(self._trail(self._thing)) from error
         finally:
-            # The pickler refers to itself, so that what it holds would stay for a while.
+            # The pickler refers to itself: what it holds would stay for a while.
             self.memo = {}
             self._root = self._thing = self._maker = self._array = None
             self._storages.clear()
@@ -237,9 +238,21 @@ class PipelinePickler(pickle.Pickler):
         """Return a reduction after checking that the class takes the arguments."""
         if type(reduced) is not tuple or len(reduced) < 2 or type(reduced[1]) is not tuple:
             return reduced
-        make, arguments = reducing.without_new(reduced[0], reduced[1], self.shipped)
-        unsendable.check_making(make, arguments)
-        return (make, arguments, *reduced[2:])
+        make, arguments = reduced[:2]
+        by_new = reducing.calls_new(make)
+        kind = arguments[0] if by_new else make
+        if not is_a(kind, type):
+            return reduced
+        key = (id(kind), by_new, len(arguments))
+        if key not in self._bases:
+            base = reducing.base_to_call(kind, self.shipped) if by_new else None
+            if base is None:
+                unsendable.check_making(kind, by_new, len(arguments))
+            self._bases[key] = base
+        base = self._bases[key]
+        if base is None:
+            return reduced
+        return (reducing.bare_instance, (kind, base, *arguments[1:]), *reduced[2:])
 
     def _note_module(self, name: str) -> None:
         """Record a module that the worker must be able to import."""

@@ -143,35 +143,30 @@ def calls_new(maker: Any) -> bool:
     return maker is copyreg.__newobj__ or maker is new_instance  # type: ignore[attr-defined]  # not public
 
 
-def without_new(
-    maker: Any, arguments: tuple[Any, ...], shipped: Container[str]
-) -> tuple[Any, tuple[Any, ...]]:
-    """Return a function and arguments that make an object without a ``__new__`` of the
-    script. It ran in the client, and its effects, such as a registry, travel.
+def base_to_call(kind: type, shipped: Container[str]) -> type | None:
+    """Return the base of a class whose ``__new__`` makes an object without the
+    ``__new__`` of the script. That one ran in the client, and its effects, such as a
+    registry, travel. None if the class's own ``__new__`` is called.
 
     ``__new__`` runs again if a method of the class returns its arguments, and if a
     library defines it in Python.
 
     Args:
-        maker: function that makes the object.
-        arguments: its arguments.
+        kind: the class.
         shipped: top-level modules that are shipped with the pickle.
     """
-    if not calls_new(maker):
-        return maker, arguments
-    kind = arguments[0]
-    passed: list[type] = []
+    is_passed = False
     for base in lineage(kind):
         if any(is_a(body(base).get(name), types.FunctionType) for name in _OF_NEW):
-            break
+            return None
         new = body(base).get("__new__")
         if is_a(new, types.BuiltinFunctionType):
-            return (bare_instance, (kind, base, *arguments[1:])) if passed else (maker, arguments)
+            return base if is_passed else None
         if new is not None:
             if is_importable(base, shipped):
-                break
-            passed.append(base)
-    return maker, arguments
+                return None
+            is_passed = True
+    return None
 
 
 _OF_NEW = ("__getnewargs__", "__getnewargs_ex__")

@@ -22,7 +22,7 @@ from zmqdata.peeking import counted, has, is_a, misfit, parameters_of, peek, sho
 from zmqdata.pipelines.classes import ATOMS
 from zmqdata.pipelines.findable import SCRIPT_MODULES, is_importable
 from zmqdata.pipelines.holding import Step, class_names, held, is_container
-from zmqdata.pipelines.reducing import calls_new, is_plain_class, reducer_of, reduction
+from zmqdata.pipelines.reducing import is_plain_class, reducer_of, reduction
 
 _INSIDE = (
     "Create it inside the function, or in a function under functools.lru_cache that "
@@ -128,18 +128,21 @@ def unhashable_text(kind: type) -> str:
     )
 
 
-def check_making(function: Any, arguments: Any) -> None:
+def check_making(kind: type, by_new: bool, given: int) -> None:
     """Raise if a class does not take the arguments with which pickle makes an object
     of it. The worker would fail, where nobody knows the class.
+
+    Args:
+        kind: the class.
+        by_new: True if pickle calls ``__new__`` alone, with the class among the
+            arguments.
+        given: number of arguments.
     """
-    if calls_new(function):
-        kind, given, makers = arguments[0], len(arguments), ["__new__"]
-        remedy = "__getnewargs__"
-    elif is_a(function, type) and type(function).__call__ is type.__call__:
-        kind, given, makers = function, len(arguments) + 1, ["__new__", "__init__"]
-        remedy = "__reduce__"
-    else:
-        return
+    makers, remedy = ["__new__"], "__getnewargs__"
+    if not by_new:
+        if type(kind).__call__ is not type.__call__:
+            return
+        given, makers, remedy = given + 1, ["__new__", "__init__"], "__reduce__"
     for name in makers:
         maker = peek(kind, name)
         wrong = misfit(parameters_of(maker), given) if is_a(maker, types.FunctionType) else None
