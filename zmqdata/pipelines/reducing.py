@@ -17,7 +17,7 @@ import sys
 import types
 import typing
 import weakref
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -46,7 +46,7 @@ def reducer_of(kind: type) -> Callable[[Any], Any] | None:
     """
     reducer = next((_REDUCERS[base] for base in kind.__mro__ if base in _REDUCERS), None)
     if reducer is None and not issubclass(kind, type) and _answers_itself(kind):
-        return _instance
+        return _instances(kind)
     return reducer
 
 
@@ -81,42 +81,54 @@ def _answers_itself(kind: type) -> bool:
     )
 
 
-def _instance(thing: Any) -> Any:
-    """Take an object apart as ``object`` does, without asking the object for methods
-    that its class does not have.
+def _instances(kind: Any) -> Callable[[Any], Any]:
+    """Return a function that takes objects of a class apart as ``object`` does, without
+    asking an object for methods that its class does not have.
     """
-    kind: Any = type(thing)
-    if any(peek(kind, name) is not getattr(object, name) for name in _OF_PICKLE):
-        return NotImplemented
-    if has(kind, "__getnewargs_ex__"):
-        return NotImplemented
-    arguments: tuple[Any, ...] = (kind,)
-    if has(kind, "__getnewargs__"):
-        arguments = (kind, *kind.__getnewargs__(thing))
-    items: Any = (None, None)
-    if is_a(thing, list):
-        items = list.__iter__(thing), None
-    elif is_a(thing, dict):
-        items = None, iter([*dict.items(thing)])
-    has_own = peek(kind, "__getstate__") is not peek(object, "__getstate__")
-    state = kind.__getstate__(thing) if has_own else _stored_state(thing)
+    is_odd = any(peek(kind, name) is not getattr(object, name) for name in _OF_PICKLE)
+    if is_odd or has(kind, "__getnewargs_ex__"):
+        return lambda thing: NotImplemented
+    get_arguments = kind.__getnewargs__ if has(kind, "__getnewargs__") else lambda thing: ()
+    own_state = peek(kind, "__getstate__")
+    members = {
+        name: member
+        for base in reversed(lineage(kind))
+        if is_made_here(base)
+        for name, member in body(base).items()
+        if type(member) is types.MemberDescriptorType
+    }
+    get_state = functools.partial(_stored_state, members=members)
+    if own_state is not peek(object, "__getstate__"):
+        get_state = own_state
     setter = set_own_state if has(kind, "__setstate__") else set_stored_state
-    return new_instance, arguments, state, *items, setter
+
+    def reduced(thing: Any) -> Any:
+        items: Any = (None, None)
+        if is_a(thing, list):
+            items = list.__iter__(thing), None
+        elif is_a(thing, dict):
+            items = None, iter([*dict.items(thing)])
+        arguments = (kind, *get_arguments(thing))
+        return new_instance, arguments, get_state(thing), *items, setter
+
+    return reduced
 
 
 _OF_PICKLE = ("__reduce__", "__reduce_ex__")
 
 
-def _stored_state(thing: object) -> Any:
+def _stored_state(thing: object, members: Mapping[str, Any]) -> Any:
     """Return the attributes in the dictionary of an object, or those with the ones in
     its slots, or None if it has none.
+
+    Args:
+        thing: the object.
+        members: the slots of its class.
     """
     slots: dict[str, object] = {}
-    for base in type(thing).__mro__:
-        for name, member in vars(base).items():
-            if is_made_here(base) and type(member) is types.MemberDescriptorType:
-                with contextlib.suppress(AttributeError):  # not set
-                    slots[name] = member.__get__(thing)
+    for name, member in members.items():
+        with contextlib.suppress(AttributeError):  # not set
+            slots[name] = member.__get__(thing)
     try:
         stored = object.__getattribute__(thing, "__dict__")
     except AttributeError:  # it has slots only
