@@ -23,6 +23,7 @@ from zmqdata.elements.specs import (
     leading_length,
     merge_specs,
     spec_of,
+    spec_of_alike,
     specs_agree,
     with_leading_axis,
     with_leading_length,
@@ -164,6 +165,45 @@ def test_python_leaves_have_numpys_dtypes() -> None:
     spec = spec_of((1, 2.0, True, 1j, "a", b"b", {1}))
     dtypes = [np.int64, np.float64, np.bool_, np.complex128, np.str_, np.bytes_, object]
     assert spec == tuple(TensorSpec((), dtype) for dtype in dtypes)
+
+
+@pytest.mark.parametrize(
+    ("elements", "spec"),
+    [
+        ([("a", 1), ("b", 2)], (TensorSpec((), "U"), INT)),
+        ([{"x": (1,), "y": None}, {"y": None, "x": (2,)}], {"x": (INT,), "y": NoneTensorSpec()}),
+        ([np.zeros(2), np.zeros(3)], TensorSpec((None,), "f8")),
+        ([1, 2**63], TensorSpec((), object)),
+        ([1, -(2**63) - 1], TensorSpec((), object)),
+        ([-(2**63), 2**63 - 1], INT),
+        ([(), ()], ()),
+        ([np.datetime64(1, "s")] * 2, TensorSpec((), "M8[s]")),
+        ([1, True], None),
+        ([(1,), (1, 2)], None),
+        ([{"x": 1}, {"y": 1}], None),
+        ([Point(1, 2), Point(3, 4)], None),
+        ([np.datetime64(1, "s"), np.datetime64(1, "ns")], None),
+        ([np.zeros(0), np.zeros(1, "i8")], None),
+        ([np.array(None), np.array(None)], None),
+        ([[1], [2]], None),
+        ([RaggedTensor.from_rows([[1]])] * 2, None),
+        ([], None),
+    ],
+)
+def test_elements_of_equal_types_are_described_together(elements: list[Any], spec: Any) -> None:
+    """Elements of equal nesting and types have a spec for all. None means that each has
+    to be described.
+    """
+    assert spec_of_alike(elements) == spec
+
+
+def test_deep_elements_are_described_one_by_one() -> None:
+    """Elements of more than 64 levels have no spec for all."""
+    nested: Any = 1
+    for _ in range(64):
+        nested = (nested,)
+    assert spec_of_alike([nested, nested]) == spec_of(nested)
+    assert spec_of_alike([(nested,), (nested,)]) is None
 
 
 def test_a_list_is_an_array() -> None:

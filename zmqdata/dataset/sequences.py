@@ -14,7 +14,7 @@ from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.seeds import number_order
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
-from zmqdata.elements.specs import merge_specs, retyped_by_spec, spec_of
+from zmqdata.elements.specs import merge_specs, retyped_by_spec, spec_of, spec_of_alike
 
 
 class Sequences(DatasetMethods[D]):
@@ -77,15 +77,10 @@ class Sequences(DatasetMethods[D]):
                 "Invalid `elements`. `elements` should not be empty."
             )
         kept = tuple(_converted(elements))
-        spec = spec_of(kept[0])
-        for place, element in enumerate(kept):
-            try:
-                spec = merge_specs(spec, spec_of(element))
-            except TypeError as error:
-                raise TypeError(
-                    f"`elements` must be alike, and elements[{place}] differs: {error}"
-                ) from None
-        kept = tuple([map_structure(retyped_by_spec, element, spec) for element in kept])
+        spec = spec_of_alike(kept)
+        if spec is None:
+            spec = _merged_spec(kept)
+            kept = tuple([map_structure(retyped_by_spec, element, spec) for element in kept])
         return cls._wrap(nodes.FromList(sequence=kept, elements_spec=spec, site=call_site()))
 
     @classmethod
@@ -170,10 +165,8 @@ class Sequences(DatasetMethods[D]):
                 "an object with __len__ and __getitem__(index), such as a map-style "
                 "dataset or a list",
             )
-        shuffled, anew = (
-            flag("shuffle", shuffle),
-            flag("reshuffle_each_iteration", reshuffle_each_iteration),
-        )
+        shuffled = flag("shuffle", shuffle)
+        anew = flag("reshuffle_each_iteration", reshuffle_each_iteration)
         if seed is not None and not shuffled:
             raise ValueError(
                 f"from_source() got seed {seed} without shuffle=True. Without "
@@ -196,3 +189,15 @@ def _converted(elements: list[Any]) -> Iterator[Any]:
             yield as_element(element)
         except (TypeError, ValueError) as error:
             raise type(error)(f"elements[{place}] of from_list(): {error}") from None
+
+
+def _merged_spec(elements: tuple[Any, ...]) -> Any:
+    spec = spec_of(elements[0])
+    for place, element in enumerate(elements):
+        try:
+            spec = merge_specs(spec, spec_of(element))
+        except TypeError as error:
+            raise TypeError(
+                f"`elements` must be alike, and elements[{place}] differs: {error}"
+            ) from None
+    return spec

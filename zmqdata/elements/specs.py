@@ -11,10 +11,11 @@ or a nesting of specs (see ``nesting``) in which a list is also a structure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
+from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias
 
 import msgspec
@@ -24,6 +25,7 @@ import optree
 from zmqdata.elements.extensions import described, rebuilt
 from zmqdata.elements.lists import array_of
 from zmqdata.elements.nesting import (
+    LEAF_TYPES,
     field_names,
     fits_attrs,
     instance_of,
@@ -55,14 +57,6 @@ INFINITE_CARDINALITY = -1
 UNKNOWN_CARDINALITY = -2
 """The cardinality of a dataset whose length is only known by running it."""
 
-_PYTHON_DTYPES: dict[type, np.dtype[Any]] = {
-    bool: np.dtype(np.bool_),
-    int: np.dtype(np.int64),
-    float: np.dtype(np.float64),
-    complex: np.dtype(np.complex128),
-    str: np.dtype(np.str_),
-    bytes: np.dtype(np.bytes_),
-}
 _MAX_DEPTH = 64
 
 
@@ -162,6 +156,14 @@ class NoneTensorSpec:
 
 ANY_OBJECT = TensorSpec((), object)
 """Spec of a Python object, which may be None, a text or a number."""
+_PYTHON_SPECS = {
+    bool: TensorSpec((), np.bool_),
+    int: TensorSpec((), np.int64),
+    float: TensorSpec((), np.float64),
+    complex: TensorSpec((), np.complex128),
+    str: TensorSpec((), np.str_),
+    bytes: TensorSpec((), np.bytes_),
+}
 
 Spec: TypeAlias = "TensorSpec | RaggedTensorSpec | DatasetSpec | NoneTensorSpec"
 """Spec of a leaf."""
@@ -196,6 +198,46 @@ def spec_of(element: Any) -> Any:
     return map_structure(_leaf_spec, element)
 
 
+def spec_of_alike(elements: Sequence[Any]) -> Any:
+    """Return the narrowest spec that admits all of several elements, in a fraction of
+    the time that ``spec_of`` takes for each of them. Return None if their nesting or
+    types differ, or if a type is neither built in nor numpy's.
+
+    >>> spec_of_alike([("a", 1), ("b", 2)])
+    (TensorSpec(shape=(), dtype=str), TensorSpec(shape=(), dtype=int64))
+    >>> spec_of_alike([1, 2.5]) is None
+    True
+    """
+    with suppress(LookupError, TypeError, ValueError):
+        return _column_spec(elements, _MAX_DEPTH)
+    return None
+
+
+def _column_spec(column: Sequence[Any], depth: int) -> Any:
+    """Return the spec of the parts at one place of all elements. Raise LookupError,
+    TypeError or ValueError if only a look at each of them can tell.
+    """
+    (kind,) = set(map(type, column))
+    first = column[0]
+    if depth and kind in (dict, tuple):
+        (_,) = set(map(len, column))
+        keys = first if kind is dict else range(len(first))
+        parts = [_column_spec([*map(itemgetter(key), column)], depth - 1) for key in keys]
+        return dict(zip(first, parts, strict=True)) if kind is dict else tuple(parts)
+    if kind not in LEAF_TYPES or kind is RaggedTensor:
+        raise TypeError(f"each {kind.__name__} has a spec of its own")
+    models = [min(column), max(column)] if kind is int else [first]
+    if issubclass(kind, (np.ndarray, np.generic)):
+        # One of each layout, in the order of the elements.
+        models = [*dict(zip(map(_LAYOUT, column), column, strict=True)).values()]
+        if any(is_untyped(model) or model.dtype == object for model in models):
+            raise TypeError("the spec of an array of no dtype depends on the others")
+    return reduce(merge_specs, map(_leaf_spec, models))
+
+
+_LAYOUT = attrgetter("shape", "dtype")
+
+
 def _leaf_spec(leaf: Any) -> Spec:
     if leaf is None:
         return NoneTensorSpec()
@@ -213,7 +255,7 @@ def _leaf_spec(leaf: Any) -> Spec:
     if isinstance(leaf, int) and not -(2**63) <= leaf < 2**63:
         return ANY_OBJECT
     # A member of an enumeration of texts or numbers is a text or number in a batch.
-    return TensorSpec((), _PYTHON_DTYPES.get(python_type(type(leaf)), np.dtype(object)))
+    return _PYTHON_SPECS.get(python_type(type(leaf)), ANY_OBJECT)
 
 
 def merge_specs(first: Any, second: Any) -> Any:
@@ -351,14 +393,9 @@ def _typed_specs(first: TensorSpec, second: TensorSpec) -> tuple[TensorSpec, Ten
     """
     if is_untyped_spec(first.dtype, first.shape):
         return _like(first, second), second
-    return (
-        (first, _like(second, first))
-        if is_untyped_spec(second.dtype, second.shape)
-        else (
-            first,
-            second,
-        )
-    )
+    if is_untyped_spec(second.dtype, second.shape):
+        return first, _like(second, first)
+    return first, second
 
 
 def _like(untyped: TensorSpec, other: TensorSpec) -> TensorSpec:
