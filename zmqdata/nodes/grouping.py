@@ -15,6 +15,7 @@ from zmqdata.elements.specs import (
     DatasetSpec,
     merge_specs,
     spec_of,
+    spec_of_alike,
 )
 from zmqdata.nodes.base import AT_ITS_PLACE, IN_LABEL, ByIdentity, Infer, Node
 from zmqdata.nodes.transforms import Unary, unless_infinite
@@ -45,9 +46,9 @@ class Elements(ByIdentity, Node):
         return len(self.elements)
 
     def spec(self, infer: Infer) -> Any:
-        return (
-            reduce(merge_specs, map(spec_of, self.elements)) if self.elements else self.empty_spec
-        )
+        if not self.elements:
+            return self.empty_spec
+        return spec_of_alike(self.elements) or reduce(merge_specs, map(spec_of, self.elements))
 
 
 @dataclass(frozen=True, kw_only=True)
