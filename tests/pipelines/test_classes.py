@@ -280,6 +280,59 @@ class Liar:
 c, s, i, h, l = Config(), Slotted(), Items(q=1), Hidden(), Liar()
 def check(): return c.size, s.values, i.q, h.x, l.x
 """,
+    "enumerations of many kinds": """
+import enum, datetime, decimal, dataclasses
+class Perm(enum.Flag):
+    R = 1
+    W = 2
+    RW = 3
+class IP(enum.IntFlag):
+    X = 1
+    Y = 4
+class S(str, enum.Enum):
+    A = "a"
+    B = "b"
+    def up(self): return self.value.upper(), type(self).A.name
+class D(datetime.date, enum.Enum):
+    NEW = 2020, 1, 2
+class Dec(decimal.Decimal, enum.Enum):
+    ONE = "1.5"
+@dataclasses.dataclass
+class Base:
+    x: int
+class DC(Base, enum.Enum):
+    P = 3
+class Auto(enum.Enum):
+    def _generate_next_value_(name, start, count, last): return name.lower()
+    ONE = enum.auto()
+class Un(enum.Enum):
+    L = [1, 2]
+    M = {"a": 1}
+class Own(enum.Enum):
+    def __new__(cls, v, label):
+        o = object.__new__(cls); o._value_ = v; o.label = label; return o
+    A = (1, "one")
+    @classmethod
+    def _missing_(cls, v): return cls.A
+class F(enum.Enum):
+    @enum.nonmember if hasattr(enum, "nonmember") else staticmethod
+    def helper(x): return x
+    Z = 1
+class T(tuple, enum.Enum):
+    P = (1, 2)
+class I(enum.IntEnum):
+    A = 1
+    B = 2
+combo = Perm.R | Perm.W, IP.X | IP.Y
+def check():
+    return [
+        Perm(3) is Perm.RW, Perm(3).name, combo[0] is Perm.RW, combo[1] == IP(5), combo[1] is IP(5), list(Perm), IP.X in combo[1],
+        S("a") is S.A, S.B.up(), S.A == "a", f"{S.A.value}", D.NEW.year, D.NEW.value,
+        Dec.ONE + 1, DC.P.x, DC.P.value, Auto("one") is Auto.ONE, Un([1,2]) is Un.L, Un({"a":1}) is Un.M, Own(1).label, Own(77) is Own.A,
+        T.P == (1,2), I(2) is I.B, I.B + 1, sorted(I), list(Perm.__members__), hash(S.A) == hash(S("a")), repr(Perm.R), repr(S.A), str(I.A), len(Un),
+        [m.name for m in I], I.__doc__, "A" in I.__members__, isinstance(I.A, I), ~Perm.R, bool(Perm(0)), Perm["R"] is Perm.R,
+    ]
+""",
     "what python makes with a lock or a weak reference": """
 import functools, weakref
 class A:

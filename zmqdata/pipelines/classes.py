@@ -14,7 +14,6 @@ from __future__ import annotations
 import abc
 import collections
 import contextlib
-import enum
 import pickle
 import types
 import typing
@@ -42,7 +41,6 @@ _DEFINITIONS = (
     types.ClassMethodDescriptorType,
 )
 _OF_BODY = (types.FunctionType, property, classmethod, staticmethod)
-_OF_MEMBER = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 HEAP_TYPE = 1 << 9
 """Flag of classes that were made by a class statement or a call of a metaclass."""
 
@@ -206,64 +204,6 @@ def _made_by_namedtuple(kind: Any) -> frozenset[str]:
     return frozenset({*kind._fields, *made} - {"__doc__", "__module__"})
 
 
-def enum_members(kind: enum.EnumMeta) -> list[tuple[str, object]]:
-    """Return names and values of the members. If a member cannot be made from its
-    value, the value comes with what the member is as an instance of the data type.
-    """
-    members: dict[str, Any] = dict(kind.__members__)
-    if not makes_members(kind):
-        return [(name, member._value_) for name, member in members.items()]
-    return [(name, (_raw(kind, member), member._value_)) for name, member in members.items()]
-
-
-def makes_members(kind: Any) -> bool:
-    """Return True for an enumeration whose members are not made from their values: it
-    has a ``__new__`` of the script, or a data type with other arguments.
-    """
-    return new_member_of(kind) is not None or kind._member_type_ not in (object, *_RAW)
-
-
-def new_member_of(kind: enum.EnumMeta) -> types.FunctionType | None:
-    """Return the ``__new__`` of the script, or None."""
-    found = getattr(kind, "__new_member__", None)
-    return found if isinstance(found, types.FunctionType) else None
-
-
-def _raw(kind: Any, member: Any) -> tuple[Any, ...]:
-    """Return the arguments with which the data type makes the same value."""
-    mixed = kind._member_type_
-    if mixed in _RAW:
-        raw: tuple[Any, ...] = _RAW[mixed](member)
-        return raw
-    return () if is_made_here(mixed) or mixed is object else mixed.__reduce__(member)[1]
-
-
-_RAW: dict[type, Any] = {
-    int: lambda member: (int.__int__(member),),
-    str: lambda member: (str.__str__(member),),
-    bytes: lambda member: (bytes.__getitem__(member, slice(None)),),
-    float: lambda member: (float.__float__(member),),
-    tuple: lambda member: (tuple.__getitem__(member, slice(None)),),
-}
-
-
-def member_attributes(member: enum.Enum) -> dict[str, object]:
-    """Return the attributes of a member of an enumeration that its class does not
-    set.
-    """
-    return {name: value for name, value in vars(member).items() if name not in _OF_MEMBER}
-
-
-def enum_attributes(kind: enum.EnumMeta) -> dict[str, object]:
-    """Return what the body of an enumeration holds beside the members."""
-    return {
-        name: value
-        for name, value in vars(kind).items()
-        if name not in kind.__members__ and name != "__new__"
-        if is_a(value, _OF_BODY) or not name.startswith("_")
-    }
-
-
 def new_class(
     number: int, meta: Any, name: str, bases: tuple[type, ...], body: dict[str, object]
 ) -> type:
@@ -284,14 +224,28 @@ def new_class(
     return made
 
 
-def new_typed_dict(
+def new_bare_class(
     number: int, meta: Any, name: str, bases: tuple[type, ...], body: dict[str, object]
 ) -> type:
-    """Create a ``TypedDict`` class whose attributes are set later. Called while
-    unpickling.
+    """Create a class without asking its metaclass: that of a ``TypedDict`` would refuse
+    the bases, and that of an enumeration would want its members. Its attributes are set
+    later. Called while unpickling.
     """
     made: type = type.__new__(meta, name, bases, body)
     return made
+
+
+def new_member(kind: Any, name: str | int, base: Any, *arguments: object) -> object:
+    """Create a member of an enumeration without its attributes. Called while
+    unpickling.
+
+    Args:
+        kind: the enumeration.
+        name: name of the member, or value of a combination of members.
+        base: class of the value.
+        arguments: arguments of ``__new__`` of that class.
+    """
+    return base.__new__(kind, *arguments)
 
 
 def is_struct(kind: type) -> bool:
@@ -364,51 +318,6 @@ def set_defaults(kind: Any, defaults: dict[str, object]) -> None:
     """
     kind._field_defaults = defaults
     kind.__new__.__defaults__ = tuple(defaults.values())
-
-
-def new_enum(
-    number: int,
-    meta: Any,
-    bases: tuple[type, ...],
-    names: tuple[str, str, str],
-    values: list[tuple[str, object]],
-    made: bool = False,
-    new_member: object = None,
-) -> enum.EnumMeta:
-    """Create an enumeration with given members. Called while unpickling.
-
-    Args:
-        number: its number in the pickle.
-        meta: its metaclass.
-        bases: its bases.
-        names: its name, qualified name and module.
-        values: names and values of its members.
-        made: True if each value comes with the arguments of the data type.
-        new_member: the ``__new__`` of the class statement, or None. It has made the
-            members in the client and does not run again.
-    """
-    name, qualname, module = names
-    body = meta.__prepare__(name, bases)
-    body["__module__"], body["__qualname__"] = module, qualname
-    if made:
-        body["__new__"] = _made_member
-    # A function or descriptor is a member only if it says so, from Python 3.11 on.
-    member: Any = getattr(enum, "member", lambda value: value)
-    for key, value in values:
-        body[key] = member(value)
-    kind: Any = meta(name, bases, body)
-    if made and new_member is not None:
-        type.__setattr__(kind, "__new_member__", new_member)
-    elif made:
-        type.__delattr__(kind, "__new_member__")
-        type.__setattr__(kind, "_new_member_", kind._member_type_.__new__)
-    return kind  # type: ignore[no-any-return]  # of the metaclass
-
-
-def _made_member(kind: Any, raw: tuple[Any, ...], value: object) -> object:
-    member = kind._member_type_.__new__(kind, *raw)
-    member._value_ = value
-    return member
 
 
 def set_attribute(kind: type, name: str, value: object) -> None:

@@ -2,8 +2,9 @@
 them.
 
 Functions and classes that refer to each other are created empty before any of them is
-filled. Then all of their definitions are set, then the objects that classes hold, then
-those that functions hold. Opening such an object may run any definition. Decision 0049.
+filled. Then all of their definitions are set, then the members of enumerations, then
+the objects that classes hold, then those that functions hold. Opening such an object
+may run any definition. Decision 0049.
 """
 
 from __future__ import annotations
@@ -21,9 +22,8 @@ from typing import Any
 from zmqdata.peeking import is_a
 from zmqdata.pipelines import classes, functions
 from zmqdata.pipelines.findable import is_importable
-from zmqdata.pipelines.reducing import set_stored_state
 
-_DEFINITIONS, _OF_CLASSES, _OF_FUNCTIONS = range(3)
+_DEFINITIONS, _OF_ENUMS, _OF_CLASSES, _OF_FUNCTIONS = range(4)
 """The order of the steps that complete a definition."""
 
 
@@ -68,7 +68,6 @@ class Definitions:
         self._globals: dict[int, dict[str, object]] = {}
         self._filled: set[tuple[int, str]] = set()
         self._cells: set[int] = set()
-        self._enums: set[int] = set()
         self._hooked: list[type] = []
         self._empty = False
         self._later: tuple[deque[Iterable[object]], ...] = ()
@@ -81,12 +80,7 @@ class Definitions:
 
     def kind(self, kind: Any) -> Any:
         """Return the reduction of a class."""
-        if not isinstance(kind, enum.EnumMeta):
-            return self._reduced(self._new_class, kind)
-        if id(kind) in self._enums:
-            return self._new_enum(kind)
-        self._enums.add(id(kind))
-        return functions.first, (written(self._completed_enum(kind)),)
+        return self._reduced(self._new_class, kind)
 
     def cell(self, cell: types.CellType) -> Any:
         """Return the reduction of a cell, without the content if a function owns it,
@@ -118,7 +112,7 @@ class Definitions:
         """Yield a definition, and the steps that complete it. A None follows each,
         because pickle asks for two before it writes the first.
         """
-        outer, self._later = self._later, (deque(), deque(), deque())
+        outer, self._later = self._later, tuple(deque() for _ in range(4))
         self._empty = True
         yield from (thing, None)
         while any(self._later):
@@ -204,7 +198,8 @@ class Definitions:
             family = (*kind.__mro__, *type(kind).__mro__)
             by_value = [one for one in family if not is_importable(one, self._shipped)]
             classes.check_keywords(kind, by_value)
-            make = classes.new_typed_dict if classes.is_typed_dict(kind) else classes.new_class
+            is_bare = isinstance(kind, enum.EnumMeta) or classes.is_typed_dict(kind)
+            make = classes.new_bare_class if is_bare else classes.new_class
             parts = classes.creation(kind)
         self._hooked.append(kind)
         steps = self._queued(self._filled_class(kind))
@@ -224,34 +219,16 @@ class Definitions:
         if classes.is_named_tuple(kind):
             defaults = vars(kind)["_field_defaults"]
             self._later[_OF_CLASSES].append([Stand(classes.set_defaults, kind, defaults)])
+        order = _OF_ENUMS if isinstance(kind, enum.EnumMeta) else _OF_CLASSES
         held = classes.attributes(kind)
         held.pop("__class__", None)  # of the body only: later it would change the class's class
         definitions = {name: one for name, one in held.items() if classes.is_definition(one)}
         yield Stand(classes.set_attributes, kind, definitions)
         for name, value in held.items():
             if name not in definitions:
-                yield from self._set(_OF_CLASSES, classes.set_attribute, kind, name, value)
+                yield from self._set(order, classes.set_attribute, kind, name, value)
         for virtual in classes.registered(kind):
             yield from self._set(_OF_CLASSES, classes.register, kind, virtual)
-
-    def _new_enum(self, kind: Any) -> tuple[Any, ...]:
-        names = (kind.__name__, kind.__qualname__, kind.__module__)
-        made = classes.makes_members(kind), classes.new_member_of(kind)
-        parts = (type(kind), kind.__bases__, names, classes.enum_members(kind), *made)
-        return classes.new_enum, (self._number(kind), *parts)
-
-    def _completed_enum(self, kind: Any) -> Iterator[object]:
-        """Yield an enumeration with its members, because each refers to its class, then
-        the definitions in its body.
-        """
-        empty = self._empty
-        self._hold_objects()
-        yield from (kind, None)
-        for name, held in classes.enum_attributes(kind).items():
-            yield from (Stand(classes.set_attributes, kind, {name: held}), None)
-        for member in dict(kind.__members__).values():
-            yield from (Stand(set_stored_state, member, classes.member_attributes(member)), None)
-        self._empty = empty
 
     def _set(self, order: int, call: Callable[..., object], *arguments: Any) -> Iterator[object]:
         """Yield a call whose last argument is a value: now if the value is a

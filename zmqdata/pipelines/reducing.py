@@ -26,7 +26,7 @@ import numpy as np
 
 from zmqdata.elements.subclasses import immutable_base, made_by_base
 from zmqdata.peeking import has, is_a, peek
-from zmqdata.pipelines.classes import is_made_here
+from zmqdata.pipelines.classes import is_made_here, new_member
 from zmqdata.pipelines.findable import SCRIPT_MODULES, is_importable
 from zmqdata.pipelines.holding import body, lineage, module_of
 
@@ -44,7 +44,8 @@ def reducer_of(kind: type) -> Callable[[Any], Any] | None:
     >>> function(*arguments).func is len
     True
     """
-    reducer = next((_REDUCERS[base] for base in kind.__mro__ if base in _REDUCERS), None)
+    bases = (enum.Enum,) if issubclass(kind, enum.Enum) else kind.__mro__
+    reducer = next((_REDUCERS[base] for base in bases if base in _REDUCERS), None)
     if reducer is None and not issubclass(kind, type) and _answers_itself(kind):
         return _instances(kind)
     return reducer
@@ -204,9 +205,23 @@ def set_stored_state(thing: object, state: Any) -> None:
 
 
 def _member(member: enum.Enum) -> Any:
-    """Name a member, because its value may be a copy that is not equal to it."""
-    kind, name = type(member), getattr(member, "_name_", None)
-    return (operator.getitem, (kind, name)) if name in kind.__members__ else NotImplemented
+    """Name a member, because its value may be a copy that is not equal to it. That of
+    an enumeration of the script is made without its class, which it is part of.
+    """
+    kind: Any = type(member)
+    name = peek(member, "_name_")
+    is_named = name in kind.__members__
+    if is_importable(kind):
+        return (operator.getitem, (kind, name)) if is_named else NotImplemented
+    bases: Any = lineage(kind._member_type_)
+    base = next(one for one in bases if is_a(body(one).get("__new__"), types.BuiltinFunctionType))
+    arguments: tuple[Any, ...] = ()
+    if has(base, "__getnewargs__"):
+        arguments = base.__getnewargs__(member)
+    elif base is not object:
+        arguments = base.__reduce__(member)[1]
+    parts = (kind, name if is_named else peek(member, "_value_"), base, *arguments)
+    return new_member, parts, dict(vars(member)), None, None, set_stored_state
 
 
 def _cached_property(thing: Any) -> Reduced:

@@ -21,12 +21,13 @@ from typing import Any
 import dill
 
 from zmqdata.lookup import remember_class
+from zmqdata.peeking import is_a
 from zmqdata.pipelines.classes import (
+    new_bare_class,
     new_class,
-    new_enum,
+    new_member,
     new_named_tuple,
     new_struct,
-    new_typed_dict,
     register,
     set_attribute,
     set_attributes,
@@ -44,7 +45,7 @@ are kept.
 """
 
 _known: collections.OrderedDict[str, Mapping[int, weakref.ref[type]]] = collections.OrderedDict()
-_CREATING = (new_class, new_enum, new_named_tuple, new_struct, new_typed_dict)
+_CREATING = (new_bare_class, new_class, new_named_tuple, new_struct)
 _CHANGING = (set_attribute, set_attributes, set_defaults, register, set_stored_state)
 
 
@@ -94,7 +95,12 @@ def own_functions(classes: Mapping[int, type]) -> dict[tuple[str, str], Any]:
 
         return changed
 
-    return {
+    def member(kind: Any, name: str | int, base: Any, *arguments: Any) -> object:
+        if id(kind) not in own:
+            return new_member(kind, name, base, *arguments)
+        return kind[name] if is_a(name, str) else kind(name)
+
+    return {(new_member.__module__, new_member.__name__): member} | {
         (one.__module__, one.__name__): replaced(one)
         for replaced, replaceable in ((returning, _CREATING), (leaving, _CHANGING))
         for one in replaceable
