@@ -23,8 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata import nodes
+from zmqdata.messages.identity import Fingerprint
 from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
-from zmqdata.pipelines.identity import Fingerprint
 
 
 @dataclasses.dataclass(frozen=True, init=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.pipelines.identity import Fingerprint
+from zmqdata.messages.identity import VERSION, Fingerprint
 
 HEX = st.text("0123456789abcdef", max_size=32)
 
@@ -22,3 +22,17 @@ def test_what_is_missing_is_empty() -> None:
     """A text with missing parts has empty parts, which equal no other part."""
     assert Fingerprint.parse("a:b") == Fingerprint("a", "b", "")
     assert Fingerprint.parse("a") == Fingerprint("a", "", "")
+
+
+@given(HEX, HEX)
+def test_fingerprints_of_other_versions_tell_nothing(structure: str, other: str) -> None:
+    """Fingerprints are compared if they were computed in the same way, and those of
+    another version are never of another pipeline.
+    """
+    old, new = Fingerprint(structure, ""), Fingerprint(VERSION + structure, "")
+    assert old.is_comparable(Fingerprint(other, "code"))
+    assert not old.is_comparable(new)
+    assert not old.is_other(new)
+    assert not new.is_other(old)
+    assert new.is_other(Fingerprint(VERSION + other, "")) == (structure != other)
+    assert Fingerprint.parse(str(new)) == new

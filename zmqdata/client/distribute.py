@@ -48,6 +48,7 @@ from zmqdata.dataset.seeds import given_seed
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.measures.meter import LoopMeter
+from zmqdata.messages.identity import Fingerprint
 from zmqdata.nodes import Infer, Node
 from zmqdata.pipelines import ShippedSource
 from zmqdata.runkeys import family
@@ -130,7 +131,7 @@ class DataServiceDataset(Node):
         """
         options, registered = (
             self.options,
-            self.registration.description.fingerprint.partition(":")[0],
+            Fingerprint.parse(self.registration.description.fingerprint).structure,
         )
         return {
             "dataset": registered if self.original is None else self.original,

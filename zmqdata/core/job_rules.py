@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from zmqdata.messages import JobParameters, TaskDefinition
+from zmqdata.messages.identity import Fingerprint
 
 COLOCATED = "COLOCATED"
 ON_POISON = ("fail", "skip")
@@ -107,12 +108,13 @@ def changed_content(dataset_id: str, known: str, found: str) -> str:
     >>> changed_content("mnist", "a:b:c", "a:b:d")[69:102]
     'Known functions: <c>; found: <d>.'
     """
-    names = ("structure", "functions", "values that functions hold")
-    pairs = [
-        f"Known {name}: <{one[:24]}>; found: <{other[:24]}>."
-        for name, one, other in zip(names, _told_parts(known), _told_parts(found), strict=True)
-        if one != other
+    one, two = Fingerprint.parse(known), Fingerprint.parse(found)
+    parts = [
+        ("structure", one.structure, two.structure),
+        ("functions", one.functions, two.functions),
+        ("values that functions hold", one.code, two.code),
     ]
+    pairs = [f"Known {name}: <{a[:24]}>; found: <{b[:24]}>." for name, a, b in parts if a != b]
     return (
         f"The content of dataset id {dataset_id} differs from what this client knows. {pairs[0]} "
         "Probably the "
@@ -122,9 +124,3 @@ def changed_content(dataset_id: str, known: str, found: str) -> str:
         "your dataset under an "
         "id of its own. With a work_dir, a dispatcher keeps its ids over restarts."
     )
-
-
-def _told_parts(fingerprint: str) -> tuple[str, str, str]:
-    structure, _, rest = fingerprint.partition(":")
-    code, _, functions = rest.partition(":")
-    return structure, functions, code

@@ -7,6 +7,7 @@ to the worker.
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 import time
@@ -54,10 +55,12 @@ from zmqdata.iterators.watching import LeftOut
 from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
 from zmqdata.measures.situation import Situation, TaskEvidence
 from zmqdata.measures.verdict import Verdict, judge, stats_of
+from zmqdata.messages.identity import UNCOMPARED, Fingerprint
 from zmqdata.nodes import Node, Prefetch, Repeat, Skip, Take, every_node, kept_orders
 from zmqdata.paths import FileName, local_path
-from zmqdata.pipelines import Fingerprint
 from zmqdata.threads import this_thread
+
+log = logging.getLogger(__name__)
 
 VERSION = 1
 """Version of the form of states. A change of their content increments it."""
@@ -486,7 +489,10 @@ class DatasetIterator:
         if not strict:
             return
         then, now = Fingerprint.parse(saved.fingerprint), self._fingerprint()
-        if then.structure != now.structure:
+        if not then.is_comparable(now):
+            log.warning("%s", UNCOMPARED)
+            return
+        if then.is_other(now):
             compared = difference(saved.pipeline, parameter_lines(self._node))
             if saved.pipeline == parameter_lines(self._node):
                 compared += (

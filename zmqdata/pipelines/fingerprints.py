@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from zmqdata.messages.identity import Fingerprint
 from zmqdata.nodes.base import Node
 from zmqdata.peeking import has, is_a, peek
 from zmqdata.pipelines.findable import SCRIPT_MODULES
 from zmqdata.pipelines.generators import is_generator
-from zmqdata.pipelines.identity import Fingerprint
 from zmqdata.pipelines.memorymaps import file_part
 
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})

@@ -24,10 +24,10 @@ import numpy as np
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.codec import MISSING_MODULE
 from zmqdata.failures.names import plain_name
+from zmqdata.messages.identity import Fingerprint
 from zmqdata.peeking import is_a
 from zmqdata.pipelines.findable import is_importable
 from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
-from zmqdata.pipelines.identity import Fingerprint
 from zmqdata.pipelines.importing import install
 from zmqdata.pipelines.memorymaps import FilePart, OpenRange
 from zmqdata.pipelines.numpynames import other_numpy

@@ -7,6 +7,7 @@ A supply says how long a pass is, begins a pass, and continues a pass from a sta
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.elements.nesting import EqualNesting
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+from zmqdata.messages.identity import UNCOMPARED, Fingerprint
 from zmqdata.nodes import (
     Batch,
     Collate,
@@ -35,6 +37,8 @@ from zmqdata.nodes import (
 )
 from zmqdata.torch.ranks import Consumer, copy_number, numbered
 from zmqdata.torch.tensors import tensors_of
+
+log = logging.getLogger(__name__)
 
 SupplyT = TypeVar("SupplyT", bound="Supply")
 
@@ -307,7 +311,10 @@ class DatasetSupply:
         """
         if state.world != self.consumer.count:
             raise other_world(state.world, self.consumer.count)
-        if state.source not in ("", self._source()):
+        then, now = Fingerprint.parse(state.source), Fingerprint.parse(self._source())
+        if state.source and not then.is_comparable(now):
+            log.warning("%s", UNCOMPARED)
+        elif state.source and then.is_other(now):
             raise FailedPreconditionError(
                 "this state is of a loader over another dataset: its operations or parameters "
                 "differ. Load it into a loader over the dataset that it was taken from"

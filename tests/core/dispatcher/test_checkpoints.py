@@ -55,6 +55,14 @@ def test_a_checkpoint_that_fits_is_read() -> None:
     )
 
 
+def test_a_checkpoint_with_a_fingerprint_of_another_version_is_read() -> None:
+    """The dispatcher accepts a checkpoint whose fingerprint was computed in another
+    way, as it tells nothing about the pipeline.
+    """
+    one = checkpoint(fingerprint="v2-another:code")
+    assert read_checkpoint(asked(m.encode_checkpoint(one)), DATASET) == one
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [

@@ -33,6 +33,7 @@ from zmqdata.errors import (
     UnavailableError,
     UnimplementedError,
 )
+from zmqdata.messages.identity import Fingerprint
 from zmqdata.splits import ChunkSplits
 
 Objection = tuple[type[Exception], str]
@@ -228,13 +229,12 @@ class Admission:
         # bytes, so the fingerprint decides. The values that functions hold do not
         # count: they include a trainer's own arguments.
         known, other = (self.state.datasets[dataset_id] for dataset_id in (existing, asked))
-        structure, functions = _parts_of(known.fingerprint)
-        other_structure, other_functions = _parts_of(other.fingerprint)
+        one, two = Fingerprint.parse(known.fingerprint), Fingerprint.parse(other.fingerprint)
         # The bytecode of different Python versions always differs.
-        comparable = known.python == other.python and functions and other_functions
-        if structure == other_structure and comparable and functions != other_functions:
-            return f"functions {functions}", f"functions {other_functions}"
-        return structure, other_structure
+        comparable = known.python == other.python and one.functions and two.functions
+        if one.structure == two.structure and comparable and one.functions != two.functions:
+            return f"functions {one.functions[:24]}", f"functions {two.functions[:24]}"
+        return one.structure[:24], two.structure[:24]
 
     def _of_dataset(self, job: m.JobParameters, dataset: m.DatasetDescription) -> Objection | None:
         if job.processing_mode == "DYNAMIC" and dataset.sources is None:
@@ -374,14 +374,6 @@ def of_poison(rule: str) -> Objection | None:
     if rule in ON_POISON:
         return None
     return InvalidArgumentError, f"on_poison must be 'fail' or 'skip', got {rule!r}."
-
-
-def _parts_of(fingerprint: str) -> tuple[str, str]:
-    """Return the structure and function parts of a fingerprint, shortened for
-    display.
-    """
-    structure, _, rest = fingerprint.partition(":")
-    return structure[:24], rest.partition(":")[2][:24]
 
 
 def _seed_of_order(job: m.JobParameters) -> int:

@@ -24,6 +24,7 @@ from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import rounds_before
 from zmqdata.decisions import Decisions
 from zmqdata.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
+from zmqdata.messages.identity import Fingerprint
 from zmqdata.messages.parts import MOST_NUMBER
 from zmqdata.printable import shown_size
 from zmqdata.splits import (
@@ -89,12 +90,12 @@ def read_checkpoint(ask: m.OpenIteration, dataset: m.DatasetDescription) -> m.Ch
 
 
 def _compare(checkpoint: m.Checkpoint, ask: m.OpenIteration, dataset: m.DatasetDescription) -> None:
-    then, now = checkpoint.fingerprint.partition(":")[0], dataset.fingerprint.partition(":")[0]
-    if then != now:
+    before, now = (Fingerprint.parse(one.fingerprint) for one in (checkpoint, dataset))
+    if before.is_other(now):
         raise FailedPreconditionError(
             "The state belongs to another pipeline: it was taken from a pipeline "
-            f"with fingerprint {then[:24]}, this one has {now[:24]}. Load it with the "
-            "dataset that it was taken from: the same operations and parameters."
+            f"with fingerprint {before.structure[:24]}, this one has {now.structure[:24]}. Load "
+            "it with the dataset that it was taken from: the same operations and parameters."
         )
     one, other = checkpoint.job, ask.job
     pairs = [
