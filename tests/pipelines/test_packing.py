@@ -177,6 +177,10 @@ def nested(levels: int, wrap: Callable[[Any], Any]) -> Any:
     return value
 
 
+def with_deep_default(default: Any = nested(2000, lambda value: [value])) -> Any:  # noqa: B008
+    return default
+
+
 def test_nesting_too_deep_is_said() -> None:
     """A value nested beyond the recursion limit raises advice, not a RecursionError."""
     with pytest.raises(TypeError, match="is nested too deeply to be pickled"):
@@ -184,9 +188,11 @@ def test_nesting_too_deep_is_said() -> None:
 
 
 def test_nesting_too_deep_for_the_fingerprint_is_said() -> None:
-    """Excessive nesting for the fingerprint is reported even if pickling succeeds."""
+    """Excessive nesting for the fingerprint is reported even if pickling succeeds, as
+    that of a function by its name.
+    """
     with pytest.raises(TypeError, match="parameter is nested too deeply"):
-        pack_pipeline(nested(270, lambda value: frozenset([value])))
+        pack_pipeline(with_deep_default)
 
 
 def test_another_python_is_refused_before_opening() -> None:

@@ -15,6 +15,7 @@ import zmqdata
 from zmqdata import Dataset
 from zmqdata.client.iterator import ServiceIterator
 from zmqdata.errors import FailedPreconditionError
+from zmqdata.messages.identity import VERSION
 from zmqdata.testing.cluster import await_condition
 from zmqdata.torch import Loader, distribute_dataloader
 
@@ -371,3 +372,18 @@ def test_threads_have_passes_of_their_own(cluster: str) -> None:
     for thread in threads:
         thread.join(60.0)
     assert found == [[*range(12)]] * 3
+
+
+def test_a_state_of_an_earlier_version_loads_with_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A state whose pipeline was hashed in another way is loaded with one warning."""
+    loader = local("")
+    expected = [batch.tolist() for batch in local("")]
+    next(iter(loader))
+    state = loader.state_dict()
+    found = state["source"]
+    with local("") as again:
+        again.load_state_dict(state | {"source": found.removeprefix(VERSION)})
+        assert [batch.tolist() for batch in again] == expected[1:]
+    assert caplog.text.count("written by an earlier version") == 1

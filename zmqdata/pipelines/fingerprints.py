@@ -3,33 +3,40 @@ the same script.
 
 Nothing is pickled here. Pickles differ between runs (order of sets, identity of
 strings), but a fingerprint hashes content: operations, parameters, elements of arrays,
-bytecode of functions. Line numbers, file names, addresses and the seed of string
-hashing do not affect it.
+bytecode of functions, and whatever else a pickle of the pipeline carries. Line numbers,
+file names, addresses, aliases and the seed of string hashing do not affect it.
+
+Each value has a *form*, which ``marshal`` writes. A short value of built-in types is
+its own form; that of any other value begins with an ellipsis and holds a hash of the
+forms of all that the value holds.
 """
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 import enum
 import functools
 import hashlib
-import marshal
-import os
+import pathlib
+import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from zmqdata.messages.identity import Fingerprint
+from zmqdata.messages.identity import VERSION, Fingerprint
 from zmqdata.nodes.base import Node
 from zmqdata.peeking import has, is_a, peek
-from zmqdata.pipelines.findable import SCRIPT_MODULES
+from zmqdata.pipelines.findable import SCRIPT_MODULES, is_importable
+from zmqdata.pipelines.forms import CLASS, FUNCTION, Scribe, digest_of, joined
+from zmqdata.pipelines.functions import codes
 from zmqdata.pipelines.generators import is_generator
+from zmqdata.pipelines.holding import attributes, body, is_hashable, lineage, module_of
 from zmqdata.pipelines.memorymaps import file_part
+from zmqdata.pipelines.reducing import new_instance, reduced
 
-_ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
-_MANY = 1000
 _NOT_PARAMETERS = frozenset({"inputs", "site", "label"})
 
 
@@ -55,7 +62,7 @@ def nodes_in_order(node: Any) -> list[Any]:
 
 def fingerprint(node: Any) -> Fingerprint:
     """Hash a pipeline. The hash is equal in every process, run and machine with the
-    same Python minor version.
+    same Python minor version; without functions, with any of them.
 
     Args:
         node: the last node of a pipeline, or any value.
@@ -68,21 +75,9 @@ def fingerprint(node: Any) -> Fingerprint:
 
     tf.data's fingerprint is a single hash of its graph.
     """
-    scribe = _Scribe()
-    scribe.add(node)
-    return scribe.result()
-
-
-def _write_pipeline(node: Any, scribe: _Scribe) -> None:
-    order = nodes_in_order(node)
-    number = {id(item): i for i, item in enumerate(order)}
-    for item in order:
-        scribe.write(
-            "node", _name(type(item)), *(str(number[id(source)]) for source in _inputs(item))
-        )
-        for name, value in sorted(_fields(item)):
-            scribe.write("field", name)
-            scribe.add(value)
+    scribe = Scribe(_Manner)
+    structure, *code = digest_of(scribe.add(node)), *joined(scribe.code)
+    return Fingerprint(VERSION + structure.hex()[:32], *(part.hex()[:32] for part in code))
 
 
 def _inputs(node: Any) -> tuple[Any, ...]:
@@ -102,364 +97,250 @@ def _name(named: Any) -> str:
     )
 
 
-class _Scribe:
-    """Writer of values into three hashes.
+def _note(scribe: Scribe, value: Any, write: Callable[[Any], Any], mark: Any) -> Any:
+    """Note a function, a class or another callable, and return its form."""
+    outer, scribe.code, was_in_code, scribe.in_code = scribe.code, [], scribe.in_code, True
+    named = value if has(value, "__qualname__") else type(value)
+    code = scribe.add(value.__code__) if is_a(value, types.FunctionType) else None
+    bare = _name(named), str(peek(value, "__name__", "")), code
+    form = write(value)
+    inner, scribe.code, scribe.in_code = scribe.code, outer, was_in_code
+    held = [functions for _, functions in inner]
+    scribe.code.append(
+        (digest_of((mark, form, [one for one, _ in inner])), digest_of((bare, held)))
+    )
+    return mark
 
-    The first covers the structure. The second covers everything reached through a
-    function. The third covers the functions alone.
-    """
 
-    def __init__(self, outer: _Scribe | None = None) -> None:
-        self.structure = hashlib.sha256()
-        self.code = hashlib.sha256()
-        self.functions = hashlib.sha256()
-        self.in_code: bool = outer.in_code if outer else False
-        # Functions, classes and objects by identity, with their number. They are kept
-        # alive so that no identity is reused. Each hash has its own numbers, because
-        # code must not change the numbers in the structure. Plain values have no
-        # identity: the identity of two equal strings differs between runs.
-        self.known: dict[bool, dict[int, tuple[int, Any]]] = (
-            {mode: dict(known) for mode, known in outer.known.items()}
-            if outer
-            else {True: {}, False: {}}
+def _pipeline(scribe: Scribe, node: Any) -> Any:
+    """Return the forms of the nodes of a pipeline."""
+    order = nodes_in_order(node)
+    number = {id(item): i for i, item in enumerate(order)}
+    return [
+        (
+            _name(type(item)),
+            [number[id(source)] for source in _inputs(item)],
+            [(name, scribe.add(value)) for name, value in sorted(_fields(item))],
         )
-        self.inside: list[int] = list(outer.inside) if outer else []
-        self.contents: dict[int, tuple[Any, bytes]] = outer.contents if outer else {}
-
-    def result(self) -> Fingerprint:
-        """Return the fingerprint of everything written so far."""
-        return Fingerprint(
-            *(one.hexdigest()[:32] for one in (self.structure, self.code, self.functions))
-        )
-
-    def write(self, *texts: str | bytes) -> None:
-        """Write texts with their lengths, so that different sequences of texts always
-        differ.
-        """
-        target = self.code if self.in_code else self.structure
-        for text in texts:
-            content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-            target.update(len(content).to_bytes(8, "little") + content)
-
-    def add(self, value: Any) -> None:
-        """Write a value of any kind."""
-        if id(value) in self.inside:
-            self.write("cycle", str(len(self.inside) - self.inside.index(id(value))))
-            return
-        self.inside.append(id(value))
-        _add.dispatch(type(value))(value, self)
-        self.inside.pop()
-
-    def add_all(self, kind: str, values: Iterable[Any]) -> None:
-        """Write values whose order counts."""
-        listed = list(values)
-        self.write(kind, str(len(listed)))
-        for value in listed:
-            self.add(value)
-
-    def add_set(self, kind: str, values: Iterable[Any]) -> None:
-        """Write values in the order of their own hashes, because the order of a set
-        depends on PYTHONHASHSEED.
-        """
-        parts = sorted(map(self._apart, values), key=_Scribe._digest)
-        self.write(kind, str(len(parts)))
-        for part in parts:
-            self._include(part)
-
-    def add_mapping(self, kind: str, items: Mapping[Any, Any]) -> None:
-        """Write keys in the order of their hashes, each with its value."""
-        self.write(kind, str(len(items)))
-        if (
-            len(items) > _MANY
-            and set(map(type, items)) <= {str}
-            and set(map(type, items.values())) <= _ATOMS
-        ):
-            self.write(marshal.dumps(sorted(items.items()), 1))
-            return
-        for part, value in sorted(
-            ((self._apart(key), items[key]) for key in items), key=lambda item: item[0]._digest()
-        ):
-            self._include(part)
-            self.add(value)
-
-    def _apart(self, value: Any) -> _Scribe:
-        apart = _Scribe(self)
-        apart.add(value)
-        return apart
-
-    def _include(self, part: _Scribe) -> None:
-        self.structure.update(part.structure.digest())
-        self.code.update(part.code.digest())
-        self.functions.update(part.functions.digest())
-
-    def _digest(self) -> bytes:
-        return self.structure.digest() + self.code.digest()
-
-    def add_once(self, thing: Any, write: Callable[[Any, _Scribe], None]) -> None:
-        """Write an object with an identity; on repetition, write only its number."""
-        known = self.known[self.in_code]
-        if id(thing) in known:
-            self.write("again", str(known[id(thing)][0]))
-        else:
-            known[id(thing)] = (len(known), thing)
-            write(thing, self)
-
-    def add_code(self, thing: Any, write: Callable[[Any, _Scribe], None]) -> None:
-        """Write a function, a class or another callable."""
-        self.functions.update(_bare(thing))
-        outer, self.in_code = self.in_code, True
-        self.add_once(thing, write)
-        self.in_code = outer
-
-    def content(self, array: np.ndarray[Any, Any]) -> bytes:
-        """Return the hash of an array's elements. It is computed once, even if many
-        functions use the array.
-        """
-        if id(array) not in self.contents:
-            octets = np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.size else b""
-            self.contents[id(array)] = (array, hashlib.sha256(octets).digest())
-        return self.contents[id(array)][1]
+        for item in order
+    ]
 
 
-@functools.singledispatch
-def _add(value: Any, scribe: _Scribe) -> None:
-    """Write any other object: its class and its content."""
-    kind: type = type(value)
-    if scribe.in_code and is_generator(kind) and kind is not np.random.SeedSequence:
-        # A function's generator may have another state in each run, and tasks seed it
-        # anew. They keep the entropy of a seed sequence.
-        scribe.write("generator", _name(kind))
-    elif callable(value):
-        scribe.write("function")
-        scribe.add_code(value, _write_object)
-    else:
-        scribe.add_once(value, _write_object)
+def _stored(scribe: Scribe, value: Any) -> Any:
+    """Return the forms of the attributes that an object stores."""
+    return scribe.entries(dict(attributes(value)))
 
 
-def _write_object(value: Any, scribe: _Scribe) -> None:
+def _content(scribe: Scribe, value: Any) -> Any:
+    """Return the forms of an object's class and of all that it holds."""
+    kind: Any = scribe.kind(type(value))
+    if scribe.in_code and kind.is_generator:
+        # A function's generator may have another state in each run, and tasks seed
+        # it anew. They keep the entropy of a seed sequence.
+        return "generator", kind.name
     if is_a(value, Node):  # also a pipeline within another pipeline, as in flat_map
-        _write_pipeline(value, scribe)
-        return
-    inner = peek(value, "node")
-    if is_a(inner, Node):  # a dataset that a function uses; the number of its reads does not count
-        scribe.write("dataset")
-        _write_pipeline(inner, scribe)
-        return
-    scribe.write("object", _name(type(value)))
-    if type(value).__module__ in SCRIPT_MODULES:
-        scribe.add_code(type(value), _write_class)
-    state = peek(value, "__dict__")
-    if is_a(value, os.PathLike):
-        scribe.write(os.fspath(value))
-    elif "__dataclass_fields__" in dir(type(value)):
-        names = [one.name for one in dataclasses.fields(type(value))]
-        scribe.add_all("fields", [peek(value, name) for name in names])
-    elif type(state) is dict:
-        scribe.add_mapping("state", state)
-    else:
-        _write_reduced(value, scribe)
+        return "pipeline", _pipeline(scribe, value)
+    if kind.has_node and is_a(inner := peek(value, "node"), Node):
+        return "dataset", _pipeline(scribe, inner)  # the number of its reads does not count
+    if kind.is_own:
+        scribe.add(kind.kind)
+    if not kind.is_stored(value):
+        return "object", kind.name, _reduced(scribe, value)
+    return "object", kind.name, _stored(scribe, value)
 
 
-def _write_reduced(value: Any, scribe: _Scribe) -> None:
+def _reduced(scribe: Scribe, value: Any) -> Any:
+    """Return the forms of what an object's own way of being pickled carries."""
+    kind: Any = type(value)
     try:
-        reduced = type(value).__reduce_ex__(value, 4)  # type: ignore[call-arg]  # of any class
-    except Exception:  # it cannot be pickled either: pack_pipeline raises an error with its path
-        return
-    if isinstance(reduced, str):
-        scribe.write(reduced)
-        return
-    # Its constructor belongs to its class, which is already written. Items of
-    # containers arrive as iterators.
-    scribe.add_all(
-        "reduced", [list(part) if isinstance(part, Iterator) else part for part in reduced[1:5]]
+        made = reduced(value)
+        if made is NotImplemented:
+            by_table = is_hashable(kind) and copyreg.dispatch_table.get(kind)
+            made = by_table(value) if by_table else kind.__reduce_ex__(value, 4)
+        if isinstance(made, str):
+            return made, _stored(scribe, value)
+        maker, arguments, state, items, entries = (*made, None, None, None)[:5]
+        arguments = [one for one in arguments if one is not kind]
+        items, entries = [*(items or ())], dict(entries or ())
+    except RecursionError:
+        raise
+    except Exception:  # it cannot be pickled: pack_pipeline raises an error with its path
+        return _stored(scribe, value)
+    return (
+        _name(maker) if maker is kind or is_importable(maker) else scribe.add(maker),
+        scribe.forms(arguments),
+        scribe.add(state),
+        scribe.forms(items),
+        scribe.entries(entries),
     )
 
 
-@_add.register(type(None))
-@_add.register(bool)
-@_add.register(int)
-@_add.register(complex)
-def _(value: Any, scribe: _Scribe) -> None:
-    scribe.write(type(value).__name__, repr(value))
+class _Manner:
+    """Tells how the objects of a class are written."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind, self.name = kind, _name(kind)
+        self.write: Callable[[Scribe, Any], Any] = _writer_of(kind)
+        self.is_generator = is_generator(kind) and kind is not np.random.SeedSequence
+        self.is_own = module_of(kind) in SCRIPT_MODULES
+        self.has_node = has(kind, "node")
+        self.has_slots = any("__slots__" in body(base) for base in lineage(kind))
+        self._is_stored: bool | None = None
+
+    def is_stored(self, value: Any) -> bool:
+        """Return True if the pickle of an object of this class carries the attributes
+        that it stores, and these alone.
+        """
+        if self._is_stored is None:
+            kind: Any = self.kind
+            is_usual = all(
+                peek(kind, name) is peek(object, name)
+                for name in ("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__")
+            ) and not (has(kind, "__getnewargs_ex__") or is_a(value, (list, dict)))
+            is_usual = is_usual and is_hashable(kind) and kind not in copyreg.dispatch_table
+            answer = reduced(value) if is_usual else None
+            self._is_stored = answer is NotImplemented or (
+                is_a(answer, tuple) and answer[0] is new_instance
+            )
+        return self._is_stored
+
+    def has_rows(self, value: Any) -> bool:
+        """Return True if the dictionary of an object of this class is all it holds."""
+        is_special = self.is_generator or self.has_node or self.has_slots or is_a(value, Node)
+        is_special = is_special or self.write is not _content
+        return not is_special and self.is_stored(value) and type(peek(value, "__dict__")) is dict
 
 
-@_add.register
-def _(value: float, scribe: _Scribe) -> None:
-    scribe.write(type(value).__name__, value.hex())
+def _writer_of(kind: type) -> Callable[[Scribe, Any], Any]:
+    if is_hashable(kind) and kind in _WRITERS:
+        return _WRITERS[kind]
+    for base in lineage(kind):
+        if is_hashable(base) and base in _OF_BASES:
+            return _OF_BASES[base]
+        if (module_of(base), base.__name__) == ("torch", "Tensor"):
+            return _tensor
+        if module_of(base) == "torch.storage":
+            return _storage
+    is_callable = any("__call__" in body(base) for base in lineage(kind))
+    return _called if is_callable else _content
 
 
-@_add.register(str)
-@_add.register(bytes)
-def _(value: str | bytes, scribe: _Scribe) -> None:
-    scribe.write(type(value).__name__, value)
+def _called(scribe: Scribe, value: Any) -> Any:
+    return _note(scribe, value, lambda one: _content(scribe, one), FUNCTION)
 
 
-@_add.register
-def _(value: bytearray, scribe: _Scribe) -> None:
-    scribe.write("bytearray", bytes(value))
+def _array(scribe: Scribe, array: Any) -> Any:
+    kind = type(array)
+    plain = np.asarray(array) if is_a(array, np.generic) else np.ndarray.view(array, np.ndarray)
+    held: Any = None
+    if is_a(array, np.ma.MaskedArray):
+        held = scribe.forms((np.ma.getmaskarray(array), peek(array, "fill_value")))
+    elif is_a(array, np.ndarray) and kind not in (np.ndarray, np.memmap):
+        held = _stored(scribe, array)
+    part = file_part(array) if is_a(array, np.ndarray) else None
+    if plain.dtype.hasobject or plain.dtype.kind == "T":
+        content = scribe.forms(plain.ravel().tolist())
+    elif part is not None:  # it may have more bytes than could be read
+        content = ["file", part.start, part.nbytes, part.digest]
+    else:
+        octets = np.ascontiguousarray(plain).reshape(-1).view(np.uint8) if plain.size else b""
+        content = hashlib.sha256(octets).digest()
+    name = "array" if kind in (np.ndarray, np.memmap) else _name(kind)
+    return name, _dtype(scribe, plain.dtype), plain.shape, content, held
 
 
-@_add.register
-def _(value: enum.Enum, scribe: _Scribe) -> None:
+def _dtype(scribe: Scribe, dtype: np.dtype[Any]) -> Any:
+    metadata = dtype.metadata and dict(dtype.metadata)
+    return "dtype", repr(dtype), scribe.add(metadata)
+
+
+def _tensor(scribe: Scribe, tensor: Any) -> Any:
+    torch: Any = sys.modules["torch"]
+    plain = tensor.detach()
+    if type(plain) is not torch.Tensor:
+        plain = plain.as_subclass(torch.Tensor)
+    about = _name(type(tensor)), str(tensor.dtype), tuple(tensor.shape), tensor.requires_grad
+    if plain.layout != torch.strided:
+        content = _reduced(scribe, plain)
+    elif plain.is_quantized:
+        content = scribe.forms((plain.int_repr(), plain.dequantize()))
+    elif plain.device.type == "meta":
+        content = "meta"
+    else:
+        flat = plain.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        content = hashlib.sha256(flat.view(torch.uint8).numpy()).digest()
+    return "tensor", about, content, _stored(scribe, tensor)
+
+
+def _storage(scribe: Scribe, storage: Any) -> Any:
+    torch: Any = sys.modules["torch"]
+    octets = torch.empty(0, dtype=torch.uint8).set_(storage.untyped())
+    return _name(type(storage)), str(peek(storage, "dtype")), _tensor(scribe, octets)
+
+
+def _member(scribe: Scribe, member: Any) -> Any:
+    kind = type(member)
     # A flag without members has no name, nor has one of several on Python 3.10.
-    scribe.write("enum", _name(type(value)), value.name or str(value.value))
+    held: Any = member.name or str(member.value)
+    if kind.__module__ in SCRIPT_MODULES:
+        scribe.add(kind)
+        named = {name: one for name, one in attributes(member) if not name.endswith("_")}
+        held = held, scribe.forms((member.value, named))
+    return "enum", _name(kind), held
 
 
-@_add.register(list)
-@_add.register(tuple)
-def _(value: list[Any] | tuple[Any, ...], scribe: _Scribe) -> None:
-    if len(value) > _MANY and set(map(type, value)) <= _ATOMS:
-        # marshal version 1 has no references, so equal values give equal bytes. A loop
-        # over a million names would take seconds.
-        scribe.write(type(value).__name__, marshal.dumps(list(value), 1))
-    else:
-        scribe.add_all(type(value).__name__, value)
+def _set(scribe: Scribe, values: Any) -> Any:
+    kind = type(values)
+    if kind is set or kind is frozenset:
+        return kind.__name__, scribe.members(values)
+    if scribe.kind(kind).is_own:
+        scribe.add(kind)
+    base: Any = set if is_a(values, set) else frozenset
+    return _name(kind), scribe.members([*base.__iter__(values)]), _stored(scribe, values)
 
 
-@_add.register(dict)
-@_add.register(types.MappingProxyType)
-def _(value: Mapping[Any, Any], scribe: _Scribe) -> None:
-    scribe.add_mapping(type(value).__name__, value)
+def _partial(scribe: Scribe, partial: functools.partial[Any]) -> Any:
+    held = scribe.forms((partial.func, partial.args, partial.keywords))
+    return _name(type(partial)), held, _stored(scribe, partial)
 
 
-@_add.register(set)
-@_add.register(frozenset)
-def _(value: Iterable[Any], scribe: _Scribe) -> None:
-    scribe.add_set(type(value).__name__, value)
+def _builtin(scribe: Scribe, function: types.BuiltinFunctionType) -> Any:
+    owner = function.__self__
+    held = () if owner is None or isinstance(owner, types.ModuleType) else (owner,)
+    return _note(scribe, function, lambda one: (_name(one), scribe.forms(held)), FUNCTION)
 
 
-@_add.register
-def _(value: slice, scribe: _Scribe) -> None:
-    scribe.add_all("slice", (value.start, value.stop, value.step))
+def _function(scribe: Scribe, function: types.FunctionType) -> Any:
+    def write(function: types.FunctionType) -> Any:
+        code, held = function.__code__, {}
+        if function.__module__ in SCRIPT_MODULES:
+            names = {name for part in codes(code) for name in part.co_names}
+            held = {
+                # Attributes are included, because a missing global would be worse.
+                name: function.__globals__[name]
+                for name in names
+                if name in function.__globals__
+            }
+        own = {} if is_importable(function) else vars(function)
+        cells = [_contents(cell) for cell in function.__closure__ or ()]
+        parts = (code, function.__defaults__, function.__kwdefaults__, cells, own, held)
+        return _name(function), scribe.forms(parts)
+
+    return _note(scribe, function, write, FUNCTION)
 
 
-@_add.register
-def _(value: range, scribe: _Scribe) -> None:
-    scribe.add_all("range", (value.start, value.stop, value.step))
-
-
-@_add.register(np.ndarray)
-def _(value: np.ndarray[Any, Any], scribe: _Scribe) -> None:
-    scribe.write("array", repr(value.dtype), str(value.shape))
-    if value.dtype.hasobject or value.dtype.kind == "T":
-        scribe.add_all("objects", value.ravel().tolist())
-        return
-    part = file_part(value)
-    if part is not None:  # it may have more bytes than could be read
-        scribe.write("file", str(part.start), str(part.nbytes), part.digest)
-    else:
-        scribe.write(scribe.content(value))
-
-
-@_add.register(np.generic)
-def _(value: np.generic, scribe: _Scribe) -> None:
-    scribe.add(np.asarray(value))
-
-
-@_add.register(np.dtype)
-def _(value: np.dtype[Any], scribe: _Scribe) -> None:
-    scribe.write("dtype", repr(value))
-
-
-@_add.register
-def _(value: types.ModuleType, scribe: _Scribe) -> None:
-    scribe.write("module", value.__name__)
-
-
-@_add.register(functools.partial)
-def _(value: functools.partial[Any], scribe: _Scribe) -> None:
-    scribe.add_all("partial", (value.func, value.args, value.keywords))
-
-
-@_add.register
-def _(value: types.MethodType, scribe: _Scribe) -> None:
-    scribe.add_all("function", (value.__func__, value.__self__))
-
-
-@_add.register(staticmethod)
-@_add.register(classmethod)
-def _(value: Any, scribe: _Scribe) -> None:
-    scribe.add_all("method", (value.__func__,))
-
-
-@_add.register
-def _(value: property, scribe: _Scribe) -> None:
-    scribe.add_all("property", (value.fget, value.fset, value.fdel))
-
-
-@_add.register
-def _(value: types.BuiltinFunctionType, scribe: _Scribe) -> None:
-    scribe.write("function")
-    scribe.add_code(value, _write_builtin)
-
-
-@_add.register
-def _(value: types.FunctionType, scribe: _Scribe) -> None:
-    scribe.write("function")
-    scribe.add_code(value, _write_function)
-
-
-@_add.register
-def _(value: type, scribe: _Scribe) -> None:
-    scribe.write("class")
-    scribe.add_code(value, _write_class)
-
-
-@_add.register
-def _(value: types.CodeType, scribe: _Scribe) -> None:
-    scribe.write(
-        "code",
-        value.co_name,
-        value.co_code,
-        getattr(value, "co_exceptiontable", b""),
-        str(value.co_flags),
-    )
-    scribe.write(str((value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount)))
-    for names in (value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars):
-        scribe.write("names", *names)
-    scribe.add_all("consts", value.co_consts)
-
-
-def _bare(thing: Any) -> bytes:
-    """Return the hash of a callable without the values that it holds."""
-    apart = _Scribe()
-    apart.in_code = True
-    apart.write(
-        _name(thing if has(thing, "__qualname__") else type(thing)),
-        str(peek(thing, "__name__", "")),
-    )
-    if is_a(thing, types.FunctionType):
-        apart.add(thing.__code__)
-    return apart.code.digest()
-
-
-def _write_builtin(function: types.BuiltinFunctionType, scribe: _Scribe) -> None:
-    scribe.write(_name(function))
-    if function.__self__ is not None and not isinstance(function.__self__, types.ModuleType):
-        scribe.add(function.__self__)
-
-
-def _write_function(function: types.FunctionType, scribe: _Scribe) -> None:
-    scribe.write(_name(function))
-    scribe.add_all("function", (function.__code__, function.__defaults__, function.__kwdefaults__))
-    scribe.add_all("closure", map(_contents, function.__closure__ or ()))
-    if function.__module__ in SCRIPT_MODULES:
-        for name in _used_names(function.__code__):
-            if name in function.__globals__:
-                scribe.write("global", name)
-                scribe.add(function.__globals__[name])
-
-
-def _write_class(kind: type, scribe: _Scribe) -> None:
-    scribe.write(_name(kind))
-    if kind.__module__ in SCRIPT_MODULES or "<locals>" in kind.__qualname__:
-        scribe.add_all("bases", kind.__bases__)
-        body = {name: held for name, held in vars(kind).items() if _counts(name, held)}
-        annotate = body.get(_ANNOTATE)
+def _class(scribe: Scribe, kind: type) -> Any:
+    def write(kind: type) -> Any:
+        if kind.__module__ not in SCRIPT_MODULES and "<locals>" not in kind.__qualname__:
+            return _name(kind)
+        held = {name: one for name, one in body(kind).items() if _counts(name, one)}
+        annotate = held.get(_ANNOTATE)
         if isinstance(annotate, types.FunctionType):
             # Its closure holds the class's body, line numbers among it.
-            body[_ANNOTATE] = annotate.__code__
-        scribe.add_mapping("body", body)
+            held[_ANNOTATE] = annotate.__code__
+        return _name(kind), scribe.forms((kind.__bases__, held))
+
+    return _note(scribe, kind, write, CLASS)
 
 
 _ANNOTATE = "__annotate_func__"
@@ -483,8 +364,23 @@ _CLASS_NOISE = frozenset(
         "_abc_impl",
         "__module__",
         "__annotations_cache__",
+        "__slotnames__",
+        # Combinations of flags are added when they are first used.
+        "_value2member_map_",
     }
 )
+
+
+def _code(scribe: Scribe, code: types.CodeType) -> Any:
+    return (
+        "code",
+        code.co_name,
+        code.co_code,
+        getattr(code, "co_exceptiontable", b""),
+        (code.co_flags, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount),
+        (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars),
+        scribe.forms(code.co_consts),
+    )
 
 
 def _contents(cell: types.CellType) -> Any:
@@ -494,12 +390,39 @@ def _contents(cell: types.CellType) -> Any:
         return None
 
 
-def _used_names(code: types.CodeType) -> list[str]:
-    """Return names that may be globals in this code and the code within it. Attributes
-    are included, because a missing global would be worse.
-    """
-    names = set(code.co_names)
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            names.update(_used_names(const))
-    return sorted(names)
+def _parts(tag: str, *names: str) -> Callable[[Scribe, Any], Any]:
+    """Return the writer of objects that consist of some attributes."""
+    return lambda scribe, value: (tag, scribe.forms([getattr(value, name) for name in names]))
+
+
+_WRITERS: dict[type, Callable[[Scribe, Any], Any]] = {
+    list: lambda scribe, value: ("list", scribe.forms(value)),
+    tuple: lambda scribe, value: ("tuple", scribe.forms(value)),
+    dict: lambda scribe, value: ("dict", scribe.entries(value)),
+    types.MappingProxyType: lambda scribe, value: ("mappingproxy", scribe.entries(value)),
+    set: _set,
+    frozenset: _set,
+    bytearray: lambda _, value: ("bytearray", hashlib.sha256(value).digest()),
+    slice: _parts("slice", "start", "stop", "step"),
+    range: _parts("range", "start", "stop", "step"),
+    types.ModuleType: _parts("module", "__name__"),
+    types.MethodType: _parts("function", "__func__", "__self__"),
+    staticmethod: _parts("method", "__func__"),
+    classmethod: _parts("method", "__func__"),
+    property: _parts("property", "fget", "fset", "fdel"),
+    types.BuiltinFunctionType: _builtin,
+    types.FunctionType: _function,
+    types.CodeType: _code,
+}
+_OF_BASES: dict[type, Callable[[Scribe, Any], Any]] = {
+    type: _class,
+    enum.Enum: _member,
+    np.ndarray: _array,
+    np.generic: _array,
+    np.dtype: _dtype,
+    set: _set,
+    frozenset: _set,
+    functools.partial: _partial,
+    # Its module has other names in other versions of Python.
+    pathlib.PurePath: lambda _, value: ("path", type(value).__qualname__, str(value)),
+}
