@@ -35,7 +35,7 @@ from zmqdata.pipelines.functions import codes
 from zmqdata.pipelines.generators import is_generator
 from zmqdata.pipelines.holding import attributes, body, is_hashable, lineage, module_of
 from zmqdata.pipelines.memorymaps import file_part
-from zmqdata.pipelines.reducing import new_instance, reduced
+from zmqdata.pipelines.reducing import new_instance, reducer_of, reduction
 
 _NOT_PARAMETERS = frozenset({"inputs", "site", "label"})
 
@@ -152,11 +152,10 @@ def _content(scribe: Scribe, value: Any) -> Any:
 def _reduced(scribe: Scribe, value: Any) -> Any:
     """Return the forms of what an object's own way of being pickled carries."""
     kind: Any = type(value)
+    reducer = reducer_of(kind)
     try:
-        made = reduced(value)
-        if made is NotImplemented:
-            by_table = is_hashable(kind) and copyreg.dispatch_table.get(kind)
-            made = by_table(value) if by_table else kind.__reduce_ex__(value, 4)
+        made = NotImplemented if reducer is None else reducer(value)
+        made = reduction(value) if made is NotImplemented else made
         if isinstance(made, str):
             return made, _stored(scribe, value)
         maker, arguments, state, items, entries = (*made, None, None, None)[:5]
@@ -198,10 +197,9 @@ class _Manner:
                 for name in ("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__")
             ) and not (has(kind, "__getnewargs_ex__") or is_a(value, (list, dict)))
             is_usual = is_usual and is_hashable(kind) and kind not in copyreg.dispatch_table
-            answer = reduced(value) if is_usual else None
-            self._is_stored = answer is NotImplemented or (
-                is_a(answer, tuple) and answer[0] is new_instance
-            )
+            reducer = reducer_of(kind) if is_usual else None
+            answer = NotImplemented if reducer is None else reducer(value)
+            self._is_stored = is_usual and (answer is NotImplemented or answer[0] is new_instance)
         return self._is_stored
 
     def has_rows(self, value: Any) -> bool:
