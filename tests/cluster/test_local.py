@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 from zmqdata import Dataset, audit, distribute
 from zmqdata.client.calls import status
 from zmqdata.cluster import LocalCluster
-from zmqdata.cluster.processes import STOP_SECONDS
 from zmqdata.cluster.starting import ServerStartError
 from zmqdata.errors import FailedPreconditionError, UnavailableError
 from zmqdata.testing.cluster import descendants, listens, no_leaks
@@ -200,11 +198,9 @@ def test_no_wait_lasts_for_a_closed_cluster() -> None:
         endless = Dataset.range(10).repeat().apply(an_hour)
         elements = iter(endless)
         next(elements)
-    began = time.monotonic()
     for attempt in (lambda: list(elements), lambda: iter(endless), lambda: audit(cluster, "job")):
         with pytest.raises(UnavailableError, match="This process has closed the LocalCluster"):
             attempt()
-    assert time.monotonic() - began < 10
 
 
 @pytest.mark.realprocess
@@ -215,11 +211,10 @@ def test_stopped_servers_end_with_their_cluster() -> None:
     cluster = LocalCluster(1)
     servers = [cluster.dispatcher, *cluster.workers]
     for server in servers:
+        server.stop_seconds = 3600.0  # before it is killed
         server.signal(signal.SIGSTOP)
-    began = time.monotonic()
     cluster.close()
-    assert time.monotonic() - began < STOP_SECONDS
-    assert not any(server.alive for server in servers)
+    assert not {None, -signal.SIGKILL}.intersection(server.exit_code for server in servers)
 
 
 @pytest.mark.realprocess

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -313,10 +312,8 @@ def test_a_dispatcher_without_journal_ends_its_jobs(cluster: LocalCluster) -> No
     some(elements)
     cluster.dispatcher.kill()
     cluster.dispatcher.restart()
-    began = time.monotonic()
     with pytest.raises(DataServiceError, match=r"dispatcher was restarted.*new iterator"):
         list(elements)
-    assert time.monotonic() - began < START
     await_condition(lambda: len(status(cluster.target)["workers"]) == 2, what="the workers' return")
     assert repeated_or_missing(list(vectors(cluster))) == {}
 

@@ -189,7 +189,7 @@ def test_no_dispatcher() -> None:
     began = time.monotonic()
     with pytest.raises(UnavailableError, match="dispatcher_timeout"):
         next(iter(ds))
-    assert 1 <= time.monotonic() - began < 10
+    assert time.monotonic() - began >= 1
 
 
 def test_a_final_error_is_raised_again(make_service: Callable[..., Service]) -> None:

@@ -26,6 +26,10 @@ from zmqdata.client.calls import status
 from zmqdata.errors import FailedPreconditionError, NotFoundError
 from zmqdata.testing.cluster import await_condition, no_leaks
 from zmqdata.transport.folders import user_folder
+from zmqdata.worker import server as module
+
+AN_HOUR_MS = 3_600_000
+"""A wait that a test would not survive."""
 
 
 @pytest.fixture
@@ -65,14 +69,13 @@ def test_a_worker_says_soon_that_its_dispatcher_is_gone(
     assert caplog.text.count("has been silent for") == 1
 
 
-def test_a_worker_waits_for_a_dispatcher_that_comes_later() -> None:
+def test_a_worker_waits_for_a_dispatcher_that_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker starts without its dispatcher, and registers as soon as the dispatcher
     is running.
     """
+    monkeypatch.setattr(module, "ANSWER_PATIENCE", AN_HOUR_MS / 1000)
     port = free_port()
-    began = time.monotonic()
     with WorkerServer(WorkerConfig(f"127.0.0.1:{port}", heartbeat_interval_ms=50)) as worker:
-        assert time.monotonic() - began < 4.0
         assert not worker.wait_registered(0)
         with DispatchServer(DispatcherConfig(port=port)) as dispatcher:
             assert worker.wait_registered(30)
@@ -191,7 +194,7 @@ def test_an_announced_data_port_is_told_to_clients(dispatcher: DispatchServer) -
         elements.close()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("quiet", "more"), [(30_000, True), (0, False)])
+@pytest.mark.parametrize(("quiet", "more"), [(AN_HOUR_MS, True), (0, False)])
 def test_what_is_made_gets_out_in_the_quiet_period(
     dispatcher: DispatchServer, quiet: int, more: bool
 ) -> None:
@@ -213,13 +216,11 @@ def test_what_is_made_gets_out_in_the_quiet_period(
             lambda: any(task.total == 1_000 for task in shell.core.tasks.values()),
             what="all is made",
         )
-        began = time.monotonic()
         if more:
             ending = thread(worker.stop)
             rest = list(elements)
-            ending.join(10)
+            ending.join()  # it ends when everything is out
             assert [int(x) for x in first + rest] == list(range(1_000))
-            assert time.monotonic() - began < 20.0, "it ends when everything is out"
         else:
             worker.stop()
             with worker_of(dispatcher):
@@ -236,10 +237,9 @@ def thread(call: Callable[[], None]) -> threading.Thread:
 
 def test_a_quiet_worker_that_owes_nothing_ends_at_once(dispatcher: DispatchServer) -> None:
     """A worker with nothing to send does not wait for its quiet period."""
-    worker = WorkerServer(WorkerConfig(dispatcher.target, shutdown_quiet_period_ms=60_000))
-    began = time.monotonic()
+    worker = WorkerServer(WorkerConfig(dispatcher.target, shutdown_quiet_period_ms=AN_HOUR_MS))
     worker.stop()
-    assert time.monotonic() - began < 20.0
+    assert worker.join(0.0)
 
 
 def test_a_quiet_period_has_an_end(dispatcher: DispatchServer) -> None:
@@ -252,7 +252,7 @@ def test_a_quiet_period_has_an_end(dispatcher: DispatchServer) -> None:
         await_condition(made, what="more elements than the client lets it send")
         began = time.monotonic()
         worker.stop()
-        assert 0.3 <= time.monotonic() - began < 10.0
+        assert time.monotonic() - began >= 0.3
         elements.close()  # type: ignore[attr-defined]
 
 
