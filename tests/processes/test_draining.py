@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 from zmqdata import Dataset, LocalCluster, distribute
 from zmqdata.client.calls import status
-from zmqdata.core.worker.draining import DRAIN_SECONDS
 from zmqdata.testing.cluster import await_condition
 
 pytestmark = pytest.mark.realprocess
@@ -52,11 +50,9 @@ def test_a_worker_that_gets_sigterm_hands_its_tasks_over() -> None:
             lambda: hosted(cluster, first.address) and hosted(cluster, second.address),
             what="two tasks",
         )
-        began = time.monotonic()
         first.stop()
-        seconds = time.monotonic() - began
         assert first.exit_code == 0  # type: ignore[attr-defined]  # processes have an exit code
-        assert seconds < DRAIN_SECONDS, "it has waited in vain"
+        assert "drained: the dispatcher has taken back 1 of 1 tasks" in first.log
         found += list(elements)
         assert sorted(found) == list(range(COUNT))
 
@@ -118,11 +114,10 @@ def test_ctrl_c_does_not_wait() -> None:
         elements = reader(cluster)
         some(elements)
         worker = cluster.workers[0]
-        began = time.monotonic()
         worker.signal(signal.SIGINT)  # type: ignore[attr-defined]  # processes accept signals
         await_condition(lambda: not worker.alive, what="the end of the worker")
-        assert time.monotonic() - began < DRAIN_SECONDS, "it has waited"
         assert worker.exit_code == 0  # type: ignore[attr-defined]  # processes have an exit code
+        assert "drain" not in worker.log
         assert "does not end within" not in worker.log
 
 
