@@ -483,19 +483,19 @@ def test_short_patience_gives_up_nobody_who_is_there(
     own interval is longer.
     """
     cluster = make_cluster(
-        1, client_timeout_ms=2_500, job_gc_check_interval_ms=20, heartbeat_interval_ms=5_000
+        1, client_timeout_ms=6_000, job_gc_check_interval_ms=20, heartbeat_interval_ms=5_000
     )
-    options: dict[str, Any] = {"job_name": "patient", "task_refresh_interval_hint_ms": 20_000}
+    options: dict[str, Any] = {"job_name": "patient", "task_refresh_interval_hint_ms": 3_600_000}
     readers = [
         iter(read(Dataset.counter(), cluster, mode, max_outstanding_requests=4, **options))
         for _ in range(2)
     ]
     for reader in readers:
         next(reader)
-    end = time.monotonic() + 5.0
-    while time.monotonic() < end:  # their training loops are busy
-        assert status(cluster)["jobs"][0]["clients"] == 2
-        threading.Event().wait(0.1)
+    await_condition(  # their training loops are busy
+        lambda: all(reader._shell.core.lease._beat >= 5 for reader in readers), what="heartbeats"
+    )
+    assert status(cluster)["jobs"][0]["clients"] == 2
     for reader in readers:
         next(reader)
         reader.close()
