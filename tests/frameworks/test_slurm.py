@@ -94,7 +94,8 @@ def test_a_requeued_job_is_another_run(slurm: Slurm, cluster: LocalCluster, tmp_
     await_condition(lambda: all_wait(folders[0], 2), 60.0, "both ranks in their first epoch")
     slurm.call("scontrol", "requeue", job)
     await_condition(lambda: slurm.state(job) == "PENDING", 60.0, "the job in the queue")
-    slurm.call("scontrol", "update", f"jobid={job}", "starttime=now")
+    # A launch in the second in which the first one was revoked would be refused.
+    slurm.call("scontrol", "update", f"jobid={job}", "starttime=now+2")
     await_condition(lambda: slurm.state(job) == "COMPLETED", 90.0, "the end of the job")
     assert passes(folders[1]) == [ALL, ALL]
     assert keys(folders[0]) == {f"slurm:{job}.0.0"}
