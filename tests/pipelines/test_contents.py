@@ -220,6 +220,14 @@ def test_all_nans_are_one_value(length: int) -> None:
     assert fingerprint(complex(1, quiet)) != fingerprint(complex(2, quiet))
 
 
+def test_equal_keys_of_other_types_are_other_keys() -> None:
+    """Records whose keys are equal but of other types differ, alone and in an index."""
+    ones, mixed = [{1: 0}, {1: 0}], [{1: 0}, {True: 0}]
+    for make in (list, lambda records: {"a": [records], "b": [records]}):
+        assert fingerprint(make(ones)) != fingerprint(make(mixed))
+        assert fingerprint(make(ones)) == fingerprint(make([{1: 0}, {1: 0}]))
+
+
 @pytest.mark.parametrize("item", [0, Held(), [Held()]])
 def test_a_container_within_itself_many_times_is_written_once(item: Any) -> None:
     """Many paths to one container take no longer than one."""

@@ -97,19 +97,23 @@ def rows_of(rows: Collection[dict[Any, Any]]) -> list[list[Any]]:
     most = SHORT * len(rows)
     if kinds_of(rows) != {dict} or sum(map(len, rows)) > most:
         return []
-    keys = list(chain.from_iterable(rows))
-    kinds = kinds_of(keys)
+    names = list(map(tuple, rows))
+    distinct = set(names)
+    kinds = kinds_of(chain.from_iterable(rows))  # 1 and True are equal keys
+    keys = list(chain.from_iterable(distinct))
     if len(kinds) > 1 or not kinds <= SORTABLE or not is_plain(keys, most):
         return []
-    if not is_plain(list(chain.from_iterable(map(dict.values, rows))), most):
-        return []
-    orders: dict[tuple[Any, ...], list[Any]] = {}
-    made = []
-    for row in rows:
-        names = tuple(row)
-        order = orders.get(names) or orders.setdefault(names, sorted(names))
-        made.append(order + list(map(row.__getitem__, order)))
-    return made
+    orders = {one: sorted(one) for one in distinct}
+    made = [
+        orders[one] + [*map(row.__getitem__, orders[one])]
+        for row, one in zip(rows, names, strict=True)
+    ]
+    # Equal keys make columns of few types each, which are looked through faster.
+    is_uniform = len(set(map(tuple, orders.values()))) == 1
+    values = (
+        zip(*made, strict=True) if is_uniform else [chain.from_iterable(map(dict.values, rows))]
+    )
+    return made if all(is_plain(list(one), most) for one in values) else []
 
 
 Code = tuple[bytes, bytes]
@@ -278,6 +282,10 @@ class Scribe:
         (kind,) = kinds
         if kind is dict:
             return [(..., "dict", row) for row in rows_of(values)]
+        if kind in LISTS:
+            # An index of records: short lists of the dictionaries of another list.
+            rows = rows_of(list(chain.from_iterable(values)))
+            return [(..., "rows", kind.__name__, list(map(len, values)), rows)] if rows else []
         about = self.kind(kind)
         if not about.has_rows(values[0]):
             return []
