@@ -386,7 +386,7 @@ WITHOUT_FUNCTIONS: list[Any] = [
 
 def test_pipelines_without_functions_have_the_same_fingerprint_on_every_python() -> None:
     """A fingerprint without functions is the same on all versions of Python."""
-    assert fingerprint(WITHOUT_FUNCTIONS).structure == "v2-0fa15366e6bf22249f7614ae4340c2ed"
+    assert fingerprint(WITHOUT_FUNCTIONS).structure == "v2-ebdb5584e63ea5970edc341547c9f556"
 
 
 SCRIPT = """

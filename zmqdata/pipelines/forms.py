@@ -86,34 +86,30 @@ def text_form(text: str | bytes) -> Any:
 
 def dict_form(entries: dict[Any, Any]) -> Any:
     """Return the form of a short dictionary of plain values, else None."""
-    rows = rows_of([entries]) if len(entries) <= SHORT else []
-    return (..., "dict", rows[0]) if rows else None
+    rows = rows_of([entries]) if len(entries) <= SHORT else None
+    return rows and (..., "dict", rows)
 
 
-def rows_of(rows: Collection[dict[Any, Any]]) -> list[list[Any]]:
+def rows_of(rows: Collection[dict[Any, Any]]) -> Any:
     """Return the sorted keys and the values of each of some dictionaries, if all are
-    plain and the keys are of one type; else an empty list.
+    plain and the keys are of one type; else None. Equal keys are returned once.
     """
     most = SHORT * len(rows)
     if kinds_of(rows) != {dict} or sum(map(len, rows)) > most:
-        return []
-    names = list(map(tuple, rows))
-    distinct = set(names)
+        return None
     kinds = kinds_of(chain.from_iterable(rows))  # 1 and True are equal keys
-    keys = list(chain.from_iterable(distinct))
-    if len(kinds) > 1 or not kinds <= SORTABLE or not is_plain(keys, most):
-        return []
-    orders = {one: sorted(one) for one in distinct}
-    made = [
-        orders[one] + [*map(row.__getitem__, orders[one])]
-        for row, one in zip(rows, names, strict=True)
-    ]
-    # Equal keys make columns of few types each, which are looked through faster.
-    is_uniform = len(set(map(tuple, orders.values()))) == 1
-    values = (
-        zip(*made, strict=True) if is_uniform else [chain.from_iterable(map(dict.values, rows))]
-    )
-    return made if all(is_plain(list(one), most) for one in values) else []
+    names = list(map(tuple, rows))
+    is_sorted = len(kinds) <= 1 and kinds <= SORTABLE
+    orders = {one: sorted(one) for one in set(names)} if is_sorted else {}
+    if not orders or not all(is_plain(one, most) for one in orders):
+        return None
+    values = [list(map(row.__getitem__, orders[one])) for row, one in zip(rows, names, strict=True)]
+    keys = list(map(orders.__getitem__, names))
+    if all(one == keys[0] for one in orders.values()):
+        # Columns have few types each, and are looked through faster.
+        columns = zip(*values, strict=True)
+        return (keys[0], values) if all(is_plain(one, most) for one in columns) else None
+    return (keys, values) if is_plain(list(chain.from_iterable(values)), most) else None
 
 
 Code = tuple[bytes, bytes]
@@ -281,7 +277,8 @@ class Scribe:
             return []
         (kind,) = kinds
         if kind is dict:
-            return [(..., "dict", row) for row in rows_of(values)]
+            rows = rows_of(values)
+            return [(..., "dicts", rows)] if rows else []
         if kind in LISTS:
             # An index of records: short lists of the dictionaries of another list.
             rows = rows_of(list(chain.from_iterable(values)))
