@@ -76,3 +76,54 @@ def test_a_consumer_that_has_more_than_its_step_says_is_found() -> None:
         client.world.standings.check_consumer(
             client.name, checkpoint, client.had, core.standing.indices, client.world.steps.names
         )
+
+
+def ended(seed: int) -> World:
+    """Return a world whose consumers have read to the end of a task with a rest."""
+    world = World(
+        seed,
+        "OFF",
+        SimulatedPipeline(splits=100, most=1, slips=9),
+        num_consumers=3,
+        finite="drop",
+        consumer_timeout=1e5,
+    )
+    world.add_worker()
+    for consumer in range(3):
+        world.add_client(consumer=consumer)
+    world.run_until(lambda: world.all_done)
+    return world
+
+
+def last_checkpoint(client: SimulatedClient) -> m.Checkpoint:
+    return client.core.standing.checkpoint(client.core.reading.passed.count)
+
+
+def test_a_consumer_at_the_end_needs_nothing_of_a_rest() -> None:
+    """The checkpoint of a consumer that has read to the end lacks what makes the rest.
+    One that reads on must have it.
+    """
+    world = ended(2)
+    for client in world.clients:
+        client.check_standing()
+    client = world.clients[0]
+    whole = last_checkpoint(client)
+    assert (whole.over, whole.tasks[0].rest, whole.tasks[0].states) == (True, 2, ())
+    with pytest.raises(LawBroken, match="does not know what was decided"):
+        world.standings.check_consumer(
+            client.name,
+            structs.replace(whole, over=False),
+            client.had,
+            client.core.standing.indices,
+            world.steps.names,
+        )
+
+
+@pytest.mark.parametrize("seed", range(40, 44))
+def test_the_states_of_the_last_step_fit_together(seed: int) -> None:
+    """Consumers say the same of a task with a rest as soon as the first of them has
+    read to the end.
+    """
+    world = ended(seed)
+    said = {(part.total, part.rest) for one in world.clients for part in last_checkpoint(one).tasks}
+    assert len(said) == 1

@@ -122,15 +122,7 @@ class Standings:
         )
         for part in checkpoint.tasks:
             task, taken = numbers[part.index], had.names.get(numbers[part.index], {})
-            in_turn = any(
-                index == part.index for view in checkpoint.views for index, _ in view.tasks
-            )
-            rounds = (
-                rounds_before(checkpoint.views, part.index, checkpoint.step)
-                if in_turn
-                else part.total or 0
-            )
-            rounds = rounds if part.total is None else min(rounds, part.total)
+            rounds = _rounds_taken(checkpoint, part)
             if taken and max(taken) >= rounds:
                 self.laws.fail(
                     f"{client} has taken round {max(taken)} of task {task}, but its "
@@ -251,6 +243,21 @@ class Standings:
         runner.flush()
         clock.advance(1.0)
         return made, math.inf if runner.free is None else runner.free
+
+
+def _rounds_taken(checkpoint: m.Checkpoint, part: m.TaskPart) -> int:
+    """Return the number of rounds of a task that its checkpoint counts as taken.
+
+    A consumer that has read to the end needs nothing of the elements after the last
+    full round. Until then they are owed.
+    """
+    if checkpoint.over and part.total is not None:
+        return part.total
+    if any(index == part.index for view in checkpoint.views for index, _ in view.tasks):
+        rounds = rounds_before(checkpoint.views, part.index, checkpoint.step)
+    else:
+        rounds = max((stop for _, stop in part.delivered), default=0)
+    return rounds if part.total is None else min(rounds, part.total - (part.rest > 0))
 
 
 def _splits(entries: list[Split]) -> set[tuple[int, int]]:

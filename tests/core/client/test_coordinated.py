@@ -372,3 +372,15 @@ def test_empty_steps_of_a_task_with_a_rest_wait_for_its_end() -> None:
     assert consumer.elements == [(8, 0, 1)]
     assert consumer.reading.totals[7] == 1
     assert consumer.reading.rests == {7: 1}
+
+
+def test_the_rest_of_a_task_is_known_with_its_total() -> None:
+    """A consumer at the end knows the rests that the plan tells, before the workers
+    have told it of the ends of their tasks.
+    """
+    consumer = Consumer(V(0, ((7, 0),)), tasks=(7,))
+    consumer.arrives(7, 0)
+    consumer.take(7, 0)
+    consumer.told(V(0, ((7, 0),)), horizon=1, totals={7: 1}, rests={7: 1}, end=1)
+    consumer.reading.settle(None)
+    assert (consumer.reading.totals, consumer.reading.rests) == ({7: 2}, {7: 1})

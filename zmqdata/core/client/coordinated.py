@@ -313,7 +313,9 @@ class Stepping(Reading):
 
     @property
     def rests(self) -> dict[int, int]:
-        return {number: task.rest for number, task in self.tasks.items() if task.rest}
+        # The plan may tell that a task has ended before the task itself does.
+        told = {number: task.rest for number, task in self.tasks.items() if task.rest}
+        return self._plan.rests | told
 
     def last_before(self, step: int) -> int | None:
         last = self._last
