@@ -57,6 +57,8 @@ class ReaderRecord:
     """The static shards that it may read; none if it may read all."""
     warned: bool = False
     """True if it has warned that it ends without the dispatcher."""
+    unheard: bool = False
+    """True if it has rightly ended so."""
 
 
 class EndLaws:
@@ -203,7 +205,8 @@ class EndLaws:
         owed = self.owed(iteration)
         done = now if record.done is None else record.done
         silence = now - max(record.heard, done, client.awake_since)
-        if record.warned and silence >= SILENCE:
+        record.unheard = record.warned and silence >= SILENCE
+        if record.unheard:
             return
         for shard in self._shards(iteration, owed):
             if not self._may_read(client, shard):

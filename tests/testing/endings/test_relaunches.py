@@ -8,6 +8,9 @@ import pytest
 
 from tests.full import seeds
 from tests.testing.endings.relaunches import RelaunchScenario
+from zmqdata.core.ranges import RangeSet
+from zmqdata.testing.checks import LawBroken
+from zmqdata.testing.programs import RepetitionRead
 
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
 WORLDS = 5
@@ -20,3 +23,33 @@ def test_what_is_started_again_shares_nothing_with_the_dead(family: int) -> None
     """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
         RelaunchScenario(seed).run()
+
+
+class Ended(RelaunchScenario):
+    """A world whose last check can be repeated."""
+
+    def _check(self, again: list[RepetitionRead]) -> None:
+        self.again = again
+        super()._check(again)
+
+    def check_again(self) -> None:
+        """Check once more what was read."""
+        super()._check(self.again)
+
+
+def test_only_a_reader_without_a_dispatcher_leaves_elements() -> None:
+    """Elements that no training loop has break a law, unless a reader of the iteration
+    has ended without the dispatcher, and with a warning.
+    """
+    scene = next(one for one in map(Ended, range(20)) if one.way == "rank")
+    scene.run()
+    scene.check_again()
+    iteration = scene.ends.iteration_of(scene.again[0].clients[0])
+    assert iteration is not None
+    scene.world.laws.owners.clear()
+    for task in iteration.tasks.values():
+        task.delivered = RangeSet()
+    with pytest.raises(LawBroken, match="elements are left"):
+        scene.check_again()
+    scene.ends.records[scene.world.clients[0].name].unheard = True
+    scene.check_again()
