@@ -48,6 +48,8 @@ class BeginLifeUpdate(Update, frozen=True):
     """Number of the next task."""
     next_incarnation: int
     """Number of the next incarnation."""
+    mark: int = 0
+    """Random mark of the process."""
 
 
 class AddWorkerUpdate(Update, frozen=True):
@@ -499,6 +501,8 @@ class RestoreTallyUpdate(Update, frozen=True):
     """Number of facts of the iteration."""
     firm: int = 0
     """Number of those that no peer can tell again."""
+    found: dict[int, tuple[int, int]] = {}
+    """Both numbers at the end of each former process, by its mark."""
 
 
 class CloseTaskListUpdate(Update, frozen=True):

@@ -208,17 +208,7 @@ class DispatcherCore:
         as long as a task waits for its host.
         """
         state = self.state
-        self.out.resume()
-        self.out.commit(
-            u.BeginLifeUpdate(
-                state.life + 1,
-                state.seed,
-                state.next_dataset,
-                state.next_iteration,
-                state.next_task,
-                state.next_incarnation,
-            )
-        )
+        self.out.begin_life()
         self.places.restore(state.places, {worker.address for worker in state.workers.values()})
         patience = max(self.times.worker_timeout, LEAST_RETURN) - self.times.disconnect_grace
         for worker in state.workers:

@@ -7,9 +7,10 @@ from msgspec import structs
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration
+from zmqdata.core.lineage import MARKS_KEPT
 from zmqdata.errors import NotFoundError
-from zmqdata.messages import JobParameters, Probe, RequestRefused
-from zmqdata.updates import BeginIncarnationUpdate
+from zmqdata.messages import JobParameters, JournalCounts, Probe, RequestRefused
+from zmqdata.updates import BeginIncarnationUpdate, BeginLifeUpdate
 
 
 def test_a_fact_is_true_at_once_and_written_first() -> None:
@@ -54,15 +55,50 @@ def test_two_dispatchers_number_their_tasks_differently() -> None:
 
 def test_counts_that_a_peer_has_made_up_prove_nothing() -> None:
     """A journal lacks facts only by counts that a dispatcher of it has told."""
-    former, out = Outbox(1), Outbox(2)
-    out.state.seed = former.state.seed
-    for one in (former, out):
-        one.state.iterations[2000] = Iteration(
-            2000, JobParameters("job", "dataset", "DYNAMIC"), 0, 7, []
-        )
-    out.resume()
-    former.state.iterations[2000].tally.records = former.state.iterations[2000].tally.firm = 3
-    told = former.written(former.state.iterations[2000])
-    [lost] = out.lost([told])
+    first, second = (start(number, told=0) for number in (1, 2))
+    told = write(first, 3)
+    second.begin_life()
+    [lost] = second.lost([told])
     assert (lost.records, lost.is_firm) == (3, True)
-    assert list(out.lost([structs.replace(told, records=4)])) == []
+    assert list(second.lost([structs.replace(told, records=4)])) == []
+
+
+def start(number: int, told: int) -> Outbox:
+    """Return a start of a dispatcher, with a journal of so many facts of an
+    iteration.
+    """
+    out = Outbox(number)
+    out.state.seed = out.state.life = 7
+    out.state.iterations[2000] = Iteration(
+        2000, JobParameters("job", "dataset", "DYNAMIC"), 0, 7, []
+    )
+    write(out, told)
+    return out
+
+
+def write(out: Outbox, facts: int) -> JournalCounts:
+    """Write facts of the iteration, and return what a peer is told then."""
+    tally = out.state.iterations[2000].tally
+    tally.records, tally.firm = tally.records + facts, tally.firm + facts
+    return out.written(out.state.iterations[2000])
+
+
+def test_a_loss_is_noticed_however_much_was_written_since() -> None:
+    """A journal that has lost facts of a start, and has grown beyond them in the next
+    start, is still known to lack them after one more. Nothing is missing of a start
+    that the journal has kept.
+    """
+    first, second, third = start(1, 0), start(2, 0), Outbox(3)
+    first.begin_life()
+    told = write(first, 5)
+    second.state.mark = first.mark
+    write(second, 3)  # the journal has lost the rest
+    second.begin_life()
+    later = write(second, 10)
+    third.state = second.state
+    third.begin_life()
+    assert [one.records for one in third.lost([told, later])] == [2]
+    for number in range(4, 20):
+        third.state.apply(structs.replace(BeginLifeUpdate(number, 7, 0, 0, 0, 0), mark=number))
+    assert len(third.state.iterations[2000].tally.found) == MARKS_KEPT
+    assert list(third.lost([later])) == []

@@ -101,6 +101,7 @@ class History:
             one.next_iteration,
             one.next_task,
             one.next_incarnation,
+            self.draw.randrange(1, 1000),
         )
 
     def add_worker(self) -> u.AnyUpdate:

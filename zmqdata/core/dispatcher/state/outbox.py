@@ -16,7 +16,7 @@ from zmqdata.core.dispatcher.events import Commit, DispatcherCommand, LogLine, P
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.messages import JournalCounts, Message, RequestRefused
-from zmqdata.updates import Update
+from zmqdata.updates import BeginLifeUpdate, Update
 
 TICKET = -1
 """Name from which tickets are derived."""
@@ -56,17 +56,24 @@ class Outbox:
         self.state = DispatcherState(seed, base_of(derived(seed)))
         self.mark = derived(seed, MARK)
         self.commands: list[DispatcherCommand] = []
-        self._found: dict[int, JournalCounts] = {}
 
-    def resume(self) -> None:
-        """Note what the journal of a former dispatcher contains, and number new objects
-        anew: the journal may be older than what its peers know.
+    def begin_life(self) -> None:
+        """Take over a state. New objects are numbered anew, as the journal of a former
+        dispatcher may be older than what its peers know.
         """
         state = self.state
-        self._found = {number: self.written(one) for number, one in state.iterations.items()}
-        if state.life:
-            state.next_task += base_of(self.mark)
-            state.next_iteration += base_of(self.mark)
+        base = base_of(self.mark) if state.life else 0
+        self.commit(
+            BeginLifeUpdate(
+                state.life + 1,
+                state.seed,
+                state.next_dataset,
+                state.next_iteration + base,
+                state.next_task + base,
+                state.next_incarnation,
+                self.mark,
+            )
+        )
 
     def written(self, iteration: Iteration) -> JournalCounts:
         """Return what this dispatcher has written of an iteration."""
@@ -83,15 +90,17 @@ class Outbox:
         """
         for one in told:
             iteration = self.state.iterations.get(one.iteration)
-            found = self._found.get(one.iteration)
-            if iteration is None or found is None or one.mark == self.mark:
+            if iteration is None or one.mark == self.mark or not iteration.tally.found:
                 continue
+            # The journal may have lost all of a start, with its mark.
+            ends = iteration.tally.found
+            records, firm = ends.get(one.mark, next(reversed(ends.values())))
             is_over = iteration.failure is not None or (
                 iteration.saving is not None and iteration.saving.ended
             )
-            is_news = one.records > found.records and not is_over
+            is_news = one.records > records and not is_over
             if is_news and one.proof == self._proof_of(one):
-                yield Lost(iteration, one.records - found.records, one.firm > found.firm)
+                yield Lost(iteration, one.records - records, one.firm > firm)
 
     def commit(self, update: Update) -> None:
         """Apply a durable fact, and have it written before any later message is

@@ -9,6 +9,9 @@ Decision 0013; protocol 1.5.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
+
+from msgspec import convert
 
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.state.runs import Binding, Incarnation, told
@@ -50,6 +53,7 @@ def _updates(state: DispatcherState) -> Iterator[u.AnyUpdate]:
         state.next_iteration,
         state.next_task,
         state.next_incarnation,
+        state.mark,
     )
 
 
@@ -101,18 +105,7 @@ def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:
         error, text, failure = iteration.failure
         yield u.FailIterationUpdate(number, error, text, failure)
     # Last, because the updates above are counted, too.
-    tally = iteration.tally
-    yield u.RestoreTallyUpdate(
-        number,
-        splits=dict(tally.splits),
-        rehosted=tally.rehosted,
-        delivered=dict(tally.delivered),
-        repeats=dict(tally.repeats),
-        given_back=dict(tally.given_back),
-        copies=dict(tally.copies),
-        records=tally.records,
-        firm=tally.firm,
-    )
+    yield convert({"iteration": number} | asdict(iteration.tally), u.RestoreTallyUpdate)
 
 
 def updates_of(iteration: Iteration) -> Iterator[u.AnyUpdate]:

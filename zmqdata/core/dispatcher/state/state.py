@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import structs
+from msgspec import convert, structs
 
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.state.runs import PASSES_KEPT, Binding, Incarnation, RunMember
@@ -57,7 +57,7 @@ class DispatcherState:
     """
 
     def __init__(self, seed: int = 0, base: int = 0) -> None:
-        self.life = 0
+        self.life = self.mark = 0
         self.seed = seed
         self.workers: dict[str, u.AddWorkerUpdate] = {}
         self.places: dict[int, str] = {}
@@ -83,7 +83,9 @@ class DispatcherState:
         _APPLY[type(update)](self, update)
 
     def _begin_life(self, update: u.BeginLifeUpdate) -> None:
-        self.life, self.seed = update.life, update.seed
+        for iteration in self.iterations.values() if self.life else ():
+            iteration.tally.end_life(self.mark)
+        self.life, self.seed, self.mark = update.life, update.seed, update.mark
         self.next_dataset, self.next_iteration = update.next_dataset, update.next_iteration
         self.next_task = update.next_task
         self.next_incarnation = update.next_incarnation
@@ -356,16 +358,7 @@ class DispatcherState:
         tally.given_back[update.client] = update.given_back
 
     def _restore_tally(self, update: u.RestoreTallyUpdate) -> None:
-        self.iterations[update.iteration].tally = Tally(
-            splits=dict(update.splits),
-            rehosted=update.rehosted,
-            delivered=dict(update.delivered),
-            repeats=dict(update.repeats),
-            given_back=dict(update.given_back),
-            copies=dict(update.copies),
-            records=update.records,
-            firm=update.firm,
-        )
+        self.iterations[update.iteration].tally = convert(structs.asdict(update), Tally)
 
     def _create_view(self, update: u.CreateViewUpdate) -> None:
         self._rounds(update.iteration).begin(update.tasks)

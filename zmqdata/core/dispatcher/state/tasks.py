@@ -16,7 +16,7 @@ from zmqdata import updates as u
 from zmqdata.core.dispatcher.state.loads import Hosts
 from zmqdata.core.job_rules import outlives_host
 from zmqdata.core.ledger import Ledger, SpentSplits, SplitCursor
-from zmqdata.core.lineage import keep_needed
+from zmqdata.core.lineage import MARKS_KEPT, keep_needed
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import LastRounds, Rounds
 from zmqdata.decisions import Decisions
@@ -73,8 +73,16 @@ class Tally:
     """Facts of the iteration."""
     firm: int = 0
     """Those that no peer can tell again."""
+    found: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Both counts as the next start found them, by the marks of the last starts."""
     last_of_copies: dict[str, str] = field(default_factory=dict, compare=False)
     """The last of these workers by address, as known since the dispatcher began."""
+
+    def end_life(self, mark: int) -> None:
+        """Note what the start with this mark has left in the journal."""
+        self.found[mark] = self.records, self.firm
+        if len(self.found) > MARKS_KEPT:
+            del self.found[next(iter(self.found))]
 
     def hand_out(self, task: int, splits: int) -> None:
         """Count splits that a task was given; a negative number counts returned
