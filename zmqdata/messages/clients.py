@@ -183,6 +183,10 @@ class ClientHeartbeat(Message, frozen=True):
     """
     question: Question | None = None
     """The newest question that the client has heard."""
+    retold: Question | None = None
+    """The newest question for which the client has reported everything again that it
+    ever handed out (``Probe.retells``).
+    """
     task_mark: int = 0
     """Mark of the start that made the last task list seen."""
     written: tuple[JournalCounts, ...] = ()

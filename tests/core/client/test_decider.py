@@ -275,6 +275,18 @@ def test_a_probe_is_answered() -> None:
     assert reader.all_of(m.ClientHeartbeat) == []
 
 
+def test_a_client_repeats_for_which_question_it_has_told_everything_again() -> None:
+    """The heartbeat names the question by which the dispatcher asked for all that was
+    handed out. A later question does not ask for that.
+    """
+    reader = Reader()
+    asked, later = m.Question(5, 1), m.Question(5, 2)
+    for probe in (m.Probe(asked, retells=True), m.Probe(later)):
+        reader.hear(D, probe)
+        beat = reader.sent(m.ClientHeartbeat)
+        assert (beat.question, beat.retold) == (probe.question, asked)
+
+
 @pytest.mark.parametrize("error", ["PermissionDeniedError", "VersionMismatchError"])
 def test_who_is_not_heard_ends_the_iteration(error: str) -> None:
     """A client that the dispatcher does not hear ends its iteration at once with the

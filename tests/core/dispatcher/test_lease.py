@@ -8,8 +8,9 @@ import pytest
 
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core.dispatcher.lease import SHARE, Leases
-from zmqdata.core.dispatcher.liveness import Member, Roster
+from zmqdata.core.dispatcher.lease import MOST_ASKING, SHARE, Leases, Presence
+from zmqdata.core.dispatcher.liveness import Member, Questions, Roster
+from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.core.rounds import Rounds
 
@@ -151,3 +152,23 @@ def test_where_only_workers_speak_their_pauses_tell_nothing() -> None:
     assert leases.listen(6.0) == 0.0
     assert leases.listen(17.0) == 0.0
     assert leases.listen(29.0) == 12.0
+
+
+def test_clients_that_ask_once_take_little_memory() -> None:
+    """The dispatcher remembers a bounded number of clients that ask whether a reader
+    lives. The oldest of too many asks anew.
+    """
+    out, clients = Outbox(1), Roster()
+    questions = Questions(out, clients)
+    presence = Presence(questions, clients, Roster(), (), Leases(TIMEOUT))
+    clients.heard("reader", "peer", 0.0)
+
+    def ask(asker: str) -> bool | None:
+        return presence.is_any_alive(["reader"], asker, 0.0)
+
+    assert ask("first") is None
+    questions.hear("reader", m.Question(out.mark, 1), done=False)
+    for count, alive in ((MOST_ASKING - 1, True), (1, None)):
+        for number in range(count):
+            ask(f"{count} {number}")
+        assert ask("first") is alive

@@ -31,7 +31,8 @@ class Room:
         self.iteration = Iteration(7, JOB, 0, 1, [], closed=True)
         self.out.state.iterations[7] = self.iteration
         for number in sorted({*(shards or {"": 0}).values()}):
-            task = Task(number, 7, 1, [], total=5, attempt=1, shard=number if shards else None)
+            task = Task(number, 7, 1, [], total=5, attempt=1, worker="w")
+            task.shard = number if shards else None
             self.iteration.tasks[number] = self.out.state.tasks[number] = task
         self.beats = dict.fromkeys(clients, 0)
         self.done = dict.fromkeys(clients, 0)
@@ -46,7 +47,7 @@ class Room:
         return m.Question(self.out.mark, count)
 
     def beat(
-        self, client: str, done: bool = False, answers: int = 0
+        self, client: str, done: bool = False, answers: int = 0, retells: int = 0
     ) -> list[tuple[str, m.Message]]:
         """Let a client speak, and return what the dispatcher sends."""
         self.now += 0.01
@@ -61,6 +62,7 @@ class Room:
             beat=self.beats[client],
             done=self.done[client],
             question=self.question(answers) if answers else None,
+            retold=self.question(retells) if retells else None,
         )
         self.departures.take(self.iteration, beat, self.now)
         self.departures.push(self.now)
@@ -72,6 +74,7 @@ class Room:
 
     def vouch(self, client: str, sign: m.ReaderSign) -> list[tuple[str, m.Message]]:
         self.departures.hear(m.WorkerHeartbeat("w", (), (), {client: sign}))
+        self.departures.push(self.now)
         return self.told()
 
     def told(self) -> list[tuple[str, m.Message]]:
@@ -79,7 +82,7 @@ class Room:
 
     def tick(self, seconds: float = PAUSE + 0.01) -> list[tuple[str, m.Message]]:
         self.now += seconds
-        self.departures.tick({7: self.iteration}, self.now)
+        self.departures.tick(self.now)
         return self.told()
 
     def asks(self, count: int, *clients: str) -> list[tuple[str, m.Message]]:
@@ -191,7 +194,8 @@ def test_a_reader_that_left_lets_nobody_go() -> None:
     room.departures.forget("k", room.iteration)
     assert room.beat("l", answers=1) == []
     room.beat("k", done=True)
-    room.departures.tick({}, room.now)
+    del room.out.state.iterations[7]
+    room.departures.tick(room.now)
     assert room.beat("l", answers=2) == []
 
 
@@ -214,6 +218,17 @@ def test_many_readers_are_asked_in_turn() -> None:
     assert room.questions.pose() == 4
 
 
+def test_a_new_question_does_not_begin_the_turn_anew() -> None:
+    """Each of many readers is asked soon, although others become done meanwhile."""
+    names = [f"k{number:03}" for number in range(4 * FEW)]
+    room = Room(*names)
+    asked = {client for client, _ in room.beat(names[0], done=True)}
+    for name in names[1:4]:
+        told = [*room.tick(), *room.beat(name, done=True)]
+        asked |= {client for client, _ in told}
+    assert asked >= {*names[4:]}
+
+
 def test_all_are_done_when_each_says_so() -> None:
     """A reader that reads on, or has said nothing, is not done."""
     room = Room("k", "l")
@@ -226,26 +241,70 @@ def test_all_are_done_when_each_says_so() -> None:
     assert not room.departures.are_all_done(room.iteration)
 
 
+def asked_to_retell(room: Room) -> tuple[int, list[str]]:
+    """Return the question by which readers are asked for all that they have delivered,
+    and these readers.
+    """
+    room.tick()
+    asked = [
+        (one.question.count, client)
+        for client, one in room.tick(QUIET)
+        if isinstance(one, m.Probe) and one.retells and one.question is not None
+    ]
+    return max(asked, default=(0, ""))[0], [client for _, client in asked]
+
+
 def test_what_nobody_holds_is_made_again() -> None:
     """If all readers are done, each is asked for all that it has delivered. When each
-    has answered that, the rest of the tasks is made again.
+    has told that, the rest of the tasks is made again.
     """
     room = Room("k", "l")
     room.beat("k", done=True)
     room.beat("l", done=True, answers=1)
-    room.tick()
-    asked = [
-        (client, probe)
-        for client, probe in room.tick(QUIET)
-        if isinstance(probe, m.Probe) and probe.retells
-    ]
-    question = m.Probe(room.question(3), retells=True)
-    assert asked == [("k", question), ("l", question)]
-    room.beat("k", done=True, answers=3)
+    count, asked = asked_to_retell(room)
+    assert (count, asked) == (3, ["k", "l"])
+    room.beat("k", done=True, retells=count)
     room.tick()
     assert room.iteration.tasks[0].attempt == 1
-    room.beat("l", done=True, answers=3)
+    room.beat("l", done=True, retells=count)
     assert room.tick() == [(client, m.RequestHoldings(client, 0, 2)) for client in ("k", "l")]
+
+
+def test_an_answer_to_another_question_tells_nothing_again() -> None:
+    """A reader that has heard the question from a worker, or a later one, has not told
+    again what it has delivered. A retelling to another start does not count either.
+    """
+    room = Room("k")
+    room.beat("k", done=True)
+    count, _ = asked_to_retell(room)
+    room.beat("k", done=True, answers=count)
+    room.beat("k", done=True, answers=room.questions.pose())
+    sign = structs.replace(room.question(count), mark=room.out.mark + 1)
+    beat = m.ClientHeartbeat("k", 0, 0, {}, done=room.done["k"], retold=sign)
+    room.departures.take(room.iteration, beat, room.now)
+    room.tick()
+    assert room.iteration.tasks[0].attempt == 1
+
+
+def test_elements_that_a_reader_keeps_back_end_the_iteration() -> None:
+    """A reader may report elements of a task that it received, and never hand them out.
+    The task is taken from its host once. Then the iteration ends with an error that
+    names the reader.
+    """
+    room = Room("k", "l")
+    room.beat("l", done=True)
+    room.beat("k", done=True)
+    for ended in (False, True):
+        count, _ = asked_to_retell(room)
+        for client in ("k", "l"):
+            room.beat(client, done=True, retells=count)
+        room.tick()
+        assert (room.iteration.failure is not None) == ended
+        for client, ranges in (("k", ((0, 5),)), ("l", ())):
+            room.hosting.take_holdings(m.HoldingsReported(client, 0, 2, ranges))
+    assert room.iteration.failure is not None
+    assert room.iteration.failure.error == "DataLossError"
+    assert f"{m.shown_name('k')} of job job hold elements of task 0" in room.iteration.failure.text
 
 
 def test_nothing_is_made_again_while_a_reader_may_hold_it() -> None:

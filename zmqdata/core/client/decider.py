@@ -57,6 +57,10 @@ class ClientCore:
 
     Args:
         profile: what to read, and in which role.
+
+    Attributes:
+        iteration: number of the iteration; None if the dispatcher has never let the
+            client in.
     """
 
     def __init__(self, profile: ClientProfile) -> None:
@@ -66,7 +70,7 @@ class ClientCore:
         self._is_copied = is_copied(profile.job)
         self._commands: list[e.ClientCommand] = []
         self._handled: float | None = None
-        self._iteration: int | None = None
+        self.iteration: int | None = None
         self._step, self._former = 0, ""
         self._names = 0
         self.notices = Notices(
@@ -129,6 +133,7 @@ class ClientCore:
         self.lease = ClientLease()
         self._began: float | None = None
         self._asked: float | None = None
+        self._retold: m.Question | None = None
         self._given_up: tuple[float, str] | None = None
         self._has_ended = False
         self.ending = ReadingEnd(client, job, self.is_numbered, self.reading, self.notices)
@@ -152,18 +157,11 @@ class ClientCore:
         return commands
 
     @property
-    def iteration(self) -> int | None:
-        """Number of the iteration; None if the dispatcher has never let the client
-        in.
-        """
-        return self._iteration
-
-    @property
     def has_begun(self) -> bool:
         """True if the dispatcher ever let the client in, under this name or a former
         one.
         """
-        return self._iteration is not None
+        return self.iteration is not None
 
     def _look_at_clock(self, now: float) -> None:
         lag = 0.0 if self._handled is None else now - self._handled
@@ -234,6 +232,7 @@ class ClientCore:
         """Answer a question of the dispatcher, unless the client is leaving."""
         self.links.hear(probe.question)
         if probe.retells:
+            self._retold = probe.question
             self.reading.retell()
         if not self.goodbye.has_begun:
             self._speak(now)
@@ -243,7 +242,7 @@ class ClientCore:
         self._asked = now
         self._began = now if self._began is None else self._began
         if not self.opened or self.standing.is_behind:
-            ask = opening(self.profile, self.client, self._iteration, now - self._began)
+            ask = opening(self.profile, self.client, self.iteration, now - self._began)
             self._send(structs.replace(ask, step=self._step, former=self._former))
         if not self.opened:
             return
@@ -267,6 +266,7 @@ class ClientCore:
                 unreached=self.links.unreached(now),
                 done=self.ending.number(beat),
                 question=self.links.question,
+                retold=self._retold,
                 written=self.written.heard,
                 measures=self.reading.measures,
             )
@@ -275,17 +275,17 @@ class ClientCore:
     def _iteration_opened(self, message: m.IterationOpened, now: float) -> None:
         if message.client == self.client:
             if not self.opened:
-                self.notices.joined(message, goes_on=self._iteration is not None)
+                self.notices.joined(message, goes_on=self.iteration is not None)
                 self.reading.begin(message.step)
                 # The client's own checkpoint says what was delivered before, if this is
                 # the iteration that was begun from it.
-                goes_on = self.profile.resume and self._iteration is None
+                goes_on = self.profile.resume and self.iteration is None
                 self.standing.begin(
                     message, m.decode_checkpoint(self.profile.resume) if goes_on else None
                 )
                 self.lease.opened(message.lease, now if self._began is None else self._began, now)
-            is_first = self._iteration is None
-            self.opened, self._iteration = True, message.iteration
+            is_first = self.iteration is None
+            self.opened, self.iteration = True, message.iteration
             if message.finished and self.profile.was_read and is_first:
                 self._finish(FailedPreconditionError.__name__, self.notices.was_read(), now)
                 return
@@ -332,7 +332,7 @@ class ClientCore:
         """
         # A client that was given up before it heard that it was let in has been part of
         # the iteration all the same.
-        self._iteration = message.iteration if self._iteration is None else self._iteration
+        self.iteration = message.iteration if self.iteration is None else self.iteration
         if not self.is_numbered or not self.opened:
             self._join_again(message.text, now)
         elif self._given_up is None:

@@ -429,7 +429,7 @@ class Jobs:
         """
         self.incarnations.tick(now)
         self.runs.tick(now)
-        self.departures.tick(self.out.state.iterations, now)
+        self.departures.tick(now)
         for member in self.clients.silent(now, client_timeout):
             iteration = self.iteration_of(member.name)
             if iteration is None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from heapq import nsmallest
 
 from zmqdata.core.dispatcher.liveness import Hearing, Member, Questions, Roster
 from zmqdata.core.dispatcher.state.tasks import Iteration
@@ -33,6 +32,8 @@ GRACE = 1.5
 """Seconds without a connection after which a client counts as gone."""
 ASKED_KEPT = 60.0
 """Seconds for which the time of a client's first request is remembered."""
+MOST_ASKING = 10_000
+"""Maximum number of clients of which that is remembered. The oldest is forgotten."""
 ASKED = 8
 """Maximum number of readers that are asked at a time on behalf of a client."""
 RENEWED = 2.0
@@ -215,11 +216,13 @@ class Presence:
         if request is None:
             question = self.questions.pose()
             request = self._asked[asker] = Request(now, question, question, now)
+            if len(self._asked) > MOST_ASKING:
+                del self._asked[next(iter(self._asked))]
         elif now - request.posed >= RENEWED:
             request.former, request.posed = request.question, now
             request.question = self.questions.pose()
         verdict: bool | None = False
-        doubtful: list[Member] = []
+        doubtful: list[str] = []
         for name in readers:
             member = self.clients.members.get(name)
             if member is None:
@@ -239,10 +242,9 @@ class Presence:
             if is_lost and not self.leases.is_vouched_for(member, now):
                 continue
             verdict = verdict or None
-            doubtful.append(member)
+            doubtful.append(name)
         # One answer is enough. When many join, each of them must not ask all others.
-        for member in nsmallest(ASKED, doubtful, key=_turn):
-            self.questions.ask(member.name, request.question, now)
+        self.questions.ask_some(doubtful, ASKED, request.question, now, request.since)
         return verdict
 
     def _has_heard_workers(self, since: float) -> bool:
@@ -255,7 +257,3 @@ class Presence:
         self._asked = {
             client: one for client, one in self._asked.items() if now - one.since < ASKED_KEPT
         }
-
-
-def _turn(member: Member) -> tuple[float, float, str]:
-    return member.asked, -member.heard, member.name

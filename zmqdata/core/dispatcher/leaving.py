@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from heapq import nsmallest
 
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.hosting import Hosting
@@ -25,6 +24,7 @@ from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.dispatcher.tasklists import Reach
 from zmqdata.core.job_rules import outlives_host
+from zmqdata.errors import DataLossError
 
 FEW = 64
 """Maximum number of readers that are asked at a time."""
@@ -44,10 +44,12 @@ class Done:
     """Number of the heartbeat that first said so."""
     question: int = 0
     """Number of the question that was posed since; 0 until one is."""
+    posed: float = 0.0
+    """Time at which it was posed."""
     told: bool = False
     """True if it was told that it may leave."""
     retold: int = 0
-    """Newest question that it has answered to the dispatcher itself."""
+    """Newest question for which it has reported all that it has delivered."""
 
 
 @dataclass
@@ -64,10 +66,19 @@ class Departing:
     """Time at which readers were last asked."""
     all_since: float | None = None
     """Time since which all readers are done; None if some are not."""
+    given_out: dict[int, int] = field(default_factory=dict)
+    """Tasks that were taken from their hosts because all readers were done, and the
+    attempts that began then.
+    """
     retelling: int = 0
     """Number of the question by which all were asked for all that they delivered; 0 if
     they were not.
     """
+
+    @property
+    def waiting(self) -> dict[str, Done]:
+        """The readers for which a question was posed, and that may not leave yet."""
+        return {name: one for name, one in self.done.items() if one.question and not one.told}
 
 
 class Departures:
@@ -88,16 +99,18 @@ class Departures:
         self.questions = questions
         self.hosting = hosting
         self._departing: dict[int, Departing] = {}
-        self._due: dict[int, Iteration] = {}
+        self._due: set[int] = set()
+        self._heard: set[int] = set()
 
     def take(self, iteration: Iteration, beat: m.ClientHeartbeat, now: float) -> None:
         """Record whether a reader is done, and which question it has answered."""
+        number = iteration.iteration
         is_news = self.questions.hear(beat.client, beat.question, bool(beat.done))
-        group = self._departing.get(iteration.iteration)
+        group = self._departing.get(number)
         if group is None and not beat.done:
             return
         if group is None:
-            group = self._departing[iteration.iteration] = Departing()
+            group = self._departing[number] = Departing()
         known = group.done.get(beat.client)
         if not beat.done:
             if known is not None:
@@ -106,24 +119,20 @@ class Departures:
         elif known is None or known.beat != beat.done:
             group.done[beat.client] = Done(beat.done)
             group.all_since, group.retelling = None, 0
-            self._due[iteration.iteration] = iteration
+            self._due.add(number)
         else:
-            if beat.question is not None and beat.question.mark == self.out.mark:
-                known.retold = beat.question.count
+            if beat.retold is not None and beat.retold.mark == self.out.mark:
+                known.retold = beat.retold.count
             if known.told:  # the permission was lost
                 is_news, known.told = True, False
         if is_news:
-            self._release(iteration, group)
+            self._heard.add(number)
 
     def hear(self, beat: m.WorkerHeartbeat) -> None:
         """Record the questions that readers have answered by way of a worker."""
-        state = self.out.state
         for client, sign in beat.readers.items():
-            iteration = state.iterations.get(state.client_iteration.get(client, -1))
-            if self.questions.hear(client, sign.question, sign.done) and iteration is not None:
-                group = self._departing.get(iteration.iteration)
-                if group is not None:
-                    self._release(iteration, group)
+            if self.questions.hear(client, sign.question, sign.done):
+                self._heard.add(self.out.state.client_iteration.get(client, -1))
 
     def are_all_done(self, iteration: Iteration) -> bool:
         """Return True if every reader of an iteration is done."""
@@ -131,89 +140,96 @@ class Departures:
         return group is not None and iteration.clients <= group.done.keys()
 
     def push(self, now: float) -> None:
-        """Pose a question for the readers that are done since the last one. A single
-        question serves all of them.
+        """Pose a question for the readers that are done since the last one, and tell
+        readers that they may leave. A single question serves all of a turn.
         """
-        for iteration in list(self._due.values()):
-            group = self._departing.get(iteration.iteration)
-            is_many = len(iteration.clients) > FEW
-            if group is not None and is_many and now - group.posed < PAUSE:
+        iterations = self.out.state.iterations
+        for number in sorted(self._due & iterations.keys()):
+            group = self._departing[number]
+            if len(iterations[number].clients) > FEW and now - group.posed < PAUSE:
                 continue
-            del self._due[iteration.iteration]
-            if group is not None:
+            self._due.discard(number)
+            fresh = [one for one in group.done.values() if not one.question]
+            if fresh:
                 group.question, group.posed = self.questions.pose(), now
-                for one in group.done.values():
-                    one.question = one.question or group.question
-                self._ask(iteration, group, now)
+                for one in fresh:
+                    one.question, one.posed = group.question, now
+                self._ask(iterations[number], group, now)
+        for number in sorted(self._heard & self._departing.keys() & iterations.keys()):
+            self._release(iterations[number], self._departing[number])
+        self._heard.clear()
 
     def _ask(self, iteration: Iteration, group: Departing, now: float) -> None:
-        """Ask the readers that are not done: of many, those heard last first, and the
-        others next time.
+        """Ask the readers that are not done, and have not answered the oldest question
+        that matters: of many, those heard last first, and the others next time.
         """
         group.asked = now
-
-        def turn(client: str) -> tuple[float, float]:
-            member = self.clients.members[client]
-            return (member.asked if member.asked >= group.posed else -math.inf), -member.heard
-
-        asked = [
-            client
-            for client in iteration.clients - group.done.keys()
-            if client in self.clients and not self.questions.has_answered(client, group.question)
-        ]
-        for client in nsmallest(FEW, sorted(asked), key=turn):
-            self.questions.ask(client, group.question, now)
+        oldest = min(group.waiting.values(), key=lambda one: one.question)
+        self.questions.ask_some(
+            [
+                client
+                for client in iteration.clients - group.done.keys()
+                if not self.questions.has_answered(client, oldest.question)
+            ],
+            FEW,
+            group.question,
+            now,
+            oldest.posed,
+        )
 
     def _release(self, iteration: Iteration, group: Departing) -> None:
         """Tell readers that they may leave if each task that is still owed has an
         heir.
         """
-        waiting = {
-            client: one for client, one in group.done.items() if one.question and not one.told
-        }
+        waiting, lists = group.waiting, self.hosting.lists
         if not waiting:
             return
-        owed = _owed(iteration)
-        lists, oldest = self.hosting.lists, min(one.question for one in waiting.values())
-        heirs = [client for client in iteration.clients if self.questions.read_on(client, oldest)]
-        verdicts: dict[tuple[int, Reach], bool] = {}
+        oldest = min(one.question for one in waiting.values())
+        heirs: dict[Reach, tuple[int, str]] = {}
+        for client in iteration.clients:
+            answer = self.questions.newest_of_reader(client), client
+            if answer[0] >= oldest:
+                reach = lists.reach(iteration, client)
+                heirs[reach] = max(heirs.get(reach, answer), answer)
+        able = [(count, lists.readable(iteration, heir)) for count, heir in heirs.values()]
+        # Where a task is hosted, and its shard, decide who may read it.
+        answers = [
+            (task, max([count for count, may_read in able if may_read(task)], default=0))
+            for task in {(one.shard, one.worker): one for one in _owed(iteration)}.values()
+        ]
+        answered: dict[Reach, float] = {}
         for client, one in waiting.items():
-            key = one.question, lists.reach(iteration, client)
-            if key not in verdicts:
-                able = {
-                    lists.reach(iteration, heir): heir
-                    for heir in heirs
-                    if self.questions.read_on(heir, one.question)
-                }
-                may_read = [lists.readable(iteration, heir) for heir in able.values()]
+            reach = lists.reach(iteration, client)
+            if reach not in answered:
                 reads = lists.readable(iteration, client)
-                verdicts[key] = all(
-                    any(heir(task) for heir in may_read) for task in owed if reads(task)
+                answered[reach] = min(
+                    [count for task, count in answers if reads(task)], default=math.inf
                 )
-            if verdicts[key]:
+            if one.question <= answered[reach]:
                 one.told = True
                 self.out.send(self.clients.peer(client), m.MayEnd(client, one.beat))
 
     # --- readers that are all done
 
-    def tick(self, iterations: dict[int, Iteration], now: float) -> None:
+    def tick(self, now: float) -> None:
         """Ask again, and give out what no reader holds."""
-        for number in [number for number in self._departing if number not in iterations]:
+        iterations = self.out.state.iterations
+        for number in self._departing.keys() - iterations.keys():
             del self._departing[number]
-            self._due.pop(number, None)
+            self._due.discard(number)
         self.push(now)
         for number, group in self._departing.items():
             iteration = iterations[number]
-            waits = any(one.question and not one.told for one in group.done.values())
-            if waits and now - group.asked >= PAUSE:
+            if now - group.asked >= PAUSE and group.waiting:
                 self._ask(iteration, group, now)
             self._give_out(iteration, group, now)
 
     def _give_out(self, iteration: Iteration, group: Departing, now: float) -> None:
         """Have the rest of all tasks made again if all readers are done, and none of
-        them has delivered it.
+        them has delivered it. A task that waits for its next host is left alone.
         """
-        owed = _owed(iteration)
+        waits = self.hosting.lists.waits
+        owed = [task for task in _owed(iteration) if task.worker or not waits(task)]
         if not self.are_all_done(iteration) or not owed or not outlives_host(iteration.job):
             group.all_since, group.retelling = None, 0
             return
@@ -232,7 +248,11 @@ class Departures:
             return
         group.all_since, group.retelling = None, 0
         for task in owed:
+            if not task.worker and group.given_out.get(task.task) == task.attempt:
+                self.hosting.fail(iteration, DataLossError.__name__, _kept_back(task, iteration))
+                return
             self.hosting.fence(task)
+            group.given_out[task.task] = task.attempt
 
     def _remove(self, group: Departing, client: str) -> None:
         group.done.pop(client, None)
@@ -247,3 +267,18 @@ class Departures:
 
 def _owed(iteration: Iteration) -> list[Task]:
     return [task for task in iteration.live_tasks if not task.settled]
+
+
+def _kept_back(task: Task, iteration: Iteration) -> str:
+    holders = [
+        name
+        for name, held in task.held.items()
+        if any(not task.delivered.covers(first, stop) for first, stop in held)
+    ]
+    names = ", ".join(sorted(map(m.shown_name, holders)))
+    return (
+        f"Readers {names} of job {iteration.job.name} hold elements of task {task.task}. They "
+        "report that they have handed out all that they received, without these elements, so no "
+        "reader delivers them. These readers do not follow the protocol. Read the job again, or "
+        "continue from a saved state of the iterator."
+    )

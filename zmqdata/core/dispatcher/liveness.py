@@ -262,9 +262,24 @@ class Questions:
             self._open[client] = question, now
             self.out.send(member.peer, m.Probe(question, retells))
 
+    def ask_some(
+        self, clients: Iterable[str], most: int, count: int, now: float, since: float
+    ) -> None:
+        """Send a question to a few of some clients: those that were not asked ``since``
+        come first, and of these the ones heard last.
+        """
+
+        def turn(client: str) -> tuple[float, float, str]:
+            member = self.clients.members[client]
+            return member.asked if member.asked >= since else -math.inf, -member.heard, client
+
+        known = filter(self.clients.members.__contains__, clients)
+        for client in nsmallest(most, known, key=turn):
+            self.ask(client, count, now)
+
     def hear(self, client: str, answer: m.Question | None, done: bool) -> bool:
-        """Record the question that a client has repeated. Return True if the client had
-        not answered that question before.
+        """Record the question that a client has repeated. Return True if it is the
+        newest that the client has answered when it was not done.
 
         Args:
             client: the client.
@@ -276,23 +291,25 @@ class Questions:
             return False
         if answer.count > self._count:
             return False  # from a peer that does not follow the protocol
-        known = member.answered, member.answered_reading
+        is_news = not done and answer.count > member.answered_reading
         member.answered = max(member.answered, answer.count)
-        if not done:
-            member.answered_reading = max(member.answered_reading, answer.count)
+        if is_news:
+            member.answered_reading = answer.count
         if client in self._open and self._open[client][0].count <= answer.count:
             del self._open[client]
-        return known != (member.answered, member.answered_reading)
+        return is_news
 
     def has_answered(self, client: str, count: int) -> bool:
         """Return True if a client was alive after a question was posed."""
         member = self.clients.members.get(client)
         return member is not None and member.answered >= count
 
-    def read_on(self, client: str, count: int) -> bool:
-        """Return True if a client was alive and not done after a question was posed."""
+    def newest_of_reader(self, client: str) -> int:
+        """Return the newest question that a client has answered when it was not done; 0
+        if there is none.
+        """
         member = self.clients.members.get(client)
-        return member is not None and member.answered_reading >= count
+        return 0 if member is None else member.answered_reading
 
     def unanswered(self, now: float) -> dict[str, m.Question]:
         """Return the questions that workers pass on, because no answer has come yet."""

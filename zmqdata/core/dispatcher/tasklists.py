@@ -87,7 +87,7 @@ class TaskLists:
             [
                 m.TaskPlace(task.task, task.attempt, task.worker, self._address(task), task.index)
                 for task in owed
-                if task.worker or self._waits(task)
+                if task.worker or self.waits(task)
             ]
         )
         readers = (
@@ -102,7 +102,7 @@ class TaskLists:
             _left_out(iteration),
             {task.task: task.left_out for task in iteration.live_tasks if task.left_out},
             self.out.ticket(iteration.iteration),
-            tuple([one.task for one in owed if not one.worker and not self._waits(one)]),
+            tuple([one.task for one in owed if not one.worker and not self.waits(one)]),
             self.out.written(iteration),
         )
 
@@ -128,7 +128,8 @@ class TaskLists:
         """
         return self.versions.get(iteration, 0)
 
-    def _waits(self, task: Task) -> bool:
+    def waits(self, task: Task) -> bool:
+        """Return True if a task without a host will get one, as far as is known."""
         return self.holdings.is_open(task) or self.holdings.owes(task)
 
     def _address(self, task: Task) -> str:
