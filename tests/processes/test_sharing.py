@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 import pytest
 
 from zmqdata import Dataset, LocalCluster, distribute
+from zmqdata.testing.cluster import await_condition
 
 pytestmark = pytest.mark.realprocess
 
@@ -53,6 +54,8 @@ def test_a_slower_loop_that_comes_late_gets_its_share(cluster: LocalCluster) -> 
     """
     elements = opened(cluster, 400, job="late")
     found = [int(next(elements)) for _ in range(60)]
+    tasks = elements._shell.core.reading.tasks  # type: ignore[attr-defined]
+    await_condition(lambda: sum(task.waiting for task in [*tasks.values()]) > 150)
     mine, others = take_in_step(elements, opened(cluster, 400, job="late"))
     assert sorted(found + mine + others) == list(range(400))
     assert len(others) >= 40

@@ -351,9 +351,10 @@ def _close_servers(
     if folder is not None:
         with contextlib.suppress(OSError):  # the dispatcher has not begun
             (folder.path / "dispatcher" / LAST_LIFE).touch()
+    for worker in workers:
+        worker.ask_to_stop()
     for group, seconds in ((workers, WORKERS_END), (dispatcher, WORKERS_END + DISPATCHER_ENDS)):
-        for server in group:
-            server.ask_to_stop()
+        # A dispatcher that is told twice would end before it has told its clients.
         for server in group:
             left = None if program_ends is None else program_ends + seconds - time.monotonic()
             server.close(None if left is None else max(0.0, left))
