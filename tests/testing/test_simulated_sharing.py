@@ -44,7 +44,7 @@ def test_clients_of_any_pace_end_together(
 
 def test_a_client_that_comes_when_all_is_dealt_gets_its_share() -> None:
     """A client that holds everything and has paused gives up all but what it has begun
-    to a client that comes late.
+    to a client that comes late, and its elements are counted as given back.
     """
     world = World(1, "DYNAMIC", SimulatedPipeline(splits=50, most=1))
     world.add_worker().is_fast = True
@@ -58,6 +58,8 @@ def test_a_client_that_comes_when_all_is_dealt_gets_its_share() -> None:
     assert (first.taken, late.taken >= 43) == (5, True)
     assert world.clock.now < 10.0
     world.run_until(lambda: world.all_done)
+    [iteration] = world.dispatcher.core.state.iterations.values()
+    assert sum(iteration.tally.given_back.values()) > 0
     world.laws.check_end()
 
 
