@@ -322,7 +322,7 @@ class ServiceIterator(ElementIterator):
         same = (mine.service, mine.job.name) == (profile.service, profile.job.name)
         if not same or not self._is_reading or self._finalizer is None:
             return
-        if mine.resume and not self._shell.core.has_begun:
+        if mine.resume and self._shell.core.iteration is None:
             return  # another reader of the job, which loads its own state at the same time
         text = (
             f"Job {mine.job.name!r} began anew from a state that another iterator of this process "

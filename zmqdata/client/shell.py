@@ -294,7 +294,7 @@ class ReaderShell:
                 "job: elements held by an operation after `distribute` were given to "
                 "other clients. Continue from an earlier state."
             )
-        if not self.core.has_begun and self.core.profile.resume:
+        if self.core.iteration is None and self.core.profile.resume:
             return self.core.profile.resume
         if self.core.standing.is_behind:
             raise UnavailableError(

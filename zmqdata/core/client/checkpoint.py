@@ -64,12 +64,10 @@ class Standing:
         self._start, self._version = 0, -1
         self._before: set[int] = set()
         self.asks = self._answered = 0
-        self._theirs: dict[
-            int, m.Ranges
-        ] = {}  # per task, what any client was delivered; its lineage up to there is missing
-        self._upto: dict[
-            int, tuple[int, int]
-        ] = {}  # number of the last answered ask, and the element that the answer reaches
+        # Per task, what any client was delivered; its lineage up to there is missing.
+        self._theirs: dict[int, m.Ranges] = {}
+        # Number of the last answered ask, and the element that the answer reaches.
+        self._upto: dict[int, tuple[int, int]] = {}
         self.kept = LineageKept()
 
     def begin(self, opened: m.IterationOpened, resumed: m.Checkpoint | None = None) -> None:
@@ -217,14 +215,10 @@ class Standing:
             raise FailedPreconditionError(_NOT_AGAIN.format(job=self._job.name))
         sources, tasks = self.kept.parts(delivered, reading.totals, reading.rests)
         views = tuple([self._indexed(view) for view in reading.views])
-        in_turn = {
-            index for view in views for index, _ in view.tasks
-        }  # the step says what was delivered of these
+        # The step says what was delivered of these.
+        in_turn = {index for view in views for index, _ in view.tasks}
         tasks = tuple(
-            [
-                structs.replace(task, delivered=()) if task.index in in_turn else task
-                for task in tasks
-            ]
+            [structs.replace(one, delivered=()) if one.index in in_turn else one for one in tasks]
         )
         seeds = [kept.origin.iteration_seed for kept in self.kept.tasks.values()]
         shards = [kept.origin.num_shards for kept in self.kept.tasks.values()]

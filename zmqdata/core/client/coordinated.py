@@ -102,9 +102,8 @@ class Stepping(Reading):
         self._held: dict[int, deque[Held]] = {}
         self._held_rests: dict[int, deque[Held]] = {}
         self._delivered: deque[Stretch] = deque()
-        self._taken: deque[Stretch] = (
-            deque()
-        )  # kept since the oldest place to which an operation may go back
+        # Kept since the oldest place to which an operation may go back.
+        self._taken: deque[Stretch] = deque()
         self._taken_from = 0  # the place at which ``_taken`` begins
         self._oldest_step = 0
         self._seen: set[int] = set()
@@ -126,9 +125,8 @@ class Stepping(Reading):
             self.views = plan.views
             self._plan_last(plan)
             for task in () if has_begun else self.tasks.values():
-                task.first = self._first_lacking(
-                    task
-                )  # requested, perhaps, before the first step was known
+                # Requested, perhaps, before the first step was known.
+                task.first = self._first_lacking(task)
             self._seen.update(task for view in plan.views for task, _ in view.tasks)
         super().list(task_list)
         self._deliver_due()
@@ -206,9 +204,8 @@ class Stepping(Reading):
         if cycle == 1 or rounds < FEWEST_CYCLES:
             return False
         due: dict[int, Run] = {}
-        for step in range(
-            self.step, self.step + cycle
-        ):  # lazily: with thousands of tasks, the first ones often decide
+        # Lazily: with thousands of tasks, the first ones often decide.
+        for step in range(self.step, self.step + cycle):
             run = run_at(self._plan.views, step, stop)
             if run is None or self._is_empty(run):
                 continue

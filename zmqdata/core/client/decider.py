@@ -60,7 +60,7 @@ class ClientCore:
 
     Attributes:
         iteration: number of the iteration; None if the dispatcher has never let the
-            client in.
+            client in, under this name or a former one.
     """
 
     def __init__(self, profile: ClientProfile) -> None:
@@ -155,13 +155,6 @@ class ClientCore:
             self._leave(now)
         commands, self._commands = self._commands, []
         return commands
-
-    @property
-    def has_begun(self) -> bool:
-        """True if the dispatcher ever let the client in, under this name or a former
-        one.
-        """
-        return self.iteration is not None
 
     def _look_at_clock(self, now: float) -> None:
         lag = 0.0 if self._handled is None else now - self._handled

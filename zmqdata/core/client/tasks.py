@@ -293,14 +293,10 @@ class Reading:
         """
         task = self.tasks.get(header.task)
         if task is not None and header.attempt < task.place.attempt and isinstance(header, m.Block):
-            self.repeats += (
-                header.stop - header.skip
-            )  # the present attempt sends them again, or already has
-        return (
-            task
-            if task is not None and task.listed and task.place.attempt == header.attempt
-            else None
-        )
+            # The present attempt sends them again, or already has.
+            self.repeats += header.stop - header.skip
+        is_current = task is not None and task.listed and task.place.attempt == header.attempt
+        return task if is_current else None
 
     def hear_end(self, task: ReadTask, header: m.EndOfTask) -> Grants:
         """Record the end of a task, or that only what others give back can follow, and

@@ -153,9 +153,8 @@ class Incarnations:
         self.presence = presence
         self.gatherings: dict[tuple[str, str], Gathering] = {}
         self._resumptions: dict[tuple[str, str], Resumption] = {}
-        self._refused: dict[
-            str, tuple[float, type[DataServiceError], str]
-        ] = {}  # by client: expiry time, error class and text
+        # By client: expiry time, error class and text.
+        self._refused: dict[str, tuple[float, type[DataServiceError], str]] = {}
         # Bytes of the states gathered, including those dropped since the last tick.
         self._waiting_bytes = 0
 

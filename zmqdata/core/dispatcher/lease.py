@@ -31,9 +31,9 @@ heartbeat is lost.
 GRACE = 1.5
 """Seconds without a connection after which a client counts as gone."""
 ASKED_KEPT = 60.0
-"""Seconds for which the time of a client's first request is remembered."""
+"""Seconds after which a client that has not asked again begins anew."""
 MOST_ASKING = 10_000
-"""Maximum number of clients of which that is remembered. The oldest is forgotten."""
+"""Maximum number of clients whose requests are remembered. The oldest is forgotten."""
 ASKED = 8
 """Maximum number of readers that are asked at a time on behalf of a client."""
 RENEWED = 2.0
@@ -213,7 +213,7 @@ class Presence:
         been cut off, and the other may be the first that comes back.
         """
         request = self._asked.get(asker)
-        if request is None:
+        if request is None or now - request.posed >= ASKED_KEPT:
             question = self.questions.pose()
             request = self._asked[asker] = Request(now, question, question, now)
             if len(self._asked) > MOST_ASKING:
@@ -251,9 +251,3 @@ class Presence:
         """Return True if a worker was heard after a time."""
         newest = next(reversed(self.workers.members.values()), None)
         return newest is not None and newest.spoke > since
-
-    def tick(self, now: float) -> None:
-        """Forget clients that no longer ask."""
-        self._asked = {
-            client: one for client, one in self._asked.items() if now - one.since < ASKED_KEPT
-        }

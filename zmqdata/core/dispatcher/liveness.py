@@ -148,9 +148,8 @@ class Roster:
         """Note when another process has heard these peers, which may be out of the
         dispatcher's own reach.
         """
-        members = self.members
         for name, when in heard.items():
-            member = members.get(name)
+            member = self.members.get(name)
             if member is not None:
                 member.noticed, member.seen = max(member.noticed, when), max(member.seen, when)
 

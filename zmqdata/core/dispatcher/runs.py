@@ -239,8 +239,7 @@ class Runs:
         return max(0.0, now - self._begun.get(iteration.iteration, now))
 
     def tick(self, now: float) -> None:
-        """Forget clients that no longer ask, and iterations that were collected."""
-        self.presence.tick(now)
+        """Forget iterations that were collected."""
         for number in self._begun.keys() - self.out.state.iterations.keys():
             del self._begun[number]
 
