@@ -96,6 +96,25 @@ def test_a_reader_may_end_with_a_warning_if_the_dispatcher_is_silent() -> None:
             scene.ends(warning)
 
 
+def test_a_reader_may_end_by_what_a_lost_journal_said() -> None:
+    """The laws let a reader end if a start whose journal was set back since has told it
+    that nothing is owed. The list of the present start must be true.
+    """
+    for is_set_back, is_former in ((True, True), (True, False), (False, True)):
+        scene = LastSteps()
+        scene.holder.die()
+        mark = scene.world.dispatcher.core.out.mark
+        written = m.JournalCounts(mark + is_former, 2000, 0, 0)
+        scene.done.core.task_list = m.TaskList(9, (), True, written=written)
+        scene.world.laws.is_set_back = is_set_back
+        scene.world.clock.advance(0.001)
+        if is_set_back and is_former:
+            scene.ends()
+        else:
+            with pytest.raises(LawBroken, match="no reader is there"):
+                scene.ends()
+
+
 def test_a_reader_that_waits_beside_an_heir_breaks_a_law() -> None:
     """The laws want a done reader to end within four hops while an heir runs."""
     scene = LastSteps()
