@@ -41,6 +41,8 @@ class Room:
             own = () if shards is None else (shards[client],)
             self.iteration.openings[client] = u.OpenClientUpdate(client, 7, shards=own)
             self.out.state.client_iteration[client] = 7
+            for shard in own:
+                self.iteration.shard_readers.setdefault(shard, set()).add(client)
             self.clients.heard(client, client, 0.0)
 
     def question(self, count: int) -> m.Question:
@@ -268,6 +270,20 @@ def test_what_nobody_holds_is_made_again() -> None:
     assert room.iteration.tasks[0].attempt == 1
     room.beat("l", done=True, retells=count)
     assert room.tick() == [(client, m.RequestHoldings(client, 0, 2)) for client in ("k", "l")]
+
+
+def test_what_readers_of_a_shard_lack_waits_for_no_reader_of_another() -> None:
+    """A reader of another shard may be dead, and alone there, so that it is not given
+    up. A shard without a reader stays where it is.
+    """
+    room = Room("k", "dead", "gone", shards={"k": 0, "dead": 1, "gone": 2})
+    room.iteration.shard_readers[2].clear()
+    room.beat("k", done=True)
+    count, asked = asked_to_retell(room)
+    assert asked == ["k"]
+    room.beat("k", done=True, retells=count)
+    room.tick()
+    assert [task.attempt for task in room.iteration.tasks.values()] == [2, 1, 1]
 
 
 def test_an_answer_to_another_question_tells_nothing_again() -> None:

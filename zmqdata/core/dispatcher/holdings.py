@@ -60,13 +60,7 @@ class Holdings:
         """Return the tasks of which a client holds undelivered elements from a former
         host.
         """
-        return {
-            task.task
-            for task in iteration.live_tasks
-            if any(
-                not task.delivered.covers(first, stop) for first, stop in task.held.get(client, ())
-            )
-        }
+        return {task.task for task in iteration.live_tasks if keeps(task, client)}
 
     def forget(self, number: int) -> None:
         """Forget a task that owes no elements any more."""
@@ -86,6 +80,12 @@ class Holdings:
         return task.total is None or not self.taken(task).covers(0, task.total)
 
 
+def keeps(task: Task, client: str) -> bool:
+    """Return True if a client holds undelivered elements from a former host."""
+    held = task.held.get(client, ())
+    return any(not task.delivered.covers(first, stop) for first, stop in held)
+
+
 def holders_of(task: Task, iteration: Iteration) -> set[str]:
     """Return the clients that must report their holdings of a task before another host
     makes the rest.
@@ -96,6 +96,8 @@ def holders_of(task: Task, iteration: Iteration) -> set[str]:
         return set()
     # A reader of other shards has nothing of the task. It may be dead, and alone there,
     # so that it is not given up.
+    if not iteration.shard_readers:
+        return iteration.clients
     return {
         client
         for client in iteration.clients

@@ -18,6 +18,7 @@ import math
 from dataclasses import dataclass, field
 
 from zmqdata import messages as m
+from zmqdata.core.dispatcher.holdings import holders_of, keeps
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.liveness import Questions, Roster
 from zmqdata.core.dispatcher.state.outbox import Outbox
@@ -65,7 +66,7 @@ class Departing:
     asked: float = -math.inf
     """Time at which readers were last asked."""
     all_since: float | None = None
-    """Time since which all readers are done; None if some are not."""
+    """Time since which all readers of a task are done; None if some are not."""
     given_out: dict[int, int] = field(default_factory=dict)
     """Tasks that were taken from their hosts because all readers were done, and the
     attempts that began then.
@@ -225,12 +226,16 @@ class Departures:
             self._give_out(iteration, group, now)
 
     def _give_out(self, iteration: Iteration, group: Departing, now: float) -> None:
-        """Have the rest of all tasks made again if all readers are done, and none of
-        them has delivered it. A task that waits for its next host is left alone.
+        """Have the rest of each task made again if all of its readers are done, and
+        none of them has delivered it. A task that waits for its next host is left
+        alone.
         """
-        waits = self.hosting.lists.waits
+        undone, waits = iteration.clients - group.done.keys(), self.hosting.lists.waits
         owed = [task for task in _owed(iteration) if task.worker or not waits(task)]
-        if not self.are_all_done(iteration) or not owed or not outlives_host(iteration.job):
+        able = {task.shard: holders_of(task, iteration) for task in owed}
+        finished = {shard for shard, one in able.items() if one and undone.isdisjoint(one)}
+        owed = [task for task in owed if task.shard in finished]
+        if not owed or not outlives_host(iteration.job):
             group.all_since, group.retelling = None, 0
             return
         if group.all_since is None:
@@ -239,9 +244,8 @@ class Departures:
             return
         if not group.retelling:
             group.retelling = self.questions.pose()
-        missing = [
-            client for client in iteration.clients if group.done[client].retold < group.retelling
-        ]
+        readers = {client for shard in finished for client in able[shard]}
+        missing = [client for client in readers if group.done[client].retold < group.retelling]
         if missing:
             for client in sorted(missing)[:FEW]:
                 self.questions.ask(client, group.retelling, now, retells=True)
@@ -270,12 +274,7 @@ def _owed(iteration: Iteration) -> list[Task]:
 
 
 def _kept_back(task: Task, iteration: Iteration) -> str:
-    holders = [
-        name
-        for name, held in task.held.items()
-        if any(not task.delivered.covers(first, stop) for first, stop in held)
-    ]
-    names = ", ".join(sorted(map(m.shown_name, holders)))
+    names = ", ".join(sorted(m.shown_name(one) for one in task.held if keeps(task, one)))
     return (
         f"Readers {names} of job {iteration.job.name} hold elements of task {task.task}. They "
         "report that they have handed out all that they received, without these elements, so no "
