@@ -2,7 +2,7 @@
 workers open them.
 
 This module holds the public names of the package. ``packing`` converts pipelines to
-bytes and back. ``pickler`` is the only module that imports dill. ``unsendable`` knows
+bytes and back. Only ``pickler`` and ``unpickler`` import dill. ``unsendable`` knows
 which objects cannot be shipped. ``fingerprints`` decides whether two pipelines are
 equal, by the ``forms`` of their values. Importing this package does not import dill.
 """

@@ -15,12 +15,12 @@ from itertools import chain
 from marshal import dumps
 from typing import Any, NamedTuple, Protocol
 
+from zmqdata.pipelines.classes import ATOMS
 from zmqdata.pipelines.holding import is_hashable
 
 LISTS = frozenset({list, tuple})
 TEXTS = frozenset({str, bytes})
 _REALS = frozenset({float, complex})
-ATOMS = TEXTS | _REALS | {type(None), bool, int}
 _PLAIN = ATOMS | LISTS
 SORTABLE = TEXTS | {int}
 PIECE = 256

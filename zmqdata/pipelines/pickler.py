@@ -1,9 +1,9 @@
-"""The pickler of pipelines: Python's own in C, which asks for each function, class and
-object of another class than Python's values how to write it.
+"""The pickler of pipelines: Python's own in C. It asks how to write each function, each
+class, and each object that is no plain value of Python.
 
-Only this module imports dill. The dispatcher and the consumers of elements must not
-import it; ``pipelines`` imports it when a client packs and when a worker opens. dill's
-global settings and tables are read, never changed. Decision 0049.
+Only this module and ``unpickler`` import dill. The dispatcher and the consumers of
+elements must not import them; ``pipelines`` imports them when a client packs and when a
+worker opens. dill's global settings and tables are read, never changed. Decision 0049.
 
 It differs from ``dill.dumps(recurse=True)`` in these points:
 
