@@ -147,6 +147,17 @@ def test_only_a_reader_that_may_read_what_is_owed_lets_others_go() -> None:
     assert room.beat("l", answers=1) == [("k", m.MayEnd("k", 1))]
 
 
+def test_a_reader_that_waits_for_a_dead_one_delays_no_reader_of_another_shard() -> None:
+    """A reader that is done is asked for, although a reader of another shard waits for
+    longer, and for an heir that is dead.
+    """
+    room = Room("k", "dead", "l", "n", shards={"k": 1, "dead": 1, "l": 0, "n": 0})
+    room.beat("k", done=True)
+    room.beat("n", answers=1)
+    assert room.beat("l", done=True) == room.asks(2, "n", "dead")
+    assert room.beat("n", answers=2) == [("l", m.MayEnd("l", 1))]
+
+
 def test_a_reader_that_gets_more_must_ask_again() -> None:
     """A reader that was done and read on in between needs an answer to a new
     question, even if the message that said so was lost.

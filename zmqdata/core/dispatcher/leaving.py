@@ -161,21 +161,26 @@ class Departures:
         self._heard.clear()
 
     def _ask(self, iteration: Iteration, group: Departing, now: float) -> None:
-        """Ask the readers that are not done, and have not answered the oldest question
-        that matters: of many, those heard last first, and the others next time.
+        """Ask the readers that are not done, and have not answered the question of the
+        reader that has waited longest, of each kind of reach: of many, those heard last
+        first, and the others next time.
         """
         group.asked = now
-        oldest = min(group.waiting.values(), key=lambda one: one.question)
+        first: dict[Reach, Done] = {}
+        for client, one in sorted(group.waiting.items(), key=lambda item: item[1].question):
+            first.setdefault(self.hosting.lists.reach(iteration, client), one)
+        # One kind may wait for a dead reader while another can leave.
+        sought = max(first.values(), key=lambda one: one.question)
         self.questions.ask_some(
             [
                 client
                 for client in iteration.clients - group.done.keys()
-                if not self.questions.has_answered(client, oldest.question)
+                if not self.questions.has_answered(client, sought.question)
             ],
             FEW,
             group.question,
             now,
-            oldest.posed,
+            sought.posed,
         )
 
     def _release(self, iteration: Iteration, group: Departing) -> None:
