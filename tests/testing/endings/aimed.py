@@ -462,13 +462,16 @@ class AimedScenario(Scenario):
 
     def _succeed(self, count: int) -> list[str | None]:
         """Let so many readers, one for each seat or shard, read the rest, and return
-        how they end.
+        how they end. Those that rightly end without the dispatcher, with a warning,
+        leave the rest to the next ones.
         """
         world = self.world
-        world.run_until(self._has_places, PATIENCE)
-        successors = [self.add_reader(number) for number in range(count)]
-        world.run_until(lambda: world.all_done, PATIENCE)
-        return [client.outcome for client in successors]
+        while True:
+            world.run_until(lambda: world.dispatcher.alive and self._has_places(), PATIENCE)
+            successors = [self.add_reader(number) for number in range(count)]
+            world.run_until(lambda: world.all_done, PATIENCE)
+            if not any(self.ends.records[client.name].unheard for client in successors):
+                return [client.outcome for client in successors]
 
 
 class SetBackScenario(AimedScenario):
