@@ -121,6 +121,15 @@ def test_poison_is_left_out_and_suspects_are_alone(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_thousands_are_left_out_in_a_row(kind: str) -> None:
+    """Elements left out in a row use no stack, whether others follow or not."""
+    many = nodes.Range(start=0, stop=4001)
+    watch = RecordingWatch(poisoned={"/": {*range(2000), *range(2001, 4001)}})
+    assert len(list(opened(KINDS[kind](many, always), watch))) == 1
+    assert watch.notes["/"] == [2000]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_they_restore_at_every_step(kind: str) -> None:
     """The state holds the number of the next element, so that notes and poison continue
     at the same place.

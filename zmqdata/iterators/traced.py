@@ -65,7 +65,10 @@ class WatchedMapIterator(WatchedIterator):
         number = self._count
         self._count = number + 1
         if number in self._special:
-            return self._next_special(number, element)
+            while self._site.leaves_out(number, self._input.current_split()):
+                element, number = next(self._input), self._count
+                self._count = number + 1
+            return (self._try if number in self._special else self._call)(number, element)
         # A copy of ``_call``, inlined to save the time of a call.
         self._cells[self._at] = number
         try:
@@ -75,14 +78,6 @@ class WatchedMapIterator(WatchedIterator):
             raise self._site.failure(self._node, error) from error
         finally:
             self._cells[self._at] = IDLE
-
-    def _next_special(self, number: int, element: Any) -> Any:
-        """Return the result for an element of ``special``, or for the next element if
-        it is left out.
-        """
-        if self._site.leaves_out(number, self._input.current_split()):
-            return next(self)
-        return self._try(number, element)
 
     def _call(self, number: int, element: Any) -> Any:
         self._strand.place = self._own_place
