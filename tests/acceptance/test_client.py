@@ -21,7 +21,6 @@ import pytest
 
 import zmqdata
 from tests.acceptance.reading import DYNAMIC, OFF, numbers, read, some, status, together
-from tests.full import full
 from zmqdata import Dataset, ShardingPolicy
 from zmqdata.errors import CancelledError, UnavailableError
 from zmqdata.testing.cluster import await_condition
@@ -472,30 +471,3 @@ def test_a_silent_client_is_given_up(
         )
         assert "given up this client of job 'stopped', which now rejoins" in silent.stderr.read()
     assert sorted(found) == list(range(800))
-
-
-@pytest.mark.claim("2.9d")
-@pytest.mark.parametrize("mode", [DYNAMIC, full(OFF)])
-def test_short_patience_gives_up_nobody_who_is_there(
-    make_cluster: Callable[..., zmqdata.LocalCluster], mode: Any
-) -> None:
-    """A client sends heartbeats often enough for the dispatcher's time-out, even if its
-    own interval is longer.
-    """
-    cluster = make_cluster(
-        1, client_timeout_ms=6_000, job_gc_check_interval_ms=20, heartbeat_interval_ms=5_000
-    )
-    options: dict[str, Any] = {"job_name": "patient", "task_refresh_interval_hint_ms": 3_600_000}
-    readers = [
-        iter(read(Dataset.counter(), cluster, mode, max_outstanding_requests=4, **options))
-        for _ in range(2)
-    ]
-    for reader in readers:
-        next(reader)
-    await_condition(  # their training loops are busy
-        lambda: all(reader._shell.core.lease._beat >= 5 for reader in readers), what="heartbeats"
-    )
-    assert status(cluster)["jobs"][0]["clients"] == 2
-    for reader in readers:
-        next(reader)
-        reader.close()

@@ -4,6 +4,8 @@ delivers nothing that others were given.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.full import seeds
@@ -68,6 +70,27 @@ def test_a_frozen_client_joins_again(seed: int, mode: str) -> None:
     finish(world)
     assert frozen.core.client == f"{frozen.name}.1"
     assert frozen.taken > before
+
+
+@pytest.mark.parametrize("mode", ["DYNAMIC", "OFF"])
+def test_a_client_speaks_as_often_as_its_lease_needs(mode: str) -> None:
+    """A client with a longer interval of its own renews its lease in time. The
+    dispatcher hears it often, too, if its lease never ends.
+    """
+    world, *clients = two_readers(0, mode)
+    spoken = {client.name: client.core.lease.speak(world.clock.now) for client in clients}
+    for client in clients:
+        client.core.profile = replace(client.core.profile, heartbeat=3600.0)
+        client.stalled_until = world.clock.now + 20 * TIMEOUT
+    world.laws.on_client.append(
+        lambda name, core, event, commands: (
+            ended.append(name) if not core.lease.holds(world.clock.now) else None
+        )
+    )
+    ended = list[str]()
+    world.clock.advance(10 * TIMEOUT)
+    assert (ended, world.laws.gone) == ([], set())
+    assert all(client.core.lease.speak(0.0) - spoken[client.name] >= 20 for client in clients)
 
 
 @pytest.mark.parametrize("seed", seeds(4, core=1))
