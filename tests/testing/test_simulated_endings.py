@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.full import seeds
+from zmqdata import messages as m
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.core.events import LogLine
 from zmqdata.testing import SimulatedPipeline, World
@@ -141,6 +142,26 @@ def test_a_dispatcher_that_has_closed_for_good_is_not_waited_for(
     elif len(ended) == 2:
         assert sum(reader.taken for reader in readers) == 300
         assert all(laws.records[reader.name].warned for reader in readers)
+
+
+def test_a_reader_that_is_not_let_in_hears_that_the_dispatcher_has_closed() -> None:
+    """A rank that waits for the states of other ranks ends at once with an error."""
+
+    def ranks() -> World:
+        world = World(0, pipeline=PIPELINE, journalled=True, num_consumers=2, finite="drop")
+        world.add_worker()
+        return world
+
+    world = ranks()
+    readers = [world.add_client(limit=40, consumer=index) for index in range(2)]
+    world.run_until(lambda: all(one.taken and one.core.standing.is_whole for one in readers))
+    state = m.encode_checkpoint(readers[0].core.standing.checkpoint(readers[0].taken))
+    world = ranks()
+    reader = world.add_client(consumer=0, resume=state)
+    world.run_until(lambda: bool(reader.core.notices.awaited))
+    world.dispatcher.close()
+    world.clock.advance(2.0)
+    assert (reader.outcome, reader.taken) == ("UnavailableError", 0)
 
 
 HOP = 0.01

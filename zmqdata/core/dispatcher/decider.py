@@ -21,6 +21,7 @@ from zmqdata.core.dispatcher.admission import lacking
 from zmqdata.core.dispatcher.datasets import Datasets
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.jobs import Jobs
+from zmqdata.core.dispatcher.lease import MOST_ASKING
 from zmqdata.core.dispatcher.lineage import StateKeeping
 from zmqdata.core.dispatcher.liveness import Beats, Roster
 from zmqdata.core.dispatcher.placement import MOST_STREAMS, Placement, WorkerFacts
@@ -153,6 +154,7 @@ class DispatcherCore:
         self.splits = SplitAssigner(self.out, self.workers, self.hosting)
         self.hosting.hosted = self.splits.taking_back.hosted
         self._applied: dict[str, float] = {}
+        self._kept_out: dict[str, e.Peer] = {}  # clients that are not let in yet
         self._ticked: float | None = None
         self._asked = self._collected = 0.0
         self.messages = e.PeerHandlers()
@@ -166,7 +168,7 @@ class DispatcherCore:
         on(m.StorePiece, self.datasets.parts.store_piece)
         on(m.SupplyMap, self.datasets.maps.supply)
         on(m.DescribeDataset, self.datasets.describe)
-        on(m.OpenIteration, self.jobs.open)
+        on(m.OpenIteration, self._open)
         on(m.ClientHeartbeat, self.jobs.heartbeat)
         on(m.CloseIteration, self.jobs.close)
         on(m.HoldingsReported, self._holdings)
@@ -242,12 +244,21 @@ class DispatcherCore:
         return self.out.drain()
 
     def close(self) -> list[e.DispatcherCommand]:
-        """Tell all clients that no dispatcher continues their iterations, and return
-        the commands to carry out.
+        """Tell all clients that no dispatcher continues their iterations or lets them
+        in, and return the commands to carry out.
         """
-        for member in self.clients.members.values():
-            self.out.send(member.peer, m.DispatcherClosed())
+        reading = [member.peer for member in self.clients.members.values()]
+        for peer in dict.fromkeys([*reading, *self._kept_out.values()]):
+            self.out.send(peer, m.DispatcherClosed())
         return self.out.drain()
+
+    def _open(self, peer: e.Peer, ask: m.OpenIteration, now: float) -> None:
+        self.jobs.open(peer, ask, now)
+        self._kept_out.pop(ask.client, None)
+        if ask.client not in self.clients:
+            self._kept_out[ask.client] = peer
+            if len(self._kept_out) > MOST_ASKING:
+                del self._kept_out[next(iter(self._kept_out))]
 
     def _received(self, event: e.Received, now: float) -> None:
         if isinstance(event.message, REGULAR):
