@@ -47,6 +47,19 @@ def test_a_lease_says_when_the_dispatcher_is_silent() -> None:
     assert not lease.is_unanswered(1000.0)
 
 
+def test_a_dispatcher_that_closes_revives_no_ended_lease() -> None:
+    """A lease that has expired holds again if its dispatcher closes for good. It does
+    not if other clients have the elements.
+    """
+    for is_ended in (False, True):
+        lease = ClientLease()
+        lease.opened(Lease(10.0), 0.0, 0.0)
+        if is_ended:
+            lease.end()
+        lease.keep()
+        assert lease.holds(100.0) is not is_ended
+
+
 def test_nothing_is_remembered_of_a_dispatcher_that_is_away_for_long() -> None:
     """The client forgets heartbeats without an answer, and its lease ends."""
     lease = ClientLease()

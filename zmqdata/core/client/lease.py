@@ -116,10 +116,10 @@ class ClientLease:
         return self._is_kept or now < self.until
 
     def keep(self) -> None:
-        """Let the lease hold from now on, because its dispatcher has closed for
-        good. What other clients hold is still theirs.
+        """Let the lease hold from now on, because its dispatcher has closed for good. A
+        lease that was ended is not revived: the elements belong to other clients.
         """
-        self._is_kept = True
+        self._is_kept = self.until > -math.inf
 
     def is_unanswered(self, now: float) -> bool:
         """True if the dispatcher has not answered for half of the lease.
