@@ -76,10 +76,12 @@ def start(number: int, told: int) -> Outbox:
     return out
 
 
-def write(out: Outbox, facts: int) -> JournalCounts:
-    """Write facts of the iteration, and return what a peer is told then."""
+def write(out: Outbox, facts: int, told_again: int = 0) -> JournalCounts:
+    """Write facts of the iteration, and others that peers tell again. Return what a
+    peer is told then.
+    """
     tally = out.state.iterations[2000].tally
-    tally.records, tally.firm = tally.records + facts, tally.firm + facts
+    tally.records, tally.firm = tally.records + facts + told_again, tally.firm + facts
     return out.written(out.state.iterations[2000])
 
 
@@ -102,3 +104,19 @@ def test_a_loss_is_noticed_however_much_was_written_since() -> None:
         third.state.apply(structs.replace(BeginLifeUpdate(number, 7, 0, 0, 0, 0), mark=number))
     assert len(third.state.iterations[2000].tally.found) == MARKS_KEPT
     assert list(third.lost([later])) == []
+
+
+def test_deliveries_do_not_hide_that_splits_are_lost() -> None:
+    """A journal that has lost a whole start is known to lack a split, however many
+    deliveries it has got since.
+    """
+    lost, second = start(1, 0), start(2, 0)
+    lost.begin_life()
+    told = write(lost, 5)
+    second.begin_life()
+    write(second, 3, told_again=20)
+    third = Outbox(3)
+    third.state = second.state
+    third.begin_life()
+    [found] = third.lost([told])
+    assert (found.records, found.is_firm) == (2, True)

@@ -98,9 +98,9 @@ class Outbox:
             is_over = iteration.failure is not None or (
                 iteration.saving is not None and iteration.saving.ended
             )
-            is_news = one.records > records and not is_over
-            if is_news and one.proof == self._proof_of(one):
-                yield Lost(iteration, one.records - records, one.firm > firm)
+            lacks = max(one.records - records, one.firm - firm)
+            if lacks > 0 and not is_over and one.proof == self._proof_of(one):
+                yield Lost(iteration, lacks, one.firm > firm)
 
     def commit(self, update: Update) -> None:
         """Apply a durable fact, and have it written before any later message is
