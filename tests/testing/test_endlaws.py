@@ -15,8 +15,13 @@ from zmqdata.testing.world import SimulatedClient
 class LastSteps:
     """A world in which two readers have received everything, and the first is done."""
 
-    def __init__(self) -> None:
-        self.world = World(1, pipeline=SimulatedPipeline(splits=30, most=1), journalled=True)
+    def __init__(self, anonymous: bool = False) -> None:
+        self.world = World(
+            1,
+            pipeline=SimulatedPipeline(splits=30, most=1),
+            journalled=True,
+            anonymous=anonymous,
+        )
         self.laws = EndLaws(self.world)
         self.world.add_worker()
         self.done, self.holder = self.world.add_client(), self.world.add_client()
@@ -88,12 +93,31 @@ def test_a_reader_may_end_with_a_warning_if_the_dispatcher_is_silent() -> None:
         scene.says(scene.done, done=True)
         scene.done.freeze(1000.0)
         scene.world.clock.advance(seconds)
-        warning = events.LogLine("warning", f"{WARNING} for 2 s")
+        warning = events.LogLine("warning", f"elements {WARNING}")
         if is_broken:
             with pytest.raises(LawBroken, match="no reader is there"):
                 scene.ends(warning)
         else:
             scene.ends(warning)
+
+
+def test_the_core_warns_in_the_words_of_the_laws() -> None:
+    """A reader that ends without the dispatcher logs the warning that the laws expect.
+    One that still waits for the dispatcher does not.
+    """
+    scene, told = LastSteps(), list[str]()
+    scene.world.laws.on_client.append(
+        lambda name, core, event, commands: told.extend(
+            one.text for one in commands if isinstance(one, events.LogLine)
+        )
+    )
+    scene.world.run_until(lambda: scene.done.core.ending.has_begun)
+    scene.holder.die()
+    scene.world.dispatcher.die()
+    scene.world.run_until(lambda: scene.done.outcome is not None)
+    silent = [text for text in told if "no answer from the dispatcher" in text]
+    assert [WARNING in text for text in silent] == [*[False] * (len(silent) - 1), True]
+    assert len(silent) > 1
 
 
 def test_a_reader_may_end_by_what_a_lost_journal_said() -> None:
@@ -109,6 +133,27 @@ def test_a_reader_may_end_by_what_a_lost_journal_said() -> None:
         scene.world.laws.is_set_back = is_set_back
         scene.world.clock.advance(0.001)
         if is_set_back and is_former:
+            scene.ends()
+        else:
+            with pytest.raises(LawBroken, match="no reader is there"):
+                scene.ends()
+
+
+def test_only_an_anonymous_reader_ends_by_what_it_has_itself() -> None:
+    """The laws let the reader of a named job end by a list of a lost start only if the
+    list is empty.
+    """
+    for anonymous in (True, False):
+        scene = LastSteps(anonymous)
+        scene.holder.die()
+        scene.world.clock.advance(0.001)
+        scene.done.core.reading.has_all = lambda tasks: True  # type: ignore[method-assign]
+        mark = scene.world.dispatcher.core.out.mark
+        written = m.JournalCounts(mark + 1, 2000, 0, 0)
+        place = m.TaskPlace(1, 1, "", "")
+        scene.done.core.task_list = m.TaskList(9, (place,), True, written=written)
+        scene.world.laws.is_set_back = True
+        if anonymous:
             scene.ends()
         else:
             with pytest.raises(LawBroken, match="no reader is there"):
