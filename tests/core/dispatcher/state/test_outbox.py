@@ -120,3 +120,15 @@ def test_deliveries_do_not_hide_that_splits_are_lost() -> None:
     third.begin_life()
     [found] = third.lost([told])
     assert (found.records, found.is_firm) == (2, True)
+
+
+def test_a_start_numbers_its_objects_anew() -> None:
+    """A journal may have lost what a start has numbered last. The next start gives none
+    of these numbers to another dataset, iteration or task.
+    """
+    first, second = start(1, 0), start(2, 0)
+    first.begin_life()
+    second.begin_life()
+    for name in ("next_dataset", "next_iteration", "next_task"):
+        one, other = (getattr(out.state, name) for out in (first, second))
+        assert abs(one - other) >= 10_000

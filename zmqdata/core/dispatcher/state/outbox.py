@@ -67,7 +67,7 @@ class Outbox:
             BeginLifeUpdate(
                 state.life + 1,
                 state.seed,
-                state.next_dataset,
+                state.next_dataset + base,
                 state.next_iteration + base,
                 state.next_task + base,
                 state.next_incarnation,
