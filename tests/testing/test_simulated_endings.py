@@ -79,6 +79,28 @@ def test_a_successor_waits_for_what_its_predecessor_held(seed: int, mode: str) -
     world.laws.check_end()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_who_ends_last_has_what_was_beside_a_dead_reader(seed: int) -> None:
+    """A reader dies with the worker that only it reads. The other reader, which soon
+    has nothing left beside it, gets what both had.
+    """
+    times = DispatcherTimes(client_timeout=TIMEOUT)
+    world = World(seed, pipeline=PIPELINE, times=times, journalled=True, target_workers="LOCAL")
+    workers = [world.add_worker() for _ in range(2)]
+    world.clock.advance(1.0)
+    first, second = (world.add_client(local_workers=(one.name,)) for one in workers)
+    first.pace, second.pace = 0.001, 1.0
+    world.run_until(lambda: first.core.reading.waiting > 0)
+    first.stalled_until = awake = world.clock.now + 20.0
+    world.run_until(lambda: first.core.task_list.closed and world.clock.now > awake - 0.1)
+    second.die()
+    workers[1].die()
+    world.run_until(lambda: world.all_done)
+    assert first.outcome == "end"
+    world.clock.advance(1.0)
+    world.laws.check_end()
+
+
 @pytest.mark.parametrize("seed", seeds(10, core=3))
 def test_nobody_waits_for_a_slow_loop(seed: int) -> None:
     """A reader with nothing left ends within a second, though another reader is busy

@@ -207,9 +207,9 @@ class Departures:
         for client, one in waiting.items():
             reach = lists.reach(iteration, client)
             if reach not in answered:
-                reads = lists.readable(iteration, client)
+                concerns = lists.concerning(iteration, client)
                 answered[reach] = min(
-                    [count for task, count in answers if reads(task)], default=math.inf
+                    [count for task, count in answers if concerns(task)], default=math.inf
                 )
             if one.question <= answered[reach]:
                 one.told = True

@@ -20,6 +20,7 @@ from zmqdata.core.dispatcher.liveness import Roster
 from zmqdata.core.dispatcher.placement import Placement
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.core.job_rules import outlives_host
 
 Reach = tuple[tuple[int, ...], tuple[str, ...]]
 """The shards beside a client, and the addresses of its local workers."""
@@ -79,15 +80,15 @@ class TaskLists:
 
     def task_list(self, iteration: Iteration, client: str) -> m.TaskList:
         """Return the places of the tasks that still owe elements and that a client may
-        read.
+        read, and the other tasks that it may come to read.
         """
-        reads = self.readable(iteration, client)
-        owed = [task for task in iteration.live_tasks if not task.settled and reads(task)]
+        reads, concerns = self.readable(iteration, client), self.concerning(iteration, client)
+        owed = [task for task in iteration.live_tasks if not task.settled and concerns(task)]
+        listed = [task for task in owed if (reads(task) if task.worker else self.waits(task))]
         places = tuple(
             [
                 m.TaskPlace(task.task, task.attempt, task.worker, self._address(task), task.index)
-                for task in owed
-                if task.worker or self.waits(task)
+                for task in listed
             ]
         )
         readers = (
@@ -102,7 +103,7 @@ class TaskLists:
             _left_out(iteration),
             {task.task: task.left_out for task in iteration.live_tasks if task.left_out},
             self.out.ticket(iteration.iteration),
-            tuple([one.task for one in owed if not one.worker and not self.waits(one)]),
+            tuple(sorted({task.task for task in owed} - {task.task for task in listed})),
             self.out.written(iteration),
         )
 
@@ -115,6 +116,15 @@ class TaskLists:
         return lambda task: (
             (not own or task.shard in own) and (not task.worker or reads(task.worker))
         )
+
+    def concerning(self, iteration: Iteration, client: str) -> Callable[[Task], bool]:
+        """Return a predicate that tells whether a client may read a task where it is
+        hosted, or where it is hosted next if its worker is lost.
+        """
+        if not outlives_host(iteration.job):
+            return self.readable(iteration, client)
+        own = iteration.own_shards(client)
+        return lambda task: not own or task.shard in own
 
     def reach(self, iteration: Iteration, client: str) -> Reach:
         """Return the facts that decide which tasks a client may read. Clients with
