@@ -119,6 +119,31 @@ def test_a_consumer_at_the_end_needs_nothing_of_a_rest() -> None:
         )
 
 
+def test_a_consumer_within_the_last_rounds_has_taken_of_a_rest() -> None:
+    """The step of a checkpoint counts the last rounds that the client has taken, and no
+    other.
+    """
+    world = World(2, "OFF", SimulatedPipeline(splits=5, most=1), num_consumers=2, finite="drop")
+    for _ in range(4):
+        world.add_worker()
+    for consumer in range(2):
+        world.add_client(consumer=consumer).gulp = 1
+    client = world.clients[0]
+    reading = client.core.reading
+    world.run_until(lambda: reading.last_before(reading.steps) is not None)
+    whole = last_checkpoint(client)
+    assert (whole.over, [part.rest for part in whole.tasks]) == (False, [1, 1, 1, 1])
+    client.check_standing()
+    with pytest.raises(LawBroken, match=r"has taken round 2 .* says 2 rounds"):
+        world.standings.check_consumer(
+            client.name,
+            structs.replace(whole, step=whole.step - 1),
+            client.had,
+            client.core.standing.indices,
+            world.steps.names,
+        )
+
+
 @pytest.mark.parametrize("seed", range(40, 44))
 def test_the_states_of_the_last_step_fit_together(seed: int) -> None:
     """Consumers say the same of a task with a rest as soon as the first of them has
