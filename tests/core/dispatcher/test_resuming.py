@@ -4,6 +4,7 @@ readers.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from dataclasses import replace
@@ -391,6 +392,33 @@ def test_consumers_go_on_from_different_steps_or_not_at_all(seed: int) -> None:
     assert not found - everything
     tasks = len(next(iter(second.dispatcher.core.state.iterations.values())).tasks)
     assert sum((everything - found).values()) < count * max(1, tasks)
+
+
+def test_consumers_go_on_within_the_last_rounds() -> None:
+    """Consumers that have taken some of the last rounds get the same elements at the
+    remaining steps, even if one of them has an older state.
+    """
+    job: dict[str, Any] = {"num_consumers": 2, "finite": "drop", "consumer_timeout": 60.0}
+    world = Interrupted(2, 2, 5, 0.0, mode="OFF", **job)
+    states: dict[int, dict[int, m.Checkpoint]] = {0: {}, 1: {}}
+
+    def have_ended() -> bool:
+        for number, client in enumerate(world.first.clients):
+            client.gulp, core = 1, client.core
+            state = core.standing.checkpoint(core.reading.passed.count)
+            states[number][state.step] = state
+        return world.first.all_done
+
+    world.first.run_until(have_ended)
+    last = next(iter(world.first.dispatcher.core.state.iterations.values())).last_rounds
+    assert last is not None
+    assert last.count == 2
+    for steps in itertools.product(range(last.first_step + 1, last.stop + 1), repeat=2):
+        world.checkpoints = [states[number][step] for number, step in enumerate(steps)]
+        second = world.go_on(2)
+        for number, step in enumerate(steps):
+            before = paths(world.first, number)
+            assert paths(second, number) == {at: before[at] for at in before if at >= step}
 
 
 def paths(world: World, consumer: int) -> dict[int, Name]:
