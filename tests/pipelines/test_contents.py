@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import copy
 import dataclasses
@@ -16,8 +17,10 @@ import types
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -132,7 +135,7 @@ def of_objects(value: Any) -> Any:
 
 
 def of_script(source: str, value: Any) -> Any:
-    space = {"__name__": "__main__", "enum": enum}
+    space = {"__name__": "__main__", "enum": enum, "abc": abc, "msgspec": msgspec}
     exec(source, space)
     return space["make"](value)  # type: ignore[operator]  # a function
 
@@ -180,6 +183,32 @@ CONTENTS: dict[str, Callable[[int], Any]] = {
     "attribute of a member": lambda x: of_script(
         "class Kind(enum.Enum):\n  A = 1\ndef make(x):\n  Kind.A.a = x\n  return Kind.A", x
     ),
+    "attribute of a metaclass": lambda x: of_script(
+        "class Meta(type): pass\nclass Kind(metaclass=Meta): pass\n"
+        "def make(x):\n  Meta.a = x\n  return Kind()",
+        x,
+    ),
+    "registered class": lambda x: of_script(
+        "class Kind(abc.ABC): pass\nclass A: pass\nclass B: pass\n"
+        "def make(x):\n  Kind.register((A, B)[x - 1])\n  return Kind()",
+        x,
+    ),
+    "default of a struct": lambda x: of_script(
+        "def make(x):\n  class Kind(msgspec.Struct):\n    a: int = x\n  return Kind", x
+    ),
+    "option of a struct": lambda x: of_script(
+        "def make(x):\n  class Kind(msgspec.Struct, frozen=x > 1): pass\n  return Kind", x
+    ),
+    "annotation of a function": lambda x: of_script(
+        "def make(x):\n  def f(a): pass\n  f.__annotations__['a'] = x\n  return f", x
+    ),
+    "content of a cell": types.CellType,
+    "kind of a method": lambda x: (None, staticmethod, classmethod)[x](len),
+    "key of a view": lambda x: {x: 1}.keys(),
+    "value of a view": lambda x: {1: x}.values(),
+    "entry of a view": lambda x: collections.OrderedDict({1: x}).items(),
+    "object of a super": lambda x: super(Held, having(Held(), "a", x)),
+    "descriptor": lambda x: vars(types.FunctionType)["__code__" if x == 1 else "__name__"],
     "entry deep within": lambda x: [{"a": [({"b": [Held([x])]},)]}],
     "one of many": lambda x: [*range(1000), x, *range(1000)],
     "one of many texts": lambda x: ["a"] * 1000 + ["ab" * x],
@@ -376,7 +405,7 @@ WITHOUT_FUNCTIONS: list[Any] = [
     [{"a": i, "b": [[0.5, i]]} for i in range(1000)], {str(i): i for i in range(1000)},
     {*map(str, range(1000))}, np.arange(6).reshape(2, 3), np.float32(1), np.array(["a", "b"]),
     np.datetime64("2020", "Y"), np.array([1, None], object), masked(1), uuid.UUID(int=1),
-    Decimal("1.5"), collections.deque([1]), collections.OrderedDict(a=1),
+    Decimal("1.5"), Fraction(1, 3), collections.deque([1]), collections.OrderedDict(a=1),
     collections.Counter("ab"), collections.defaultdict(None, {1: 2}), types.SimpleNamespace(a=1),
     pathlib.PurePosixPath("a/b"), ValueError(1), Held([1]), Record(2), [Record(i) for i in range(99)],
     having(Items([1]), "a", [2]), having(Members("ab"), "a", 1), having(Slots(), "slot", 1),
@@ -386,7 +415,7 @@ WITHOUT_FUNCTIONS: list[Any] = [
 
 def test_pipelines_without_functions_have_the_same_fingerprint_on_every_python() -> None:
     """A fingerprint without functions is the same on all versions of Python."""
-    assert fingerprint(WITHOUT_FUNCTIONS).structure == "v2-ebdb5584e63ea5970edc341547c9f556"
+    assert fingerprint(WITHOUT_FUNCTIONS).structure == "v2-d7b4d7b406ee6d28fece407dc514a555"
 
 
 SCRIPT = """

@@ -21,7 +21,9 @@ import hashlib
 import pathlib
 import sys
 import types
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -29,9 +31,10 @@ import numpy as np
 from zmqdata.messages.identity import VERSION, Fingerprint
 from zmqdata.nodes.base import Node
 from zmqdata.peeking import has, is_a, peek
+from zmqdata.pipelines.classes import is_struct, registered, struct_fields, struct_options
 from zmqdata.pipelines.findable import SCRIPT_MODULES, is_importable
 from zmqdata.pipelines.forms import CLASS, FUNCTION, Scribe, digest_of, joined
-from zmqdata.pipelines.functions import codes
+from zmqdata.pipelines.functions import codes, fields_of
 from zmqdata.pipelines.generators import is_generator
 from zmqdata.pipelines.holding import attributes, body, is_hashable, lineage, module_of
 from zmqdata.pipelines.memorymaps import file_part
@@ -248,7 +251,7 @@ def _array(scribe: Scribe, array: Any) -> Any:
 
 
 def _dtype(scribe: Scribe, dtype: np.dtype[Any]) -> Any:
-    metadata = dtype.metadata and dict(dtype.metadata)
+    metadata = dict(dtype.metadata) if dtype.metadata else None
     return "dtype", repr(dtype), scribe.add(metadata)
 
 
@@ -319,7 +322,9 @@ def _function(scribe: Scribe, function: types.FunctionType) -> Any:
                 for name in names
                 if name in function.__globals__
             }
-        own = {} if is_importable(function) else vars(function)
+        own: dict[str, Any] = {}
+        if not is_importable(function):
+            own = {"__annotations__": fields_of(function).get("__annotations__"), **vars(function)}
         cells = [_contents(cell) for cell in function.__closure__ or ()]
         parts = (code, function.__defaults__, function.__kwdefaults__, cells, own, held)
         return _name(function), scribe.forms(parts)
@@ -336,7 +341,9 @@ def _class(scribe: Scribe, kind: type) -> Any:
         if isinstance(annotate, types.FunctionType):
             # Its closure holds the class's body, line numbers among it.
             held[_ANNOTATE] = annotate.__code__
-        return _name(kind), scribe.forms((kind.__bases__, held))
+        struct = (struct_options(kind), struct_fields(kind)) if is_struct(kind) else None
+        parts = scribe.forms((type(kind), kind.__bases__, held, struct))
+        return _name(kind), parts, scribe.members(registered(kind))
 
     return _note(scribe, kind, write, CLASS)
 
@@ -393,6 +400,11 @@ def _parts(tag: str, *names: str) -> Callable[[Scribe, Any], Any]:
     return lambda scribe, value: (tag, scribe.forms([getattr(value, name) for name in names]))
 
 
+def _view(scribe: Scribe, view: Any) -> Any:
+    name = type(view).__name__
+    return name, (scribe.forms if name.endswith("values") else scribe.members)([*view])
+
+
 _WRITERS: dict[type, Callable[[Scribe, Any], Any]] = {
     list: lambda scribe, value: ("list", scribe.forms(value)),
     tuple: lambda scribe, value: ("tuple", scribe.forms(value)),
@@ -405,12 +417,22 @@ _WRITERS: dict[type, Callable[[Scribe, Any], Any]] = {
     range: _parts("range", "start", "stop", "step"),
     types.ModuleType: _parts("module", "__name__"),
     types.MethodType: _parts("function", "__func__", "__self__"),
-    staticmethod: _parts("method", "__func__"),
-    classmethod: _parts("method", "__func__"),
+    types.CellType: lambda scribe, cell: ("cell", scribe.forms([_contents(cell)])),
+    types.GetSetDescriptorType: _parts("descriptor", "__objclass__", "__name__"),
+    types.MemberDescriptorType: _parts("descriptor", "__objclass__", "__name__"),
+    Fraction: _parts("fraction", "numerator", "denominator"),
+    super: _parts("super", "__thisclass__", "__self__"),
+    staticmethod: _parts("staticmethod", "__func__"),
+    classmethod: _parts("classmethod", "__func__"),
     property: _parts("property", "fget", "fset", "fdel"),
     types.BuiltinFunctionType: _builtin,
     types.FunctionType: _function,
     types.CodeType: _code,
+    **{
+        type(view(kind())): _view
+        for kind in (dict, OrderedDict)
+        for view in (kind.keys, kind.values, kind.items)
+    },
 }
 _OF_BASES: dict[type, Callable[[Scribe, Any], Any]] = {
     type: _class,
