@@ -131,7 +131,20 @@ def _pipeline(scribe: Scribe, node: Any) -> Any:
 
 def _stored(scribe: Scribe, value: Any) -> Any:
     """Return the forms of the attributes that an object stores."""
-    return scribe.entries(dict(attributes(value)))
+    return scribe.entries(_without_cache(scribe, value, dict(attributes(value))))
+
+
+def _without_cache(scribe: Scribe, value: Any, state: Any) -> Any:
+    """Return the state of an object without what pandas has computed from the rest."""
+    kind: Any = scribe.kind(type(value))
+    if not kind.has_cache:
+        return state
+    if type(state) is tuple:
+        parts = [_without_cache(scribe, value, one) for one in state]
+        return tuple(one for one in parts if type(one) is not dict or one)
+    if type(state) is dict:
+        return {name: one for name, one in state.items() if name != "_cache"}
+    return state
 
 
 def _content(scribe: Scribe, value: Any) -> Any:
@@ -171,7 +184,7 @@ def _reduced(scribe: Scribe, value: Any) -> Any:
     return (
         _name(maker) if maker is kind or is_importable(maker) else scribe.add(maker),
         scribe.forms(arguments),
-        scribe.add(state),
+        scribe.add(_without_cache(scribe, value, state)),
         scribe.forms(items),
         scribe.entries(entries),
     )
@@ -186,6 +199,7 @@ class _Manner:
         self.is_generator = is_generator(kind) and kind is not np.random.SeedSequence
         self.is_own = module_of(kind) in SCRIPT_MODULES
         self.has_node = has(kind, "node")
+        self.has_cache = any(module_of(base).startswith("pandas.") for base in lineage(kind))
         self.has_slots = any("__slots__" in body(base) for base in lineage(kind))
         self._is_stored: bool | None = None
 
