@@ -25,6 +25,7 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.nodes import every_node, split_sources
+from zmqdata.pipelines import fingerprints
 from zmqdata.pipelines.fingerprints import fingerprint
 from zmqdata.splits import ChunkSplits, IndexSplits
 from zmqdata.storage.manifests import (
@@ -67,6 +68,17 @@ def test_a_snapshot_is_that_of_its_pipeline(tmp_path: Path) -> None:
     assert [int(x) for x in Dataset.range(3).snapshot(tmp_path)] == [0, 1, 2]
     assert len(list(tmp_path.iterdir())) == 2
     assert "snapshot('/" in three.node.label
+
+
+def test_a_snapshot_of_an_older_version_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot whose fingerprint was computed by an older version is not read."""
+    with monkeypatch.context() as older:
+        older.setattr(fingerprints, "VERSION", "")
+        assert [int(x) for x in Dataset.range(3).snapshot(tmp_path)] == [0, 1, 2]
+    assert [int(x) for x in Dataset.range(3).snapshot(tmp_path)] == [0, 1, 2]
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_snapshots_and_saved_datasets_cannot_be_split(tmp_path: Path) -> None:
