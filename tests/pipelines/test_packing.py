@@ -191,8 +191,17 @@ def test_nesting_too_deep_for_the_fingerprint_is_said() -> None:
     """Excessive nesting for the fingerprint is reported even if pickling succeeds, as
     that of a function by its name.
     """
-    with pytest.raises(TypeError, match="parameter is nested too deeply"):
+    with pytest.raises(
+        TypeError, match=r"send with_deep_default .* nested too deeply to be pickled"
+    ):
         pack_pipeline(with_deep_default)
+
+
+def test_a_path_leads_to_what_only_the_fingerprint_finds_too_deep() -> None:
+    """The path is named also if an object can be pickled and has no fingerprint."""
+    chain = nested(300, lambda inner: types.SimpleNamespace(inner=inner))
+    with pytest.raises(TypeError, match=r"\.inner\.inner is nested too deeply to be pickled"):
+        pack_pipeline(MapNode(holding(chain)))
 
 
 def test_another_python_is_refused_before_opening() -> None:

@@ -28,12 +28,19 @@ from zmqdata.messages.identity import Fingerprint
 from zmqdata.peeking import is_a
 from zmqdata.pipelines.findable import is_importable
 from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
+from zmqdata.pipelines.holding import Step
 from zmqdata.pipelines.importing import install
 from zmqdata.pipelines.memorymaps import FilePart, OpenRange
 from zmqdata.pipelines.numpynames import other_numpy
 from zmqdata.pipelines.ownmodules import file_of, outdated, own_sources
 from zmqdata.pipelines.shipping import carried_sources, names_of, pack_sources
-from zmqdata.pipelines.unsendable import describe_holder, describe_trail, qualified_name
+from zmqdata.pipelines.unsendable import (
+    Reached,
+    deep_trail,
+    describe_holder,
+    describe_trail,
+    qualified_name,
+)
 
 if TYPE_CHECKING:
     from zmqdata.pipelines.pickler import UnsendableError
@@ -156,10 +163,11 @@ def pack_pipeline(
     archives = dict(pack_sources(ship) if sources is None else sources)
     file = PickleFile()
     pickler = PipelinePickler(file, by_path, names_of(archives.values()))
+    # Inputs first: a node then finds its inputs already pickled, and a long chain needs
+    # no deep recursion.
+    order = tuple(nodes_in_order(node))
     try:
-        # Inputs first: a node then finds its inputs already pickled, and a long chain
-        # needs no deep recursion.
-        pickler.dump(tuple(nodes_in_order(node)))
+        pickler.dump(order)
     except UnsendableError as error:
         raise TypeError(_why_not(error)) from error.__cause__
     for name in pickler.modules:
@@ -167,9 +175,10 @@ def pack_pipeline(
     try:
         identity = _identity(node, archives)
     except RecursionError as error:
-        raise TypeError(
-            "cannot send a pipeline to workers: a parameter is nested too deeply. Flatten it"
-        ) from error
+        alone = [Reached(Step("part", ""), node)]
+        deep = UnsendableError(deep_trail(order, pickler.shipped) or alone)
+        deep.__cause__ = error
+        raise TypeError(_why_not(deep)) from error
     with file:
         payload = file.getvalue()
     apart, pickler.apart = pickler.apart, []
