@@ -694,3 +694,30 @@ def test_a_class_with_any_answer_to_isinstance_arrives() -> None:
     assert generators_of(node) == []
     opened = open_pipeline(pack_pipeline(node))
     assert type(opened.function(1)[0]) is Masked
+
+
+def test_functions_of_usual_values_take_no_copy_of_the_memo() -> None:
+    """The memo, which may know millions of objects, is not copied for a function whose
+    values are objects, or small containers of definitions.
+    """
+    asked: list[object] = []
+
+    class Watched(PipelinePickler):
+        @property
+        def memo(self) -> Any:
+            asked.append(self)
+            return super().memo
+
+        @memo.setter
+        def memo(self, memo: Any) -> None:
+            PipelinePickler.memo.__set__(self, memo)  # type: ignore[attr-defined]  # of C
+
+    def holding(value: Any) -> Any:
+        return lambda: value
+
+    names = [str(number) for number in range(1000)]
+    for value in (object(), [1], {"a": [1, {"b": holding}]}, names):
+        Watched(io.BytesIO()).dump([holding(value), holding(value)])
+    assert not asked
+    Watched(io.BytesIO()).dump(holding([object()]))
+    assert asked

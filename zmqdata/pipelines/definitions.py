@@ -25,6 +25,8 @@ from zmqdata.pipelines.findable import is_importable
 
 _DEFINITIONS, _OF_ENUMS, _OF_CLASSES, _OF_FUNCTIONS = range(4)
 """The order of the steps that complete a definition."""
+_SMALL = 100
+"""Number of elements of a container that is looked through."""
 
 
 class Stand:
@@ -231,15 +233,15 @@ class Definitions:
             yield from self._set(_OF_CLASSES, classes.register, kind, virtual)
 
     def _set(self, order: int, call: Callable[..., object], *arguments: Any) -> Iterator[object]:
-        """Yield a call whose last argument is a value: now if the value is a
-        definition, otherwise in its order. A container is created empty now and filled
-        in its order.
+        """Yield a call whose last argument is a value: now if the value is simple,
+        otherwise in its order. A container is created empty now and filled in its
+        order.
         """
         value = arguments[-1]
-        if self._is_written(value):
-            yield Stand(call, *arguments)
-        elif id(value) in self._stands:
+        if id(value) in self._stands:
             yield Stand(call, *arguments[:-1], self._stands[id(value)][0])
+        elif _is_simple(value) or self._is_written(value):
+            yield Stand(call, *arguments)
         elif type(value) is dict or type(value) is list:
             stand = Stand(type(value))
             self._stands[id(value)] = stand, value
@@ -249,11 +251,27 @@ class Definitions:
             self._later[order].append([Stand(call, *arguments)])
 
     def _is_written(self, value: object) -> bool:
-        if classes.is_definition(value):
-            return True
+        """Return True for a container that was written before. A copy of the memo takes
+        long if it knows millions of objects, so other objects wait.
+        """
+        if type(value) is not dict and type(value) is not list:
+            return False
         if self._saved is None:
             self._saved = self._pickler.memo.copy()
         return id(value) in self._saved
+
+
+def _is_simple(value: Any, levels: int = 3) -> bool:
+    """Return True for a definition, and for a small container of definitions: it can be
+    written before any of them is complete.
+    """
+    if not any(type(value) is kind for kind in (dict, list, tuple)):
+        return classes.is_definition(value)
+    if len(value) > _SMALL or not levels:
+        return type(value) is list and all(map(classes.is_atom, value))
+    if type(value) is dict:
+        return all(map(classes.is_atom, value)) and _is_simple([*value.values()], levels)
+    return all(_is_simple(one, levels - 1) for one in value)
 
 
 def _filled_container(container: Any) -> Iterator[object]:
