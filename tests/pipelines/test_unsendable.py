@@ -265,6 +265,18 @@ def test_what_an_object_made_is_named_after_the_object(made: Any) -> None:
         pack_pipeline(Node((1, made)))
 
 
+@pytest.mark.parametrize("reduced", [(1, 2), (list,), (list, [])])
+def test_what_is_no_call_is_refused_as_pickle_says_it(reduced: Any) -> None:
+    """An object that does not tell pickle a call and its arguments is refused."""
+
+    class Odd:
+        def __reduce__(self) -> Any:
+            return reduced
+
+    with pytest.raises(TypeError, match=r"cannot be pickled \(PicklingError: .*tuple"):
+        pack_pipeline(Node(Odd()))
+
+
 def test_a_long_path_is_cut_in_the_middle() -> None:
     """A long path is shortened in the middle, as its ends are more informative."""
     value: Any = LOCK

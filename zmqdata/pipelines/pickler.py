@@ -196,7 +196,9 @@ class PipelinePickler(pickle.Pickler):
             # then saved it: a second call of `__new__` would make another object.
             reduced = way(thing)
             parts = reducing.reduction(thing) if reduced is NotImplemented else reduced
-            makers = (parts[0], *parts[1][:1]) if type(parts) is tuple else ()
+            if type(parts) is not tuple or len(parts) < 2 or type(parts[1]) is not tuple:
+                return reduced
+            makers = parts[0], *parts[1][:1]
             return (first, (kind, thing)) if any(one is kind for one in makers) else reduced
 
         return way_of_first
