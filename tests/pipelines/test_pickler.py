@@ -313,6 +313,7 @@ def test_a_type_variable_is_made_from_plain_parts() -> None:
     """The pickle's constructor call creates the same type variable."""
     variable = new_typing_name(typing.TypeVar, "T", (), {"bound": int})
     assert typing.cast(typing.TypeVar, variable).__bound__ is int
+    assert through(variable).__name__ == "T"  # again, in the process that made it
 
 
 def test_a_type_variable_of_a_module_travels_by_name() -> None:

@@ -438,7 +438,10 @@ def new_typing_name(
     kind: Any, name: str, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> object:
     """Create a type variable, new type or type alias. Called while unpickling."""
-    return kind(name, *arguments, **options)
+    made = kind(name, *arguments, **options)
+    with contextlib.suppress(AttributeError):  # a type alias cannot tell
+        made.__module__ = "__main__"
+    return made
 
 
 _REDUCERS: dict[type, Callable[[Any], Any]] = {
