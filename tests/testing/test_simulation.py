@@ -4,6 +4,7 @@ fault that a seed brings.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import time
@@ -381,6 +382,22 @@ def test_every_copy_is_read_in_full_when_sharding_is_off() -> None:
     world.run_until(lambda: world.all_done)
     world.laws.check_end()
     assert sum(client.taken for client in clients) == 3 * len(world.pipeline.names())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_dispatcher_hears_that_a_task_waits_for_its_readers(seed: int) -> None:
+    """A simulated task that has used its room has handed over all that it made, as a
+    real one does. Its worker then reports that it waits for its readers.
+    """
+    world = World(seed, pipeline=SimulatedPipeline(splits=2000))
+    worker = world.add_worker(buffer_bytes=2000)
+    client = world.add_client()
+    client.stalled_until = math.inf
+    world.clock.advance(60.0)
+    (runner,) = worker.runners.values()
+    (report,) = world.dispatcher.core.hosting.facts[worker.name].reports.values()
+    assert report.waits
+    assert report.produced == runner.made
 
 
 def test_a_worker_that_joins_gets_work() -> None:

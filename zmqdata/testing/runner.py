@@ -409,9 +409,7 @@ class SimulatedRunner:
             if self.stopped:
                 return
             if self._used >= self._allowed or (self._most is not None and self._next >= self._most):
-                if self.definition.save_path:
-                    # No client will ever ask for these elements.
-                    self._hand_over()
+                self._hand_over()  # a real runner, too, keeps nothing back while it waits
                 return
             self._leap()
             self._mark()
