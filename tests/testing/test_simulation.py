@@ -75,6 +75,22 @@ def test_worlds_with_poison_that_broke_a_law_once(seed: int) -> None:
     PoisonScenario(seed).run()
 
 
+def test_each_element_that_is_found_to_kill_is_progress() -> None:
+    """A world may bring no element for longer than its patience, as long as one fatal
+    element after another is found. Then it must bring one.
+    """
+    fatal = SimulatedPipeline(splits=20, most=1, kills=1)
+    world = World(1, pipeline=fatal, on_poison="skip")
+    world.add_worker()
+    client = world.add_client()
+    world.run_until(lambda: world.all_done, patience=20.0)
+    assert (client.outcome, client.taken) == ("end", 0)
+    assert world.clock.now > 40.0
+    world.add_client().stalled_until = math.inf
+    with pytest.raises(LawBroken, match="for 20 s"):
+        world.run_until(lambda: world.all_done, patience=20.0)
+
+
 @pytest.mark.parametrize("family", seeds(40, core=1))
 def test_consumers_stay_in_step_whatever_goes_wrong(family: int) -> None:
     """Killed workers and consumers, second readers and a bad network leave every

@@ -160,12 +160,16 @@ class FirstAddresses(WorkerAddresses):
 class SimulatedDispatcher(SimulatedNode):
     """The dispatcher. Its routing reports peers that are not connected, and with a disk
     it keeps a journal.
+
+    Attributes:
+        found: when it last found an element to be fatal.
     """
 
     core: DispatcherCore
 
     def __init__(self, world: Surroundings, name: str, core: DispatcherCore) -> None:
         super().__init__(world, name, core)
+        self.found = 0.0
         self.gate = Gate()
         if world.disk is not None:
             self._take_up()
@@ -220,6 +224,8 @@ class SimulatedDispatcher(SimulatedNode):
                 self.world.laws.fail(f"{what} differ in {field}: {value} and {theirs[field]}")
 
     def _check_blamed(self, update: u.Update) -> None:
+        if isinstance(update, u.PoisonUpdate):
+            self.found = self.world.clock.now
         if isinstance(update, u.CountDeathUpdate) and update.proof:
             place = update.crumbs[0].place
             if place not in self.world.laws.pipeline.poison():

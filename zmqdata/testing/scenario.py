@@ -21,7 +21,9 @@ from zmqdata.testing.world import DISPATCHER, SimulatedClient, SimulatedWorker, 
 STORM = 10.0
 """Seconds for which the world runs on after the last scheduled misfortune."""
 PATIENCE = 90.0
-"""Seconds without an element after which a run has failed."""
+"""Seconds without an element, or the finding of a fatal one, after which a run has
+failed.
+"""
 NEVER = 100_000.0
 """Seconds that no run lasts."""
 RATES = (1.0, 1.0, 0.95, 0.999, 1.05)

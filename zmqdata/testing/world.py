@@ -547,12 +547,13 @@ class World:
         """Let time pass until the condition holds.
 
         Raises:
-            LawBroken: no training loop gets an element for ``patience`` simulated
-                seconds.
+            LawBroken: for ``patience`` simulated seconds, no training loop gets an
+                element, and no other element is found to be fatal. Numbered consumers
+                may need many of those to be found before they get the next element.
         """
         self.progress = self.clock.now
         while not condition():
-            if self.clock.now > self.progress + patience:
+            if self.clock.now > max(self.progress, self.dispatcher.found) + patience:
                 self.laws.fail(f"no training loop has received an element for {patience:g} s")
             self.clock.run_next()
 
