@@ -147,6 +147,25 @@ def test_only_a_reader_that_may_read_what_is_owed_lets_others_go() -> None:
     assert room.beat("l", answers=1) == [("k", m.MayEnd("k", 1))]
 
 
+def test_what_is_settled_needs_no_heir() -> None:
+    """Readers that wait for the heir of one task may leave when this task is settled,
+    if an heir of each other task has answered. That heir is asked for each of them.
+    """
+    room = Room("k", "l", "n", shards={"k": 0, "l": 0, "n": 1})
+    for client in ("k", "l"):
+        room.iteration.openings[client] = u.OpenClientUpdate(client, 7, shards=(0, 1))
+    room.beat("k", done=True)
+    assert room.beat("n", answers=1) == []
+    assert room.beat("l", done=True) == room.asks(2, "n")
+    assert room.beat("n", answers=2) == []
+    task = room.iteration.tasks[0]
+    task.delivered.add(0, 5)
+    room.hosting.settle(task)
+    room.hosting.lists.push(room.now)
+    leaving = [one for one in room.tick(0.0) if isinstance(one[1], m.MayEnd)]
+    assert leaving == [(client, m.MayEnd(client, 1)) for client in ("k", "l")]
+
+
 def test_a_reader_that_waits_for_a_dead_one_delays_no_reader_of_another_shard() -> None:
     """A reader that is done is asked for, although a reader of another shard waits for
     longer, and for an heir that is dead.

@@ -239,8 +239,8 @@ class DispatcherCore:
         the commands to carry out.
         """
         self.handlers[type(event)](event, now)
-        self.jobs.departures.push(now)
         self.hosting.lists.push(now)
+        self.jobs.departures.push(now)
         return self.out.drain()
 
     def close(self) -> list[e.DispatcherCommand]:

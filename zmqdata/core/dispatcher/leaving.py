@@ -65,6 +65,8 @@ class Departing:
     """Time at which it was posed."""
     asked: float = -math.inf
     """Time at which readers were last asked."""
+    version: int = 0
+    """Version of the task list by which readers were last told that they may leave."""
     all_since: float | None = None
     """Time since which all readers of a task are done; None if some are not."""
     given_out: dict[int, int] = field(default_factory=dict)
@@ -156,25 +158,33 @@ class Departures:
                 for one in fresh:
                     one.question, one.posed = group.question, now
                 self._ask(iterations[number], group, now)
+        for number, group in self._departing.items():
+            version = self.hosting.lists.version(number)
+            if group.version != version:  # a task without an heir may be settled
+                group.version = version
+                self._heard.add(number)
         for number in sorted(self._heard & self._departing.keys() & iterations.keys()):
             self._release(iterations[number], self._departing[number])
         self._heard.clear()
 
     def _ask(self, iteration: Iteration, group: Departing, now: float) -> None:
-        """Ask the readers that are not done, and have not answered the question of the
-        reader that has waited longest, of each kind of reach: of many, those heard last
-        first, and the others next time.
+        """Ask the readers that are not done and have not answered the newest question.
+
+        Of many, ask those heard last first, and the others next time. They must not
+        have answered the question of the reader that has waited longest, of each kind
+        of reach.
         """
         group.asked = now
-        first: dict[Reach, Done] = {}
+        undone, reach = iteration.clients - group.done.keys(), self.hosting.lists.reach
+        first: dict[Reach | str, Done] = {}
         for client, one in sorted(group.waiting.items(), key=lambda item: item[1].question):
-            first.setdefault(self.hosting.lists.reach(iteration, client), one)
+            first.setdefault(reach(iteration, client) if len(undone) > FEW else client, one)
         # One kind may wait for a dead reader while another can leave.
         sought = max(first.values(), key=lambda one: one.question)
         self.questions.ask_some(
             [
                 client
-                for client in iteration.clients - group.done.keys()
+                for client in undone
                 if not self.questions.has_answered(client, sought.question)
             ],
             FEW,
