@@ -13,18 +13,24 @@ from zmqdata.testing.world import SimulatedClient
 
 
 class LastSteps:
-    """A world in which two readers have received everything, and the first is done."""
+    """A world in which two readers have received everything, and the first is done.
 
-    def __init__(self, anonymous: bool = False) -> None:
+    ``beside`` says beside which worker each of them reads, if they read from no other.
+    """
+
+    def __init__(self, anonymous: bool = False, beside: tuple[int, ...] = ()) -> None:
         self.world = World(
             1,
             pipeline=SimulatedPipeline(splits=30, most=1),
             journalled=True,
             anonymous=anonymous,
+            target_workers="LOCAL" if beside else "AUTO",
         )
         self.laws = EndLaws(self.world)
-        self.world.add_worker()
-        self.done, self.holder = self.world.add_client(), self.world.add_client()
+        workers = [self.world.add_worker() for _ in beside or (0,)]
+        self.world.clock.advance(1.0 if beside else 0.0)
+        places = [(workers[number].name,) for number in beside] or [()] * 2
+        self.done, self.holder = (self.world.add_client(local_workers=one) for one in places)
         for client in (self.done, self.holder):
             client.pace, client.gulp = 0.02, 1
         self.world.run_until(lambda: self.holder.taken >= 2 and bool(self.holder.queue))
@@ -49,6 +55,25 @@ def test_a_reader_may_end_beside_an_heir() -> None:
     scene.world.clock.advance(0.001)
     scene.ends()
     assert scene.laws.ends == 1
+
+
+def test_a_reader_beside_another_worker_is_no_heir() -> None:
+    """The laws count a reader as an heir of a task only if it is beside the worker that
+    hosts the task: whether a reader may end, and whether it must.
+    """
+    for beside, is_heir in (((0, 0), True), ((0, 1), False)):
+        scene = LastSteps(beside=beside)
+        scene.done.stalled_until = scene.world.clock.now + 1000.0
+        scene.world.clock.advance(3.0)
+        scene.says(scene.done, done=True)
+        if is_heir:
+            with pytest.raises(LawBroken, match="has not ended"):
+                scene.world.clock.advance(0.2)
+            scene.ends()
+        else:
+            scene.world.clock.advance(0.2)
+            with pytest.raises(LawBroken, match="no reader is there"):
+                scene.ends()
 
 
 def test_a_reader_that_ends_after_the_death_of_the_heir_breaks_a_law() -> None:

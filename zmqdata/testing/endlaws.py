@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from zmqdata import messages as m
@@ -57,6 +57,10 @@ class ReaderRecord:
     """When it last heard the dispatcher."""
     shards: tuple[int, ...] = ()
     """The static shards that it may read; none if it may read all."""
+    able: dict[int, float] = field(default_factory=dict)
+    """When it last was an heir that could read a task beside it, by task."""
+    unable: dict[int, float] = field(default_factory=dict)
+    """When it last was an heir that could not, because of the task's host."""
     warned: bool = False
     """True if it has warned that it ends without the dispatcher."""
     unheard: bool = False
@@ -86,6 +90,7 @@ class EndLaws:
         self.records: dict[str, ReaderRecord] = {}
         self.ends = self.deadlines = 0
         self.elsewhere: set[Name] = set()
+        self._is_beside = world.job.target_workers == "LOCAL" and not world.shards
         self._clients: dict[str, SimulatedClient] = {}
         world.laws.on_client.append(self._look)
         world.laws.on_gone.append(self._gone)
@@ -99,8 +104,11 @@ class EndLaws:
         record = self.records.setdefault(name, ReaderRecord())
         if record.is_ready:
             record.ready = now
+            self._note_tasks(client, record)
         if isinstance(event, events.Received) and event.peer == client_events.DISPATCHER:
             record.heard = now
+            if record.done is not None and isinstance(event.message, m.TasksChanged):
+                self._await_end(client, record.done)
         for command in commands:
             if isinstance(command, events.LogLine) and WARNING in command.text:
                 record.warned = True
@@ -111,6 +119,13 @@ class EndLaws:
         was_ready, record.is_ready = record.is_ready, self._is_member(core) and record.done is None
         if record.is_ready and not was_ready:
             record.since = now
+
+    def _note_tasks(self, client: SimulatedClient, record: ReaderRecord) -> None:
+        """Note which tasks an heir can read, if only readers beside their hosts can."""
+        iteration = self.iteration_of(client)
+        for task in iteration.live_tasks if self._is_beside and iteration is not None else ():
+            times = record.able if self._may_read(client, task.task) else record.unable
+            times[task.task] = self.world.clock.now
 
     def _client(self, name: str) -> SimulatedClient:
         if name not in self._clients:
@@ -166,22 +181,38 @@ class EndLaws:
             skipped |= set(filter(pipeline.is_slippery, pipeline.names()))  # not known which
         return set(pipeline.names()) - had - skipped - self.elsewhere
 
-    def _shards(self, iteration: Iteration, owed: set[Name]) -> set[int]:
-        """Return the static shards of elements; a single one if any client may read
-        all.
+    def _parts(self, iteration: Iteration, owed: set[Name]) -> set[int]:
+        """Return the parts of the input that elements are in: static shards, or tasks
+        that only readers beside their hosts can read; a single part if any client may
+        read all.
         """
+        if self._is_beside and owed:
+            return self._owing(iteration) or {0}
         if self.world.job.target_workers != "LOCAL" or not iteration.num_shards:
             return {0} if owed else set()
         names = self.world.pipeline.all_names()
         return {at % iteration.num_shards for at, name in enumerate(names) if name in owed}
 
-    def _may_read(self, client: SimulatedClient, shard: int) -> bool:
+    def _concerns(self, client: SimulatedClient, part: int) -> bool:
+        """Return True if a reader may read a part now, or once a task has another
+        host.
+        """
         iteration = self.iteration_of(client)
         opening = None if iteration is None else iteration.openings.get(client.core.client)
         record = self.records[client.name]
         if opening is not None:
             record.shards = opening.shards
-        return not record.shards or shard in record.shards
+        return self._is_beside or not record.shards or part in record.shards
+
+    def _may_read(self, client: SimulatedClient, part: int) -> bool:
+        """Return True if a reader may read a part now. A task without a host may be
+        read wherever it is hosted next.
+        """
+        state = self.world.laws.state
+        task = state.tasks.get(part) if self._is_beside else None
+        host = None if task is None else state.workers.get(task.worker)
+        is_near = host is None or host.address in client.core.profile.local_workers
+        return is_near and self._concerns(client, part)
 
     def iteration_of(self, client: SimulatedClient) -> Iteration | None:
         """Return the iteration that a reader was let in to, if it has one."""
@@ -210,16 +241,24 @@ class EndLaws:
         record.unheard = record.warned and silence >= SILENCE
         if record.unheard or self._was_told_before(client):
             return
-        for shard in self._shards(iteration, owed):
-            if not self._may_read(client, shard):
+        for part in self._parts(iteration, owed):
+            if not self._concerns(client, part):
                 continue
-            heirs = [one for one in self._others(client) if self._may_read(one, shard)]
-            if not any(self._last_ready(one, self.records[one.name]) >= done for one in heirs):
+            if not any(self._last_able(one, part) >= done for one in self._others(client)):
                 self.world.laws.fail(
                     f"{client.name} ends, done since {done:.4f}, and no reader is there for "
                     f"{sorted(owed)[:9]}",
                     client.name,
                 )
+
+    def _last_able(self, client: SimulatedClient, part: int) -> float:
+        """Return when a reader was last able to answer as an heir of a part."""
+        record = self.records[client.name]
+        ready = self._last_ready(client, record)
+        is_certain = not self._is_beside or ready == self.world.clock.now
+        if is_certain and self._may_read(client, part):
+            return ready
+        return record.able.get(part, -math.inf)
 
     def _was_told_before(self, client: SimulatedClient) -> bool:
         """Return True if a start whose journal was set back since has told a reader
@@ -249,27 +288,32 @@ class EndLaws:
         if iteration is None or not self._is_subject(client, iteration):
             return
         world, faults = self.world, self.world.network.faults
+        owing = self._owing(iteration)
         more = max(0, math.ceil(len(iteration.clients) / ASKED_AT_ONCE) - 1) * NEXT_ASKED
         hop = faults.delay[1] + SLOW
         beat = HEARTBEAT + world.times.beat_share * len(world.workers)
         for seconds, by_worker in ((4 * hop + more, False), (6 * hop + beat + more, True)):
-            check = partial(self._check_over, client, since, by_worker, faults)
+            check = partial(self._check_over, client, since, by_worker, faults, owing)
             world.clock.after(seconds, check)
 
     def _check_over(
-        self, client: SimulatedClient, since: float, by_worker: bool, faults: Faults
+        self,
+        client: SimulatedClient,
+        since: float,
+        by_worker: bool,
+        faults: Faults,
+        owing: set[int],
     ) -> None:
         record, iteration = self.records[client.name], self.iteration_of(client)
         is_calm = not (faults.drop or faults.reorder) and self.world.network.faults is faults
         if iteration is None or not is_calm or not self._is_undisturbed(client, since):
             return
         is_waiting = record.done == since and not client.core.finished
-        unsettled = {task.shard or 0 for task in iteration.live_tasks if not task.settled}
-        is_local = self.world.job.target_workers == "LOCAL" and iteration.num_shards
-        shards = unsettled if is_local else {0} if unsettled else set()
-        mine = [shard for shard in shards if self._may_read(client, shard)]
+        # What was settled meanwhile had to have an heir until then.
+        parts = owing | self._owing(iteration) if self._owing(iteration) else ()
+        mine = [part for part in parts if self._concerns(client, part)]
         heirs = [one for one in self._others(client) if self._is_heir(one, since, by_worker)]
-        has_heirs = all(any(self._may_read(one, shard) for one in heirs) for shard in mine)
+        has_heirs = all(any(self._was_able(one, part, since) for one in heirs) for part in mine)
         self.deadlines += bool(mine) and has_heirs
         if mine and has_heirs and is_waiting:
             self.world.laws.fail(
@@ -278,6 +322,19 @@ class EndLaws:
                 client.name,
                 heirs[0].name,
             )
+
+    def _owing(self, iteration: Iteration) -> set[int]:
+        """Return the parts of which the dispatcher believes elements to be owed."""
+        tasks = [task for task in iteration.live_tasks if not task.settled]
+        if self._is_beside:
+            return {task.task for task in tasks}
+        is_local = self.world.job.target_workers == "LOCAL" and iteration.num_shards
+        return {(task.shard or 0) if is_local else 0 for task in tasks}
+
+    def _was_able(self, client: SimulatedClient, part: int, since: float) -> bool:
+        """Return True if an heir could read a part all the time."""
+        could_not = self.records[client.name].unable.get(part, -math.inf)
+        return self._may_read(client, part) and could_not < since
 
     def _is_undisturbed(self, client: SimulatedClient, since: float) -> bool:
         """Return True if nothing has kept a reader and the dispatcher from speaking."""

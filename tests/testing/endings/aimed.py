@@ -21,10 +21,12 @@ JOBS = (
     *["named"] * 5,
     *["anonymous", "copies", "static", "beside"] * 2,
     *["copied", "ordered", "numbered"],
+    *["local"] * 2,
 )
 """Kinds of jobs: with a name; without one, read by one process or by several copies;
 static shards, for all readers or for those beside their workers; copies of the input
-(OFF); in promised order; with numbered consumers.
+(OFF); in promised order; with numbered consumers; a shared input of which each reader
+reads only what workers beside it make.
 """
 PAUSES = (0.0, 0.0, 0.0, 0.003, 0.02, 0.1, 0.5, 1.0, 3.0)
 """Seconds between two acts."""
@@ -32,8 +34,10 @@ STALLS = (0.3, 2.0, 4.0, 8.0, 10.0)
 """Seconds for which the dispatcher stalls."""
 LAST_STEPS = 16
 """Most elements that are left when the acts begin."""
+BESIDE = frozenset({"beside", "local"})
+"""The kinds of jobs whose readers read only from workers beside them."""
 AWAY = frozenset({"UnavailableError", "InvalidArgumentError"})
-"""Errors of a reader of a shard whose worker is away."""
+"""Errors of such a reader while its worker is away."""
 CROWDS = (65,) * 39 + (500,)
 """Numbers of readers of the few worlds that have many. One of 500 takes a minute."""
 
@@ -46,6 +50,8 @@ class AimedScenario(Scenario):
 
     Attributes:
         job: kind of its job.
+        places: number of workers that are started again at their addresses when they
+            end; 0 if others take their places.
         acts: what was done, for the story.
 
     Example:
@@ -78,6 +84,7 @@ class AimedScenario(Scenario):
             "ordered": {"num_consumers": 1, "num_tasks": 2, "finite": "drop"},
             "numbered": {"num_consumers": 2, "finite": draw.choice(["drop", "pad"])},
             "beside": {"target_workers": "LOCAL"},
+            "local": {"target_workers": "LOCAL"},
         }
         options = all_options.get(self.job, {})
         mode = {"static": "DATA", "beside": "DATA", "copied": "OFF"}.get(self.job, "DYNAMIC")
@@ -91,11 +98,12 @@ class AimedScenario(Scenario):
         draw, world = self.random, self.world
         if world.disk is not None and world.network.faults is CALM:
             world.disk.stalls = 0.0  # hides the second law
-        for _ in range(2 if world.shards else draw.choice([1, 2, 2])):
+        self.places = 2 if self.job == "local" else world.shards
+        for _ in range(self.places or draw.choice([1, 2, 2])):
             self.add_worker()
         world.clock.advance(1.0)
         numbers = {"anonymous": 1, "ordered": 1, "numbered": 2, "copies": draw.choice([2, 2, 3])}
-        numbers["beside"] = draw.choice([2, 3, 3, 4])
+        numbers |= dict.fromkeys(BESIDE, draw.choice([2, 3, 3, 4]))
         count = self.crowd or numbers.get(self.job, draw.choice([1, 2, 2, 3]))
         for number in range(count):
             self.add_reader(number)
@@ -111,8 +119,11 @@ class AimedScenario(Scenario):
         """
         world, draw = self.world, self.random
         consumer = number % world.job.num_consumers if world.job.num_consumers else None
-        places = [worker.name for worker in world.workers[: world.shards]]
-        beside = (places[number % len(places)],) if self.job == "beside" else ()
+        beside = tuple([worker.name for worker in world.workers[: self.places]])
+        if self.job not in BESIDE:
+            beside = ()
+        elif self.job == "beside" or number != len(beside):  # else beside all of them
+            beside = (beside[number % len(beside)],)
         client = world.add_client(consumer=consumer, local_workers=beside)
         client.pace, client.gulp = draw.choice([0.01, 0.05]), 1
         client.rate = draw.choice(RATES)
@@ -270,7 +281,8 @@ class AimedScenario(Scenario):
     def _replace_worker(self, worker: SimulatedWorker) -> None:
         """Often start another worker, before this one ends or later.
 
-        A worker with a static shard is started again at its address.
+        A worker with a static shard, or beside a reader, is started again at its
+        address.
         """
         draw, world = self.random, self.world
         wait = draw.choice([0.3, 0.3, 1.0, 3.0])
@@ -281,7 +293,7 @@ class AimedScenario(Scenario):
             else:
                 self._add_worker_at(worker.core.profile.address)
 
-        if world.shards:
+        if self.places:
             world.clock.after(wait, start_again)
         elif draw.random() < 0.7:
             world.clock.after(wait - 0.3, self.add_worker)
@@ -403,9 +415,14 @@ class AimedScenario(Scenario):
         while self._vacant() or not world.all_done:
             for consumer in self._vacant():
                 self.add_reader(consumer)
-            world.run_until(lambda: world.all_done or bool(self._vacant()), PATIENCE)
+            self._wait(PATIENCE)
         if not self._is_abandoned():
             self._check_elements()
+
+    def _wait(self, patience: float) -> None:
+        """Wait until all readers have ended, or a consumer must be started again."""
+        world = self.world
+        world.run_until(lambda: world.all_done or bool(self._vacant()), patience)
 
     def _is_abandoned(self) -> bool:
         """Return True if no successor may come: the job has ended with its readers, or
@@ -417,8 +434,8 @@ class AimedScenario(Scenario):
             "killed",
             "closed early",
         }
-        # The worker of a shard may be away for too long, or when its reader comes.
-        if self.job == "beside":
+        # The worker beside a reader may be away for too long, or when the reader comes.
+        if self.job in BESIDE:
             failed -= AWAY
         if world.job.anonymous:
             failed -= {"NotFoundError"}  # the job has ended while a reader was stopped
@@ -427,9 +444,9 @@ class AimedScenario(Scenario):
         return bool(failed) or world.job.anonymous
 
     def _has_places(self) -> bool:
-        """Return True if a worker is at the place of each static shard."""
+        """Return True if a worker is at each place that needs one."""
         placement, workers = self.world.dispatcher.core.hosting.placement, self.world.workers
-        places = [one.name for one in workers[: self.world.shards]]
+        places = [one.name for one in workers[: self.places]]
         return all(placement.is_at(address) for address in places)
 
     def _vacant(self) -> list[int]:
@@ -442,9 +459,9 @@ class AimedScenario(Scenario):
 
     def _check_elements(self) -> None:
         world, job = self.world, self.world.job
-        count = job.num_consumers or (2 if self.job == "beside" else 1)
+        count = job.num_consumers or (2 if self.job in BESIDE else 1)
         outcomes = self._succeed(count)
-        if self.job == "beside" and AWAY.intersection(outcomes):
+        if self.job in BESIDE and AWAY.intersection(outcomes):
             world.clock.advance(20.0)
             outcomes = self._succeed(count)
         if self.allowed.intersection(outcomes):
@@ -483,6 +500,31 @@ class SetBackScenario(AimedScenario):
     """
 
     allowed = frozenset({"DataLossError"})
+
+    def _wait(self, patience: float) -> None:
+        """Also wait as long as consumers may wait for one that has ended, if the
+        journal has lost its last report.
+        """
+        self.world.run_until(lambda: self.world.dispatcher.alive, patience)
+        if self._is_forgotten():
+            self.allowed |= {"UnavailableError"}
+            patience += self.world.job.consumer_timeout
+        super()._wait(patience)
+
+    def _is_forgotten(self) -> bool:
+        """Return True if the journal lacks steps of a consumer that is gone for good:
+        no peer can tell them again.
+        """
+        rounds = [one.rounds for one in self.world.laws.state.iterations.values()]
+        return any(
+            one.outcome == "end"
+            and not one.alive
+            and one.consumer is not None
+            and not any(
+                each and each.steps[one.consumer] >= one.core.reading.steps for each in rounds
+            )
+            for one in self.world.clients
+        )
 
     def _acts(self) -> list[Callable[[], object]]:
         return [*[self.set_journal_back] * 12, *super()._acts()]

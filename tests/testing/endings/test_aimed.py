@@ -5,6 +5,7 @@ left to nobody, and no reader waits for itself.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 
@@ -30,6 +31,46 @@ def test_a_journal_that_is_set_back_leaves_nobody_waiting(seed: int) -> None:
     or end with an error.
     """
     SetBackScenario(FIRST + seed).run()
+
+
+class Forgotten(SetBackScenario):
+    """A world whose journal loses all that a consumer reported until it ended, and
+    whose other consumer is started again.
+    """
+
+    def _people(self) -> None:
+        super()._people()
+        assert self.world.disk is not None
+        self.former = self.world.disk.content
+        for client in self.world.clients[1:]:
+            client.pace = 1.0
+
+    def _plan(self) -> list[Callable[[], object]]:
+        return [self.forget]
+
+    def _slow_down(self) -> None:
+        self.world.clients[0].pace = 0.01
+
+    def _pause(self) -> None:
+        """Leave the dispatcher alone until the first consumer has ended."""
+        self._reach(lambda: self.world.clients[0].closed, 100.0)
+
+    def forget(self) -> None:
+        """Set the journal back, and kill the other consumer."""
+        self.world.clients[1].die()
+        self.world.restart_dispatcher(0.5)
+        assert self.world.disk is not None
+        self.world.disk.set_back(self.former)
+
+
+def test_nobody_waits_forever_for_a_consumer_whose_end_is_forgotten() -> None:
+    """A consumer that is started again waits ``consumer_timeout`` for one that has
+    ended, if no peer knows of its reports any more. The worlds allow that wait.
+    """
+    scene = next(one for one in map(Forgotten, range(100)) if one.job == "numbered")
+    scene.run()
+    assert [one.outcome for one in scene.world.clients] == ["end", "killed", "UnavailableError"]
+    assert scene.world.clock.now > scene.world.job.consumer_timeout
 
 
 @pytest.mark.parametrize("seed", [full(seed) for seed in range(4)])
