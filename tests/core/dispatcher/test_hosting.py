@@ -149,6 +149,23 @@ def test_a_missing_task_is_sent_again() -> None:
     assert hosts.done() == []
 
 
+def test_a_missing_task_of_a_former_dispatcher_begins_anew() -> None:
+    """A worker may have dropped an attempt for a dispatcher whose journal has lost the
+    end, and ignores that attempt from then on. Its last report may come later, so the
+    task begins a new attempt when reports lack it.
+    """
+    hosts = Hosts("k")
+    hosts.add("a")
+    facts, task = hosts.hosting.facts["a"], hosts.tasks[0]
+    facts.inherited.add(task.task)
+    hosts.report("a", told(task))
+    hosts.report("a")
+    hosts.done()
+    hosts.report("a")
+    assert hosts.messages(m.HostTask) == []
+    assert (task.attempt, facts.inherited) == (2, set())
+
+
 def test_a_task_that_should_not_be_there_is_dropped() -> None:
     """The dispatcher makes a worker drop a reported task that is unknown or belongs to
     another worker.

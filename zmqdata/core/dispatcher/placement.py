@@ -55,7 +55,9 @@ class WorkerFacts:
     leases: dict[int, dict[int, tuple[int, float]]] = field(default_factory=dict)
     """Size and time of the last lease of splits, by task and source."""
     inherited: set[int] = field(default_factory=set)
-    """Tasks that a former dispatcher had sent it and that it has not reported since."""
+    """Tasks that a former dispatcher had sent it. A report may be older than the last
+    message of that dispatcher.
+    """
     draining: bool = False
     """True if it will leave and gets no more tasks."""
     files: str = ""
@@ -67,7 +69,6 @@ class WorkerFacts:
     def take(self, reports: tuple[m.TaskReport, ...]) -> None:
         """Record the worker's reports."""
         self.reports = {report.task: report for report in reports}
-        self.inherited -= self.reports.keys()
 
     def lost(self, missing: list[int]) -> list[int]:
         """Return the tasks missing from the worker's report that must be sent again.
@@ -195,7 +196,7 @@ class Placement:
         facts = self.facts.get(worker)
         if facts is None:
             return
-        for tasks in (facts.tasks, facts.writing):
+        for tasks in (facts.tasks, facts.writing, facts.inherited):
             tasks.discard(task)
         facts.leases.pop(task, None)
         self._loads.put(worker, len(facts.tasks))
