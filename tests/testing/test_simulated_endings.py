@@ -227,3 +227,29 @@ def test_an_end_takes_few_messages(seed: int, readers: int, job: dict[str, Any],
     messages, however slow the loop of the heir is.
     """
     assert hops_to_the_end(seed, readers, **job) <= hops
+
+
+def test_what_a_journal_that_was_set_back_does_not_know_comes_again() -> None:
+    """Elements of a reader that is dead, and whose coming the journal has lost, are
+    owed to the next reader. The laws allow that they come twice.
+    """
+    times = DispatcherTimes(client_timeout=TIMEOUT)
+    world = World(1, pipeline=PIPELINE, times=times, journalled=True)
+    world.add_worker()
+    first = world.add_client()
+    first.pace, first.gulp = 0.05, 1
+    iterations, disk = world.laws.state.iterations, world.disk
+    world.run_until(lambda: any(one.ended for one in iterations.values()))
+    assert disk is not None
+    former, second = disk.content, world.add_client()
+    second.pace, second.gulp = 0.05, 1
+    world.run_until(lambda: second.taken >= 5)
+    first.die()
+    second.die()
+    world.restart_dispatcher(0.1)
+    disk.set_back(former)
+    third = world.add_client()
+    world.run_until(lambda: third.outcome is not None)
+    assert third.outcome == "end"
+    assert first.taken + third.taken >= len(PIPELINE.names())
+    world.laws.check_end()

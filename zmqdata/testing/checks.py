@@ -318,7 +318,8 @@ class Laws:
         """
         key = (client, header.task, header.attempt)
         number = header.first + first
-        if number <= self.last.get(key, -1) and not self.gone and key[1:] not in self.recalled:
+        is_steady = not self.gone and not self.is_set_back and key[1:] not in self.recalled
+        if number <= self.last.get(key, -1) and is_steady:
             self.fail(
                 f"element {number} of task {header.task} follows {self.last[key]}", header.task
             )

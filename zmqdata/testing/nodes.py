@@ -196,7 +196,7 @@ class SimulatedDispatcher(SimulatedNode):
     def _set_back(self, laws: Laws) -> None:
         """Let the laws know what a journal knows that has lost its last records.
 
-        What only a client that is gone had reported is owed again.
+        What only clients had reported that are gone, or unknown to it, is owed again.
         """
         state = laws.state = self._copy()
         laws.leased = {
@@ -210,7 +210,7 @@ class SimulatedDispatcher(SimulatedNode):
         laws.excused |= laws.gone
         laws.owned = {}
         for (task, number), owner in list(laws.owners.items()):
-            if owner in laws.gone and not _is_known(state, task, number):
+            if owner not in state.client_iteration and not _is_known(state, task, number):
                 del laws.owners[task, number]
                 laws.lost.add((task, number))
             else:
