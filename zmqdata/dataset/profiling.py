@@ -16,7 +16,7 @@ from msgspec import structs
 from zmqdata import nodes
 from zmqdata.dataset.drawing import tree_lines
 from zmqdata.iterators import Context, ElementIterator, Stackable, input_iterator, make_iterator
-from zmqdata.iterators.base import Namer
+from zmqdata.iterators.base import InputIterator
 from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
 from zmqdata.measures.situation import Situation
 from zmqdata.measures.sums import added
@@ -81,12 +81,12 @@ def _make_clocked(node: _Clocked, context: Context) -> ElementIterator:
     return kind(source, node.measured)
 
 
-class _ClockedIterator(ElementIterator):
+class _ClockedIterator(InputIterator):
     def __init__(self, source: ElementIterator, measured: Measured) -> None:
-        self._source, self._measured = source, measured
+        self._input, self._measured = source, measured
 
     def __next__(self) -> Any:
-        return self._clock(lambda: (1, next(self._source)))[1]
+        return self._clock(lambda: (1, next(self._input)))[1]
 
     def _clock(self, pull: Callable[[], tuple[int, Any]]) -> tuple[int, Any]:
         outer, count = getattr(_active, "inner", 0.0), 0
@@ -100,22 +100,10 @@ class _ClockedIterator(ElementIterator):
             self._measured.add(whole - _active.inner, count)
             _active.inner = outer + whole
 
-    def state(self) -> Any:
-        return self._source.state()
-
-    def restore(self, state: Any) -> None:
-        self._source.restore(state)
-
-    def namer(self) -> Namer | None:
-        return self._source.namer()
-
-    def close(self) -> None:
-        self._source.close()
-
 
 class _ClockedStackable(_ClockedIterator, Stackable):
     def next_stacked(self, count: int) -> tuple[int, Any]:
-        source = self._source
+        source = self._input
         assert isinstance(source, Stackable)
         return self._clock(lambda: source.next_stacked(count))
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import cached_property, singledispatch
 from types import GeneratorType
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -269,6 +269,38 @@ class ElementIterator(ABC):
 
     def close(self) -> None:  # noqa: B027 - most iterators hold no resources
         """Release threads and files. Idempotent."""
+
+
+class InputIterator(ElementIterator):
+    """Base of the iterators over an input: their splits and names are those of the
+    input, and their state is that of the input, behind a few values of their own.
+    """
+
+    _input: ElementIterator
+    _kept: ClassVar[tuple[str, ...]] = ()
+    """Names of the attributes whose values its state holds."""
+
+    def state(self) -> Any:
+        if not self._kept:
+            return self._input.state()
+        values = [getattr(self, name) for name in self._kept]
+        return [*values, self._input.state()]
+
+    def restore(self, state: Any) -> None:
+        if self._kept:
+            *values, state = state
+            for name, value in zip(self._kept, values, strict=True):
+                setattr(self, name, value)
+        self._input.restore(state)
+
+    def current_split(self) -> tuple[int, int] | None:
+        return self._input.current_split()
+
+    def namer(self) -> Namer | None:
+        return self._input.namer()
+
+    def close(self) -> None:
+        self._input.close()
 
 
 class Stackable(ElementIterator):

@@ -30,7 +30,7 @@ from zmqdata.iterators.inputs import dataset_iterator, followed, input_iterator
 from zmqdata.iterators.naming import grouped, unnamed
 from zmqdata.iterators.results import as_index
 from zmqdata.iterators.sources import IndexedIterator
-from zmqdata.iterators.transforms import UnaryIterator
+from zmqdata.iterators.transforms import CountingIterator, UnaryIterator
 
 # Elements of each class counted as seen before the first element, as in tf.data.
 _SMOOTHING = 10
@@ -111,16 +111,15 @@ class RandomChoicesIterator(ElementIterator):
 
 
 @make_iterator.register(nodes.WeightedChoices)
-class WeightedChoicesIterator(UnaryIterator):
+class WeightedChoicesIterator(CountingIterator):
     """Draws a number for each element of its input, with the weights in that
     element.
     """
 
     def __init__(self, node: nodes.WeightedChoices, context: Context) -> None:
-        super().__init__(node, context)
+        super().__init__(node, context, 0)
         self._expected = node.count
         self._draws = Draws(drawing_seed(node.seed, node.rerandomize, context, context.task))
-        self._count = 0
 
     def __next__(self) -> Any:
         weights = next(self._input)
@@ -137,13 +136,6 @@ class WeightedChoicesIterator(UnaryIterator):
             return bisect_right(_limits(flat), self._draws.at(count))
         except FAILURES as error:
             raise failure(self._node, error) from error
-
-    def state(self) -> Any:
-        return [self._count, self._input.state()]
-
-    def restore(self, state: Any) -> None:
-        self._count, inner = state
-        self._input.restore(inner)
 
 
 @make_iterator.register(nodes.Choose)

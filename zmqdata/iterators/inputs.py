@@ -16,7 +16,7 @@ from zmqdata.errors import DataLossError, PipelineError
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
-    Namer,
+    InputIterator,
     PassedOver,
     is_end,
     make_iterator,
@@ -41,7 +41,7 @@ def fault_decider(node: Node, context: Context) -> Decider | None:
     return decider_for(node, context) if context.forgives else None
 
 
-class MarkedInput(ElementIterator):
+class MarkedInput(InputIterator):
     """Input whose state also names the decisions needed to replay from it. Every
     operation that holds elements back has such a state.
 
@@ -72,22 +72,13 @@ class MarkedInput(ElementIterator):
         _, self.number, inner = state
         self._input.restore(inner)
 
-    def current_split(self) -> tuple[int, int] | None:
-        return self._input.current_split()
-
-    def namer(self) -> Namer | None:
-        return self._input.namer()
-
-    def close(self) -> None:
-        self._input.close()
-
 
 SLOTS = 16
 """Numbers reserved for the decisions on each element of a source."""
 FAR_AHEAD, ALONE, KEPT = SLOTS - 3, SLOTS - 2, SLOTS - 1
 
 
-class FollowedSource(ElementIterator):
+class FollowedSource(InputIterator):
     """Source that replays the failures of an earlier attempt: it fails where that
     attempt failed, and nowhere else.
 
@@ -97,12 +88,14 @@ class FollowedSource(ElementIterator):
     record, the element failed alone, the element was delivered.
     """
 
+    _kept = ("_number",)
+
     def __init__(self, source: ElementIterator, decider: Decider) -> None:
-        self._source, self._decider = source, decider
+        self._input, self._decider = source, decider
         self._number = 0
 
     def __next__(self) -> Any:
-        source, decider, first = self._source, self._decider, SLOTS * self._number
+        source, decider, first = self._input, self._decider, SLOTS * self._number
         failed = decider.first_left_out(first, first + KEPT)
         if failed is not None:
             self._fail_again(failed)
@@ -132,13 +125,13 @@ class FollowedSource(ElementIterator):
         self._decider.leave_out(failed)
         try:
             if how == ALONE:
-                next(self._source)
+                next(self._input)
             elif how != FAR_AHEAD:
-                self._source.pass_part(how)
+                self._input.pass_part(how)
         except PassedOver:
             how = ALONE
         except (PipelineError, DataLossError, StopIteration) as error:
-            if how != ALONE or not self._source.in_part:
+            if how != ALONE or not self._input.in_part:
                 raise self._decider.loss(number, error) from error
         if how != ALONE:
             raise self._decider.loss(
@@ -149,25 +142,12 @@ class FollowedSource(ElementIterator):
             f"Element {number} could not be read in an earlier attempt of this task"
         )
 
-    def state(self) -> Any:
-        return [self._number, self._source.state()]
-
     def restore(self, state: Any) -> None:
-        self._number, inner = state
         try:
-            self._source.restore(inner)
+            super().restore(state)
         except PipelineError as error:
             # Raised by a source that is run again up to its position.
             raise self._decider.loss(self._number, error) from error
-
-    def current_split(self) -> tuple[int, int] | None:
-        return self._source.current_split()
-
-    def namer(self) -> Namer | None:
-        return self._source.namer()
-
-    def close(self) -> None:
-        self._source.close()
 
 
 def dataset_iterator(node: Node, context: Context) -> ElementIterator:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from zmqdata.iterators.base import Context, ElementIterator, Name, Namer, subgroup
+from zmqdata.iterators.base import Context, ElementIterator, InputIterator, Name, Namer, subgroup
 
 _MOST = 64  # groups that a namer remembers
 
@@ -54,27 +54,18 @@ def unnamed() -> Name | None:
     return None
 
 
-class NamingIterator(ElementIterator):
+class NamingIterator(InputIterator):
     """Yields pairs of an element and its name, for an operation that holds elements."""
 
     def __init__(self, source: ElementIterator, namer: Namer) -> None:
-        self._source, self._namer = source, namer
+        self._input, self._namer = source, namer
         self._next = source.__next__  # bound once, which is faster than next(source)
 
     def __next__(self) -> Any:
         return self._next(), self._namer()
 
-    def state(self) -> Any:
-        return self._source.state()
-
-    def restore(self, state: Any) -> None:
-        self._source.restore(state)
-
-    def current_split(self) -> tuple[int, int] | None:
-        return self._source.current_split()
-
-    def close(self) -> None:
-        self._source.close()
+    def namer(self) -> None:
+        """Return None: the elements hold their names."""
 
 
 def carrying(source: ElementIterator, context: Context) -> ElementIterator:

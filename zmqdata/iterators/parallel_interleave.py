@@ -8,7 +8,7 @@ from typing import Any
 
 from zmqdata import nodes
 from zmqdata.elements.specs import AUTOTUNE
-from zmqdata.iterators.base import Context, ElementIterator, Name, Namer, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, InputIterator, Name, make_iterator
 from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.guarding import Outcome, following
 from zmqdata.iterators.inputs import dataset_iterator, marked_input
@@ -23,32 +23,20 @@ _AHEAD = 8
 _LOOK_AGAIN = 0.001  # seconds between two checks for elements, if the order is free
 
 
-class _Gated(ElementIterator):
+class _Gated(InputIterator):
     """Limits how many iterators pull at the same time."""
 
     def __init__(self, source: ElementIterator, gate: threading.Semaphore) -> None:
-        self._source, self._gate = source, gate
+        self._input, self._gate = source, gate
         lost_in_forks(self)
 
     def __next__(self) -> Any:
         with self._gate:
-            return next(self._source)
-
-    def state(self) -> Any:
-        return self._source.state()
-
-    def restore(self, state: Any) -> None:
-        self._source.restore(state)
-
-    def namer(self) -> Namer | None:
-        return self._source.namer()
+            return next(self._input)
 
     def disown(self) -> None:
         """Replace the semaphore in the child of a fork, where its holders are gone."""
         self._gate = threading.Semaphore()
-
-    def close(self) -> None:
-        self._source.close()
 
 
 class _Opening(ParallelIterator):

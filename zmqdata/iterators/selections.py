@@ -61,6 +61,7 @@ class ShardIterator(UnaryIterator):
     so that all shards count alike.
     """
 
+    _kept = ("_to_skip",)
     _node: nodes.Shard
 
     def __init__(self, node: nodes.Shard, context: Context) -> None:
@@ -80,13 +81,6 @@ class ShardIterator(UnaryIterator):
     def rewind(self, repetition: int) -> bool:
         self._to_skip = self._node.index
         return self._input.rewind(repetition)
-
-    def state(self) -> Any:
-        return [self._to_skip, self._input.state()]
-
-    def restore(self, state: Any) -> None:
-        self._to_skip, inner = state
-        self._input.restore(inner)
 
 
 @make_iterator.register(nodes.StaticShard)
@@ -170,14 +164,8 @@ class StaticShardIterator(ShardIterator):
 class EndingIterator(UnaryIterator):
     """Base of the iterators that may end before their input does."""
 
+    _kept = ("_ended",)
     _ended = False
-
-    def state(self) -> Any:
-        return [self._ended, self._input.state()]
-
-    def restore(self, state: Any) -> None:
-        self._ended, inner = state
-        self._input.restore(inner)
 
 
 @make_iterator.register(nodes.TakeWhile)
@@ -303,6 +291,8 @@ class IgnoreErrorsIterator(UnaryIterator):
     Its state holds the number of the next element and the input's state.
     """
 
+    _kept = ("_number",)
+
     def __init__(self, node: nodes.IgnoreErrors, context: Context) -> None:
         self._node = node
         self._input = forgiving_input(node, context)
@@ -339,13 +329,6 @@ class IgnoreErrorsIterator(UnaryIterator):
             self._decider.leave_out(number)
         if self._log_warning:
             _log.warning("%s left out an element: %s", self._node.label, error)
-
-    def state(self) -> Any:
-        return [self._number, self._input.state()]
-
-    def restore(self, state: Any) -> None:
-        self._number, inner = state
-        self._input.restore(inner)
 
 
 @make_iterator.register(nodes.AssertCardinality)

@@ -14,7 +14,7 @@ from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import (
     Context,
     ElementIterator,
-    Namer,
+    InputIterator,
     beyond_int64,
     failure,
     make_iterator,
@@ -24,28 +24,13 @@ from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.results import as_bool
 
 
-class UnaryIterator(ElementIterator):
-    """Base of the iterators whose state is that of their input."""
+class UnaryIterator(InputIterator):
+    """Base of the iterators of operations with an input."""
 
     def __init__(self, node: nodes.Unary, context: Context) -> None:
         self._node: nodes.Unary = node
         self._publish_in(context)
         self._input = input_iterator(node, context)
-
-    def state(self) -> Any:
-        return self._input.state()
-
-    def restore(self, state: Any) -> None:
-        self._input.restore(state)
-
-    def current_split(self) -> tuple[int, int] | None:
-        return self._input.current_split()
-
-    def namer(self) -> Namer | None:
-        return self._input.namer()
-
-    def close(self) -> None:
-        self._input.close()
 
 
 class MapIterator(UnaryIterator):
@@ -106,16 +91,11 @@ class FilterIterator(UnaryIterator):
 class CountingIterator(UnaryIterator):
     """Base of the iterators that count elements."""
 
+    _kept = ("_count",)
+
     def __init__(self, node: nodes.Unary, context: Context, count: int) -> None:
         super().__init__(node, context)
         self._count = count
-
-    def state(self) -> Any:
-        return [self._count, self._input.state()]
-
-    def restore(self, state: Any) -> None:
-        self._count, inner = state
-        self._input.restore(inner)
 
 
 @make_iterator.register(nodes.Take)
