@@ -32,7 +32,6 @@ _PASSED = (
     nodes.PaddedBatch,
     nodes.Prefetch,
     nodes.RaggedBatch,
-    nodes.RandomMap,
     nodes.Rebatch,
     nodes.Repeat,
     nodes.Shard,

@@ -27,7 +27,7 @@ from zmqdata.elements.specs import (
 )
 from zmqdata.errors import InvalidArgumentError, WrongTypeError
 from zmqdata.nodes.base import IN_LABEL, Infer, Node, function_name, known_spec
-from zmqdata.nodes.transforms import Batch, Unary, unless_infinite
+from zmqdata.nodes.transforms import Batch, Calling, Unary, unless_infinite
 
 
 class Padding(NamedTuple):
@@ -341,7 +341,7 @@ class BucketBySequenceLength(Unary):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapBatches(Batch):
+class MapBatches(Calling, Batch):
     """Yields the rows that a function returns for batches of ``batch_size`` elements; a
     batch keeps its number of rows.
     """
@@ -365,7 +365,4 @@ class MapBatches(Batch):
 
     @property
     def declared_spec(self) -> Any:
-        return self.output_spec
-
-    def spec(self, infer: Infer) -> Any:
         return self.output_spec

@@ -18,7 +18,7 @@ from zmqdata.elements.specs import (
     spec_of_alike,
 )
 from zmqdata.nodes.base import AT_ITS_PLACE, IN_LABEL, ByIdentity, Infer, Node
-from zmqdata.nodes.transforms import Unary, unless_infinite
+from zmqdata.nodes.transforms import Calling, Unary, unless_infinite
 
 Wrap = Callable[[Node], Any]
 """Makes, from a node, the dataset that a user's function receives."""
@@ -90,7 +90,7 @@ class Window(Unary):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupByWindow(Unary):
+class GroupByWindow(Calling):
     """Yields the elements of the datasets that a function makes from each full group of
     elements with the same key.
     """
@@ -122,9 +122,6 @@ class GroupByWindow(Unary):
     def cardinality(self) -> int:
         return unless_infinite(self.input)
 
-    def spec(self, infer: Infer) -> Any:
-        return None
-
 
 @dataclass(frozen=True)
 class Reducer:
@@ -155,7 +152,7 @@ class Reducer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupByReducer(Unary):
+class GroupByReducer(Calling):
     """Yields a result for each key, in ascending order: the fold of all elements of
     that key.
     """
@@ -172,6 +169,3 @@ class GroupByReducer(Unary):
         "everything again"
     )
     state_growth: ClassVar[str] = "the state of each key"
-
-    def spec(self, infer: Infer) -> Any:
-        return None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
-from zmqdata.nodes.base import IN_LABEL, NOTHING_AGAIN, Infer, function_name
-from zmqdata.nodes.transforms import Interleave, Map, Unary, unless_infinite
+from zmqdata.nodes.base import Infer, function_name
+from zmqdata.nodes.transforms import Interleave, Map, unless_infinite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,23 +26,12 @@ class Drawing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomMap(Drawing, Unary):
+class RandomMap(Drawing, Map):
     """Calls a function with each element and a random generator that depends on seed,
     repetition and the element's number.
     """
 
-    function: Callable[..., Any] = field(metadata=IN_LABEL)
-    """Takes an element and a generator."""
-    output_spec: Any = None
-    """Spec of the results; None: inferred."""
-    restoring: ClassVar[str] = NOTHING_AGAIN
-
-    @property
-    def declared_spec(self) -> Any:
-        return self.output_spec
-
-    def spec(self, infer: Infer) -> Any:
-        return self.output_spec
+    own_state: ClassVar[int] = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +41,9 @@ class MarkingMap(Map):
     @property
     def declared_spec(self) -> Any:
         return None
+
+    def spec(self, infer: Infer) -> Any:
+        return self.output_spec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from zmqdata.errors import UnimplementedError
 from zmqdata.nodes.base import Node, every_node, source_nodes
 from zmqdata.nodes.batches import MapBatches
-from zmqdata.nodes.mapping import GuardedMap, RandomMap
+from zmqdata.nodes.mapping import GuardedMap
 from zmqdata.nodes.options import WithOptions
 from zmqdata.nodes.sequences import FromSource
 from zmqdata.nodes.sources import ListFiles, Range, TensorSlices
@@ -184,7 +184,7 @@ def is_one_to_one(node: Node) -> bool:
     """
     if isinstance(node, GuardedMap):
         return node.on_error != "skip"
-    return isinstance(node, (Map, RandomMap, Prefetch, WithOptions))
+    return isinstance(node, (Map, Prefetch, WithOptions))
 
 
 def counts_by_task(node: Node, tasks: int) -> list[int] | None:

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from zmqdata.elements.nesting import leaves_of
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
-from zmqdata.nodes.base import IN_LABEL, NOTHING_AGAIN, ByIdentity, Infer
-from zmqdata.nodes.transforms import Unary
+from zmqdata.nodes.base import IN_LABEL, NOTHING_AGAIN, ByIdentity
+from zmqdata.nodes.transforms import Calling, Unary
 from zmqdata.peeking import peek
 
 SHARD_HINT = -1
@@ -85,7 +85,7 @@ class Unique(Unary):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Scan(ByIdentity, Unary):
+class Scan(ByIdentity, Calling):
     """Yields the second result of a function of a running state and the element; the
     first result is the next state.
     """
@@ -104,9 +104,6 @@ class Scan(ByIdentity, Unary):
     def state_bytes(self) -> int:
         sizes: list[int] = [peek(leaf, "nbytes", 8) for leaf in leaves_of(self.initial_state)]
         return 8 + sum(sizes) + 16 * len(sizes)
-
-    def spec(self, infer: Infer) -> Any:
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +137,7 @@ class AssertCardinality(Unary):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RejectionResample(Unary):
+class RejectionResample(Calling):
     """Yields pairs of class and element, and drops elements until the classes have the
     target distribution.
     """
@@ -173,6 +170,3 @@ class RejectionResample(Unary):
         dropped.
         """
         return self.initial == self.target and all(self.target)
-
-    def spec(self, infer: Infer) -> Any:
-        return None

@@ -39,6 +39,16 @@ class Unary(Node):
         return infer(self.input)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Calling(Unary):
+    """Operation whose elements a function of the user makes, so that their spec is the
+    declared one, or follows from running the function.
+    """
+
+    def spec(self, infer: Infer) -> Any:
+        return self.declared_spec
+
+
 def unless_infinite(node: Node) -> int:
     """Return the cardinality of an operation that yields an unknown number of elements
     for a finite input, and never ends before an infinite one.
@@ -53,7 +63,7 @@ def unless_infinite(node: Node) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Map(Unary):
+class Map(Calling):
     """Calls a function with each element."""
 
     function: Callable[..., Any] = field(metadata=IN_LABEL)
@@ -70,9 +80,6 @@ class Map(Unary):
 
     @property
     def declared_spec(self) -> Any:
-        return self.output_spec
-
-    def spec(self, infer: Infer) -> Any:
         return self.output_spec
 
 
@@ -99,7 +106,7 @@ class Filter(Unary):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlatMap(Unary):
+class FlatMap(Calling):
     """Yields the elements of the datasets that a function makes from each element, one
     dataset after the other.
     """
@@ -121,9 +128,6 @@ class FlatMap(Unary):
     @property
     def cardinality(self) -> int:
         return UNKNOWN_CARDINALITY
-
-    def spec(self, infer: Infer) -> Any:
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)
