@@ -45,18 +45,13 @@ class Counter(Node):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomChoices(Node):
-    """Draws numbers from 0 on, without end, with fixed weights."""
+class DrawnChoices(Node):
+    """Base of the nodes that draw numbers from 0 on."""
 
-    weights: tuple[float, ...]
-    """Weight of each number."""
     seed: int | None = None
     """Seed of the user; None: that of the context."""
     rerandomize: bool = False
     """True to draw anew in each repetition."""
-    operation: ClassVar[str] = "choices"
-    cardinality: ClassVar[int] = INFINITE_CARDINALITY
-    restoring: ClassVar[str] = AT_ITS_PLACE
 
     @property
     def draws_once(self) -> bool:
@@ -67,27 +62,27 @@ class RandomChoices(Node):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightedChoices(Unary):
-    """Draws a number from 0 on for each element of its input, which holds the weights
-    for this draw.
+class RandomChoices(DrawnChoices):
+    """Draws without end, with fixed weights."""
+
+    weights: tuple[float, ...]
+    """Weight of each number."""
+    operation: ClassVar[str] = "choices"
+    cardinality: ClassVar[int] = INFINITE_CARDINALITY
+    restoring: ClassVar[str] = AT_ITS_PLACE
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedChoices(DrawnChoices, Unary):
+    """Draws a number for each element of its input, which holds the weights for this
+    draw.
     """
 
     count: int
     """Number of weights."""
-    seed: int | None = None
-    """Seed of the user; None: that of the context."""
-    rerandomize: bool = False
-    """True to draw anew in each repetition."""
     operation: ClassVar[str] = "choices"
     batch_rows: ClassVar[None] = None
     restoring: ClassVar[str] = NOTHING_AGAIN
-
-    @property
-    def draws_once(self) -> bool:
-        return self.seed is None and not self.rerandomize
-
-    def spec(self, infer: Infer) -> Any:
-        return TensorSpec((), np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
