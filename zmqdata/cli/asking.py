@@ -22,7 +22,7 @@ from zmqdata.cli.options import (
 )
 from zmqdata.config.endpoints import endpoint_host, parse_service
 from zmqdata.config.keys import KeySettings
-from zmqdata.config.settings import check_settings, setting
+from zmqdata.config.settings import Settings, setting
 from zmqdata.config.worker import dispatcher_setting
 from zmqdata.printable import printable
 from zmqdata.transport.addresses import resolve_host
@@ -72,7 +72,7 @@ def opened(kind: type[T], chosen: argparse.Namespace) -> T:
 
 
 @dataclass(frozen=True)
-class StatusSettings:
+class StatusSettings(Settings):
     """Settings of ``zmqdata status``."""
 
     dispatcher_address: str = dispatcher_setting()
@@ -91,9 +91,6 @@ class StatusSettings:
     """True to show the status again and again."""
     interval: float = setting(2.0, "seconds between two questions of --watch", metavar="S")
     """Seconds between two questions."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 def status_main(arguments: Sequence[str], program: str = "zmqdata status") -> int:
@@ -143,16 +140,13 @@ def show_status(chosen: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True)
-class DispatcherSettings:
+class DispatcherSettings(Settings):
     """Settings of the commands that send a request to a dispatcher."""
 
     dispatcher_address: str = dispatcher_setting()
     """Address of the dispatcher."""
     timeout: float = setting(15.0, "how long to wait, in seconds", metavar="S")
     """Seconds to wait."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 def drain_main(arguments: Sequence[str], program: str = "zmqdata drain") -> int:

@@ -20,7 +20,7 @@ from zmqdata.cli.findings import FAILURE, HERE, OK, UNCHECKED, WARNING, Finding
 from zmqdata.cli.options import chosen_settings, command_parser, guarded, say
 from zmqdata.config.endpoints import endpoint_host, parse_service
 from zmqdata.config.keys import WITHOUT_KEY, KeySettings
-from zmqdata.config.settings import check_settings, setting
+from zmqdata.config.settings import Settings, setting
 from zmqdata.config.worker import dispatcher_setting
 from zmqdata.errors import (
     DataServiceError,
@@ -58,7 +58,7 @@ STYLES = {OK: "green", UNCHECKED: "dim", WARNING: "yellow", FAILURE: "bold red"}
 
 
 @dataclass(frozen=True)
-class DoctorSettings:
+class DoctorSettings(Settings):
     """Settings of ``zmqdata doctor``."""
 
     dispatcher_address: str = dispatcher_setting()
@@ -67,9 +67,6 @@ class DoctorSettings:
     """True to print JSON."""
     timeout: float = setting(60.0, "how long all checks may take, in seconds", metavar="S")
     """Seconds for all checks together."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 def doctor_main(arguments: Sequence[str], program: str = "zmqdata doctor") -> int:

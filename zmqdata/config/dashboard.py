@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zmqdata.config.settings import MOST_PORT, check_settings, setting
+from zmqdata.config.settings import MOST_PORT, Settings, setting
 from zmqdata.config.worker import dispatcher_setting
 
 
 @dataclass(frozen=True)
-class DashboardSettings:
+class DashboardSettings(Settings):
     """Settings of ``zmqdata dashboard``."""
 
     dispatcher_address: str = dispatcher_setting()
@@ -46,6 +46,3 @@ class DashboardSettings:
         variable="ZMQDATA_DASHBOARD_NAMES",
     )
     """Further names of this host."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zmqdata.config.settings import check_settings, described, setting
+from zmqdata.config.settings import Settings, described, setting
 
 WITHOUT_KEY = (
     "insecure: without a key, any process that can reach this server may use it "
@@ -36,7 +36,7 @@ def insecure_setting() -> bool:
 
 @described
 @dataclass(frozen=True)
-class KeySettings:
+class KeySettings(Settings):
     """The key with which a process proves that it belongs to the cluster.
 
     Args:
@@ -49,6 +49,3 @@ class KeySettings:
 
     key_file: str | None = key_file_setting()
     insecure: bool = insecure_setting()
-
-    def __post_init__(self) -> None:
-        check_settings(self)

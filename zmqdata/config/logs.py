@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zmqdata.config.settings import check_settings, setting
+from zmqdata.config.settings import Settings, setting
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 
 
 @dataclass(frozen=True)
-class LogSettings:
+class LogSettings(Settings):
     """Settings of the log on standard error.
 
     Raises:
@@ -37,6 +37,3 @@ class LogSettings:
         metavar="|".join(LOG_FORMATS),
     )
     """Form of each record."""
-
-    def __post_init__(self) -> None:
-        check_settings(self)

@@ -399,6 +399,13 @@ def check_settings(config: Any) -> None:
             )
 
 
+class Settings:
+    """Base of a frozen dataclass of settings that are checked each for itself."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
 # --- environment and documentation
 
 
