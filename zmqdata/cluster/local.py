@@ -11,7 +11,6 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from types import TracebackType
 from typing import Any, Protocol
 
 from zmqdata.client import lifetime
@@ -208,12 +207,7 @@ class LocalCluster:
     def __enter__(self) -> LocalCluster:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 import zlib
-from types import TracebackType
 from typing import Any, BinaryIO
 
 from zmqdata.descriptors import shortage_explained
@@ -129,10 +128,5 @@ class TFRecordWriter:
     def __enter__(self) -> TFRecordWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
