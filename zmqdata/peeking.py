@@ -103,10 +103,10 @@ def misfit(parameters: list[inspect.Parameter] | None, given: int) -> str | None
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun.
 
-    >>> counted(1, "argument"), counted(2, "argument")
-    ('1 argument', '2 arguments')
+    >>> counted(1, "argument"), counted(2000, "argument")
+    ('1 argument', '2,000 arguments')
     """
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 _NOTHING = object()

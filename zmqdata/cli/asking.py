@@ -24,6 +24,7 @@ from zmqdata.config.endpoints import endpoint_host, parse_service
 from zmqdata.config.keys import KeySettings
 from zmqdata.config.settings import Settings, setting
 from zmqdata.config.worker import dispatcher_setting
+from zmqdata.peeking import counted
 from zmqdata.printable import printable
 from zmqdata.transport.addresses import resolve_host
 
@@ -199,20 +200,10 @@ def reason_to_stay(drained: DrainedWorker) -> str:
         )
     if drained.staying:
         return (
-            f"it has not handed over {_count(drained.staying, 'task')} yet. It goes on with that; "
+            f"it has not handed over {counted(drained.staying, 'task')} yet. It goes on with that; "
             "`--timeout` sets how long this command waits."
         )
     return "its tasks have moved, but its process goes on. See its log."
-
-
-def _count(count: int, noun: str) -> str:
-    """Return a number of things.
-
-    Example:
-        >>> _count(1, "task"), _count(2, "task")
-        ('1 task', '2 tasks')
-    """
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def tasks_of(drained: DrainedWorker) -> str:

@@ -28,6 +28,7 @@ from zmqdata.errors import (
     UnavailableError,
     VersionMismatchError,
 )
+from zmqdata.peeking import counted
 from zmqdata.transport.addresses import (
     is_loopback,
     is_refused,
@@ -470,11 +471,7 @@ def verdict_of(found: Sequence[Finding]) -> str:
         'All that was checked is well.'
     """
     counts = Counter(one.state for one in found)
-    faults = [
-        f"{count} {state}{'s' if count > 1 else ''}"
-        for state in (FAILURE, WARNING)
-        if (count := counts[state])
-    ]
+    faults = [counted(counts[state], state) for state in (FAILURE, WARNING) if counts[state]]
     if faults:
         return f"Not all is well: {', '.join(faults)}."
     return "All that was checked is well." if counts[UNCHECKED] else "All is well."

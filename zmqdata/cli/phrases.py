@@ -9,6 +9,7 @@ from typing import Any
 
 from zmqdata.measures.situation import WAITS
 from zmqdata.measures.verdict import COMPUTE_BOUND, INPUT_BOUND, LINK_BOUND, STRAGGLER
+from zmqdata.peeking import counted
 from zmqdata.printable import shown_size
 
 LONG = 10.0
@@ -53,15 +54,6 @@ def shown_share(share: float) -> str:
 def shown_bytes_rate(per_second: float) -> str:
     """Return bytes per second; empty for none."""
     return f"{shown_size(per_second)}/s" if per_second else ""
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number of things.
-
-    >>> counted(1, "worker"), counted(2000, "worker")
-    ('1 worker', '2,000 workers')
-    """
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 # --- jobs

@@ -19,7 +19,6 @@ from rich.text import Text
 from zmqdata.cli.phrases import (
     STYLES,
     Row,
-    counted,
     has_ended,
     is_measured,
     is_waiting,
@@ -38,6 +37,7 @@ from zmqdata.cli.phrases import (
 from zmqdata.cli.tables import status_tables
 from zmqdata.config.keys import WITHOUT_KEY
 from zmqdata.measures.fields import unequal_loops
+from zmqdata.peeking import counted
 from zmqdata.printable import printable
 
 ANY_HEIGHT = 1_000_000

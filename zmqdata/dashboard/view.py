@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from zmqdata.measures.fields import unequal_loops
+from zmqdata.peeking import counted
 
 Row = Mapping[str, Any]
 
@@ -244,7 +245,7 @@ def _stages(job: Row, tasks: Sequence[Row], readers: Sequence[Row]) -> list[dict
         ),
         _stage(
             "worker",
-            "1 worker" if hosts == 1 else f"{hosts:,} workers",
+            counted(hosts, "worker"),
             _mean(task.get("making_share", 0.0) for task in tasks),
             "make elements",
             seconds=measures.get("making_seconds"),

@@ -24,6 +24,7 @@ from zmqdata.measures.situation import (
 )
 from zmqdata.measures.sums import added
 from zmqdata.messages import TaskSums
+from zmqdata.peeking import counted
 from zmqdata.printable import printable
 
 INPUT_BOUND = "INPUT-BOUND"
@@ -211,7 +212,7 @@ def _here(situation: Situation) -> tuple[str, str] | None:
 def _slow_pipeline(situation: Situation) -> tuple[str, str]:
     node, share = dominant(situation.running)
     count, need = situation.workers, needed_workers(situation)
-    waits = f"with {_count(count, 'worker')} {_held_up_by(situation)}"
+    waits = f"with {counted(count, 'worker')} {_held_up_by(situation)}"
     if node is not None and node.place == "+compression" and share >= MOSTLY:
         return INPUT_BOUND, (
             f"Compressing blocks takes {_percent(share)} of the workers' time; {waits}. "
@@ -275,7 +276,7 @@ def _straggling_split(situation: Situation, making: float) -> tuple[str, str] | 
         return None
     names = ", ".join(sorted(busy)[:3])
     return STRAGGLER, (
-        f"{_count(len(busy), 'worker')} of {count} ({names}) still reads a split, and the "
+        f"{counted(len(busy), 'worker')} of {count} ({names}) still reads a split, and the "
         f"others have none left; {_held_up_by(situation)}. "
         "Use more and smaller files, of about equal size."
     )
@@ -365,12 +366,8 @@ def _percent(share: float) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     """Return at most three names in words."""
-    shown = list(names) if len(names) <= 3 else [*names[:2], _count(len(names) - 2, "other")]
+    shown = list(names) if len(names) <= 3 else [*names[:2], counted(len(names) - 2, "other")]
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def shown_seconds(seconds: float) -> str:
