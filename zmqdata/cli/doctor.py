@@ -7,7 +7,6 @@ and all of them together have the time that the user gives.
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,8 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zmqdata.cli import findings as judge
+from zmqdata.cli.asking import tell
 from zmqdata.cli.findings import FAILURE, HERE, OK, UNCHECKED, WARNING, Finding
-from zmqdata.cli.options import chosen_settings, command_parser, guarded, say
+from zmqdata.cli.options import chosen_settings, command_parser, guarded
 from zmqdata.config.endpoints import endpoint_host, parse_service
 from zmqdata.config.keys import WITHOUT_KEY, KeySettings
 from zmqdata.config.settings import Settings, setting
@@ -88,14 +88,7 @@ def doctor_main(arguments: Sequence[str], program: str = "zmqdata doctor") -> in
 def examine(settings: DoctorSettings, keys: KeySettings) -> int:
     """Run all checks, print the findings, and return the exit code."""
     found = Doctor(settings.dispatcher_address, keys, settings.timeout).findings()
-    if settings.json:
-        say(json.dumps(judge.fields_of(found), indent=2))
-    else:
-        from rich.console import Console
-
-        console = Console()
-        for shown in finding_tables(found):
-            console.print(shown)
+    tell(judge.fields_of(found), settings.json, lambda _: finding_tables(found))
     return 0 if judge.is_well(found) else 1
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from zmqdata.descriptors import LEAST, PER_ITERATOR, PER_WORKER
@@ -63,9 +63,7 @@ def is_well(findings: Iterable[Finding]) -> bool:
 
 def fields_of(findings: Sequence[Finding]) -> dict[str, Any]:
     """Return findings as plain data for JSON."""
-    names = ("subject", "check", "state", "found", "remedy")
-    rows = [{name: getattr(one, name) for name in names} for one in findings]
-    return {"well": is_well(findings), "findings": rows}
+    return {"well": is_well(findings), "findings": [asdict(one) for one in findings]}
 
 
 # --- versions
