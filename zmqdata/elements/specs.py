@@ -98,8 +98,24 @@ class TensorSpec:
         return self.shape is None or shape_admits(self.shape, shape)
 
 
+class ObjectSpec:
+    """Base of the specs of leaves that are single objects of Python."""
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of a single object: ``()``."""
+        return ()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of a single object, and of the array into which ``batch`` puts
+        several: object.
+        """
+        return np.dtype(object)
+
+
 @dataclass(frozen=True)
-class DatasetSpec:
+class DatasetSpec(ObjectSpec):
     """The spec of a dataset that is a leaf of an element, as ``window`` creates them.
 
     Args:
@@ -122,19 +138,9 @@ class DatasetSpec:
     def __repr__(self) -> str:
         return f"DatasetSpec({self.element_spec})"
 
-    @property
-    def shape(self) -> Shape:
-        """The shape of a single object: ``()``."""
-        return ()
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of the array into which ``batch`` puts datasets: object."""
-        return np.dtype(object)
-
 
 @dataclass(frozen=True)
-class NoneTensorSpec:
+class NoneTensorSpec(ObjectSpec):
     """The spec of a leaf that is always None.
 
     >>> spec_of((1, None))
@@ -142,16 +148,6 @@ class NoneTensorSpec:
 
     Equivalent of ``tf.NoneTensorSpec``: ``batch`` and ``unbatch`` leave None as it is.
     """
-
-    @property
-    def shape(self) -> Shape:
-        """The shape of a single object: ``()``."""
-        return ()
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of a single object: object."""
-        return np.dtype(object)
 
 
 ANY_OBJECT = TensorSpec((), object)
