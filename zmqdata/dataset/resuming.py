@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
@@ -469,7 +469,7 @@ class DatasetIterator:
         if restoring.checks:
             # The operations may have nothing to request from the service, and would
             # then hide its refusal to continue.
-            both = chain(self._executor, _LastLook(restoring))
+            both = chain(self._executor, iter(partial(_last_look, restoring), None))
             self._take_from(partial(steps_of, both.__next__))
 
     def _load(self, context: Context, saved: SavedState) -> None:
@@ -648,21 +648,13 @@ class _Unbegun:
         """Do nothing."""
 
 
-class _LastLook:
-    """Iterator after the last element of a restored pipeline. It raises the service's
-    refusal, on each call, instead of a false end.
+def _last_look(restoring: Restoring) -> NoReturn:
+    """End a restored pipeline, or raise the service's refusal, on each call, instead of
+    a false end.
     """
-
-    def __init__(self, restoring: Restoring) -> None:
-        self._restoring = restoring
-
-    def __iter__(self) -> _LastLook:
-        return self
-
-    def __next__(self) -> Any:
-        for check in self._restoring.checks:
-            check()
-        raise StopIteration
+    for check in restoring.checks:
+        check()
+    raise StopIteration
 
 
 def _checked(state: Any) -> SavedState:
