@@ -107,8 +107,12 @@ def optional_seed(value: Any) -> int | None:
     return None if value is None else integer("seed", value)
 
 
-def flag(name: str, value: Any) -> bool:
-    """Return the argument as a bool; 0 and 1 are not accepted."""
+def flag(name: str, value: Any, otherwise: bool | None = None) -> bool:
+    """Return the argument as a bool; 0 and 1 are not accepted, and None only if it
+    stands for another value.
+    """
+    if value is None and otherwise is not None:
+        return otherwise
     if not isinstance(value, (bool, np.bool_)):
         refuse(name, value, "a bool")
     return bool(value)

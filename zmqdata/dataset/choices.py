@@ -93,8 +93,7 @@ class Choices(DatasetMethods[D]):
         """
         inputs = _inputs("sample_from_datasets()", datasets)
         drawn, site = optional_seed(seed), call_site()
-        anew = rerandomize_each_iteration
-        varies = drawn is None if anew is None else flag("rerandomize_each_iteration", anew)
+        varies = flag("rerandomize_each_iteration", rerandomize_each_iteration, drawn is None)
         choices: nodes.Node
         if isinstance(peek(weights, "node"), nodes.Node):
             check_weights(known_spec(weights.node), len(inputs))

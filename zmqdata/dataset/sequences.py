@@ -38,8 +38,7 @@ class Sequences(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.random``, with different numbers. With the
         service, each number is a split.
         """
-        anew = rerandomize_each_iteration
-        anew = False if anew is None else flag("rerandomize_each_iteration", anew)
+        anew = flag("rerandomize_each_iteration", rerandomize_each_iteration, False)
         return cls._wrap(
             nodes.Random(
                 seed=optional_seed(seed), rerandomize_each_iteration=anew, site=call_site()

@@ -224,7 +224,7 @@ class Sources(DatasetMethods[D]):
                 f"{', '.join(map(repr, patterns)) or 'none was given'}, searched from "
                 f"the folder {os.getcwd()!r}. {_pattern_hint(patterns)}"
             )
-        shuffled = True if shuffle is None else flag("shuffle", shuffle)
+        shuffled = flag("shuffle", shuffle, True)
         return cls._wrap(
             nodes.ListFiles(
                 patterns=patterns, shuffle=shuffled, seed=optional_seed(seed), site=call_site()
