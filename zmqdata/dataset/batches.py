@@ -16,14 +16,13 @@ from zmqdata import nodes
 from zmqdata.dataset.arguments import (
     at_least,
     flag,
-    function,
     integer,
     optional_spec,
     positive,
     refuse,
 )
 from zmqdata.dataset.parts import D
-from zmqdata.dataset.refusals import check_element_call, check_padding, check_rows
+from zmqdata.dataset.refusals import check_padding, check_rows
 from zmqdata.dataset.transforms import Transformations
 from zmqdata.elements.ragged import splits_dtype
 from zmqdata.nodes import known_spec
@@ -206,11 +205,9 @@ class Batches(Transformations[D]):
         spec = known_spec(self._node)
         if not flag("no_padding", no_padding):
             check_padding("bucket_by_sequence_length", spec, padded_shapes, padding_values)
-        length_function = function("element_length_func", element_length_func)
-        check_element_call("element_length_func", length_function, spec)
         return self._then(
             nodes.BucketBySequenceLength,
-            length_function=length_function,
+            length_function=self._called("element_length_func", element_length_func),
             boundaries=boundaries,
             batch_sizes=sizes,
             padded_shapes=padded_shapes,
@@ -247,10 +244,9 @@ class Batches(Transformations[D]):
         Has no counterpart in tf.data: ``batch(batch_size).map(map_func).unbatch()``
         with known length.
         """
-        check_element_call("map_func", function("map_func", map_func), known_spec(self._node))
         return self._then(
             nodes.MapBatches,
-            function=map_func,
+            function=self._called("map_func", map_func),
             batch_size=positive("Batch size", "batch_size", batch_size),
             drop_remainder=flag("drop_remainder", drop_remainder),
             output_spec=optional_spec("output_spec", output_spec),

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import call_site, flag, function, positive, refuse
+from zmqdata.dataset.arguments import flag, function, positive, refuse
 from zmqdata.dataset.parts import D, DatasetMethods
-from zmqdata.dataset.refusals import check_call, check_element_call
-from zmqdata.iterators import known_spec
+from zmqdata.dataset.refusals import check_call
 
 
 class Groupings(DatasetMethods[D]):
@@ -38,16 +37,13 @@ class Groupings(DatasetMethods[D]):
         its own windows.
         """
         length = positive("Window size", "size", size)
-        return self._wrap(
-            nodes.Window(
-                inputs=(self._node,),
-                site=call_site(),
-                size=length,
-                shift=length if shift is None else positive("Window shift", "shift", shift),
-                stride=positive("Window stride", "stride", stride),
-                drop_remainder=flag("drop_remainder", drop_remainder),
-                wrap=self._wrap,
-            )
+        return self._then(
+            nodes.Window,
+            size=length,
+            shift=length if shift is None else positive("Window shift", "shift", shift),
+            stride=positive("Window stride", "stride", stride),
+            drop_remainder=flag("drop_remainder", drop_remainder),
+            wrap=self._wrap,
         )
 
     def group_by_window(
@@ -83,22 +79,19 @@ class Groupings(DatasetMethods[D]):
                 "pass exactly one of them. Either the `window_size` argument or the "
                 "`window_size_func` argument must be specified."
             )
-        check_element_call("key_func", function("key_func", key_func), known_spec(self._node))
+        self._called("key_func", key_func)
         check_call("reduce_func", function("reduce_func", reduce_func), 2)
         if window_size_func is not None:
             check_call("window_size_func", function("window_size_func", window_size_func), 1)
-        return self._wrap(
-            nodes.GroupByWindow(
-                inputs=(self._node,),
-                site=call_site(),
-                key_function=key_func,
-                function=reduce_func,
-                window_size=None
-                if window_size is None
-                else positive("Window size", "window_size", window_size),
-                window_size_function=window_size_func,
-                wrap=self._wrap,
-            )
+        return self._then(
+            nodes.GroupByWindow,
+            key_function=key_func,
+            function=reduce_func,
+            window_size=None
+            if window_size is None
+            else positive("Window size", "window_size", window_size),
+            window_size_function=window_size_func,
+            wrap=self._wrap,
         )
 
     def group_by_reducer(self, key_func: Callable[..., Any], reducer: nodes.Reducer) -> D:
@@ -119,10 +112,5 @@ class Groupings(DatasetMethods[D]):
         """
         if not isinstance(reducer, nodes.Reducer):
             refuse("reducer", reducer, "a Reducer")
-        key_function, site = function("key_func", key_func), call_site()
-        check_element_call("key_func", key_function, known_spec(self._node))
-        return self._wrap(
-            nodes.GroupByReducer(
-                inputs=(self._node,), site=site, key_function=key_function, reducer=reducer
-            )
-        )
+        key_function = self._called("key_func", key_func)
+        return self._then(nodes.GroupByReducer, key_function=key_function, reducer=reducer)

@@ -4,10 +4,12 @@ a dataset. The methods belong to the mixins.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import call_site
+from zmqdata.dataset.arguments import call_site, function
+from zmqdata.dataset.refusals import check_element_call
 from zmqdata.dataset.resuming import DatasetIterator
 from zmqdata.dataset.seeds import number_order
 
@@ -32,6 +34,19 @@ class DatasetMethods(Generic[D]):
             f"{type(self).__name__} is a mixin of a dataset, and only the dataset "
             "itself can be iterated over"
         )
+
+    def _called(self, name: str, value: Any, more: int = 0) -> Callable[..., Any]:
+        """Return a function of the user after checking that it takes the elements, as
+        far as their spec is known.
+
+        Args:
+            name: the argument that it was given as.
+            value: the function.
+            more: number of arguments after the element.
+        """
+        called = function(name, value)
+        check_element_call(name, called, nodes.known_spec(self._node), more)
+        return called
 
     def _then(self, kind: type[nodes.Node], **parameters: Any) -> D:
         """Return the dataset with another operation appended, and record the user's

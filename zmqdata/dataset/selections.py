@@ -24,7 +24,7 @@ from zmqdata.dataset.arguments import (
 from zmqdata.dataset.depth import within_stack
 from zmqdata.dataset.indexing import element_of
 from zmqdata.dataset.parts import D, DatasetMethods
-from zmqdata.dataset.refusals import check_call, check_comparable, check_element_call
+from zmqdata.dataset.refusals import check_call, check_comparable
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import INFINITE_CARDINALITY, NoneTensorSpec, TensorSpec
@@ -87,8 +87,7 @@ class Selections(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.take_while``. With the service, each worker ends
         on its own.
         """
-        check_element_call("predicate", function("predicate", predicate), known_spec(self._node))
-        return self._then(nodes.TakeWhile, predicate=predicate)
+        return self._then(nodes.TakeWhile, predicate=self._called("predicate", predicate))
 
     def unique(self) -> D:
         """Drop repeated elements. An element is a single array or scalar of integers or
@@ -247,8 +246,7 @@ class Selections(DatasetMethods[D]):
                 f"initial_dist has {len(initial)} classes, expected {len(target)}, as many as "
                 "target_dist"
             )
-        made = function("class_func", class_func)
-        check_element_call("class_func", made, known_spec(self._node))
+        made = self._called("class_func", class_func)
         drawn = optional_seed(seed)
         return self._then(
             nodes.RejectionResample, function=made, target=target, initial=initial, seed=drawn

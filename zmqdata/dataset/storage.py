@@ -67,7 +67,7 @@ class Storage(DatasetMethods[D]):
         repeats its own elements, and each worker needs its own file name.
         """
         folder = "" if filename in ("", b"") else absolute_path(filename)
-        return self._wrap(nodes.Cache(inputs=(self._node,), filename=folder, site=call_site()))
+        return self._then(nodes.Cache, filename=folder)
 
     def snapshot(
         self,
@@ -105,17 +105,15 @@ class Storage(DatasetMethods[D]):
         shards_by = optional_function("shard_func", shard_func)
         reads_by = optional_function("reader_func", reader_func)
         content = self._node if shards_by is None else (self._node, shards_by)
-        made = nodes.Snapshot(
-            inputs=(self._node,),
+        return self._then(
+            nodes.Snapshot,
             path=absolute_path(path),
             pipeline=str(fingerprint(content)).replace(":", "-"),
             compression=codec,
             shard_function=shards_by,
             reader_function=_in_turn if reads_by is None and shards_by is not None else reads_by,
             wrap=self._wrap,
-            site=call_site(),
         )
-        return self._wrap(made)
 
     def save(
         self,

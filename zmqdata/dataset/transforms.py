@@ -23,10 +23,9 @@ from zmqdata.dataset.arguments import (
     positive,
 )
 from zmqdata.dataset.parts import D, DatasetMethods
-from zmqdata.dataset.refusals import check_alike, check_collate_call, check_element_call
+from zmqdata.dataset.refusals import check_alike, check_collate_call
 from zmqdata.elements.specs import AUTOTUNE, UNKNOWN_CARDINALITY
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.iterators import known_spec
 
 MOST_CYCLE_LENGTH = 1 << 20
 DEFAULT_CYCLE_LENGTH = 16
@@ -88,10 +87,9 @@ class Transformations(DatasetMethods[D]):
         ``max_errors`` and ``output_spec``.
         """
         given = {
-            "function": function("map_func", map_func),
+            "function": self._called("map_func", map_func),
             "output_spec": optional_spec("output_spec", output_spec),
         }
-        check_element_call("map_func", map_func, known_spec(self._node))
         guarded = error_policy(on_error, retries, max_errors)
         calls = parallel_calls(num_parallel_calls, deterministic)
         if calls:
@@ -149,26 +147,19 @@ class Transformations(DatasetMethods[D]):
         stateless operations. With the service, elements that have no place in a source
         (windows, groups, cached elements) draw by their number in their task.
         """
-        drawn = function("map_func", map_func)
-        check_element_call("map_func", drawn, known_spec(self._node), more=1)
-        fresh = rerandomize_each_iteration is None or flag(
-            "rerandomize_each_iteration", rerandomize_each_iteration
-        )
-        spec = optional_spec("output_spec", output_spec)
+        fresh = flag("rerandomize_each_iteration", rerandomize_each_iteration, True)
         given = {
+            "function": self._called("map_func", map_func, more=1),
             "seed": optional_seed(seed),
             "rerandomize_each_iteration": fresh,
-            "output_spec": spec,
+            "output_spec": optional_spec("output_spec", output_spec),
         }
         guarded = error_policy(on_error, retries, max_errors)
         calls = parallel_calls(num_parallel_calls, deterministic)
         if calls:
-            return self._then(nodes.ParallelRandomMap, function=drawn, **given, **guarded, **calls)
+            return self._then(nodes.ParallelRandomMap, **given, **guarded, **calls)
         return self._then(
-            nodes.GuardedRandomMap if guarded else nodes.RandomMap,
-            function=drawn,
-            **given,
-            **guarded,
+            nodes.GuardedRandomMap if guarded else nodes.RandomMap, **given, **guarded
         )
 
     def batch(
@@ -287,8 +278,7 @@ class Transformations(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.filter``.
         """
-        check_element_call("predicate", function("predicate", predicate), known_spec(self._node))
-        return self._then(nodes.Filter, predicate=predicate)
+        return self._then(nodes.Filter, predicate=self._called("predicate", predicate))
 
     def enumerate(self, start: int = 0) -> D:
         """Yield pairs of a running number (np.int64) and the element.
@@ -318,8 +308,7 @@ class Transformations(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.flat_map``. With the service, its input is
         split, but the datasets that it makes are not.
         """
-        check_element_call("map_func", function("map_func", map_func), known_spec(self._node))
-        return self._then(nodes.FlatMap, function=map_func)
+        return self._then(nodes.FlatMap, function=self._called("map_func", map_func))
 
     def interleave(
         self,
@@ -355,8 +344,7 @@ class Transformations(DatasetMethods[D]):
         block = (
             1 if block_length is None else positive("Block length", "block_length", block_length)
         )
-        made = function("map_func", map_func)
-        check_element_call("map_func", made, known_spec(self._node))
+        made = self._called("map_func", map_func)
         calls = parallel_calls(num_parallel_calls, deterministic)
         length = AUTOTUNE if cycle_length is None else integer("cycle_length", cycle_length)
         if length == AUTOTUNE:
@@ -403,11 +391,7 @@ class Transformations(DatasetMethods[D]):
                 "buffer_size must be greater than zero, or UNKNOWN_CARDINALITY to "
                 f"hold all elements; got {size}"
             )
-        reshuffle = (
-            True
-            if reshuffle_each_iteration is None
-            else flag("reshuffle_each_iteration", reshuffle_each_iteration)
-        )
+        reshuffle = flag("reshuffle_each_iteration", reshuffle_each_iteration, True)
         held = None if size == UNKNOWN_CARDINALITY else size
         drawn = optional_seed(seed)
         return self._then(
