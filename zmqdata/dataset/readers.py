@@ -23,14 +23,14 @@ from zmqdata.dataset.arguments import (
     refuse,
     several,
 )
-from zmqdata.dataset.surface import Dataset, files_node
+from zmqdata.dataset.surface import Dataset, FilesDataset, files_node
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.paths import FileName
 
 _KINDS = "iufUS"
 
 
-class TFRecordDataset(Dataset):
+class TFRecordDataset(FilesDataset):
     """The records of TFRecord files, as bytes. Their checksums are verified.
 
     A split is a file: with DYNAMIC sharding each file is read by a single worker.
@@ -57,20 +57,7 @@ class TFRecordDataset(Dataset):
     Equivalent of ``tf.data.TFRecordDataset``.
     """
 
-    def __init__(
-        self,
-        filenames: FileNames | Dataset,
-        compression_type: str | None = None,
-        buffer_size: int | None = None,
-        num_parallel_reads: int | None = None,
-    ) -> None:
-        settings = {
-            "compression_type": compression(compression_type),
-            "buffer_size": optional_size("buffer_size", buffer_size),
-        }
-        super().__init__(
-            files_node(nodes.TFRecords, TFRecordDataset, filenames, num_parallel_reads, settings)
-        )
+    _kind = nodes.TFRecords
 
 
 class FixedLengthRecordDataset(Dataset):
@@ -114,7 +101,6 @@ class FixedLengthRecordDataset(Dataset):
         compression_type: str | None = None,
         num_parallel_reads: int | None = None,
     ) -> None:
-        kind = nodes.FixedLengthRecords
         settings = {
             "record_bytes": at_least("record_bytes", record_bytes, 1),
             "header_bytes": optional_size("header_bytes", header_bytes) or 0,
@@ -123,7 +109,7 @@ class FixedLengthRecordDataset(Dataset):
             "buffer_size": optional_size("buffer_size", buffer_size),
         }
         super().__init__(
-            files_node(kind, FixedLengthRecordDataset, filenames, num_parallel_reads, settings)
+            files_node(nodes.FixedLengthRecords, filenames, num_parallel_reads, settings)
         )
 
 

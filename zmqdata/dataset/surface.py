@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -305,7 +305,6 @@ class Dataset(
 
 def files_node(
     kind: type[nodes.Files],
-    dataset: Callable[..., Dataset],
     filenames: Any,
     num_parallel_reads: int | None,
     settings: Mapping[str, Any],
@@ -314,17 +313,16 @@ def files_node(
 
     Args:
         kind: the node that reads known names sequentially.
-        dataset: makes the dataset of a single file that other nodes open.
         filenames: a name, several, or a dataset of names.
         num_parallel_reads: number of files read concurrently; None: one.
-        settings: arguments of ``kind`` and ``dataset``, beside the names.
+        settings: arguments of ``kind``, beside the names.
 
     Raises:
         TypeError: a dataset is known not to yield names of files.
     """
     if isinstance(filenames, Dataset):
         check_file_names(nodes.known_spec(filenames.node))
-    opened = partial(dataset, **settings)
+    opened = partial(_open_file, kind, settings)
     if num_parallel_reads is None:
         if not isinstance(filenames, Dataset):
             return kind(filenames=file_names(filenames), site=call_site(), **settings)
@@ -341,7 +339,31 @@ def files_node(
     )
 
 
-class TextLineDataset(Dataset):
+def _open_file(kind: type[nodes.Files], settings: Mapping[str, Any], filename: Any) -> Dataset:
+    """Return the dataset of a file whose name another dataset yields."""
+    return Dataset(kind(filenames=file_names(filename), site=call_site(), **settings))
+
+
+class FilesDataset(Dataset):
+    """Base of the datasets of files whose records need no other arguments."""
+
+    _kind: ClassVar[type[nodes.Files]]
+
+    def __init__(
+        self,
+        filenames: FileNames | Dataset,
+        compression_type: str | None = None,
+        buffer_size: int | None = None,
+        num_parallel_reads: int | None = None,
+    ) -> None:
+        settings = {
+            "compression_type": compression(compression_type),
+            "buffer_size": optional_size("buffer_size", buffer_size),
+        }
+        super().__init__(files_node(self._kind, filenames, num_parallel_reads, settings))
+
+
+class TextLineDataset(FilesDataset):
     """The lines of text files, without line ends, as str decoded from UTF-8.
 
     A split is a file: with DYNAMIC sharding each file is read by a single worker.
@@ -356,23 +378,10 @@ class TextLineDataset(Dataset):
 
     >>> import zmqdata.dataset
     >>> lines = TextLineDataset(zmqdata.dataset.surface.__file__)
-    >>> "class TextLineDataset(Dataset):" in list(lines)
+    >>> "class TextLineDataset(FilesDataset):" in list(lines)
     True
 
     Equivalent of ``tf.data.TextLineDataset``, which yields bytes.
     """
 
-    def __init__(
-        self,
-        filenames: FileNames | Dataset,
-        compression_type: str | None = None,
-        buffer_size: int | None = None,
-        num_parallel_reads: int | None = None,
-    ) -> None:
-        settings = {
-            "compression_type": compression(compression_type),
-            "buffer_size": optional_size("buffer_size", buffer_size),
-        }
-        super().__init__(
-            files_node(nodes.TextLines, TextLineDataset, filenames, num_parallel_reads, settings)
-        )
+    _kind = nodes.TextLines
