@@ -56,6 +56,13 @@ def take_key(chosen: argparse.Namespace) -> None:
     show(chosen_settings(KeySettings, chosen))
 
 
+def check_host(service: str) -> None:
+    """Raise an error if the host of a service has no address."""
+    host = endpoint_host(parse_service(service))
+    if host is not None:
+        resolve_host(host)
+
+
 def opened(kind: type[T], chosen: argparse.Namespace) -> T:
     """Make this process show the chosen key, and return the settings of a command that
     asks a dispatcher.
@@ -120,9 +127,7 @@ def show_status(chosen: argparse.Namespace) -> int:
     if not wanted.worker:
         check_dispatcher_named(chosen, StatusSettings, "which dispatcher?")
     service = wanted.worker or wanted.dispatcher_address
-    host = endpoint_host(parse_service(service))
-    if host is not None:
-        resolve_host(host)
+    check_host(service)
     from zmqdata.client.calls import status
 
     def ask() -> dict[str, Any]:

@@ -6,18 +6,11 @@ import argparse
 from collections.abc import Sequence
 from contextlib import closing
 
-from zmqdata.cli.asking import DispatcherSettings, opened
-from zmqdata.cli.options import (
-    command_parser,
-    complain,
-    guarded,
-    say,
-)
+from zmqdata.cli.asking import DispatcherSettings, check_host, opened
+from zmqdata.cli.options import command_parser, complain, guarded, say
 from zmqdata.config.dashboard import DashboardSettings
-from zmqdata.config.endpoints import endpoint_host, parse_service
 from zmqdata.config.keys import KeySettings
 from zmqdata.config.settings import MOST_SECONDS, check_wait
-from zmqdata.transport.addresses import resolve_host
 from zmqdata.worker.processes.lifetime import StopSignals
 
 REPORT_SECONDS = 5.0
@@ -39,7 +32,7 @@ def dashboard_main(arguments: Sequence[str], program: str = "zmqdata dashboard")
 def serve_dashboard(chosen: argparse.Namespace) -> int:
     """Start the page, print its address, and wait for a signal."""
     settings = opened(DashboardSettings, chosen)
-    _check_host(settings.dispatcher_address)
+    check_host(settings.dispatcher_address)
     from zmqdata.dashboard.server import DashboardServer
 
     with closing(StopSignals()) as stop, DashboardServer(settings) as server:
@@ -76,7 +69,7 @@ def report_main(arguments: Sequence[str], program: str = "zmqdata report") -> in
 def make_report(chosen: argparse.Namespace, program: str) -> int:
     """Watch the dispatcher for some seconds and write the file."""
     wanted = opened(DispatcherSettings, chosen)
-    _check_host(wanted.dispatcher_address)
+    check_host(wanted.dispatcher_address)
     check_wait("--seconds", chosen.seconds, forever=False, most=MOST_SECONDS)
     from zmqdata.dashboard.report import write_report
 
@@ -86,9 +79,3 @@ def make_report(chosen: argparse.Namespace, program: str) -> int:
         text = f"{chosen.file} ends early, because the dispatcher stopped answering. {trouble}"
         return complain(program, text, 1)
     return 0
-
-
-def _check_host(service: str) -> None:
-    host = endpoint_host(parse_service(service))
-    if host is not None:
-        resolve_host(host)
