@@ -78,8 +78,8 @@ class GuardedRandomMap(Drawing, GuardedMap):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParallelMap(GuardedMap):
-    """Map on several threads."""
+class OnThreads:
+    """Base to put before the node of an operation on several threads."""
 
     num_parallel_calls: int
     """Number of concurrent calls; AUTOTUNE lets zmqdata decide."""
@@ -88,12 +88,18 @@ class ParallelMap(GuardedMap):
     as the options say.
     """
     pulls_ahead: ClassVar[bool] = True
-    restoring: ClassVar[str] = "pulls up to 32 elements again, and repeats the calls in flight"
-    own_state: ClassVar[int] = 32
 
     @property
     def is_deterministic(self) -> bool:
         return self.deterministic is not False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelMap(OnThreads, GuardedMap):
+    """Map on several threads."""
+
+    restoring: ClassVar[str] = "pulls up to 32 elements again, and repeats the calls in flight"
+    own_state: ClassVar[int] = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,21 +127,12 @@ class ParallelRandomMap(Drawing, ParallelMap):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParallelInterleave(Interleave):
-    """Interleave whose datasets are read ahead on several threads. Fields as in
-    ``Interleave`` and ``ParallelMap``.
-    """
+class ParallelInterleave(OnThreads, Interleave):
+    """Interleave whose datasets are read ahead on several threads."""
 
-    num_parallel_calls: int
-    deterministic: bool | None = None
-    pulls_ahead: ClassVar[bool] = True
     restoring: ClassVar[str] = (
         "reopens up to 32 datasets, and pulls up to 32 elements of each again"
     )
-
-    @property
-    def is_deterministic(self) -> bool:
-        return self.deterministic is not False
 
     @property
     def cardinality(self) -> int:
