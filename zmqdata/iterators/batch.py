@@ -67,9 +67,6 @@ class BatchIterator(UnaryIterator):
         if self._stackable is not None:
             return self._next_stacked(self._stackable)
         elements = self._next_elements()
-        self._strand.place = self._own_place
-        if len(elements) < self._least:
-            raise StopIteration
         try:
             if holds_untyped(elements[0]):
                 elements = [*map(self._maker.retyped, elements)]
@@ -86,15 +83,22 @@ class BatchIterator(UnaryIterator):
         return self._input.rewind(repetition)
 
     def _next_elements(self) -> list[Any]:
+        """Return the elements of the next batch, or raise StopIteration if they are too
+        few.
+        """
         if self._notes is None:
             self._notes = isinstance(self._input.state(), Bookmark)
         before = self._input.state() if self._notes else None
         try:
-            return list(islice(self._input, self._size))
+            elements = list(islice(self._input, self._size))
         except Exception as error:
             if is_end(error):
                 self._broken_off = before
             raise
+        self._strand.place = self._own_place
+        if len(elements) < self._least:
+            raise StopIteration
+        return elements
 
     def _join(self, elements: list[Any]) -> Any:
         return stack(elements)
@@ -128,11 +132,7 @@ class ListBatchIterator(BatchIterator):
     """Yields lists of consecutive elements, as they are."""
 
     def __next__(self) -> Any:
-        elements = self._next_elements()
-        self._strand.place = self._own_place
-        if len(elements) < self._least:
-            raise StopIteration
-        return elements
+        return self._next_elements()
 
 
 def holds_none(batch: Any) -> bool:
