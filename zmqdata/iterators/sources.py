@@ -250,6 +250,9 @@ class FixedIterator(IndexedIterator):
         self._named_from, self._named_in = context, None
         return self.rewind(context.repetition)
 
+    def rewind(self, repetition: int) -> bool:
+        return self._to_beginning(repetition)
+
 
 @make_iterator.register(nodes.Range)
 class RangeIterator(FixedIterator, Stackable):
@@ -337,9 +340,6 @@ class TensorsIterator(FixedIterator):
         self._next += self._stride
         return copied(self._tensors)
 
-    def rewind(self, repetition: int) -> bool:
-        return self._to_beginning(repetition)
-
 
 def _own(leaf: Any) -> Any:
     return leaf.copy() if isinstance(leaf, (np.ndarray, RaggedTensor)) else leaf
@@ -363,9 +363,6 @@ class TensorSlicesIterator(FixedIterator, Stackable):
         self._next = index + self._stride
         row, order = self._row, self._order  # Python 3.11 is slow to call attributes
         return row(index if order is None else order[index])
-
-    def rewind(self, repetition: int) -> bool:
-        return self._to_beginning(repetition)
 
     def next_stacked(self, count: int) -> tuple[int, Any]:
         self._strand.place = self._own_place

@@ -116,15 +116,21 @@ def _limited(node: nodes.Take | nodes.Skip, context: Context) -> ElementIterator
     )
 
 
-class TakeIterator(CountingIterator):
-    """Yields the first elements and counts them down; a negative count never ends
-    it.
-    """
+class LimitIterator(CountingIterator):
+    """Base of take and skip, which count the first elements down."""
 
-    _node: nodes.Take
+    _node: nodes.Take | nodes.Skip
 
-    def __init__(self, node: nodes.Take, context: Context) -> None:
+    def __init__(self, node: nodes.Take | nodes.Skip, context: Context) -> None:
         super().__init__(node, context, node.count)
+
+    def rewind(self, repetition: int) -> bool:
+        self._count = self._node.count
+        return self._input.rewind(repetition)
+
+
+class TakeIterator(LimitIterator):
+    """Yields the first elements; a negative count never ends it."""
 
     def __next__(self) -> Any:
         if self._count == 0:
@@ -133,20 +139,11 @@ class TakeIterator(CountingIterator):
         self._count -= 1
         return element
 
-    def rewind(self, repetition: int) -> bool:
-        self._count = self._node.count
-        return self._input.rewind(repetition)
 
-
-class SkipIterator(CountingIterator):
-    """Skips the first elements and counts them down; with a negative count it is empty,
-    and reads nothing.
+class SkipIterator(LimitIterator):
+    """Skips the first elements; with a negative count it is empty, and reads
+    nothing.
     """
-
-    _node: nodes.Skip
-
-    def __init__(self, node: nodes.Skip, context: Context) -> None:
-        super().__init__(node, context, node.count)
 
     def __next__(self) -> Any:
         while self._count:
@@ -155,10 +152,6 @@ class SkipIterator(CountingIterator):
             next(self._input)
             self._count -= 1
         return next(self._input)
-
-    def rewind(self, repetition: int) -> bool:
-        self._count = self._node.count
-        return self._input.rewind(repetition)
 
 
 @make_iterator.register(nodes.Enumerate)
