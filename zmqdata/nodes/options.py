@@ -39,34 +39,24 @@ class AutoShardPolicy(enum.IntEnum):
     HINT = 3
 
 
-def _a_bool(value: Any) -> bool:
-    return isinstance(value, bool)
+def _is_a(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind)
 
 
 def _a_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _a_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
 _COUNT = ("an int of at least 0", _a_count)
-_BOOL = ("a bool", _a_bool)
+_BOOL = ("a bool", _is_a(bool))
 _KNOWN: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "autotune.cpu_budget": _COUNT,
     "autotune.enabled": _BOOL,
     "autotune.ram_budget": _COUNT,
-    "dataset_name": ("a str", _a_text),
+    "dataset_name": ("a str", _is_a(str)),
     "deterministic": _BOOL,
-    "experimental_distribute.auto_shard_policy": (
-        "an AutoShardPolicy",
-        lambda value: isinstance(value, AutoShardPolicy),
-    ),
-    "experimental_external_state_policy": (
-        "an ExternalStatePolicy",
-        lambda value: isinstance(value, ExternalStatePolicy),
-    ),
+    "experimental_distribute.auto_shard_policy": ("an AutoShardPolicy", _is_a(AutoShardPolicy)),
+    "experimental_external_state_policy": ("an ExternalStatePolicy", _is_a(ExternalStatePolicy)),
     "threading.private_threadpool_size": _COUNT,
 }
 _GROUPS = frozenset(name.partition(".")[0] for name in _KNOWN if "." in name)
