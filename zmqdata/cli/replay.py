@@ -18,11 +18,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from zmqdata.cli.asking import DispatcherSettings, opened
-from zmqdata.cli.options import (
-    command_parser,
-    guarded,
-    say,
-)
+from zmqdata.cli.options import command_parser, guarded, say
 from zmqdata.config.keys import KeySettings
 from zmqdata.errors import PipelineError
 from zmqdata.failures.exceptions import text_of

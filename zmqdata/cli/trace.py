@@ -16,12 +16,7 @@ from typing import Any
 import msgspec
 
 from zmqdata.cli.asking import DispatcherSettings, opened
-from zmqdata.cli.options import (
-    command_parser,
-    complain,
-    guarded,
-    say,
-)
+from zmqdata.cli.options import command_parser, complain, guarded, say
 from zmqdata.config.keys import KeySettings
 from zmqdata.measures.timeline import BASE, merged
 from zmqdata.printable import printable

@@ -12,12 +12,7 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from zmqdata.config.endpoints import (
-    PORT_MARK,
-    check_host,
-    check_protocol,
-    port_in,
-)
+from zmqdata.config.endpoints import PORT_MARK, check_host, check_protocol, port_in
 from zmqdata.config.keys import insecure_setting, key_file_setting
 from zmqdata.config.metrics import metrics_host_setting, metrics_port_setting
 from zmqdata.config.settings import (

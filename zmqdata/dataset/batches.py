@@ -13,14 +13,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import (
-    at_least,
-    flag,
-    integer,
-    optional_spec,
-    positive,
-    refuse,
-)
+from zmqdata.dataset.arguments import at_least, flag, integer, optional_spec, positive, refuse
 from zmqdata.dataset.parts import D
 from zmqdata.dataset.refusals import check_padding, check_rows
 from zmqdata.dataset.transforms import Transformations

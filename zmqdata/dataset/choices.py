@@ -11,14 +11,7 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.dataset import arguments
-from zmqdata.dataset.arguments import (
-    call_site,
-    flag,
-    input_nodes,
-    numbers,
-    optional_seed,
-    refuse,
-)
+from zmqdata.dataset.arguments import call_site, flag, input_nodes, numbers, optional_seed, refuse
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import check_alike, check_choices, check_weights
 from zmqdata.iterators import known_spec

@@ -29,10 +29,7 @@ from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import INFINITE_CARDINALITY, NoneTensorSpec, TensorSpec
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.iterators import (
-    infer_spec,
-    known_spec,
-)
+from zmqdata.iterators import infer_spec, known_spec
 from zmqdata.nodes import SHARD_HINT, Options
 
 

@@ -11,12 +11,7 @@ from typing import Any
 
 from zmqdata import nodes
 from zmqdata.blocks import validate_compression
-from zmqdata.dataset.arguments import (
-    absolute_path,
-    call_site,
-    optional_function,
-    refuse,
-)
+from zmqdata.dataset.arguments import absolute_path, call_site, optional_function, refuse
 from zmqdata.dataset.bars import check_progress, show_save
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.elements.specs import INFINITE_CARDINALITY

@@ -10,13 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from zmqdata.errors import (
-    BY_NAME,
-    DataServiceError,
-    PipelineError,
-    ProtocolError,
-    pipeline_error,
-)
+from zmqdata.errors import BY_NAME, DataServiceError, PipelineError, ProtocolError, pipeline_error
 from zmqdata.failures.exceptions import RemoteError, describe_exception, rebuild_exception, text_of
 from zmqdata.failures.names import PREFIX
 

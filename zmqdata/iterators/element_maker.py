@@ -12,13 +12,7 @@ import numpy as np
 from zmqdata import nodes
 from zmqdata.elements.conversion import are_leaves, as_element
 from zmqdata.elements.declared import conformer
-from zmqdata.elements.nesting import (
-    LEAF_TYPES,
-    leaves_of,
-    map_structure,
-    nesting_of,
-    places_of,
-)
+from zmqdata.elements.nesting import LEAF_TYPES, leaves_of, map_structure, nesting_of, places_of
 from zmqdata.elements.shapes import dtype_name
 from zmqdata.elements.specs import (
     ANY_OBJECT,

@@ -13,14 +13,7 @@ from typing import Any, NamedTuple
 from zmqdata import nodes
 from zmqdata.errors import PipelineError
 from zmqdata.failures.exceptions import FAILURES, formatted, text_of
-from zmqdata.iterators.base import (
-    Context,
-    ElementIterator,
-    Name,
-    failure,
-    is_end,
-    make_iterator,
-)
+from zmqdata.iterators.base import Context, ElementIterator, Name, failure, is_end, make_iterator
 from zmqdata.iterators.callsites import watched
 from zmqdata.iterators.deciding import PAUSES, Decider
 from zmqdata.iterators.element_maker import ElementMaker

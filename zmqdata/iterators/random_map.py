@@ -7,13 +7,7 @@ from typing import Any
 
 from zmqdata import nodes
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.iterators.base import (
-    Context,
-    ElementIterator,
-    Name,
-    failure,
-    make_iterator,
-)
+from zmqdata.iterators.base import Context, ElementIterator, Name, failure, make_iterator
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.draws import NamedStream, named_seed
 from zmqdata.iterators.element_maker import ElementMaker

@@ -20,14 +20,7 @@ from zmqdata.errors import (
     PipelineError,
 )
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.iterators.base import (
-    Context,
-    ElementIterator,
-    Name,
-    Namer,
-    failure,
-    make_iterator,
-)
+from zmqdata.iterators.base import Context, ElementIterator, Name, Namer, failure, make_iterator
 from zmqdata.iterators.inputs import decider_for, followed, forgiving_input, input_iterator
 from zmqdata.iterators.naming import unnamed
 from zmqdata.iterators.results import as_bool

@@ -14,13 +14,7 @@ from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.iterators.base import (
-    Context,
-    failure,
-    make_iterator,
-    mixed_seed,
-    subgroup,
-)
+from zmqdata.iterators.base import Context, failure, make_iterator, mixed_seed, subgroup
 from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.permutation import Permutation

@@ -12,13 +12,7 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
-from zmqdata.elements.nesting import (
-    field_names,
-    instance_of,
-    map_arrays,
-    map_structure,
-    tuple_of,
-)
+from zmqdata.elements.nesting import field_names, instance_of, map_arrays, map_structure, tuple_of
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.shapes import dtype_of_items
 from zmqdata.elements.tensors import sort_of
