@@ -317,12 +317,9 @@ class Laws:
         hear it. It then needs no lease.
         """
         key = (client, header.task, header.attempt)
-        number = header.first + first
-        is_steady = not self.gone and not self.is_set_back and key[1:] not in self.recalled
-        if number <= self.last.get(key, -1) and is_steady:
-            self.fail(
-                f"element {number} of task {header.task} follows {self.last[key]}", header.task
-            )
+        number, last = header.first + first, self.last.get(key, -1)
+        if number <= last and not (self.gone or self.is_set_back or key[1:] in self.recalled):
+            self.fail(f"element {number} of task {header.task} follows {last}", header.task)
         self.last[key] = header.first + stop - 1
         elements = {(header.task, header.first + at): names[at] for at in range(first, stop)}
         if client in self.gone or client not in self.state.client_iteration:
