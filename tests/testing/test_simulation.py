@@ -498,3 +498,15 @@ def test_a_failing_seed_tells_its_story() -> None:
         LawBroken, match=r"(?s)seed 7: no training loop.*OpenIteration.*seed 7: no training"
     ):
         world.run_until(lambda: world.all_done, patience=5.0)
+
+
+def test_a_loop_that_works_on_its_last_element_has_not_stalled() -> None:
+    """The wait for an element begins anew when a training loop has ended its work on
+    the last one.
+    """
+    world = World(1, pipeline=SimulatedPipeline(splits=1, most=1))
+    world.add_worker()
+    for client in (world.add_client(), world.add_client()):
+        client.pace, client.is_steady = 40.0, True
+    world.run_until(lambda: world.all_done, patience=60.0)
+    assert world.clock.now > 120.0

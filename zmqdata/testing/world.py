@@ -348,7 +348,7 @@ class SimulatedClient(SimulatedNode):
             self._plan()
             return
         if self._at_work:
-            self._at_work = False
+            self._at_work, self.world.progress = False, self.world.clock.now
             self.feed(client_events.PartsHandedOut(()))
         elif self.queue:
             self._take(self.queue[0])
@@ -548,8 +548,9 @@ class World:
 
         Raises:
             LawBroken: for ``patience`` simulated seconds, no training loop gets an
-                element, and no other element is found to be fatal. Numbered consumers
-                may need many of those to be found before they get the next element.
+                element or ends its work on its last one, and no other element is found
+                to be fatal. Numbered consumers may need many of those to be found before
+                they get the next element.
         """
         self.progress = self.clock.now
         while not condition():
