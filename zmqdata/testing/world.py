@@ -549,8 +549,8 @@ class World:
         Raises:
             LawBroken: for ``patience`` simulated seconds, no training loop gets an
                 element or ends its work on its last one, and no other element is found
-                to be fatal. Numbered consumers may need many of those to be found before
-                they get the next element.
+                to be fatal. Numbered consumers may need many of those to be found
+                before they get the next element.
         """
         self.progress = self.clock.now
         while not condition():
