@@ -21,6 +21,7 @@ from tests.pytorch.comparing import assert_same, seed
 from tests.pytorch.loaders import AtOnce, Made, Stream, whole
 from zmqdata.testing.cluster import await_condition
 from zmqdata.torch import fetching
+from zmqdata.pipelines.parcels import Parcel
 from zmqdata.torch.fetching import (
     BatchFetcher,
     FailedBatch,
@@ -52,12 +53,12 @@ def parts_of(dataset: Any, workers: int = 0, init: Any = None, **others: Any) ->
 
 
 def fetched(parts: LoaderParts, *batches: int, seed: int = 5) -> list[Any]:
-    fetcher = BatchFetcher(parts, ORDER, seed)
+    fetcher = BatchFetcher(Parcel(parts, ""), ORDER, seed)
     return [unpack(fetcher(np.int64(batch))) for batch in batches]
 
 
 def streamed(parts: LoaderParts, number: int = 0, seed: int = 5) -> list[Any]:
-    found = StreamFetcher(parts, seed)(np.int64(number))
+    found = StreamFetcher(Parcel(parts, ""), seed)(np.int64(number))
     return [one if isinstance(one, FailedBatch) else unpack(one) for one in found]
 
 
@@ -251,7 +252,7 @@ def test_collate_functions_see_the_worker_unless_they_are_torchs() -> None:
 
     assert fetched(parts_of(Made(7), 2, collate_fn=collate), 0) == [(True, [0.0, 1.0])]
     parts = parts_of(Made(7, torch.tensor), 2, collate_fn=default_collate)
-    batch = BatchFetcher(parts, ORDER, 5)(0)
+    batch = BatchFetcher(Parcel(parts, ""), ORDER, 5)(0)
     assert unpack(batch).tolist() == [0, 1]
     shared = parts_of(Made(7, torch.tensor), 2, collate_fn=lambda items: default_collate(items))
     assert fetched(shared, 0)[0].tolist() == [0, 1]
@@ -277,17 +278,19 @@ def test_items_are_fetched_as_torch_fetches_them() -> None:
 
     for index in (3, "key", (1, 2), [1, 2]):
         parts = parts_of(Anything(), is_batched=False)
-        found = unpack(BatchFetcher(parts, BatchIndices([index]), 5)(0))
+        found = unpack(BatchFetcher(Parcel(parts, ""), BatchIndices([index]), 5)(0))
         assert found == (type(index).__name__, index)
 
 
 def test_fetchers_are_values() -> None:
     """A fetcher that has been sent to another process makes the same batches."""
     parts = parts_of(Made(7, three), 2, mark)
-    fetcher = BatchFetcher(parts, ORDER, 5)
+    fetcher = BatchFetcher(Parcel(parts, ""), ORDER, 5)
     sent = pickle.loads(pickle.dumps(fetcher))
     assert_same(unpack(sent(2)), unpack(fetcher(2)))
-    stream = pickle.loads(pickle.dumps(StreamFetcher(parts_of(DrawingLate(), batch_size=2), 5)))
+    stream = pickle.loads(
+        pickle.dumps(StreamFetcher(Parcel(parts_of(DrawingLate(), batch_size=2), ""), 5))
+    )
     assert_same([unpack(one) for one in stream(0)], streamed(parts_of(DrawingLate(), batch_size=2)))
 
 

@@ -60,6 +60,8 @@ from zmqdata.nodes import (
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
 from zmqdata.pipelines.generators import generators_of, iterators_of
 from zmqdata.pipelines.memorymaps import FilePart
+from zmqdata.pipelines.packing import ParcelContent
+from zmqdata.pipelines.parcels import ParcelChangedError
 from zmqdata.pipelines.unsendable import qualified_name
 from zmqdata.printable import shown_size
 from zmqdata.runkeys import name_of_process
@@ -120,11 +122,19 @@ class Registration:
                 self._repack(self.node)
                 self.dataset_id = None
             if self.dataset_id is None:
-                self.dataset_id = self.register(None, stays=True)
+                self.dataset_id = self._registered()
                 # The packed pipeline may have hundreds of megabytes, and is seldom
                 # needed again.
                 self.packed = None
             return self.dataset_id
+
+    def _registered(self) -> str:
+        try:
+            return self.register(None, stays=True)
+        except ParcelChangedError:
+            assert self.node is not None
+            self._repack(self.node)
+            return self.register(None, stays=True)
 
     def _draw_by(self, node: Node, fixed_seed: int) -> None:
         """Register the dataset anew if orders that are drawn once have changed."""
@@ -585,6 +595,9 @@ class Upload:
                 an unknown part.
         """
         if isinstance(message, m.RequestPart):
+            content = self._contents.get(message.digest)
+            if isinstance(content, ParcelContent) and content.is_of_other:
+                return ()  # the ask is repeated, and another process sends it meanwhile
             self._digest, self._have, self._sent = message.digest, message.have, message.have
             self._piece_bytes = max(1, message.piece_bytes)
             return self._pieces()

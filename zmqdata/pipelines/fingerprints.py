@@ -38,6 +38,7 @@ from zmqdata.pipelines.functions import codes, fields_of
 from zmqdata.pipelines.generators import is_generator
 from zmqdata.pipelines.holding import attributes, body, is_hashable, lineage, module_of
 from zmqdata.pipelines.memorymaps import file_part
+from zmqdata.pipelines.parcels import Parcel
 from zmqdata.pipelines.reducing import new_instance, reducer_of, reduction
 
 _NOT_PARAMETERS = frozenset({"inputs", "site", "label"})
@@ -287,6 +288,12 @@ def _tensor(scribe: Scribe, tensor: Any) -> Any:
     return "tensor", about, content, _stored(scribe, tensor)
 
 
+def _parcel(scribe: Scribe, parcel: Parcel) -> Any:
+    found = Fingerprint.parse(parcel.packed.fingerprint)
+    scribe.code.append((found.code.encode(), found.functions.encode()))
+    return "parcel", found.structure
+
+
 def _storage(scribe: Scribe, storage: Any) -> Any:
     torch: Any = sys.modules["torch"]
     octets = torch.empty(0, dtype=torch.uint8).set_(storage.untyped())
@@ -420,6 +427,7 @@ def _view(scribe: Scribe, view: Any) -> Any:
 
 
 _WRITERS: dict[type, Callable[[Scribe, Any], Any]] = {
+    Parcel: _parcel,
     list: lambda scribe, value: ("list", scribe.forms(value)),
     tuple: lambda scribe, value: ("tuple", scribe.forms(value)),
     dict: lambda scribe, value: ("dict", scribe.entries(value)),

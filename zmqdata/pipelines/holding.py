@@ -20,6 +20,7 @@ import numpy as np
 
 from zmqdata.peeking import is_a, peek
 from zmqdata.pipelines.functions import used_globals
+from zmqdata.pipelines.parcels import Parcel
 
 Way = Literal[
     "variable", "global", "default", "entry", "item", "member", "key", "attribute", "part"
@@ -159,6 +160,9 @@ def held(holder: Any) -> Iterator[tuple[Step, Any]]:
     >>> [(step.name, one) for step, one in held({"a": 1}) if step.way == "item"]
     [('a', 1)]
     """
+    if is_a(holder, Parcel):
+        yield Step("part", ""), holder.value
+        return
     if is_a(holder, types.FunctionType):
         yield from _held_by_function(holder)
     elif is_a(holder, dict):

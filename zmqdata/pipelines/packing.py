@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import logging
 import platform
 import sys
 from collections.abc import Callable, Mapping
@@ -33,6 +34,7 @@ from zmqdata.pipelines.importing import install
 from zmqdata.pipelines.memorymaps import FilePart, OpenRange
 from zmqdata.pipelines.numpynames import other_numpy
 from zmqdata.pipelines.ownmodules import file_of, outdated, own_sources
+from zmqdata.pipelines.parcels import Hashed, Parcel, ParcelChangedError, open_parcel
 from zmqdata.pipelines.shipping import carried_sources, names_of, pack_sources
 from zmqdata.pipelines.unsendable import (
     Reached,
@@ -42,8 +44,10 @@ from zmqdata.pipelines.unsendable import (
     qualified_name,
 )
 
+log = logging.getLogger(__name__)
+
 if TYPE_CHECKING:
-    from zmqdata.pipelines.pickler import UnsendableError
+    from zmqdata.pipelines.pickler import PipelinePickler, UnsendableError
 
 
 FindPart = Callable[[str], "bytes | memoryview | None"]
@@ -56,8 +60,8 @@ class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
     """
 
     payload: bytes
-    """Pickle of the nodes, protocol 5. Only workers open it, because opening runs
-    code.
+    """Pickle of the nodes, protocol 5. Only workers open it, because opening runs code.
+    That of a parcel is a part.
     """
     python: str
     """Minor version of the client's Python, such as ``"3.11"``. Other minor versions
@@ -85,7 +89,9 @@ class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
     """Digests of the shipped source archives."""
     files: tuple[FilePart, ...] = ()
     """Ranges of files that it maps, which workers see or get from the client."""
-    contents: dict[str, bytes] = {}
+    pickle: str = ""
+    """Digest of the payload if that is a part."""
+    contents: dict[str, Any] = {}
     """Bytes of buffers and archives by digest. They are not part of the packed
     pipeline: a receiver that has them already need not receive them again.
     """
@@ -157,53 +163,208 @@ def pack_pipeline(
 
     tf.data serializes a graph instead.
     """
-    from zmqdata.pipelines.pickler import PickleFile, PipelinePickler, UnsendableError
+    from zmqdata.pipelines.pickler import PickleFile
     from zmqdata.pipelines.unpickler import remember
 
-    archives = dict(pack_sources(ship) if sources is None else sources)
     file = PickleFile()
-    pickler = PipelinePickler(file, by_path, names_of(archives.values()))
+    archives = dict(pack_sources(ship) if sources is None else sources)
     # Inputs first: a node then finds its inputs already pickled, and a long chain needs
     # no deep recursion.
     order = tuple(nodes_in_order(node))
-    try:
-        pickler.dump(order)
-    except UnsendableError as error:
-        raise TypeError(_why_not(error)) from error.__cause__
-    for name in pickler.modules:
-        archives.update(carried_sources(name) or {})
-    try:
-        identity = _identity(node, archives)
-    except RecursionError as error:
-        alone = [Reached(Step("part", ""), node)]
-        deep = UnsendableError(deep_trail(order, pickler.shipped) or alone)
-        deep.__cause__ = error
-        raise TypeError(_why_not(deep)) from error
+    packed, pickler = _pickled(order, file, archives, by_path)
+    found = _fingerprint(node, order, archives)
     with file:
-        payload = file.getvalue()
-    apart, pickler.apart = pickler.apart, []
-    packed = PackedPipeline(
-        payload=payload,
-        python=_minor(platform.python_version()),
-        version=zmqdata_version(),
-        fingerprint=identity,
-        numpy=np.__version__,
-        modules=tuple(sorted({name.partition(".")[0] for name in pickler.modules})),
-        sources=own_sources(pickler.modules, pickler.shipped),
-        buffers=tuple(map(_name_of, apart)),
-        shipped=tuple(archives),
-        files=tuple(dict.fromkeys(one for one in apart if isinstance(one, FilePart))),
-        contents=archives,
-    )
-    for digest, buffer in zip(packed.buffers, apart, strict=True):
-        if not isinstance(buffer, FilePart):
-            packed.contents[digest] = buffer
+        packed = msgspec.structs.replace(packed, payload=file.getvalue(), fingerprint=found)
+    packed.contents.update(_contents(packed, pickler), **archives)
+    files = list(packed.files)
+    for parcel in pickler.parcels:
+        made: dict[str, bytes] = {}
+        files += parcel.packed.files
+        packed.contents.update(
+            {digest: ParcelContent(parcel, digest, made) for digest in parcel.sizes},
+            **parcel.sources,
+        )
+    packed = msgspec.structs.replace(packed, files=tuple(dict.fromkeys(files)))
     remember(packed.digest, pickler.definitions.classes)
     return packed
 
 
-def _name_of(buffer: bytes | FilePart) -> str:
-    return buffer.name if isinstance(buffer, FilePart) else hashlib.sha256(buffer).hexdigest()
+def _pickled(
+    value: Any, file: Any, archives: dict[str, bytes], by_path: bool = True, name: str = ""
+) -> tuple[PackedPipeline, PipelinePickler]:
+    """Pickle a value into a file. Return what a worker needs beside the pickle, and the
+    pickler, and add to the archives those that modules of the value came with.
+
+    Raises:
+        TypeError: an object cannot leave this process.
+        ValueError: the pickle is too large.
+    """
+    from zmqdata.pipelines.pickler import PipelinePickler, UnsendableError
+
+    pickler = PipelinePickler(file, by_path, names_of(archives.values()), name)
+    try:
+        pickler.dump(value)
+    except UnsendableError as error:
+        raise TypeError(_why_not(error, name)) from error.__cause__
+    for module in pickler.modules:
+        archives.update(carried_sources(module) or {})
+    packed = PackedPipeline(
+        payload=b"",
+        python=_minor(platform.python_version()),
+        version=zmqdata_version(),
+        fingerprint="",
+        numpy=np.__version__,
+        modules=tuple(sorted({module.partition(".")[0] for module in pickler.modules})),
+        sources=own_sources(pickler.modules, pickler.shipped),
+        buffers=tuple(map(_name_of, pickler.apart)),
+        shipped=tuple(archives),
+        files=tuple(dict.fromkeys(one for one in pickler.apart if isinstance(one, FilePart))),
+        contents={},
+    )
+    return packed, pickler
+
+
+def _fingerprint(value: Any, held: Any, archives: dict[str, bytes], name: str = "") -> str:
+    from zmqdata.pipelines.pickler import UnsendableError
+
+    try:
+        return _identity(value, archives)
+    except RecursionError as error:
+        alone = [Reached(Step("part", ""), value)]
+        deep = UnsendableError(deep_trail(held, names_of(archives.values())) or alone)
+        deep.__cause__ = error
+        raise TypeError(_why_not(deep, name)) from error
+
+
+def _contents(packed: PackedPipeline, pickler: PipelinePickler) -> dict[str, bytes]:
+    """Return the buffers of a pickle by their digests. The pickler keeps none."""
+    apart, pickler.apart = pickler.apart, []
+    pairs = zip(packed.buffers, apart, strict=True)
+    return {digest: buffer for digest, buffer in pairs if isinstance(buffer, bytes)}
+
+
+# --- parcels
+
+
+def look_at(parcel: Parcel) -> bool:
+    """Find the digests of what a parcel consists of, and keep no bytes. Return True if
+    they have changed since the last time.
+
+    Raises:
+        TypeError: an object cannot leave this process.
+        ValueError: the value is larger than a message can be.
+    """
+    from zmqdata.pipelines.pickler import HashingFile
+
+    if parcel.kept:  # a hash would say nothing about the bytes that are sent
+        parcel.kept = _taken(parcel)[0]
+        return True
+    file = HashingFile()
+    packed, pickler = _pickled(parcel.value, file, parcel.sources, name=parcel.name)
+    return _note(parcel, packed, pickler, file.hashed())
+
+
+def _note(
+    parcel: Parcel, packed: PackedPipeline, pickler: PipelinePickler, payload: Hashed
+) -> bool:
+    """Note what a worker needs to open a parcel. Return False if that is known."""
+    from zmqdata.pipelines.unpickler import remember
+
+    packed = msgspec.structs.replace(packed, pickle=payload.digest)
+    known = parcel.packed
+    if known is not None and packed == msgspec.structs.replace(known, fingerprint=""):
+        return False
+    found = _fingerprint(parcel.value, parcel.value, parcel.sources, parcel.name)
+    parcel.packed = msgspec.structs.replace(packed, fingerprint=found)
+    buffers = dict(zip(packed.buffers, pickler.apart, strict=True))
+    parcel.sizes = {payload.digest: payload.size} | {
+        digest: buffer.size if isinstance(buffer, Hashed) else len(buffer)
+        for digest, buffer in buffers.items()
+        if not isinstance(buffer, FilePart)
+    }
+    remember(parcel.packed.digest, pickler.definitions.classes)
+    return True
+
+
+def _taken(parcel: Parcel) -> tuple[dict[str, bytes], PipelinePickler | None]:
+    """Return the bytes of a parcel, and the pickler if they are other ones than when it
+    was looked at.
+    """
+    from zmqdata.pipelines.pickler import PickleFile
+
+    with PickleFile() as file:
+        packed, pickler = _pickled(parcel.value, file, parcel.sources, name=parcel.name)
+        payload = file.getvalue()
+    whole = Hashed(hashlib.sha256(payload).hexdigest(), len(payload))
+    is_other = _note(parcel, packed, pickler, whole)
+    made = {whole.digest: payload, **_contents(packed, pickler)}
+    return made, pickler if is_other else None
+
+
+def _warn_of_change(parcel: Parcel, pickler: PipelinePickler) -> None:
+    """Say which class gives other bytes each time that an object of it is pickled."""
+    from zmqdata.pipelines.pickler import HashingFile
+
+    def hashed(thing: object) -> Hashed:
+        file = HashingFile()
+        _pickled(thing, file, dict(parcel.sources))
+        return file.hashed()
+
+    # What an object holds comes after it.
+    odd = (kind for kind, one in reversed(pickler.made_by.items()) if hashed(one) != hashed(one))
+    kind = next(odd, None)
+    if kind is None:
+        log.warning("%s was changed while it was packed: workers get it as it is now", parcel.name)
+        return
+    log.warning(
+        "%s gives other bytes each time that it is pickled, so it is packed and sent in each pass. "
+        "The class %s does so: let its `__reduce__` or `__getstate__` return equal values while "
+        "the object does not change",
+        parcel.name,
+        qualified_name(kind),
+    )
+
+
+class ParcelContent:
+    """The bytes of a part of a parcel, which are made when the dispatcher lacks them.
+
+    Args:
+        parcel: the parcel.
+        digest: SHA-256 of the bytes.
+        made: receives the bytes of all its parts.
+    """
+
+    def __init__(self, parcel: Parcel, digest: str, made: dict[str, bytes]) -> None:
+        self._parcel, self._digest, self._made = parcel, digest, made
+        self._size = parcel.sizes[digest]
+
+    @property
+    def is_of_other(self) -> bool:
+        """True if another process sends them."""
+        return self._parcel.is_of_other
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, place: slice) -> bytes:
+        if self._digest not in self._made:
+            self._made.update(self._parcel.kept or self._taken())
+        return self._made[self._digest][place]
+
+    def _taken(self) -> dict[str, bytes]:
+        parcel = self._parcel
+        made, changed = _taken(parcel)
+        if changed is None:
+            return made
+        parcel.kept = made
+        _warn_of_change(parcel, changed)
+        raise ParcelChangedError
+
+
+def _name_of(buffer: bytes | Hashed | FilePart) -> str:
+    if isinstance(buffer, bytes):
+        return hashlib.sha256(buffer).hexdigest()
+    return buffer.name if isinstance(buffer, FilePart) else buffer.digest
 
 
 def _identity(node: Any, sources: dict[str, bytes]) -> str:
@@ -259,6 +420,9 @@ def open_pipeline(
         raise FailedPreconditionError(_outdated_text(old))
     from zmqdata.pipelines.unpickler import open_pickle
 
+    def opened_parcel(encoded: bytes) -> Parcel:
+        return Parcel(open_pipeline(PackedPipeline.decode(encoded), find, folder), "")
+
     # A pipeline may write to its arrays, so each array gets its own memory, even if two
     # have the same content.
     files = {one.name: one for one in packed.files}
@@ -267,7 +431,10 @@ def open_pipeline(
         for name in packed.buffers
     ]
     try:
-        opened = open_pickle(packed.payload, buffers, shipment, packed.digest)[-1]
+        payload = _part(packed.pickle, take) if packed.pickle else packed.payload
+        own = {(open_parcel.__module__, open_parcel.__name__): opened_parcel}
+        opened = open_pickle(payload, buffers, shipment, packed.digest, own)
+        opened = opened if packed.pickle else opened[-1]
         outdated(packed.sources)  # notes the source of the modules that were just imported
         return opened
     except FailedPreconditionError:
@@ -292,12 +459,12 @@ def _part(digest: str, find: FindPart) -> bytes | memoryview:
             "Was its cache emptied while the pipeline ran? Read the dataset again, "
             "which sends the part again"
         )
-    return content
+    return content[:]
 
 
 def _range(part: FilePart, find: FindPart) -> OpenRange:
     content = find(part.name)
-    return OpenRange(part, None if content is None else _writable(content))
+    return OpenRange(part, None if content is None else _writable(content[:]))
 
 
 def _writable(content: bytes | memoryview) -> bytearray | memoryview:
@@ -306,8 +473,9 @@ def _writable(content: bytes | memoryview) -> bytearray | memoryview:
     )
 
 
-def _why_not(error: UnsendableError) -> str:
+def _why_not(error: UnsendableError, name: str) -> str:
     operation, path = describe_trail(error.trail)
+    operation = name or operation
     kind = qualified_name(type(error.trail[-1].thing))
     subject = "it" if path == operation else path
     start = f"cannot send {operation} to workers: {subject} "

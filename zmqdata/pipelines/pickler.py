@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import hashlib
 import importlib
 import io
 import pickle
@@ -43,6 +44,7 @@ from zmqdata.pipelines.classes import is_made_here
 from zmqdata.pipelines.definitions import Definitions, Stand, written
 from zmqdata.pipelines.findable import SCRIPT_MODULES, can_be_found, is_importable
 from zmqdata.pipelines.functions import first
+from zmqdata.pipelines.parcels import Hashed, Parcel, open_parcel
 from zmqdata.pipelines.unsendable import Trail
 from zmqdata.printable import shown_size
 
@@ -84,6 +86,34 @@ class PickleFile(io.BytesIO):
             raise _TooLargeError
         return super().write(content)
 
+    def copy(self, memory: memoryview) -> bytes:
+        """Return a copy of a buffer that is kept outside the stream."""
+        return bytes(memory)
+
+
+class HashingFile:
+    """A file that keeps the hash and the size of its content, in place of the content,
+    and of buffers outside the stream.
+    """
+
+    def __init__(self) -> None:
+        self._hash, self._size = hashlib.sha256(), 0
+
+    def write(self, content: Any, /) -> None:
+        """Add bytes to the hash. Raises as ``PickleFile.write``."""
+        self._size += memoryview(content).nbytes
+        if self._size > MOST_BYTES:
+            raise _TooLargeError
+        self._hash.update(content)
+
+    def copy(self, memory: memoryview) -> Hashed:
+        """Return the hash of a buffer."""
+        return Hashed(hashlib.sha256(memory).hexdigest(), memory.nbytes)
+
+    def hashed(self) -> Hashed:
+        """Return the hash of all that was written."""
+        return Hashed(self._hash.hexdigest(), self._size)
+
 
 class _TooLargeError(Exception):
     """A pickle is larger than a message can be."""
@@ -97,35 +127,44 @@ class PipelinePickler(pickle.Pickler):
     """Pickler that writes a value into a file with protocol 5.
 
     Args:
-        file: where to write.
+        file: a ``PickleFile`` or a ``HashingFile``.
         by_path: True to write a memory map as the path of its file, False to write its
             content.
         shipped: top-level modules that are shipped with the pickle.
+        name: what is pickled, if it is not a pipeline.
 
     Attributes:
+        parcels: values that travel apart.
+        made_by: an object of each class whose own methods say how it is pickled.
         modules: names of the modules that the pickle refers to and a worker may lack.
         apart: copies of large buffers, and ranges of files that are mapped, which the
             unpickler needs in this order.
         definitions: the functions and classes shipped by value.
     """
 
-    def __init__(self, file: Any, by_path: bool = True, shipped: Container[str] = ()) -> None:
+    def __init__(
+        self, file: Any, by_path: bool = True, shipped: Container[str] = (), name: str = ""
+    ) -> None:
         super().__init__(file, protocol=5, buffer_callback=self._keep_apart)
         self.shipped = shipped
+        self.parcels: list[Parcel] = []
+        self.made_by: dict[type, object] = {}
+        self._file, self._name = file, name
         self.modules: set[str] = set()
-        self.apart: list[bytes | memorymaps.FilePart] = []
+        self.apart: list[bytes | Hashed | memorymaps.FilePart] = []
         self.definitions = Definitions(self, shipped)
         self._by_path = by_path
         self._root: object = None
         self._thing: object = None
         self._maker: object = None
         self._array: object = None
-        self._operation = "a pipeline"
+        self._operation = name or "a pipeline"
         self._ranges: dict[int, memorymaps.FilePart] = {}
         self._storages: dict[int, Any] = {}
         self._tensors: dict[int, object] = {}
         self._bases: dict[tuple[int, bool, int], type | None] = {}
         self._ways: dict[type, _Way] = {
+            Parcel: self._write_parcel,
             Stand: lambda stand: stand.reduced,
             np.ndarray: self._write_array,
             np.memmap: self._write_array,
@@ -225,6 +264,7 @@ class PipelinePickler(pickle.Pickler):
 
     def _write_by_its_methods(self, thing: Any) -> Any:
         self._maker = thing
+        self.made_by.setdefault(type(thing), thing)
         reduced = self._checked(reducing.reduction(thing))
         if is_a(reduced, str):
             module = pickle.whichmodule(thing, reduced)  # type: ignore[attr-defined]  # not public
@@ -265,6 +305,10 @@ class PipelinePickler(pickle.Pickler):
         self._operation = node.label
         return NotImplemented
 
+    def _write_parcel(self, parcel: Parcel) -> Any:
+        self.parcels.append(parcel)
+        return open_parcel, (parcel.packed.encoded,)
+
     # --- arrays
 
     def _write_tensor(self, tensor: Any) -> Any:
@@ -293,13 +337,12 @@ class PipelinePickler(pickle.Pickler):
             return False
         with buffer.raw() as memory:
             if memory.nbytes >= memorymaps.MUCH:
-                memorymaps.warn_of_size(
-                    memory, *unsendable.describe_trail(self._trail(self._array))
-                )
-            apart = sum(type(one) is bytes for one in self.apart)
+                operation, path = unsendable.describe_trail(self._trail(self._array))
+                memorymaps.warn_of_size(memory, self._name or operation, path)
+            apart = sum(type(one) is not memorymaps.FilePart for one in self.apart)
             if memory.nbytes < memorymaps.LARGE or apart >= MOST_APART:
                 return True
-            self.apart.append(bytes(memory))
+            self.apart.append(self._file.copy(memory))
             return False
 
     # --- names

@@ -155,7 +155,11 @@ class _PickleReader(io.BytesIO):
 
 
 def open_pickle(
-    payload: bytes, buffers: Iterable[Any], shipment: Shipment | None, digest: str
+    payload: bytes | memoryview,
+    buffers: Iterable[Any],
+    shipment: Shipment | None,
+    digest: str,
+    own: Mapping[tuple[str, str], Any] = types.MappingProxyType({}),
 ) -> Any:
     """Return the content of the pickle of a pipeline, with the classes of this process
     if it packed the pipeline.
@@ -165,8 +169,9 @@ def open_pickle(
         buffers: the buffers kept outside the pickle.
         shipment: the shipped modules.
         digest: digest of the packed pipeline.
+        own: as for ``PipelineUnpickler``.
     """
     classes = classes_of(digest)
-    own = own_functions(classes) if classes else {}
+    own = {**own, **own_functions(classes)} if classes else own
     with collection_rests():
         return PipelineUnpickler(_PickleReader(payload), buffers, shipment, own).load()

@@ -7,6 +7,7 @@ them, so the batches are those of the ``DataLoader``, in its order.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
@@ -32,6 +33,9 @@ from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import call_site, positive
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+from zmqdata.pipelines import PackedPipeline, pack_sources
+from zmqdata.pipelines.packing import look_at
+from zmqdata.pipelines.parcels import Parcel
 from zmqdata.torch.fetching import BatchFetcher, LoaderParts, StreamFetcher, batch_or_error
 from zmqdata.torch.loader import Loader
 from zmqdata.torch.orders import (
@@ -55,6 +59,8 @@ from zmqdata.torch.ranks import (
 )
 from zmqdata.torch.refusals import check_kind, check_options, check_samplers
 from zmqdata.torch.supplies import LoaderState, Pass, RankState, other_world, short
+
+log = logging.getLogger(__name__)
 
 DISPATCHER = "ZMQDATA_DISPATCHER"
 """Environment variable with the address of the dispatcher."""
@@ -192,6 +198,15 @@ class DrawTerms(msgspec.Struct, frozen=True):
     """Hash of the order that rank 0 has drawn; "" if it has drawn none."""
 
 
+class ParcelTerms(msgspec.Struct, frozen=True):
+    """The parts of the loader of rank 0, which workers open for all ranks."""
+
+    packed: bytes
+    """What a worker needs to open them, encoded."""
+    sizes: dict[str, int]
+    """Numbers of bytes of what they consist of, by digest."""
+
+
 class DataLoaderSupply:
     """Passes over the batches of a ``DataLoader``.
 
@@ -225,13 +240,17 @@ class DataLoaderSupply:
         self._options = options
         self._patience = float(options.get("consumer_timeout", CONSUMER_TIMEOUT))
         self._answers_within = float(options.get("dispatcher_timeout", PATIENCE))
-        self._passes = self._jobs = 0
+        self._passes = self._jobs = self._agreed = 0
+        self._told_of_difference = False
         self._is_stream = isinstance(loader.dataset, IterableDataset)
         check_kind(loader)
         check_samplers(loader)
         self._site = call_site()
         self._workers, self._asked = 1, -math.inf
+        self._parcel = Parcel(None, f"the DataLoader at {self._site}")
+        self._own: Any = None
         # The first refusal of what cannot be sent comes from here, and not from a pass.
+        self._look()
         found = self._distributed(self._source(Draw(0, BatchIndices([])), []))
         node = found.node
         assert isinstance(node, DataServiceDataset)
@@ -396,6 +415,7 @@ class DataLoaderSupply:
             first: number of batches that this consumer has had.
             position: position in the streams of an iterable-style dataset.
         """
+        self._agree()
         if drawn.order is None:
             batches = self._as_consumer(self._distributed(self._source(drawn, [])))
             count, source = self._batches, self._stream_source
@@ -421,10 +441,10 @@ class DataLoaderSupply:
         source = partial(_digest, drawn)
         return Pass(batches, unpack, count, False, padding, first, base, b"", before, source=source)
 
-    def _source(self, drawn: Draw, numbers: Sequence[int]) -> Dataset:
-        """Return the pipeline that workers run for the batches of these numbers."""
-        loader = self.loader
-        parts = LoaderParts(
+    def _look(self) -> bool:
+        """Note what the loader holds now. Return True if it has changed."""
+        loader, parcel = self.loader, self._parcel
+        parcel.value = LoaderParts(
             loader.dataset,
             loader.collate_fn,
             loader._auto_collation,
@@ -433,12 +453,51 @@ class DataLoaderSupply:
             loader.batch_size,
             loader.drop_last,
         )
+        parcel.sources = dict(pack_sources(self._options.get("ship", ())))
+        if parcel.is_of_other:
+            parcel.packed, parcel.is_of_other = self._own, False
+        return look_at(parcel)
+
+    def _agree(self) -> None:
+        """Let workers open what rank 0 holds, for all ranks. It sends this before the
+        others name it.
+        """
+        is_changed, parcel, consumer = self._look(), self._parcel, self._dealing.consumer
+        if not consumer.agrees:
+            return
+        self._agreed += 1
+        name, told = f"{self._name}/parcel-{self._agreed}", b""
+        if is_first(consumer):
+            if is_changed or self._agreed == 1:
+                node = self._distributed(self._source(Draw(0, BatchIndices([])), [])).node
+                assert isinstance(node, DataServiceDataset)
+                node.registration.resolve()
+            told = msgspec.msgpack.encode(ParcelTerms(parcel.packed.encoded, parcel.sizes))
+        told = told_by_first(consumer, name, told, self._patience)
+        if is_first(consumer):
+            return
+        terms = msgspec.msgpack.decode(told, type=ParcelTerms)
+        self._own, parcel.sizes = parcel.packed, terms.sizes
+        parcel.packed, parcel.is_of_other = PackedPipeline.decode(terms.packed), True
+        if parcel.packed.fingerprint != self._own.fingerprint and not self._told_of_difference:
+            self._told_of_difference = True
+            log.warning(
+                "%s differs from that of rank 0 for consumer %d: workers make the batches of all "
+                "ranks by the dataset and collate_fn of rank 0. Give all ranks equal ones, or pass "
+                "`num_consumers=1` if each rank reads data of its own",
+                parcel.name,
+                consumer.index,
+            )
+
+    def _source(self, drawn: Draw, numbers: Sequence[int]) -> Dataset:
+        """Return the pipeline that workers run for the batches of these numbers."""
+        loader = self.loader
         if self._is_stream:
             streams = Dataset.range(max(1, loader.num_workers))
-            streams = self._placed(streams.flat_map(StreamFetcher(parts, drawn.seed)))
+            streams = self._placed(streams.flat_map(StreamFetcher(self._parcel, drawn.seed)))
             return self._placed(streams.map(batch_or_error))
         assert drawn.order is not None
-        fetcher = BatchFetcher(parts, drawn.order, drawn.seed)
+        fetcher = BatchFetcher(self._parcel, drawn.order, drawn.seed)
         places = Dataset.from_tensor_slices(np.asarray(numbers, np.int64))
         return self._placed(places.map(fetcher))
 

@@ -20,6 +20,7 @@ import torch
 from torch.utils.data import _utils
 from torch.utils.data._utils.worker import WorkerInfo
 
+from zmqdata.pipelines.parcels import Parcel
 from zmqdata.torch.orders import BatchIndices
 from zmqdata.torch.packing import Packed, pack
 from zmqdata.worker.tasks.pipeline import SEEDING, may_seed_modules
@@ -119,13 +120,13 @@ class BatchFetcher:
     """Returns a batch of a map-style dataset for its number.
 
     Args:
-        parts: parts of the loader.
+        parcel: holds the parts of the loader.
         order: indices of the items of each batch.
         seed: seed of the pass.
     """
 
-    def __init__(self, parts: LoaderParts, order: BatchIndices, seed: int) -> None:
-        self._parts = parts
+    def __init__(self, parcel: Parcel, order: BatchIndices, seed: int) -> None:
+        self._parcel = parcel
         self._order = order
         self._seed = seed
         self._workers: dict[int, _VirtualWorker] = {}
@@ -134,6 +135,11 @@ class BatchFetcher:
     def zmqdata_batch_rows(self) -> int | None:
         """Number of items in a batch; 0: it varies. None: there are no batches."""
         return (self._parts.batch_size or 0) if self._parts.is_batched else None
+
+    @property
+    def _parts(self) -> LoaderParts:
+        parts: LoaderParts = self._parcel.value
+        return parts
 
     def __call__(self, number: int) -> Packed:
         batch = int(number)
@@ -160,18 +166,23 @@ class StreamFetcher:
     a ``FailedBatch`` in place of a batch that fails: the next one may succeed.
 
     Args:
-        parts: parts of the loader.
+        parcel: holds the parts of the loader.
         seed: seed of the pass.
     """
 
-    def __init__(self, parts: LoaderParts, seed: int) -> None:
-        self._parts = parts
+    def __init__(self, parcel: Parcel, seed: int) -> None:
+        self._parcel = parcel
         self._seed = seed
 
     @property
     def zmqdata_batch_rows(self) -> int | None:
         """Number of items in a batch; 0: it varies. None: there are no batches."""
         return (self._parts.batch_size or 0) if self._parts.is_batched else None
+
+    @property
+    def _parts(self) -> LoaderParts:
+        parts: LoaderParts = self._parcel.value
+        return parts
 
     def __call__(self, number: int) -> Iterator[Packed | FailedBatch]:
         parts, index = self._parts, int(number)

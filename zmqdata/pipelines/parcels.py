@@ -1,0 +1,59 @@
+"""Values that travel apart from the pipelines that hold them, such as the dataset of a
+loader, which a new pipeline holds in each pass.
+
+A pipeline names its parcel by a digest, so the dispatcher and the workers know it
+again. ``packing`` finds the digest and the bytes. Nothing is imported here, because
+what walks over the objects of a pipeline knows this class.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Hashed(NamedTuple):
+    """Bytes of which only this is known."""
+
+    digest: str
+    """Their SHA-256 in hex."""
+    size: int
+    """Their number."""
+
+
+class Parcel:
+    """A value that travels apart from the pipelines that hold it.
+
+    Args:
+        value: the value.
+        name: what it is, for errors and logs.
+
+    Attributes:
+        sources: source code that is shipped with it, by the SHA-256 of its bytes.
+        packed: what a worker needs to open it, a ``PackedPipeline`` without its
+            payload; None until ``packing`` has looked at the value.
+        sizes: numbers of bytes of what it consists of, by digest.
+        kept: these bytes, if they are other ones each time that the value is pickled.
+        is_of_other: True if another process sends it, which may have other bytes.
+    """
+
+    def __init__(self, value: Any, name: str) -> None:
+        self.value = value
+        self.name = name
+        self.sources: dict[str, bytes] = {}
+        self.packed: Any = None
+        self.sizes: dict[str, int] = {}
+        self.kept: dict[str, bytes] = {}
+        self.is_of_other = False
+
+
+class ParcelChangedError(Exception):
+    """The bytes of a parcel are other ones than when it was looked at. It keeps them
+    now, so that a pipeline can be packed with it.
+    """
+
+
+def open_parcel(encoded: bytes) -> Parcel:
+    """Return a parcel with its opened value. Called while unpickling, where a function
+    that finds the bytes takes its place.
+    """
+    raise NotImplementedError
