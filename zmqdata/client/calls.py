@@ -47,7 +47,9 @@ MOST_PATIENCE = 60.0
 """Most seconds between two repetitions."""
 MOST_WHOLE_SECONDS = 2**53
 """Largest integer that a float represents exactly."""
-SAY_SO_AFTER = 5.0
+REPEAT_AFTER = 5.0
+"""Seconds without an answer to what was sent in between until the ask is sent again."""
+SAY_SO_AFTER = 10.0
 """Seconds without an answer after which a warning is logged."""
 SAY_SO_EVERY = 60.0
 """Seconds between two such warnings."""
@@ -216,7 +218,7 @@ def converse(
                 return found
             if found is not None:
                 began, patience = time.monotonic(), FIRST_PATIENCE
-                repeat_at = began + SAY_SO_AFTER
+                repeat_at, say_at = began + REPEAT_AFTER, began + SAY_SO_AFTER
                 for message in reply(found):
                     socket.send_multipart(wire.pack(message))
 

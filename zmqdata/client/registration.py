@@ -63,6 +63,7 @@ from zmqdata.pipelines.memorymaps import FilePart
 from zmqdata.pipelines.packing import ParcelContent
 from zmqdata.pipelines.parcels import ParcelChangedError
 from zmqdata.pipelines.unsendable import qualified_name
+from zmqdata.pipelines.weighing import say_slow
 from zmqdata.printable import shown_size
 from zmqdata.runkeys import name_of_process
 from zmqdata.transport.addresses import files_token, is_this_machine
@@ -236,10 +237,12 @@ class Registration:
             encoded, contents = b"", {**contents, self.packed.digest: encoded}
         request = new_request()
         ask = m.RegisterDataset(request, dataset_id, self.description, encoded, keep)
-        shown = Progress(Upload(ask, contents))
-        return call(
-            self.service, ask, m.DatasetRegistered, request, self.timeout, shown.answer
-        ).dataset_id
+        shown, began = Progress(Upload(ask, contents)), time.monotonic()
+        found = call(self.service, ask, m.DatasetRegistered, request, self.timeout, shown.answer)
+        sent = [one for one in contents.values() if isinstance(one, ParcelContent) and one.is_made]
+        for one in sent:
+            say_slow(one.parcel, "sending", time.monotonic() - began)
+        return found.dataset_id
 
     def _files_are_seen(self, files: Sequence[FilePart]) -> bool:
         """Return False, and say so, if a worker may not see the files that the pipeline

@@ -171,7 +171,7 @@ def pack_pipeline(
     # Inputs first: a node then finds its inputs already pickled, and a long chain needs
     # no deep recursion.
     order = tuple(nodes_in_order(node))
-    packed, pickler = _pickled(order, file, archives, by_path)
+    packed, pickler = pickled(order, file, archives, by_path)
     found = _fingerprint(node, order, archives)
     with file:
         packed = msgspec.structs.replace(packed, payload=file.getvalue(), fingerprint=found)
@@ -189,7 +189,7 @@ def pack_pipeline(
     return packed
 
 
-def _pickled(
+def pickled(
     value: Any, file: Any, archives: dict[str, bytes], by_path: bool = True, name: str = ""
 ) -> tuple[PackedPipeline, PipelinePickler]:
     """Pickle a value into a file. Return what a worker needs beside the pickle, and the
@@ -260,7 +260,7 @@ def look_at(parcel: Parcel) -> bool:
         parcel.kept = _taken(parcel)[0]
         return True
     file = HashingFile()
-    packed, pickler = _pickled(parcel.value, file, parcel.sources, name=parcel.name)
+    packed, pickler = pickled(parcel.value, file, parcel.sources, name=parcel.name)
     return _note(parcel, packed, pickler, file.hashed())
 
 
@@ -293,7 +293,7 @@ def _taken(parcel: Parcel) -> tuple[dict[str, bytes], PipelinePickler | None]:
     from zmqdata.pipelines.pickler import PickleFile
 
     with PickleFile() as file:
-        packed, pickler = _pickled(parcel.value, file, parcel.sources, name=parcel.name)
+        packed, pickler = pickled(parcel.value, file, parcel.sources, name=parcel.name)
         payload = file.getvalue()
     whole = Hashed(hashlib.sha256(payload).hexdigest(), len(payload))
     is_other = _note(parcel, packed, pickler, whole)
@@ -307,7 +307,7 @@ def _warn_of_change(parcel: Parcel, pickler: PipelinePickler) -> None:
 
     def hashed(thing: object) -> Hashed:
         file = HashingFile()
-        _pickled(thing, file, dict(parcel.sources))
+        pickled(thing, file, dict(parcel.sources))
         return file.hashed()
 
     # What an object holds comes after it.
@@ -335,24 +335,29 @@ class ParcelContent:
     """
 
     def __init__(self, parcel: Parcel, digest: str, made: dict[str, bytes]) -> None:
-        self._parcel, self._digest, self._made = parcel, digest, made
+        self.parcel, self._digest, self._made = parcel, digest, made
         self._size = parcel.sizes[digest]
 
     @property
     def is_of_other(self) -> bool:
         """True if another process sends them."""
-        return self._parcel.is_of_other
+        return self.parcel.is_of_other
+
+    @property
+    def is_made(self) -> bool:
+        """True if the dispatcher has lacked them."""
+        return self._digest in self._made
 
     def __len__(self) -> int:
         return self._size
 
     def __getitem__(self, place: slice) -> bytes:
         if self._digest not in self._made:
-            self._made.update(self._parcel.kept or self._taken())
+            self._made.update(self.parcel.kept or self._taken())
         return self._made[self._digest][place]
 
     def _taken(self) -> dict[str, bytes]:
-        parcel = self._parcel
+        parcel = self.parcel
         made, changed = _taken(parcel)
         if changed is None:
             return made
@@ -421,7 +426,7 @@ def open_pipeline(
     from zmqdata.pipelines.unpickler import open_pickle
 
     def opened_parcel(encoded: bytes) -> Parcel:
-        return Parcel(open_pipeline(PackedPipeline.decode(encoded), find, folder), "")
+        return Parcel(open_pipeline(PackedPipeline.decode(encoded), find, folder))
 
     # A pipeline may write to its arrays, so each array gets its own memory, even if two
     # have the same content.

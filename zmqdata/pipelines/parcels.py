@@ -26,6 +26,7 @@ class Parcel:
     Args:
         value: the value.
         name: what it is, for errors and logs.
+        advice: how it becomes faster, as a sentence.
 
     Attributes:
         sources: source code that is shipped with it, by the SHA-256 of its bytes.
@@ -34,16 +35,18 @@ class Parcel:
         sizes: numbers of bytes of what it consists of, by digest.
         kept: these bytes, if they are other ones each time that the value is pickled.
         is_of_other: True if another process sends it, which may have other bytes.
+        is_spoken_of: True if the user was told that it takes long.
     """
 
-    def __init__(self, value: Any, name: str) -> None:
+    def __init__(self, value: Any, name: str = "", advice: str = "") -> None:
         self.value = value
         self.name = name
+        self.advice = advice
         self.sources: dict[str, bytes] = {}
         self.packed: Any = None
         self.sizes: dict[str, int] = {}
         self.kept: dict[str, bytes] = {}
-        self.is_of_other = False
+        self.is_of_other = self.is_spoken_of = False
 
 
 class ParcelChangedError(Exception):

@@ -94,20 +94,26 @@ class PickleFile(io.BytesIO):
 class HashingFile:
     """A file that keeps the hash and the size of its content, in place of the content,
     and of buffers outside the stream.
+
+    Attributes:
+        total: number of all bytes.
     """
 
     def __init__(self) -> None:
         self._hash, self._size = hashlib.sha256(), 0
+        self.total = 0
 
     def write(self, content: Any, /) -> None:
         """Add bytes to the hash. Raises as ``PickleFile.write``."""
-        self._size += memoryview(content).nbytes
+        nbytes = memoryview(content).nbytes
+        self._size, self.total = self._size + nbytes, self.total + nbytes
         if self._size > MOST_BYTES:
             raise _TooLargeError
         self._hash.update(content)
 
     def copy(self, memory: memoryview) -> Hashed:
         """Return the hash of a buffer."""
+        self.total += memory.nbytes
         return Hashed(hashlib.sha256(memory).hexdigest(), memory.nbytes)
 
     def hashed(self) -> Hashed:

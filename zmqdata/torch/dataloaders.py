@@ -36,6 +36,7 @@ from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.pipelines import PackedPipeline, pack_sources
 from zmqdata.pipelines.packing import look_at
 from zmqdata.pipelines.parcels import Parcel
+from zmqdata.pipelines.weighing import say_slow
 from zmqdata.torch.fetching import BatchFetcher, LoaderParts, StreamFetcher, batch_or_error
 from zmqdata.torch.loader import Loader
 from zmqdata.torch.orders import (
@@ -72,6 +73,11 @@ PATIENCE = 30.0
 """Seconds to wait for a dispatcher that says which workers it has, if the user names no
 other time.
 """
+_ADVICE = (
+    "Each pass looks for changes, so that the workers have them, and each virtual worker opens a "
+    "copy. Hold the values in a numpy or Arrow array or in a memory map, which take less, or pass "
+    "persistent_workers=True, with which later passes neither look nor open again"
+)
 FINITE = ("drop", "pad", "uneven")
 """Values of ``finite``."""
 
@@ -247,7 +253,7 @@ class DataLoaderSupply:
         check_samplers(loader)
         self._site = call_site()
         self._workers, self._asked = 1, -math.inf
-        self._parcel = Parcel(None, f"the DataLoader at {self._site}")
+        self._parcel = Parcel(None, f"the DataLoader at {self._site}", _ADVICE)
         self._own: Any = None
         # The first refusal of what cannot be sent comes from here, and not from a pass.
         self._look()
@@ -456,7 +462,10 @@ class DataLoaderSupply:
         parcel.sources = dict(pack_sources(self._options.get("ship", ())))
         if parcel.is_of_other:
             parcel.packed, parcel.is_of_other = self._own, False
-        return look_at(parcel)
+        began = time.monotonic()
+        is_changed = look_at(parcel)
+        say_slow(parcel, "packing", time.monotonic() - began)
+        return is_changed
 
     def _agree(self) -> None:
         """Let workers open what rank 0 holds, for all ranks. It sends this before the
