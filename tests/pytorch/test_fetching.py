@@ -19,9 +19,9 @@ from torch.utils.data import Dataset, IterableDataset, default_collate, get_work
 
 from tests.pytorch.comparing import assert_same, seed
 from tests.pytorch.loaders import AtOnce, Made, Stream, whole
+from zmqdata.pipelines.parcels import Parcel
 from zmqdata.testing.cluster import await_condition
 from zmqdata.torch import fetching
-from zmqdata.pipelines.parcels import Parcel
 from zmqdata.torch.fetching import (
     BatchFetcher,
     FailedBatch,

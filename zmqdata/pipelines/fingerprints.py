@@ -250,7 +250,8 @@ def _array(scribe: Scribe, array: Any) -> Any:
     plain = np.asarray(array) if is_a(array, np.generic) else np.ndarray.view(array, np.ndarray)
     held: Any = None
     if is_a(array, np.ma.MaskedArray):
-        held = scribe.forms((np.ma.getmaskarray(array), peek(array, "fill_value")))
+        bare: Any = np.ndarray.view(array, np.ma.MaskedArray)  # notes its fill value when asked
+        held = scribe.forms((np.ma.getmaskarray(array), bare.fill_value))
     elif is_a(array, np.ndarray) and kind not in (np.ndarray, np.memmap):
         held = _stored(scribe, array)
     part = file_part(array) if is_a(array, np.ndarray) else None

@@ -426,7 +426,7 @@ def open_pipeline(
     from zmqdata.pipelines.unpickler import open_pickle
 
     def opened_parcel(encoded: bytes) -> Parcel:
-        return Parcel(open_pipeline(PackedPipeline.decode(encoded), find, folder))
+        return Parcel(open_pipeline(PackedPipeline.decode(encoded), take, folder))
 
     # A pipeline may write to its arrays, so each array gets its own memory, even if two
     # have the same content.
@@ -480,9 +480,10 @@ def _writable(content: bytes | memoryview) -> bytearray | memoryview:
 
 def _why_not(error: UnsendableError, name: str) -> str:
     operation, path = describe_trail(error.trail)
-    operation = name or operation
     kind = qualified_name(type(error.trail[-1].thing))
     subject = "it" if path == operation else path
+    if name:  # of which the outermost object is no part
+        operation, subject = name, subject.removeprefix(f"{operation}.")
     start = f"cannot send {operation} to workers: {subject} "
     holder = describe_holder(error.trail)
     if error.reason:
