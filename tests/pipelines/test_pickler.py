@@ -32,7 +32,7 @@ from zmqdata.dataset import Dataset
 from zmqdata.pipelines import open_pipeline, pack_pipeline, pickler, unpickler
 from zmqdata.pipelines.functions import new_function
 from zmqdata.pipelines.generators import generators_of
-from zmqdata.pipelines.pickler import PipelinePickler, UnsendableError
+from zmqdata.pipelines.pickler import PickleFile, PipelinePickler, UnsendableError
 from zmqdata.pipelines.reducing import new_typing_name
 from zmqdata.pipelines.unpickler import PipelineUnpickler
 
@@ -401,7 +401,7 @@ def test_an_array_is_copied_once_into_the_pickle() -> None:
     array = np.zeros(32 << 20, np.uint8)
     gc.collect()
     tracemalloc.start()
-    pickler = PipelinePickler(io.BytesIO())
+    pickler = PipelinePickler(PickleFile())
     pickler.dump(array)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

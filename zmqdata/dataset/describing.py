@@ -12,6 +12,7 @@ from zmqdata.elements.specs import INFINITE_CARDINALITY, NoneTensorSpec, TensorS
 from zmqdata.errors import UnimplementedError
 from zmqdata.nodes import Node, every_node, options_of
 from zmqdata.pipelines.fingerprints import nodes_in_order
+from zmqdata.pipelines.weighing import carried
 from zmqdata.splits import ChunkSplits, FileSplits, SplitSource
 
 _NOT_KNOWN = "known when it runs"
@@ -112,6 +113,8 @@ def describe(node: Node) -> Description:
         ),
         f"state: about {sum(inner.state_bytes for inner in every)} bytes{''.join(grows)}",
     ]
+    if carries := carried(node):
+        lines.append(f"carries: {carries}")
     return Description("\n".join(lines))
 
 

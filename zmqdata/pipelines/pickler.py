@@ -312,6 +312,9 @@ class PipelinePickler(pickle.Pickler):
         return NotImplemented
 
     def _write_parcel(self, parcel: Parcel) -> Any:
+        if parcel.packed is None:  # a worker has opened it, and sends it on
+            packing = importlib.import_module("zmqdata.pipelines.packing")
+            packing.look_at(parcel)
         self.parcels.append(parcel)
         return open_parcel, (parcel.packed.encoded,)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import types
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zmqdata.nodes.base import Node
 from zmqdata.peeking import is_a
-from zmqdata.pipelines.holding import attributes, count
+from zmqdata.pipelines.fingerprints import nodes_in_order
+from zmqdata.pipelines.holding import attributes, count, held
 from zmqdata.pipelines.packing import pickled
 from zmqdata.pipelines.parcels import Parcel
 from zmqdata.pipelines.reducing import is_plain_class, is_tensor_class
@@ -21,6 +23,7 @@ SLOW = 1.0
 """Seconds after which packing or sending is spoken of."""
 MUCH = 1 << 20
 """Size in bytes from which a description speaks of what a pipeline carries."""
+_NAMED = ("variable", "global", "default")
 _LOOKED_AT = 1000
 """Number of elements whose kind is looked at."""
 
@@ -56,27 +59,52 @@ def weight_of(value: Any) -> int:
     return file.total
 
 
-def heaviest(holder: Any) -> Weighed:
+def heaviest(holder: Any, path: str = "") -> Weighed:
     """Return what takes most of the bytes of an object: the heaviest of its attributes,
-    or that of an attribute. Each is pickled once more.
+    or that of an attribute, or a name that a function uses. Each is pickled once more.
+
+    Args:
+        holder: the object.
+        path: where it is.
 
     >>> found = heaviest(Parcel([(1, 2.5)] * 2_000, "a list"))
     >>> found.path, found.kind
     ('Parcel.value', 'list of 2,000 tuples')
     """
-    path, nbytes = _name_of(holder), weight_of(holder)
-    while is_plain_class(type(holder)) or is_a(holder, Node):
-        held = [(weight_of(one), name, one) for name, one in attributes(holder)]
-        if not held:
-            break
-        path = _name_of(holder)
-        nbytes, name, holder = max(held, key=lambda each: each[0])
-        path = f"{path}.{name}"
-    return Weighed(path, _kind(holder), nbytes)
+    nbytes = weight_of(holder)
+    while parts := [(weight_of(one), name, one) for name, one in _parts_of(holder)]:
+        path = getattr(holder, "__qualname__", type(holder).__qualname__)
+        nbytes, name, holder = max(parts, key=lambda each: each[0])
+        path = f"{path.rpartition('<locals>.')[2]}.{name}"
+    return Weighed(path or type(holder).__qualname__, _kind(holder), nbytes)
 
 
-def _name_of(holder: Any) -> str:
-    return type(holder).__qualname__.rpartition("<locals>.")[2]
+def carried(node: Node) -> str:
+    """Return what a pipeline carries to workers, in words; "" if it is little.
+
+    >>> from zmqdata import Dataset
+    >>> pairs = Dataset.from_list([("a", number) for number in range(300_000)])
+    >>> carried(pairs.node).partition(": ")[2]
+    'tuple of 300,000 tuples, 2.57 MB. Each task opens a copy'
+    """
+    nodes = nodes_in_order(node)
+    nbytes = weight_of(tuple(nodes))
+    if nbytes < MUCH:
+        return ""
+    values = [
+        (weight_of(value), one.label, value)
+        for one in nodes
+        for name, value in attributes(one)
+        if name != "inputs"
+    ]
+    _, label, value = max(values, key=lambda each: each[0])
+    return f"{shown_size(nbytes)}, most of it {heaviest(value, label)}. Each task opens a copy"
+
+
+def _parts_of(holder: Any) -> list[tuple[str, Any]]:
+    if is_a(holder, types.FunctionType):
+        return [(str(step.name), one) for step, one in held(holder) if step.way in _NAMED]
+    return [*attributes(holder)] if is_plain_class(type(holder)) else []
 
 
 def _kind(value: Any) -> str:

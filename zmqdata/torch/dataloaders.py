@@ -73,11 +73,6 @@ PATIENCE = 30.0
 """Seconds to wait for a dispatcher that says which workers it has, if the user names no
 other time.
 """
-_ADVICE = (
-    "Each pass looks for changes, so that the workers have them, and each virtual worker opens a "
-    "copy. Hold the values in a numpy or Arrow array or in a memory map, which take less, or pass "
-    "persistent_workers=True, with which later passes neither look nor open again"
-)
 FINITE = ("drop", "pad", "uneven")
 """Values of ``finite``."""
 
@@ -253,7 +248,7 @@ class DataLoaderSupply:
         check_samplers(loader)
         self._site = call_site()
         self._workers, self._asked = 1, -math.inf
-        self._parcel = Parcel(None, f"the DataLoader at {self._site}", _ADVICE)
+        self._parcel = Parcel(None, f"the DataLoader at {self._site}", _advice(loader))
         self._own: Any = None
         # The first refusal of what cannot be sent comes from here, and not from a pass.
         self._look()
@@ -641,6 +636,15 @@ def _service_of(service: Service | None) -> Service:
             "'tcp://host:5050', or a LocalCluster"
         )
     return address
+
+
+def _advice(loader: DataLoader[Any]) -> str:
+    copies = f"each of the {loader.num_workers} virtual workers" if loader.num_workers else "a task"
+    return (
+        f"Each pass looks for changes, and in each, {copies} opens a copy of this size. Hold the "
+        "values in a numpy or Arrow array, which takes less, or in a memory map, which takes next "
+        "to nothing"
+    )
 
 
 def _shards_by_rank(sampler: Any) -> bool:

@@ -1,0 +1,158 @@
+"""What a loader holds is sent once, and anew when it has changed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
+
+from tests.pytorch.test_ranks import Rank, pair
+from zmqdata.pipelines import packing
+from zmqdata.torch import Loader, distribute_dataloader
+
+__all__ = ["pair"]
+pytestmark = pytest.mark.realprocess
+
+
+class Rows(Dataset[int]):
+    """Rows of a list or another thing that gives an item for a number."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return int(self.rows[index])
+
+
+class Odd(Rows):
+    """Rows that are pickled in another way each time."""
+
+    numbers = itertools.count()
+
+    def __reduce__(self) -> Any:
+        return Rows, (self.rows,), {"rows": self.rows, "number": next(Odd.numbers)}
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list with an entry for each time that the bytes of a loader are made."""
+    found: list[int] = []
+    taken = packing._taken
+
+    def noted(parcel: Any) -> Any:
+        found.append(1)
+        return taken(parcel)
+
+    monkeypatch.setattr(packing, "_taken", noted)
+    return found
+
+
+def over(dataset: Any, cluster: str, **named: Any) -> Loader:
+    return distribute_dataloader(DataLoader(dataset, 2, num_workers=2, **named), cluster)
+
+
+def read(loader: Loader) -> list[Any]:
+    """Return the items of a pass."""
+    return [row for batch in loader for row in torch.as_tensor(batch).tolist()]
+
+
+def test_an_unchanged_dataset_is_sent_once(cluster: str, made: list[int]) -> None:
+    """Later passes, and other loaders over equal data, make and send no bytes of it."""
+    rows = [one + 1000 for one in range(4)]
+    loader = over(Rows(rows), cluster)
+    assert [read(loader) for _ in range(3)] == [rows] * 3
+    assert read(over(Rows([*rows]), cluster)) == rows
+    assert len(made) <= 1
+
+
+CHANGES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "list": (Rows([1, 2, 3, 4]), lambda x: x.rows.reverse()),
+    "array": (Rows(np.arange(4)), lambda x: x.rows.put(0, 9)),
+    "tensor": (Rows(torch.arange(4)), lambda x: x.rows.add_(1)),
+    "view of a tensor": (Rows(torch.arange(8)[::2]), lambda x: x.rows.mul_(2)),
+    "dict": (Rows(dict.fromkeys(range(4), 1)), lambda x: x.rows.update({2: 7})),
+    "subset": (Subset(Rows([1, 2, 3, 4]), [0, 1, 2, 3]), lambda x: x.indices.reverse()),
+    "concatenation": (
+        ConcatDataset([Rows([1, 2, 3, 4]), Rows([5, 6, 7, 8])]),
+        lambda x: x.datasets[1].rows.reverse(),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_the_next_pass_has_a_change_in_place(cluster: str, case: str) -> None:
+    """What is changed in place between two passes is in the second."""
+    dataset, change = CHANGES[case]
+    loader = over(dataset, cluster)
+    first = read(loader)
+    assert first == read(DataLoader(dataset, 2))
+    change(dataset)
+    second = read(loader)
+    assert second == read(DataLoader(dataset, 2))
+    assert second != first
+
+
+def test_a_running_pass_keeps_the_dataset_with_which_it_began(cluster: str) -> None:
+    """A change during a pass is in the next one only."""
+    dataset = TensorDataset(torch.arange(64))
+    loader = distribute_dataloader(DataLoader(dataset, 1), cluster)
+    iterator = iter(loader)
+    found = [int(next(iterator)[0])]
+    dataset.tensors[0].add_(100)
+    found += [int(batch[0]) for batch in iterator]
+    assert found == [*range(64)]
+    assert [int(batch[0]) for batch in loader] == [*range(100, 164)]
+
+
+def test_a_dataset_with_other_bytes_each_time_is_sent_in_each_pass(
+    cluster: str, made: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each pass works, and a single line names the class."""
+    loader = over(Odd([4, 3, 2, 1]), cluster)
+    assert [read(loader) for _ in range(3)] == [[4, 3, 2, 1]] * 3
+    assert len(made) >= 3
+    said = [one.getMessage() for one in caplog.records if "other bytes each" in one.getMessage()]
+    assert len(said) == 1
+    assert "test_parcels.Odd does so" in said[0]
+
+
+def turned(rows: dict[int, int]) -> dict[int, int]:
+    """Return a dictionary with an equal content, and another order."""
+    return dict(reversed(rows.items()))
+
+
+def test_ranks_name_the_parcel_of_rank_0(
+    cluster: str, pair: Callable[[], list[Rank]], made: list[int]
+) -> None:
+    """The workers open the bytes of rank 0 for both ranks, although rank 1 would have
+    others, also after a change on both.
+    """
+    first, second = pair()
+    rows = {one: one + 500 for one in range(4)}
+    held = [Rows(rows), Rows(turned(rows))]
+    loaders = [
+        rank(partial(over, one, cluster)) for rank, one in zip((first, second), held, strict=True)
+    ]
+
+    def passed() -> Iterator[list[Any]]:
+        iterators = [rank(iter, one) for rank, one in zip((first, second), loaders, strict=True)]
+        yield from ([row for batch in one for row in batch.tolist()] for one in iterators)
+
+    assert [*passed()] == [[500, 501], [502, 503]]
+    assert loaders[0]._supply._parcel.packed == loaders[1]._supply._parcel.packed
+    for one in held:
+        one.rows[3] = 7
+    assert [*passed()] == [[500, 501], [502, 7]]
+    assert loaders[0]._supply._parcel.packed == loaders[1]._supply._parcel.packed
+    assert len(made) == 2
