@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import zmq
 
-from zmqdata import Dataset, distribute, from_dataset_id, register_dataset
+from zmqdata import Dataset, distribute, from_dataset_id, register_dataset, wire
+from zmqdata import messages as m
 from zmqdata.client import calls
 from zmqdata.client.calls import check_timeout, likely_cause, status
 from zmqdata.errors import UnavailableError
@@ -84,3 +88,32 @@ def test_an_unknown_host_is_named_while_waiting_and_at_the_end(
         record.getMessage() for record in caplog.records if "still trying" in record.getMessage()
     ]
     assert "Unknown host 'no-such-host.invalid'" in said
+
+
+def test_a_wait_is_spoken_of_only_if_nothing_is_confirmed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An upload that takes minutes is no wait while the dispatcher confirms pieces."""
+    now = [0.0]
+    monkeypatch.setattr(calls, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    ask, quiet = m.RequestStatus("me"), m.PieceStored("me", "part", 1)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    with context, ThreadPoolExecutor() as threads:
+        router, dealer, idle = map(context.socket, (zmq.ROUTER, zmq.DEALER, zmq.PAIR))
+        router.rcvtimeo = 10_000
+        port = router.bind_to_random_port("tcp://127.0.0.1")
+        dealer.connect(f"tcp://127.0.0.1:{port}")
+        handshakes: Any = SimpleNamespace(monitor=idle)
+        answer, place = m.StatusReported, f"tcp://127.0.0.1:{port}"
+        call = threads.submit(
+            calls.converse, dealer, handshakes, place, ask, answer, "me", 60.0, lambda _: [ask]
+        )
+        for _ in range(10):
+            peer, *_ = router.recv_multipart()
+            now[0] += calls.SAY_SO_AFTER * 0.7
+            router.send_multipart([peer, *wire.pack(quiet)])
+        router.send_multipart([peer, *wire.pack(m.StatusReported("me", b"{}"))])
+        assert call.result(10.0).status == b"{}"
+        for socket in (router, dealer, idle):
+            socket.close(linger=0)
+    assert not [one for one in caplog.records if "waiting for" in one.getMessage()]
