@@ -150,9 +150,9 @@ def test_ranks_name_the_parcel_of_rank_0(
         yield from ([row for batch in one for row in batch.tolist()] for one in iterators)
 
     assert [*passed()] == [[500, 501], [502, 503]]
-    assert loaders[0]._supply._parcel.packed == loaders[1]._supply._parcel.packed
+    assert loaders[0]._supply._holds.parcel.packed == loaders[1]._supply._holds.parcel.packed
     for one in held:
         one.rows[3] = 7
     assert [*passed()] == [[500, 501], [502, 7]]
-    assert loaders[0]._supply._parcel.packed == loaders[1]._supply._parcel.packed
+    assert loaders[0]._supply._holds.parcel.packed == loaders[1]._supply._holds.parcel.packed
     assert len(made) == 2

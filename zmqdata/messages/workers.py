@@ -106,6 +106,8 @@ class WorkerHeartbeat(Message, frozen=True):
     """Counts of the iterations of its tasks that the worker has heard, by start of a
     dispatcher.
     """
+    copies: tuple[str, ...] = ()
+    """Ids of the datasets of which it keeps opened parcels between tasks."""
 
 
 class RequestSplits(Message, frozen=True):
@@ -328,6 +330,8 @@ class WorkerHeartbeatAnswered(Message, frozen=True):
     """Clients that the dispatcher has asked and not heard since, each with the
     question. A worker with a link to such a client passes the question on.
     """
+    unused: tuple[str, ...] = ()
+    """Those of ``copies`` that no client uses any more."""
 
 
 class Probe(Message, frozen=True):

@@ -34,7 +34,7 @@ from zmqdata.pipelines.importing import install
 from zmqdata.pipelines.memorymaps import FilePart, OpenRange
 from zmqdata.pipelines.numpynames import other_numpy
 from zmqdata.pipelines.ownmodules import file_of, outdated, own_sources
-from zmqdata.pipelines.parcels import Hashed, Parcel, ParcelChangedError, open_parcel
+from zmqdata.pipelines.parcels import Hashed, Parcel, ParcelChangedError, kept, open_parcel
 from zmqdata.pipelines.shipping import carried_sources, names_of, pack_sources
 from zmqdata.pipelines.unsendable import (
     Reached,
@@ -387,7 +387,10 @@ def _hash_of(text: str) -> str:
 
 
 def open_pipeline(
-    packed: PackedPipeline, find: FindPart | None = None, folder: Path | None = None
+    packed: PackedPipeline,
+    find: FindPart | None = None,
+    folder: Path | None = None,
+    stream: int = 0,
 ) -> Any:
     """Return the value that was passed to ``pack_pipeline``. For workers alone: opening
     runs the sender's code.
@@ -400,6 +403,8 @@ def open_pipeline(
             it is. The default looks in ``packed.contents``.
         folder: folder for shipped code until this process ends; None means a temporary
             folder.
+        stream: number of the task within its job. Parcels that are kept are opened once
+            for each.
 
     Raises:
         FailedPreconditionError: this process cannot run the pipeline. Python or zmqdata
@@ -425,8 +430,12 @@ def open_pipeline(
         raise FailedPreconditionError(_outdated_text(old))
     from zmqdata.pipelines.unpickler import open_pickle
 
-    def opened_parcel(encoded: bytes) -> Parcel:
-        return Parcel(open_pipeline(PackedPipeline.decode(encoded), take, folder))
+    def opened_parcel(encoded: bytes, keep: str) -> Parcel:
+        return kept(
+            keep,
+            stream,
+            lambda: Parcel(open_pipeline(PackedPipeline.decode(encoded), take, folder)),
+        )
 
     # A pipeline may write to its arrays, so each array gets its own memory, even if two
     # have the same content.

@@ -8,6 +8,7 @@ what walks over the objects of a pipeline knows this class.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 
@@ -36,6 +37,9 @@ class Parcel:
         kept: these bytes, if they are other ones each time that the value is pickled.
         is_of_other: True if another process sends it, which may have other bytes.
         is_spoken_of: True if the user was told that it takes long.
+        keep: id of the dataset for which workers keep it opened, "/" and the number of
+            the consumer; "" if each task opens it anew.
+        begun: numbers of the virtual workers that have run its ``worker_init_fn``.
     """
 
     def __init__(self, value: Any, name: str = "", advice: str = "") -> None:
@@ -47,6 +51,8 @@ class Parcel:
         self.sizes: dict[str, int] = {}
         self.kept: dict[str, bytes] = {}
         self.is_of_other = self.is_spoken_of = False
+        self.keep = ""
+        self.begun: set[int] = set()
 
 
 class ParcelChangedError(Exception):
@@ -55,7 +61,37 @@ class ParcelChangedError(Exception):
     """
 
 
-def open_parcel(encoded: bytes) -> Parcel:
+_kept: dict[tuple[str, int], Parcel] = {}
+"""Opened parcels by ``keep`` and the number of the task within its job."""
+
+
+def kept(keep: str, stream: int, open_now: Callable[[], Parcel]) -> Parcel:
+    """Return an opened parcel, from an earlier task of this number if there was one.
+
+    Args:
+        keep: as in ``Parcel``.
+        stream: number of the task within its job.
+        open_now: opens the parcel.
+    """
+    if not keep:
+        return open_now()
+    found = _kept.get((keep, stream))
+    return found or _kept.setdefault((keep, stream), open_now())
+
+
+def kept_keys() -> frozenset[str]:
+    """Return the ids of the datasets for which this process keeps opened parcels."""
+    return frozenset(keep.partition("/")[0] for keep, _ in list(_kept))
+
+
+def drop_copies(keys: Container[str]) -> None:
+    """Drop the opened parcels of some datasets. Tasks that run keep theirs."""
+    for keep, stream in list(_kept):
+        if keep.partition("/")[0] in keys:
+            _kept.pop((keep, stream), None)
+
+
+def open_parcel(encoded: bytes, keep: str) -> Parcel:
     """Return a parcel with its opened value. Called while unpickling, where a function
     that finds the bytes takes its place.
     """

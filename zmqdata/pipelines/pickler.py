@@ -316,7 +316,7 @@ class PipelinePickler(pickle.Pickler):
             packing = importlib.import_module("zmqdata.pipelines.packing")
             packing.look_at(parcel)
         self.parcels.append(parcel)
-        return open_parcel, (parcel.packed.encoded,)
+        return open_parcel, (parcel.packed.encoded, parcel.keep)
 
     # --- arrays
 

@@ -7,7 +7,6 @@ them, so the batches are those of the ``DataLoader``, in its order.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import time
@@ -29,15 +28,12 @@ from zmqdata.client.distribute import (
     distribute,
     for_consumer,
 )
+from zmqdata.client.registration import Registration
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import call_site, positive
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
-from zmqdata.pipelines import PackedPipeline, pack_sources
-from zmqdata.pipelines.packing import look_at
-from zmqdata.pipelines.parcels import Parcel
-from zmqdata.pipelines.weighing import say_slow
-from zmqdata.torch.fetching import BatchFetcher, LoaderParts, StreamFetcher, batch_or_error
+from zmqdata.torch.fetching import BatchFetcher, StreamFetcher, batch_or_error
 from zmqdata.torch.loader import Loader
 from zmqdata.torch.orders import (
     BatchIndices,
@@ -50,6 +46,7 @@ from zmqdata.torch.orders import (
     samplers,
 )
 from zmqdata.torch.packing import unpack
+from zmqdata.torch.parcels import LoaderParcel
 from zmqdata.torch.ranks import (
     Consumer,
     consumer_of,
@@ -60,8 +57,6 @@ from zmqdata.torch.ranks import (
 )
 from zmqdata.torch.refusals import check_kind, check_options, check_samplers
 from zmqdata.torch.supplies import LoaderState, Pass, RankState, other_world, short
-
-log = logging.getLogger(__name__)
 
 DISPATCHER = "ZMQDATA_DISPATCHER"
 """Environment variable with the address of the dispatcher."""
@@ -199,15 +194,6 @@ class DrawTerms(msgspec.Struct, frozen=True):
     """Hash of the order that rank 0 has drawn; "" if it has drawn none."""
 
 
-class ParcelTerms(msgspec.Struct, frozen=True):
-    """The parts of the loader of rank 0, which workers open for all ranks."""
-
-    packed: bytes
-    """What a worker needs to open them, encoded."""
-    sizes: dict[str, int]
-    """Numbers of bytes of what they consist of, by digest."""
-
-
 class DataLoaderSupply:
     """Passes over the batches of a ``DataLoader``.
 
@@ -241,23 +227,18 @@ class DataLoaderSupply:
         self._options = options
         self._patience = float(options.get("consumer_timeout", CONSUMER_TIMEOUT))
         self._answers_within = float(options.get("dispatcher_timeout", PATIENCE))
-        self._passes = self._jobs = self._agreed = 0
-        self._told_of_difference = False
+        self._passes = self._jobs = 0
         self._is_stream = isinstance(loader.dataset, IterableDataset)
         check_kind(loader)
         check_samplers(loader)
         self._site = call_site()
         self._workers, self._asked = 1, -math.inf
-        self._parcel = Parcel(None, f"the DataLoader at {self._site}", _advice(loader))
-        self._own: Any = None
+        self._holds = LoaderParcel(loader, self._site, options.get("ship", ()), self._empty)
         # The first refusal of what cannot be sent comes from here, and not from a pass.
-        self._look()
-        found = self._distributed(self._source(Draw(0, BatchIndices([])), []))
-        node = found.node
-        assert isinstance(node, DataServiceDataset)
+        self._holds.look()
         # Loaders over other data have other names, so that one which a rank makes alone
         # shifts none of theirs.
-        content = f"{node.registration.description.fingerprint} {_length_of(loader.dataset)}"
+        content = f"{self._empty().description.fingerprint} {_length_of(loader.dataset)}"
         self._name = f"loader-{sha256(content.encode()).hexdigest()[:16]}"
         self.become(consumer)
 
@@ -416,7 +397,7 @@ class DataLoaderSupply:
             first: number of batches that this consumer has had.
             position: position in the streams of an iterable-style dataset.
         """
-        self._agree()
+        self._holds.begin(self._dealing.consumer, self._name, self._patience, self._is_stream)
         if drawn.order is None:
             batches = self._as_consumer(self._distributed(self._source(drawn, [])))
             count, source = self._batches, self._stream_source
@@ -442,66 +423,21 @@ class DataLoaderSupply:
         source = partial(_digest, drawn)
         return Pass(batches, unpack, count, False, padding, first, base, b"", before, source=source)
 
-    def _look(self) -> bool:
-        """Note what the loader holds now. Return True if it has changed."""
-        loader, parcel = self.loader, self._parcel
-        parcel.value = LoaderParts(
-            loader.dataset,
-            loader.collate_fn,
-            loader._auto_collation,
-            loader.num_workers,
-            loader.worker_init_fn,
-            loader.batch_size,
-            loader.drop_last,
-        )
-        parcel.sources = dict(pack_sources(self._options.get("ship", ())))
-        if parcel.is_of_other:
-            parcel.packed, parcel.is_of_other = self._own, False
-        began = time.monotonic()
-        is_changed = look_at(parcel)
-        say_slow(parcel, "packing", time.monotonic() - began)
-        return is_changed
-
-    def _agree(self) -> None:
-        """Let workers open what rank 0 holds, for all ranks. It sends this before the
-        others name it.
-        """
-        is_changed, parcel, consumer = self._look(), self._parcel, self._dealing.consumer
-        if not consumer.agrees:
-            return
-        self._agreed += 1
-        name, told = f"{self._name}/parcel-{self._agreed}", b""
-        if is_first(consumer):
-            if is_changed or self._agreed == 1:
-                node = self._distributed(self._source(Draw(0, BatchIndices([])), [])).node
-                assert isinstance(node, DataServiceDataset)
-                node.registration.resolve()
-            told = msgspec.msgpack.encode(ParcelTerms(parcel.packed.encoded, parcel.sizes))
-        told = told_by_first(consumer, name, told, self._patience)
-        if is_first(consumer):
-            return
-        terms = msgspec.msgpack.decode(told, type=ParcelTerms)
-        self._own, parcel.sizes = parcel.packed, terms.sizes
-        parcel.packed, parcel.is_of_other = PackedPipeline.decode(terms.packed), True
-        if parcel.packed.fingerprint != self._own.fingerprint and not self._told_of_difference:
-            self._told_of_difference = True
-            log.warning(
-                "%s differs from that of rank 0 for consumer %d: workers make the batches of all "
-                "ranks by the dataset and collate_fn of rank 0. Give all ranks equal ones, or pass "
-                "`num_consumers=1` if each rank reads data of its own",
-                parcel.name,
-                consumer.index,
-            )
+    def _empty(self) -> Registration:
+        """Return the registration of a pass without batches."""
+        node = self._distributed(self._source(Draw(0, BatchIndices([])), [])).node
+        assert isinstance(node, DataServiceDataset)
+        return node.registration
 
     def _source(self, drawn: Draw, numbers: Sequence[int]) -> Dataset:
         """Return the pipeline that workers run for the batches of these numbers."""
         loader = self.loader
         if self._is_stream:
             streams = Dataset.range(max(1, loader.num_workers))
-            streams = self._placed(streams.flat_map(StreamFetcher(self._parcel, drawn.seed)))
+            streams = self._placed(streams.flat_map(StreamFetcher(self._holds.parcel, drawn.seed)))
             return self._placed(streams.map(batch_or_error))
         assert drawn.order is not None
-        fetcher = BatchFetcher(self._parcel, drawn.order, drawn.seed)
+        fetcher = BatchFetcher(self._holds.parcel, drawn.order, drawn.seed)
         places = Dataset.from_tensor_slices(np.asarray(numbers, np.int64))
         return self._placed(places.map(fetcher))
 
@@ -567,7 +503,7 @@ class DataLoaderSupply:
 
     def set_epoch(self, epoch: int) -> None:
         for one in self._told():
-            one.set_epoch(epoch)
+            (self._holds if one is self.loader.dataset else one).set_epoch(epoch)
 
 
 class BatchDealing:
@@ -636,15 +572,6 @@ def _service_of(service: Service | None) -> Service:
             "'tcp://host:5050', or a LocalCluster"
         )
     return address
-
-
-def _advice(loader: DataLoader[Any]) -> str:
-    copies = f"each of the {loader.num_workers} virtual workers" if loader.num_workers else "a task"
-    return (
-        f"Each pass looks for changes, and in each, {copies} opens a copy of this size. Hold the "
-        "values in a numpy or Arrow array, which takes less, or in a memory map, which takes next "
-        "to nothing"
-    )
 
 
 def _shards_by_rank(sampler: Any) -> bool:

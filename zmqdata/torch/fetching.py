@@ -55,21 +55,21 @@ class _VirtualWorker:
     """The state that torch gives to a process of a ``DataLoader``.
 
     Args:
-        parts: parts of the loader.
+        parcel: holds the parts of the loader.
         seed: seed of the pass.
         number: number of the virtual worker.
     """
 
-    def __init__(self, parts: LoaderParts, seed: int, number: int) -> None:
-        self._parts = parts
+    def __init__(self, parcel: Parcel, seed: int, number: int) -> None:
+        self._parts: LoaderParts = parcel.value
+        self._begun = parcel.begun
         self._seed = seed
         self._number = number
-        self._has_begun = False
 
     @contextmanager
     def at_batch(self, batch: int) -> Iterator[None]:
         """Run user code for a batch as in this worker, with the draws of the batch."""
-        if not self._has_begun:
+        if self._number not in self._begun:
             with self.at_beginning():
                 pass
         with self._at_work(_OF_BATCH, batch):
@@ -81,7 +81,7 @@ class _VirtualWorker:
         ``worker_init_fn``. The draws of batches do not depend on it, because it runs
         again wherever batches of this worker are made.
         """
-        self._has_begun = True
+        self._begun.add(self._number)
         init = self._parts.init
         with self._at_work(_OF_BEGINNING, self._number):
             if init is not None and self._parts.num_workers:
@@ -149,7 +149,7 @@ class BatchFetcher:
 
     def _worker(self, number: int) -> _VirtualWorker:
         if number not in self._workers:
-            self._workers[number] = _VirtualWorker(self._parts, self._seed, number)
+            self._workers[number] = _VirtualWorker(self._parcel, self._seed, number)
         return self._workers[number]
 
     def _fetched(self, indices: Any) -> Any:
@@ -186,7 +186,7 @@ class StreamFetcher:
 
     def __call__(self, number: int) -> Iterator[Packed | FailedBatch]:
         parts, index = self._parts, int(number)
-        worker = _VirtualWorker(parts, self._seed, index)
+        worker = _VirtualWorker(self._parcel, self._seed, index)
         with worker.at_beginning():
             batches = _ItemBatches(iter(parts.dataset), parts)
         for turn in count():

@@ -25,6 +25,7 @@ from zmqdata.errors import DataServiceError, named_error
 from zmqdata.failures.codec import encode_failure
 from zmqdata.metrics.declared import WORKER
 from zmqdata.metrics.monitors import monitor_of
+from zmqdata.pipelines.parcels import drop_copies
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
 from zmqdata.transport.addresses import (
@@ -198,6 +199,7 @@ class WorkerShell:
         table.on(e.ClaimPart, self.parts.claim)
         table.on(e.KeepPiece, self.parts.keep)
         table.on(e.ReleaseParts, self.parts.release)
+        table.on(e.DropCopies, lambda command: drop_copies(command.keys))
         table.on(e.FeedSplits, self._feed_splits)
         table.on(
             e.ReturnSplits,

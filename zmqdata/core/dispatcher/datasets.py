@@ -6,6 +6,7 @@ Decision 0005; protocol 2.1 to 2.6.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -25,6 +26,8 @@ from zmqdata.errors import (
     ResourceExhaustedError,
 )
 
+UNASKED_FOR = 120.0
+"""Seconds without a request after which the opened copies of a dataset are dropped."""
 UNUSED_AT_LEAST = 30.0
 """Minimum number of seconds for which an unused dataset is kept."""
 
@@ -135,6 +138,17 @@ class Datasets:
         else:
             self.used_at[ask.dataset_id] = now
             self.out.send(peer, m.DatasetDescribed(ask.request, ask.dataset_id, description))
+
+    def unused(self, names: Iterable[str], now: float) -> tuple[str, ...]:
+        """Return those of some datasets that no client uses any more: it would ask for
+        their descriptions now and then.
+        """
+        return tuple(
+            name
+            for name in names
+            if name not in self.out.state.datasets
+            or now - self.used_at.setdefault(name, now) >= UNASKED_FOR
+        )
 
     def collect_unused(self, now: float) -> None:
         """Remove datasets that are not marked as kept and that no job has used for

@@ -405,7 +405,10 @@ class DispatcherCore:
         every = self.beats.next(now) if known else 0.0
         self.jobs.leases.expect(every)
         questions = self.jobs.questions.unanswered(now) if known else {}
-        answer = m.WorkerHeartbeatAnswered(beat.worker, known, unwanted, draining, every, questions)
+        unused = self.datasets.unused(beat.copies, now)
+        answer = m.WorkerHeartbeatAnswered(
+            beat.worker, known, unwanted, draining, every, questions, unused
+        )
         self.out.send(peer, answer)
 
     def _go_on_draining(self, beat: m.WorkerHeartbeat) -> bool:

@@ -86,6 +86,7 @@ class WorkerCore:
         on(e.LinkBroken, lambda event, now: self._close_link(None, m.CloseLink(event.link), now))
         on(e.DrainRequested, self._drain)
         on(e.MemoryRead, self._memory_read)
+        on(e.CopiesKept, self.pipelines.note_copies)
         # A dispatcher that saw this worker without a connection waits for a message
         # from it, and only for a short time.
         on(e.Connected, lambda event, now: self._heartbeat(now) if self.registered else None)
@@ -197,6 +198,7 @@ class WorkerCore:
                     every=pause,
                     memory=self.memory.use,
                     written=self.feeding.written.of(self._neighbours),
+                    copies=tuple(sorted(self.pipelines.copies)),
                 ),
             )
         else:
@@ -226,6 +228,7 @@ class WorkerCore:
         if answer.draining:
             self._drain(e.DrainRequested(DRAIN_SECONDS), now)
         self.links.ask(answer.questions, now)
+        self.pipelines.drop_copies(answer.unused)
         for task in [self.tasks[number] for number in answer.unwanted if number in self.tasks]:
             task.skip(answer.unwanted[task.definition.task])
             self._distribute(task)
@@ -236,6 +239,9 @@ class WorkerCore:
 
     def _memory_read(self, event: e.MemoryRead, now: float) -> None:
         self.memory.read(now, event)
+        if self.memory.is_over and self.pipelines.copies:
+            self._do(e.LogLine("warning", self.memory.spare()))
+            self.pipelines.drop_copies(self.pipelines.copies)
         if self.draining.consider(self.memory, now, self._staying):
             self._heartbeat(now)
 

@@ -153,6 +153,14 @@ class ReleaseParts:
 
 
 @dataclass(frozen=True, slots=True)
+class DropCopies:
+    """Command: drop the opened parcels that are kept for these datasets."""
+
+    keys: frozenset[str]
+    """Ids of the datasets."""
+
+
+@dataclass(frozen=True, slots=True)
 class StopTask:
     """Command: stop the runner of this task and attempt. Later events from it are
     ignored.
@@ -351,6 +359,14 @@ class Exhausted:
     """The elements after the last full round, each as a block for no lane yet."""
     measures: TaskMeasures | None = field(default=None, compare=False)
     """The last measures of the attempt; None if it has never run."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesKept:
+    """Event: opened parcels of these datasets are kept in the worker's process."""
+
+    keys: frozenset[str]
+    """Ids of the datasets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -630,6 +646,7 @@ WorkerEvent = (
     | ElementLeftOut
     | ChunkClosed
     | Compressing
+    | CopiesKept
     | TaskMeasured
     | Connected
     | Decided
@@ -668,6 +685,7 @@ WorkerCommand = (
     | KeepPiece
     | LogLine
     | Push
+    | DropCopies
     | ReleaseParts
     | ReturnSplits
     | Send

@@ -105,6 +105,17 @@ class MemoryWatch:
         if self._over_since is None:
             self._over_since = now
 
+    def spare(self) -> str:
+        """Begin to count anew, because opened datasets are dropped. Return the
+        notice.
+        """
+        self._readings, self._over_since = 0, None
+        return (
+            f"the process uses {shown_bytes(self.use.counted)} of its limit of "
+            f"{shown_bytes(self.use.limit)}: the opened datasets that it keeps for the next passes "
+            "of loaders with persistent_workers=True are dropped, and opened again then"
+        )
+
     @property
     def wants_another(self) -> bool:
         """True if another reading must soon confirm the last one."""

@@ -111,6 +111,9 @@ class Pipelines:
     Args:
         worker: id of the worker.
         do: receives the resulting commands.
+
+    Attributes:
+        copies: ids of the datasets of which opened parcels are kept.
     """
 
     def __init__(self, worker: str, do: Callable[[e.WorkerCommand], None]) -> None:
@@ -118,9 +121,21 @@ class Pipelines:
         self.stock: dict[str, Stocked] = {}
         self.whole: set[str] = set()
         self.fetches: dict[str, Fetch] = {}
+        self.copies: frozenset[str] = frozenset()
         self._do = do
         self._asks: dict[str, _Ask] = {}
         self._reasons: dict[str, str] = {}
+
+    def note_copies(self, event: e.CopiesKept, now: float) -> None:
+        """Note that the process keeps opened parcels for the next tasks."""
+        self.copies |= event.keys
+
+    def drop_copies(self, keys: Iterable[str]) -> None:
+        """Drop the opened parcels of datasets, as far as there are any."""
+        dropped = self.copies.intersection(keys)
+        if dropped:
+            self.copies -= dropped
+            self._do(e.DropCopies(dropped))
 
     def find(self, definition: m.TaskDefinition) -> Found | None:
         """Return what the task can start with; None while its pipeline is in

@@ -98,7 +98,9 @@ def opened(encoded: bytes | memoryview, definition: TaskDefinition, find_part: F
             "The dispatcher sent a pipeline whose digest differs from that of the registered "
             "pipeline. Check whether the dispatcher's work folder was changed."
         )
-    node: Node = open_pipeline(PackedPipeline.decode(encoded), find_part, own_folder())
+    node: Node = open_pipeline(
+        PackedPipeline.decode(encoded), find_part, own_folder(), definition.stream
+    )
     if _is_own_process:
         with SEEDING:
             seed_globals()

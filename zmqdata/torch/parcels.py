@@ -1,0 +1,190 @@
+"""What workers open of a ``DataLoader``: it is sent when it has changed, for all ranks
+by rank 0, and with ``persistent_workers=True`` once.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from torch.utils.data import DataLoader
+
+from zmqdata.client.keeping import keep_registered
+from zmqdata.client.registration import Registration, describe_dataset
+from zmqdata.errors import NotFoundError
+from zmqdata.pipelines import PackedPipeline, pack_sources
+from zmqdata.pipelines.packing import look_at
+from zmqdata.pipelines.parcels import Parcel
+from zmqdata.pipelines.weighing import say_slow
+from zmqdata.torch.fetching import LoaderParts
+from zmqdata.torch.ranks import Consumer, is_first, told_by_first
+
+log = logging.getLogger(__name__)
+
+
+class ParcelTerms(msgspec.Struct, frozen=True):
+    """The message of rank 0 to the other ranks about what workers open."""
+
+    packed: bytes
+    """What a worker needs to open it, encoded."""
+    sizes: dict[str, int]
+    """Numbers of bytes of what it consists of, by digest."""
+    kept: str
+    """Id of the dataset for which workers keep it opened; "" if they do not."""
+
+
+class LoaderParcel:
+    """The parts of a ``DataLoader``, pass by pass.
+
+    Args:
+        loader: the loader.
+        site: line of the user's code that made it.
+        ship: source code that is shipped with it.
+        register: returns the registration of a pipeline without batches.
+
+    Attributes:
+        parcel: holds the parts.
+    """
+
+    def __init__(
+        self, loader: DataLoader[Any], site: str, ship: Any, register: Callable[[], Registration]
+    ) -> None:
+        self._loader, self._ship, self._register = loader, ship, register
+        self.parcel = Parcel(None, f"the DataLoader at {site}", _advice(loader))
+        self.kept = ""
+        self._own: PackedPipeline | None = None
+        self._anchor: Registration | None = None
+        self._passes = 0
+        self._is_other = self._is_warned = False
+
+    @property
+    def persists(self) -> bool:
+        """True if the parts of the first pass serve all later ones."""
+        return bool(self._loader.persistent_workers)
+
+    def look(self) -> bool:
+        """Note what the loader holds now. Return True if it has changed."""
+        loader, parcel, began = self._loader, self.parcel, time.monotonic()
+        parcel.value = LoaderParts(
+            loader.dataset,
+            loader.collate_fn,
+            loader._auto_collation,
+            loader.num_workers,
+            loader.worker_init_fn,
+            loader.batch_size,
+            loader.drop_last,
+        )
+        parcel.sources = dict(pack_sources(self._ship))
+        if parcel.is_of_other:
+            parcel.packed, parcel.is_of_other = self._own, False
+        is_changed = look_at(parcel)
+        say_slow(parcel, "packing", time.monotonic() - began)
+        return is_changed
+
+    def begin(self, consumer: Consumer, name: str, patience: float, is_stream: bool) -> None:
+        """Note what workers open in the next pass, for all ranks what rank 0 holds.
+
+        Args:
+            consumer: the consumer that reads.
+            name: name that the loaders of all ranks have in common.
+            patience: seconds to wait for rank 0.
+            is_stream: True for an iterable-style dataset, which is opened in each pass.
+        """
+        parcel = self.parcel
+        self._passes += consumer.agrees
+        if is_first(consumer):
+            if not (self.persists and self._is_kept()):
+                self._send(consumer)
+            told = msgspec.msgpack.encode(
+                ParcelTerms(parcel.packed.encoded, parcel.sizes, self.kept)
+            )
+            told_by_first(consumer, f"{name}/parcel-{self._passes}", told, patience)
+        else:
+            self._follow(consumer, f"{name}/parcel-{self._passes}", patience)
+        parcel.keep = f"{self.kept}/{consumer.index}" if self.kept and not is_stream else ""
+
+    def _send(self, consumer: Consumer) -> None:
+        """Look at the parts. Send them before other ranks name them, and if they serve
+        later passes, too.
+        """
+        is_changed = self.look()
+        if self.persists:
+            self.parcel.keep = secrets.token_hex(8)  # loaders over equal data share no copies
+            self._anchor = self._register()
+            self.kept = self._anchor.resolve()
+            keep_registered(self._anchor.service, self.kept, self)
+        elif consumer.agrees and (is_changed or self._passes == 1):
+            self._register().resolve()
+
+    def _is_kept(self) -> bool:
+        """Return True if the dispatcher has the parts of the first pass. Say so if it
+        has lost them.
+        """
+        if self._anchor is None:
+            return False
+        try:
+            describe_dataset(self._anchor.service, self.kept, self._anchor.timeout)
+            return True
+        except NotFoundError:
+            log.warning(
+                "the dispatcher has lost what %s sent (was it started again without its work "
+                "folder?). It is packed and sent anew, as it is now, and the copies that workers "
+                "kept are gone",
+                self.parcel.name,
+            )
+            return False
+
+    def _follow(self, consumer: Consumer, name: str, patience: float) -> None:
+        """Name what rank 0 has sent."""
+        parcel = self.parcel
+        if not self.kept:
+            self.look()
+        terms = msgspec.msgpack.decode(
+            told_by_first(consumer, name, b"", patience), type=ParcelTerms
+        )
+        if self.kept not in ("", terms.kept):
+            self.look()
+        if not parcel.is_of_other:
+            self._own = parcel.packed
+        self.kept, parcel.sizes = terms.kept, terms.sizes
+        parcel.packed, parcel.is_of_other = PackedPipeline.decode(terms.packed), True
+        assert self._own is not None
+        if parcel.packed.fingerprint != self._own.fingerprint and not self._is_other:
+            self._is_other = True
+            log.warning(
+                "%s holds other data for consumer %d than for rank 0: workers make the batches of "
+                "all ranks by the dataset and collate_fn of rank 0. Give all ranks equal ones, or "
+                "pass `num_consumers=1` if each rank reads data of its own",
+                parcel.name,
+                consumer.index,
+            )
+
+    def set_epoch(self, number: int) -> None:
+        """Tell the dataset the number of the next pass, and warn once if that changes
+        no batch.
+        """
+        dataset: Any = self._loader.dataset
+        if self.kept and not self._is_warned:
+            self._is_warned = True
+            log.warning(
+                "set_epoch(%d) of the dataset of %s has no effect: with persistent_workers=True, "
+                "workers keep the dataset of the first pass. Leave persistent_workers out, or let "
+                "the sampler depend on the epoch",
+                number,
+                self.parcel.name,
+            )
+        dataset.set_epoch(number)
+
+
+def _advice(loader: DataLoader[Any]) -> str:
+    copies = f"each of the {loader.num_workers} virtual workers" if loader.num_workers else "a task"
+    persist = "" if loader.persistent_workers else ", or pass persistent_workers=True"
+    return (
+        f"Each pass looks for changes, and in each, {copies} opens a copy of this size. Hold the "
+        "values in a numpy or Arrow array, which takes less, or in a memory map, which takes next "
+        f"to nothing{persist}"
+    )
