@@ -191,6 +191,7 @@ class Registration:
             digest=self.packed.digest,
             parts=_parts_of(self.packed),
             maps=_maps_of(self.packed),
+            kept=_kept_of(self.packed),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -499,7 +500,13 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         maps=_maps_of(packed),
         losses=losses_of(node),
         units=units_of(node, sources or ()),
+        kept=_kept_of(packed),
     )
+
+
+def _kept_of(packed: PackedPipeline) -> str:
+    held = [one.parcel.keep for one in packed.contents.values() if isinstance(one, ParcelContent)]
+    return max(held, default="")
 
 
 def _maps_of(packed: PackedPipeline) -> tuple[m.MappedRange, ...]:

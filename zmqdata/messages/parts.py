@@ -195,6 +195,10 @@ class DatasetDescription(Discreet, frozen=True):
     """Losses of readers under ``ShardingPolicy.DYNAMIC``."""
     units: DatasetUnits = DatasetUnits()
     """The words for its elements and splits."""
+    kept: str = ""
+    """Key under which workers keep opened parcels between tasks: the id of a dataset,
+    "/" and the number of the consumer; "" if they keep none.
+    """
 
 
 class SaveParameters(Discreet, frozen=True):

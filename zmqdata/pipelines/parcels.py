@@ -37,8 +37,8 @@ class Parcel:
         kept: these bytes, if they are other ones each time that the value is pickled.
         is_of_other: True if another process sends it, which may have other bytes.
         is_spoken_of: True if the user was told that it takes long.
-        keep: id of the dataset for which workers keep it opened, "/" and the number of
-            the consumer; "" if each task opens it anew.
+        keep: key under which workers keep it opened between tasks: the id of a dataset,
+            "/" and the number of the consumer; "" if each task opens it anew.
         begun: numbers of the virtual workers that have run its ``worker_init_fn``.
     """
 

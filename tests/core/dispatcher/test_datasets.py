@@ -10,7 +10,7 @@ from msgspec import structs
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
-from zmqdata.core.dispatcher.datasets import UNUSED_AT_LEAST, Datasets
+from zmqdata.core.dispatcher.datasets import UNASKED_FOR, UNUSED_AT_LEAST, Datasets
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.elements.specs import TensorSpec, encode_spec
 from zmqdata.splits import IndexSplits
@@ -331,3 +331,17 @@ def test_an_id_of_the_dispatcher_s_own_choice_promises_what_was_asked_for() -> N
     assert len({bare, other, told}) == 3
     shelf.register(None, digest=digest(5), compression=None, element_spec=None)
     assert shelf.only(m.DatasetRegistered).dataset_id in (other, told)
+
+
+def test_a_dataset_that_no_client_asks_for_is_unused() -> None:
+    """A dataset is unused if it is unknown, or if no client has registered it or asked
+    for it for two minutes, also since the start of the dispatcher.
+    """
+    shelf = Shelf()
+    shelf.datasets.used_at.clear()
+    names = ("dataset", "none")
+    assert shelf.datasets.unused(names, 0.0) == ("none",)
+    assert shelf.datasets.unused(names, UNASKED_FOR - 1) == ("none",)
+    shelf.datasets.describe("peer", m.DescribeDataset("request", "dataset"), UNASKED_FOR)
+    assert shelf.datasets.unused(names, 2 * UNASKED_FOR - 1) == ("none",)
+    assert shelf.datasets.unused(names, 2 * UNASKED_FOR) == names

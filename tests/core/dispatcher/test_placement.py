@@ -204,3 +204,15 @@ def test_idle_workers_are_counted_for_clients_that_wait() -> None:
     assert placement.idle_workers(waiting) == IdleWorkers(3, 1)
     waiting.hosts.place(4000, "a")
     assert placement.idle_workers(waiting) is None
+
+
+def test_a_task_goes_where_its_dataset_is_open() -> None:
+    """A task goes to the worker that keeps what it would open, unless that has two more
+    tasks than another, is gone or may not host it.
+    """
+    placement = placed("a", "b")
+    assert [placement.best(task(), iteration(), one) for one in ("b", "a", "c")] == ["b", "a", "a"]
+    for number in range(3):
+        assert placement.best(task(), iteration(), "b") == ("b" if number < 2 else "a")
+        placement.take("b", Task(5000 + number, 2000, 1, []), iteration())
+    assert placement.best(task(), iteration(target="LOCAL", k=("a",)), "b") == "a"

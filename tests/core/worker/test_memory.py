@@ -178,3 +178,31 @@ def test_a_worker_that_leaves_anyway_is_not_recycled() -> None:
     assert not host.core.draining.recycled
     assert host.all_of(e.FallQuiet) == []
     assert said(host) == []
+
+
+def test_opened_datasets_go_before_the_process() -> None:
+    """A full process first drops the opened datasets that it keeps, and says so. It is
+    recycled if it is still full then.
+    """
+    host = full_host()
+    host.feed(e.CopiesKept(frozenset({"7", "8"})))
+    fill(host, FULL, FULL)
+    assert [one.keys for one in host.all_of(e.DropCopies)] == [{"7", "8"}]
+    assert len(said(host)) == 1
+    assert "opened datasets" in said(host)[0]
+    fill(host, FULL)
+    assert not host.core.draining.begun
+    fill(host, FULL)
+    assert host.core.draining.begun
+
+
+def test_opened_datasets_are_named_until_nobody_uses_them() -> None:
+    """Heartbeats name the datasets of which opened parcels are kept, and these are
+    dropped when the dispatcher says that they are unused.
+    """
+    host = full_host()
+    host.feed(e.CopiesKept(frozenset({"7", "8"})))
+    host.hear(D, m.WorkerHeartbeatAnswered("w", True, unused=("8", "9")))
+    assert [one.keys for one in host.all_of(e.DropCopies)] == [{"8"}]
+    host.tick(5.0)
+    assert [one.copies for one in host.all_of(m.WorkerHeartbeat)] == [("7",)]

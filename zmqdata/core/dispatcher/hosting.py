@@ -30,6 +30,8 @@ from zmqdata.core.ranges import RangeSet
 from zmqdata.errors import DataLossError, UnavailableError
 from zmqdata.failures.codec import told_by
 
+MOST_FORMER = 10_000
+"""Maximum number of tasks of former passes whose workers are remembered."""
 MOST_COPIES = 3
 """Maximum number of workers at an address, one after the other, that begin copies of an
 input.
@@ -69,6 +71,7 @@ class Hosting:
         self.replays = Replays(out)
         self.hosted: Callable[[Task], None] = lambda task: None
         self._orphaned: dict[int, float] = {}
+        self._former: dict[tuple[str, int], str] = {}
         self.lists = TaskLists(out, clients, self.placement, self.holdings)
 
     def resume(self) -> None:
@@ -362,9 +365,20 @@ class Hosting:
         Suspect tasks wait until they are made alone.
         """
         iteration = self.out.state.iterations[task.iteration]
-        name = None if iteration.suspects(task) else self.placement.best(task, iteration)
-        if name is not None:
-            self._host(task, name)
+        dataset = self.out.state.datasets.get(iteration.job.dataset_id)
+        kept = "" if dataset is None else dataset.kept
+        place = kept, task.index
+        former = self._former.get(place, "") if kept else ""
+        suspects = iteration.suspects(task)
+        name = None if suspects else self.placement.best(task, iteration, former)
+        if name is None:
+            return
+        if kept:
+            self._former.pop(place, None)
+            self._former[place] = name
+            while len(self._former) > MOST_FORMER:
+                del self._former[next(iter(self._former))]
+        self._host(task, name)
 
     def _fail_with(self, task: Task, failure: bytes) -> None:
         """Fail the iteration of a task that cannot run. It lacks that task's part of

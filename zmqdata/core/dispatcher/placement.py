@@ -369,13 +369,23 @@ class Placement:
                 return iteration.tasks[running[-1]] if len(running) > 1 else None
         return None
 
-    def best(self, task: Task, iteration: Iteration) -> str | None:
+    def best(self, task: Task, iteration: Iteration, former: str = "") -> str | None:
         """Return the worker with the fewest tasks among those that may host this one;
         None if no worker may.
+
+        Args:
+            task: the task.
+            iteration: its iteration.
+            former: name of a worker that keeps what the task would open. It may have
+                one task more than another.
         """
         found = None
         for worker in self._loads.lightest():
             if self._is_able(worker, task, iteration):
+                if former in self.facts and self._is_able(former, task, iteration):
+                    facts, fewest = self.facts[former], len(self.facts[worker].tasks)
+                    if len(facts.tasks) <= fewest + 1 and task.task not in facts.shunned:
+                        return former
                 if task.task not in self.facts[worker].shunned:
                     return worker
                 found = found or worker
