@@ -15,8 +15,13 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 from tests.pytorch.test_ranks import Rank, pair
+from zmqdata import LocalCluster
+from zmqdata.config.dispatcher import DispatcherConfig
+from zmqdata.config.worker import WorkerConfig
+from zmqdata.dispatcher.server import DispatchServer
 from zmqdata.pipelines import packing
 from zmqdata.torch import Loader, distribute_dataloader
+from zmqdata.worker.server import WorkerServer
 
 __all__ = ["pair"]
 pytestmark = pytest.mark.realprocess
@@ -156,3 +161,131 @@ def test_ranks_name_the_parcel_of_rank_0(
     assert [*passed()] == [[500, 501], [502, 7]]
     assert loaders[0]._supply._holds.parcel.packed == loaders[1]._supply._holds.parcel.packed
     assert len(made) == 2
+
+
+class Remembering(Rows):
+    """Rows that count how often they were read, by the copy that a worker has."""
+
+    def __init__(self, rows: Any) -> None:
+        super().__init__(rows)
+        self.reads = 0
+
+    def __getitem__(self, index: int) -> int:
+        self.reads += 1
+        return int(self.rows[index]) * 1000 + self.reads
+
+
+def note_begin(number: int) -> None:
+    """Count the calls of ``worker_init_fn`` in the dataset of the virtual worker."""
+    info = torch.utils.data.get_worker_info()
+    assert info is not None
+    info.dataset.begins = getattr(info.dataset, "begins", 0) + 1
+
+
+class Beginning(Rows):
+    """Rows that tell how often ``worker_init_fn`` was called."""
+
+    def __getitem__(self, index: int) -> int:
+        return int(getattr(self, "begins", 0))
+
+
+def kept(dataset: Any, cluster: str, **named: Any) -> Loader:
+    return over(dataset, cluster, persistent_workers=True, **named)
+
+
+def test_copies_stay_from_pass_to_pass(cluster: str) -> None:
+    """With persistent workers, what the dataset of a virtual worker has changed in
+    itself is there in the next pass; without, each pass begins anew.
+    """
+    counts = [[one % 1000 for one in read(kept(Remembering([0] * 4), cluster))]]
+    loader = kept(Remembering([0] * 4), cluster)
+    counts += [[one % 1000 for one in read(loader)] for _ in range(3)]
+    assert counts == [[1, 2, 1, 2], [1, 2, 1, 2], [3, 4, 3, 4], [5, 6, 5, 6]]
+    again = over(Remembering([0] * 4), cluster)
+    assert [read(again) for _ in range(2)] == [[1, 2, 1, 2]] * 2
+
+
+def test_a_virtual_worker_begins_once(cluster: str) -> None:
+    """``worker_init_fn`` runs once for each virtual worker that stays, and in each pass
+    otherwise, as in torch.
+    """
+    for make in (kept, over):
+        loader = make(Beginning([0] * 4), cluster, worker_init_fn=note_begin)
+        assert [read(loader) for _ in range(2)] == [[1, 1, 1, 1]] * 2
+
+
+def test_a_kept_dataset_is_not_looked_at_again(
+    cluster: str, made: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A change after the first pass is in no batch, and ``set_epoch`` of the dataset is
+    warned of once.
+    """
+    dataset = Rows([1, 2, 3, 4])
+    epochs: list[int] = []
+    dataset.set_epoch = epochs.append  # type: ignore[attr-defined]
+    loader = kept(dataset, cluster)
+    del dataset.set_epoch  # type: ignore[attr-defined]
+    found = [read(loader)]
+    dataset.rows.reverse()
+    dataset.set_epoch = epochs.append  # type: ignore[attr-defined]
+    for number in (1, 2):
+        loader.set_epoch(number)
+        found.append(read(loader))
+    assert found == [[1, 2, 3, 4]] * 3
+    assert epochs == [1, 2]
+    assert len([one for one in caplog.records if "has no effect" in one.getMessage()]) == 1
+    assert len(made) <= 1
+
+
+def test_a_stream_is_new_in_each_pass(cluster: str) -> None:
+    """The bytes of an iterable-style dataset stay, and each pass opens them."""
+    loader = kept(Stream(4), cluster)
+    assert [sorted(read(loader)) for _ in range(2)] == [[0, 0, 1, 1, 2, 2, 3, 3]] * 2
+
+
+class Stream(torch.utils.data.IterableDataset[int]):
+    """Numbers, which can be read once."""
+
+    def __init__(self, count: int) -> None:
+        self.left = list(range(count))
+
+    def __iter__(self) -> Iterator[int]:
+        while self.left:
+            yield self.left.pop()
+
+
+def test_what_a_cluster_loses_is_sent_and_opened_anew(caplog: pytest.LogCaptureFixture) -> None:
+    """A worker that is killed between two passes takes its copies along, a worker that
+    joins opens the first bytes, and a dispatcher that comes back with its work folder
+    keeps all.
+    """
+    with LocalCluster(2, in_process=True) as cluster:
+        dataset = Remembering([0] * 4)
+        loader = kept(dataset, cluster)
+        found = [read(loader)]
+        dataset.rows[:] = [7] * 4
+        cluster.workers[0].kill()
+        cluster.add_worker()
+        found.append(read(loader))
+        cluster.dispatcher.restart()
+        found.append(read(loader))
+    assert [{one // 1000 for one in each} for each in found] == [{0}] * 3
+    assert "has lost" not in caplog.text
+
+
+def test_a_dispatcher_without_its_folder_gets_all_anew(
+    made: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """If the dispatcher has lost what a loader has sent, the next pass sends the
+    dataset as it is then, and says so.
+    """
+    dataset, loaders, port = Rows([1, 2, 3, 4]), [], 0
+    for expected in ([1, 2, 3, 4], [4, 3, 2, 1]):
+        with DispatchServer(DispatcherConfig(port=port)) as dispatcher:
+            port = int(dispatcher.target.rpartition(":")[2])
+            with WorkerServer(WorkerConfig(dispatcher.target)):
+                loaders = loaders or [kept(dataset, dispatcher.target)]
+                assert [read(loaders[0]) for _ in range(2)] == [expected] * 2
+        dataset.rows.reverse()
+    assert len(made) == 2
+    assert caplog.text.count("has lost what the DataLoader at") == 1
