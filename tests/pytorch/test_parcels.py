@@ -1,4 +1,4 @@
-"""What a loader holds is sent once, and anew when it has changed."""
+"""Test that a loader sends what it holds once, and anew when it has changed."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class Odd(Rows):
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list with an entry for each time that the bytes of a loader are made."""
     found: list[int] = []
-    taken = packing._taken
+    bytes_of = packing._bytes_of
 
     def noted(parcel: Any) -> Any:
         found.append(1)
-        return taken(parcel)
+        return bytes_of(parcel)
 
-    monkeypatch.setattr(packing, "_taken", noted)
+    monkeypatch.setattr(packing, "_bytes_of", noted)
     return found
 
 
@@ -97,7 +97,7 @@ CHANGES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 
 @pytest.mark.parametrize("case", CHANGES)
 def test_the_next_pass_has_a_change_in_place(cluster: str, case: str) -> None:
-    """What is changed in place between two passes is in the second."""
+    """The second pass has what was changed in place before it."""
     dataset, change = CHANGES[case]
     loader = over(dataset, cluster)
     first = read(loader)
@@ -194,8 +194,8 @@ def kept(dataset: Any, cluster: str, **named: Any) -> Loader:
 
 
 def test_copies_stay_from_pass_to_pass(cluster: str) -> None:
-    """With persistent workers, what the dataset of a virtual worker has changed in
-    itself is there in the next pass; without, each pass begins anew.
+    """A dataset of persistent workers keeps in the next pass what it has changed in
+    itself. Without them, each pass begins anew.
     """
     counts = [[one % 1000 for one in read(kept(Remembering([0] * 4), cluster))]]
     loader = kept(Remembering([0] * 4), cluster)

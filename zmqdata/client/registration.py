@@ -1,8 +1,5 @@
 """Registration of datasets: packing, describing and registering a dataset, and looking
 it up by its id.
-
-``Upload`` decides which parts of a pipeline to send when the dispatcher says what it
-lacks. It has no socket and no clock; ``client.calls`` carries its messages.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import optree
@@ -24,6 +21,7 @@ from zmqdata import messages as m
 from zmqdata.client.calls import ask_dispatcher, call, new_request, status
 from zmqdata.client.runs import shipping
 from zmqdata.client.splitting import losses_of, units_of
+from zmqdata.client.supplying import Progress, Upload
 from zmqdata.core.job_rules import changed_content
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.seeds import fixed_seed
@@ -37,7 +35,7 @@ from zmqdata.elements.specs import (
     specs_agree,
 )
 from zmqdata.errors import (
-    DataLossError,
+    DataServiceError,
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
@@ -64,12 +62,13 @@ from zmqdata.pipelines.packing import ParcelContent
 from zmqdata.pipelines.parcels import ParcelChangedError
 from zmqdata.pipelines.unsendable import qualified_name
 from zmqdata.pipelines.weighing import say_slow
-from zmqdata.printable import shown_size
 from zmqdata.runkeys import name_of_process
 from zmqdata.transport.addresses import files_token, is_this_machine
 
 log = logging.getLogger(__name__)
 
+KEEP_EVERY = 20.0
+"""Seconds between two requests that keep a dataset registered."""
 MOST_CARDINALITY = 2**63 - 1
 """Largest cardinality that a message can carry."""
 
@@ -240,9 +239,9 @@ class Registration:
         ask = m.RegisterDataset(request, dataset_id, self.description, encoded, keep)
         shown, began = Progress(Upload(ask, contents)), time.monotonic()
         found = call(self.service, ask, m.DatasetRegistered, request, self.timeout, shown.answer)
-        sent = [one for one in contents.values() if isinstance(one, ParcelContent) and one.is_made]
-        for one in sent:
-            say_slow(one.parcel, "sending", time.monotonic() - began)
+        for one in contents.values():
+            if isinstance(one, ParcelContent) and one.made:
+                say_slow(one.parcel, "sending", time.monotonic() - began)
         return found.dataset_id
 
     def _files_are_seen(self, files: Sequence[FilePart]) -> bool:
@@ -325,6 +324,29 @@ def describe_dataset(service: str, dataset_id: str, timeout: float) -> m.Dataset
         return m.DescribeDataset(request, dataset_id)
 
     return ask_dispatcher(service, ask, m.DatasetDescribed, timeout).description
+
+
+def keep_registered(service: str, dataset_id: str) -> Callable[[], None]:
+    """Ask for a dataset now and then, in a thread of its own, so that the dispatcher
+    keeps it. Return a function that ends this.
+
+    Args:
+        service: address of the dispatcher.
+        dataset_id: id of the dataset.
+    """
+    is_over = threading.Event()
+
+    def ask() -> None:
+        while not is_over.wait(KEEP_EVERY):
+            try:
+                describe_dataset(service, dataset_id, KEEP_EVERY)
+            except NotFoundError:
+                return  # who reads it next notices that, too
+            except DataServiceError:
+                continue  # no dispatcher answers now
+
+    threading.Thread(target=ask, name="zmqdata-keeping", daemon=True).start()
+    return is_over.set
 
 
 def agreed_spec(given: Any, registered: bytes, dataset_id: str) -> Any:
@@ -548,131 +570,3 @@ def spec_without_running(node: Node) -> Any:
         return known_spec(node)
     except Exception:  # incompatible inputs raise their error when the pipeline runs
         return None
-
-
-SAY_EVERY = 3.0
-"""Seconds between two reports of the progress of an upload."""
-PIECES_AHEAD = 2
-"""Number of pieces sent before the dispatcher confirms them."""
-MOST_BROKEN = 3
-"""Number of damaged arrivals of a part after which the upload fails."""
-
-
-class Content(Protocol):
-    """The bytes of a part."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, place: slice, /) -> bytes: ...
-
-
-class Upload:
-    """Sends the parts that the dispatcher requests.
-
-    Args:
-        ask: the message that registers the dataset, or tells the content of a mapped
-            range. It is sent again when a part has arrived.
-        contents: bytes of the parts by digest.
-    """
-
-    def __init__(
-        self, ask: m.RegisterDataset | m.SupplyMap, contents: Mapping[str, Content]
-    ) -> None:
-        self._ask = ask
-        self._contents = contents
-        self._digest = ""
-        self._have = 0
-        self._sent = 0
-        self._stored = 0
-        self._broken = 0
-        self._piece_bytes = m.PIECE_BYTES
-
-    @property
-    def total(self) -> int:
-        """Size of all parts in bytes."""
-        return sum(map(len, self._contents.values()))
-
-    @property
-    def done(self) -> int:
-        """Number of bytes that the dispatcher has confirmed in this upload."""
-        return self._stored + self._have * bool(self._digest)
-
-    def answer(self, message: m.Message) -> Sequence[m.Message]:
-        """Return the messages to send after this message from the dispatcher.
-
-        Raises:
-            DataLossError: a part repeatedly arrives damaged, or the dispatcher requests
-                an unknown part.
-        """
-        if isinstance(message, m.RequestPart):
-            content = self._contents.get(message.digest)
-            if isinstance(content, ParcelContent) and content.is_of_other:
-                return ()  # the ask is repeated, and another process sends it meanwhile
-            self._digest, self._have, self._sent = message.digest, message.have, message.have
-            self._piece_bytes = max(1, message.piece_bytes)
-            return self._pieces()
-        if not isinstance(message, m.PieceStored) or message.digest != self._digest:
-            return ()
-        if message.have < self._have:
-            self._begin_anew()
-        self._have = message.have
-        if message.have == len(self._content()):
-            self._stored += message.have
-            self._digest = ""
-            return (self._ask,)
-        self._sent = max(self._sent, self._have)
-        return self._pieces()
-
-    def _begin_anew(self) -> None:
-        self._broken += 1
-        self._sent = 0
-        if self._broken >= MOST_BROKEN:
-            raise DataLossError(
-                "The dispatcher received other bytes than were sent of a part of the "
-                f"pipeline ({self._digest[:16]}...), {self._broken} times. Check its "
-                "disk and memory."
-            )
-
-    def _pieces(self) -> list[m.Message]:
-        content, pieces = self._content(), []
-        while self._sent < min(len(content), self._have + PIECES_AHEAD * self._piece_bytes):
-            piece = content[self._sent : self._sent + self._piece_bytes]
-            pieces.append(
-                m.StorePiece(self._ask.request, self._digest, len(content), self._sent, piece)
-            )
-            self._sent += len(piece)
-        return list(pieces)
-
-    def _content(self) -> Content:
-        if self._digest not in self._contents:
-            raise DataLossError(
-                "The dispatcher requests a part that does not belong to this "
-                f"pipeline: {self._digest[:16]}..."
-            )
-        return self._contents[self._digest]
-
-
-class Progress:
-    """Logs how much of an upload is done, every few seconds of a long one.
-
-    Args:
-        upload: the upload.
-        clock: returns the time in seconds.
-    """
-
-    def __init__(self, upload: Upload, clock: Callable[[], float] = time.monotonic) -> None:
-        self._upload = upload
-        self._clock = clock
-        self._say_at = clock() + SAY_EVERY
-
-    def answer(self, message: m.Message) -> Sequence[m.Message]:
-        """Return the upload's answer to a message, as ``Upload.answer``."""
-        answers, now = self._upload.answer(message), self._clock()
-        if now >= self._say_at and self._upload.done:
-            self._say_at = now + SAY_EVERY
-            log.warning(
-                "sending the arrays of a pipeline to the dispatcher: %s of at most %s",
-                shown_size(self._upload.done),
-                shown_size(self._upload.total),
-            )
-        return answers

@@ -34,7 +34,7 @@ from zmqdata.pipelines.importing import install
 from zmqdata.pipelines.memorymaps import FilePart, OpenRange
 from zmqdata.pipelines.numpynames import other_numpy
 from zmqdata.pipelines.ownmodules import file_of, outdated, own_sources
-from zmqdata.pipelines.parcels import Hashed, Parcel, ParcelChangedError, kept, open_parcel
+from zmqdata.pipelines.parcels import Parcel, ParcelChangedError, Piece, kept, open_parcel
 from zmqdata.pipelines.shipping import carried_sources, names_of, pack_sources
 from zmqdata.pipelines.unsendable import (
     Reached,
@@ -173,18 +173,17 @@ def pack_pipeline(
     order = tuple(nodes_in_order(node))
     packed, pickler = pickled(order, file, archives, by_path)
     found = _fingerprint(node, order, archives)
-    with file:
-        packed = msgspec.structs.replace(packed, payload=file.getvalue(), fingerprint=found)
-    packed.contents.update(_contents(packed, pickler), **archives)
+    packed.contents.update({one.name: one.content for one in _pieces(pickler)}, **archives)
     files = list(packed.files)
     for parcel in pickler.parcels:
         made: dict[str, bytes] = {}
+        contents = {name: ParcelContent(parcel, name, made) for name in parcel.sizes}
+        packed.contents.update(contents, **parcel.sources)
         files += parcel.packed.files
-        packed.contents.update(
-            {digest: ParcelContent(parcel, digest, made) for digest in parcel.sizes},
-            **parcel.sources,
+    with file:
+        packed = msgspec.structs.replace(
+            packed, payload=file.getvalue(), fingerprint=found, files=tuple(dict.fromkeys(files))
         )
-    packed = msgspec.structs.replace(packed, files=tuple(dict.fromkeys(files)))
     remember(packed.digest, pickler.definitions.classes)
     return packed
 
@@ -216,7 +215,7 @@ def pickled(
         numpy=np.__version__,
         modules=tuple(sorted({module.partition(".")[0] for module in pickler.modules})),
         sources=own_sources(pickler.modules, pickler.shipped),
-        buffers=tuple(map(_name_of, pickler.apart)),
+        buffers=tuple(one.name for one in pickler.apart),
         shipped=tuple(archives),
         files=tuple(dict.fromkeys(one for one in pickler.apart if isinstance(one, FilePart))),
         contents={},
@@ -236,93 +235,43 @@ def _fingerprint(value: Any, held: Any, archives: dict[str, bytes], name: str = 
         raise TypeError(_why_not(deep, name)) from error
 
 
-def _contents(packed: PackedPipeline, pickler: PipelinePickler) -> dict[str, bytes]:
-    """Return the buffers of a pickle by their digests. The pickler keeps none."""
+def _pieces(pickler: PipelinePickler) -> list[Piece]:
+    """Return the buffers outside the stream. The pickler keeps none."""
     apart, pickler.apart = pickler.apart, []
-    pairs = zip(packed.buffers, apart, strict=True)
-    return {digest: buffer for digest, buffer in pairs if isinstance(buffer, bytes)}
+    return list({one.name: one for one in apart if isinstance(one, Piece)}.values())
 
 
 # --- parcels
 
 
-def look_at(parcel: Parcel) -> bool:
-    """Find the digests of what a parcel consists of, and keep no bytes. Return True if
-    they have changed since the last time.
+def look_at(parcel: Parcel, keeps: bool = False) -> bool:
+    """Find the digests of what a parcel consists of. Return True if they have changed
+    since the last time.
+
+    Args:
+        parcel: the parcel.
+        keeps: True to let it keep the bytes, as it does if they change each time.
 
     Raises:
         TypeError: an object cannot leave this process.
         ValueError: the value is larger than a message can be.
     """
-    from zmqdata.pipelines.pickler import HashingFile
-
-    if parcel.kept:  # a hash would say nothing about the bytes that are sent
-        parcel.kept = _taken(parcel)[0]
-        return True
-    file = HashingFile()
-    packed, pickler = pickled(parcel.value, file, parcel.sources, name=parcel.name)
-    return _note(parcel, packed, pickler, file.hashed())
-
-
-def _note(
-    parcel: Parcel, packed: PackedPipeline, pickler: PipelinePickler, payload: Hashed
-) -> bool:
-    """Note what a worker needs to open a parcel. Return False if that is known."""
+    from zmqdata.pipelines.pickler import PickleFile
     from zmqdata.pipelines.unpickler import remember
 
-    packed = msgspec.structs.replace(packed, pickle=payload.digest)
-    known = parcel.packed
+    keeps = keeps or bool(parcel.kept)
+    with PickleFile(keeps) as file:
+        packed, pickler = pickled(parcel.value, file, parcel.sources, name=parcel.name)
+        pieces = [file.whole(), *_pieces(pickler)]
+    parcel.kept = {one.name: one.content for one in pieces} if keeps else {}
+    packed, known = msgspec.structs.replace(packed, pickle=pieces[0].name), parcel.packed
     if known is not None and packed == msgspec.structs.replace(known, fingerprint=""):
         return False
     found = _fingerprint(parcel.value, parcel.value, parcel.sources, parcel.name)
     parcel.packed = msgspec.structs.replace(packed, fingerprint=found)
-    buffers = dict(zip(packed.buffers, pickler.apart, strict=True))
-    parcel.sizes = {payload.digest: payload.size} | {
-        digest: buffer.size if isinstance(buffer, Hashed) else len(buffer)
-        for digest, buffer in buffers.items()
-        if not isinstance(buffer, FilePart)
-    }
+    parcel.sizes = {one.name: one.size for one in pieces}
     remember(parcel.packed.digest, pickler.definitions.classes)
     return True
-
-
-def _taken(parcel: Parcel) -> tuple[dict[str, bytes], PipelinePickler | None]:
-    """Return the bytes of a parcel, and the pickler if they are other ones than when it
-    was looked at.
-    """
-    from zmqdata.pipelines.pickler import PickleFile
-
-    with PickleFile() as file:
-        packed, pickler = pickled(parcel.value, file, parcel.sources, name=parcel.name)
-        payload = file.getvalue()
-    whole = Hashed(hashlib.sha256(payload).hexdigest(), len(payload))
-    is_other = _note(parcel, packed, pickler, whole)
-    made = {whole.digest: payload, **_contents(packed, pickler)}
-    return made, pickler if is_other else None
-
-
-def _warn_of_change(parcel: Parcel, pickler: PipelinePickler) -> None:
-    """Say which class gives other bytes each time that an object of it is pickled."""
-    from zmqdata.pipelines.pickler import HashingFile
-
-    def hashed(thing: object) -> Hashed:
-        file = HashingFile()
-        pickled(thing, file, dict(parcel.sources))
-        return file.hashed()
-
-    # What an object holds comes after it.
-    odd = (kind for kind, one in reversed(pickler.made_by.items()) if hashed(one) != hashed(one))
-    kind = next(odd, None)
-    if kind is None:
-        log.warning("%s was changed while it was packed: workers get it as it is now", parcel.name)
-        return
-    log.warning(
-        "%s gives other bytes each time that it is pickled, so it is packed and sent in each pass. "
-        "The class %s does so: let its `__reduce__` or `__getstate__` return equal values while "
-        "the object does not change",
-        parcel.name,
-        qualified_name(kind),
-    )
 
 
 class ParcelContent:
@@ -330,46 +279,48 @@ class ParcelContent:
 
     Args:
         parcel: the parcel.
-        digest: SHA-256 of the bytes.
+        name: SHA-256 of the bytes.
         made: receives the bytes of all its parts.
     """
 
-    def __init__(self, parcel: Parcel, digest: str, made: dict[str, bytes]) -> None:
-        self.parcel, self._digest, self._made = parcel, digest, made
-        self._size = parcel.sizes[digest]
-
-    @property
-    def is_of_other(self) -> bool:
-        """True if another process sends them."""
-        return self.parcel.is_of_other
-
-    @property
-    def is_made(self) -> bool:
-        """True if the dispatcher has lacked them."""
-        return self._digest in self._made
+    def __init__(self, parcel: Parcel, name: str, made: dict[str, bytes]) -> None:
+        self.parcel, self.made = parcel, made
+        self._name, self._size = name, parcel.sizes[name]
 
     def __len__(self) -> int:
         return self._size
 
     def __getitem__(self, place: slice) -> bytes:
-        if self._digest not in self._made:
-            self._made.update(self.parcel.kept or self._taken())
-        return self._made[self._digest][place]
-
-    def _taken(self) -> dict[str, bytes]:
-        parcel = self.parcel
-        made, changed = _taken(parcel)
-        if changed is None:
-            return made
-        parcel.kept = made
-        _warn_of_change(parcel, changed)
-        raise ParcelChangedError
+        if not self.made:
+            self.made.update(self.parcel.kept or _bytes_of(self.parcel))
+        return self.made[self._name][place]
 
 
-def _name_of(buffer: bytes | Hashed | FilePart) -> str:
-    if isinstance(buffer, bytes):
-        return hashlib.sha256(buffer).hexdigest()
-    return buffer.name if isinstance(buffer, FilePart) else buffer.digest
+def _bytes_of(parcel: Parcel) -> dict[str, bytes]:
+    """Return the bytes of a parcel, or raise if it has changed, after saying why."""
+    if not look_at(parcel, keeps=True):
+        made, parcel.kept = parcel.kept, {}
+        return made
+    from zmqdata.pipelines.pickler import PickleFile
+
+    def digest(thing: object) -> str:
+        file = PickleFile(keeps=False)
+        pickled(thing, file, dict(parcel.sources))
+        return file.whole().name
+
+    pickler = pickled(parcel.value, PickleFile(keeps=False), dict(parcel.sources))[1]
+    # What an object holds comes after it.
+    odd = [kind for kind, one in pickler.made_by.items() if digest(one) != digest(one)]
+    log.warning(
+        "%s gives other bytes each time that it is pickled, so it is packed and sent in each pass. "
+        "The class %s does so: let its `__reduce__` or `__getstate__` return equal values while "
+        "the object does not change"
+        if odd
+        else "%s was changed while it was packed: workers get it as it is now%s",
+        parcel.name,
+        qualified_name(odd[-1]) if odd else "",
+    )
+    raise ParcelChangedError
 
 
 def _identity(node: Any, sources: dict[str, bytes]) -> str:

@@ -12,13 +12,15 @@ from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 
-class Hashed(NamedTuple):
-    """Bytes of which only this is known."""
+class Piece(NamedTuple):
+    """A part of a pickle."""
 
-    digest: str
-    """Their SHA-256 in hex."""
+    name: str
+    """SHA-256 of its bytes in hex."""
     size: int
-    """Their number."""
+    """Number of its bytes."""
+    content: bytes
+    """The bytes; empty if only their hash was wanted."""
 
 
 class Parcel:

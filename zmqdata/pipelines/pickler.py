@@ -44,7 +44,7 @@ from zmqdata.pipelines.classes import is_made_here
 from zmqdata.pipelines.definitions import Definitions, Stand, written
 from zmqdata.pipelines.findable import SCRIPT_MODULES, can_be_found, is_importable
 from zmqdata.pipelines.functions import first
-from zmqdata.pipelines.parcels import Hashed, Parcel, open_parcel
+from zmqdata.pipelines.parcels import Parcel, Piece, open_parcel
 from zmqdata.pipelines.unsendable import Trail
 from zmqdata.printable import shown_size
 
@@ -74,7 +74,18 @@ class UnsendableError(Exception):
 class PickleFile(io.BytesIO):
     """A file whose method is written in Python: other threads run while C code writes
     into it.
+
+    Args:
+        keeps: True to keep what is written, False to keep its hash.
+
+    Attributes:
+        total: number of bytes that were written, with those outside the stream.
     """
+
+    def __init__(self, keeps: bool = True) -> None:
+        super().__init__()
+        self._hash = None if keeps else hashlib.sha256()
+        self._size = self.total = 0
 
     def write(self, content: Any, /) -> int:
         """Write bytes at the end.
@@ -82,43 +93,26 @@ class PickleFile(io.BytesIO):
         Raises:
             _TooLargeError: the file would exceed ``MOST_BYTES``.
         """
-        if self.tell() + memoryview(content).nbytes > MOST_BYTES:
-            raise _TooLargeError
-        return super().write(content)
-
-    def copy(self, memory: memoryview) -> bytes:
-        """Return a copy of a buffer that is kept outside the stream."""
-        return bytes(memory)
-
-
-class HashingFile:
-    """A file that keeps the hash and the size of its content, in place of the content,
-    and of buffers outside the stream.
-
-    Attributes:
-        total: number of all bytes.
-    """
-
-    def __init__(self) -> None:
-        self._hash, self._size = hashlib.sha256(), 0
-        self.total = 0
-
-    def write(self, content: Any, /) -> None:
-        """Add bytes to the hash. Raises as ``PickleFile.write``."""
         nbytes = memoryview(content).nbytes
         self._size, self.total = self._size + nbytes, self.total + nbytes
         if self._size > MOST_BYTES:
             raise _TooLargeError
+        if self._hash is None:
+            return super().write(content)
         self._hash.update(content)
+        return nbytes
 
-    def copy(self, memory: memoryview) -> Hashed:
-        """Return the hash of a buffer."""
+    def apart(self, memory: memoryview) -> Piece:
+        """Return a buffer that is kept outside the stream, as a piece."""
         self.total += memory.nbytes
-        return Hashed(hashlib.sha256(memory).hexdigest(), memory.nbytes)
+        content = bytes(memory) if self._hash is None else b""
+        return Piece(hashlib.sha256(memory).hexdigest(), memory.nbytes, content)
 
-    def hashed(self) -> Hashed:
-        """Return the hash of all that was written."""
-        return Hashed(self._hash.hexdigest(), self._size)
+    def whole(self) -> Piece:
+        """Return all that was written, as a piece."""
+        content = self.getvalue()
+        digest = hashlib.sha256(content) if self._hash is None else self._hash
+        return Piece(digest.hexdigest(), self._size, content)
 
 
 class _TooLargeError(Exception):
@@ -133,7 +127,7 @@ class PipelinePickler(pickle.Pickler):
     """Pickler that writes a value into a file with protocol 5.
 
     Args:
-        file: a ``PickleFile`` or a ``HashingFile``.
+        file: a ``PickleFile``.
         by_path: True to write a memory map as the path of its file, False to write its
             content.
         shipped: top-level modules that are shipped with the pickle.
@@ -157,7 +151,7 @@ class PipelinePickler(pickle.Pickler):
         self.made_by: dict[type, object] = {}
         self._file, self._name = file, name
         self.modules: set[str] = set()
-        self.apart: list[bytes | Hashed | memorymaps.FilePart] = []
+        self.apart: list[Piece | memorymaps.FilePart] = []
         self.definitions = Definitions(self, shipped)
         self._by_path = by_path
         self._root: object = None
@@ -351,7 +345,7 @@ class PipelinePickler(pickle.Pickler):
             apart = sum(type(one) is not memorymaps.FilePart for one in self.apart)
             if memory.nbytes < memorymaps.LARGE or apart >= MOST_APART:
                 return True
-            self.apart.append(self._file.copy(memory))
+            self.apart.append(self._file.apart(memory))
             return False
 
     # --- names

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import types
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -24,22 +25,9 @@ SLOW = 1.0
 MUCH = 1 << 20
 """Size in bytes from which a description speaks of what a pipeline carries."""
 _NAMED = ("variable", "global", "default")
+_INPUTS = "inputs"
 _LOOKED_AT = 1000
 """Number of elements whose kind is looked at."""
-
-
-class Weighed(NamedTuple):
-    """What takes most of the bytes of a value."""
-
-    path: str
-    """Where it is, such as ``"Folder.samples"``."""
-    kind: str
-    """What it is, such as ``"list of 1,281,167 tuples"``."""
-    nbytes: int
-    """Its size in bytes."""
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.kind}, {shown_size(self.nbytes)}"
 
 
 def weight_of(value: Any) -> int:
@@ -49,9 +37,9 @@ def weight_of(value: Any) -> int:
     >>> weight_of(bytes(5_000_000)) // 1_000_000
     5
     """
-    from zmqdata.pipelines.pickler import HashingFile
+    from zmqdata.pipelines.pickler import PickleFile
 
-    file = HashingFile()
+    file = PickleFile(keeps=False)
     try:
         pickled(value, file, {}, name="it")
     except (TypeError, ValueError):
@@ -59,7 +47,7 @@ def weight_of(value: Any) -> int:
     return file.total
 
 
-def heaviest(holder: Any, path: str = "") -> Weighed:
+def heaviest(holder: Any, path: str = "") -> str:
     """Return what takes most of the bytes of an object: the heaviest of its attributes,
     or that of an attribute, or a name that a function uses. Each is pickled once more.
 
@@ -67,16 +55,15 @@ def heaviest(holder: Any, path: str = "") -> Weighed:
         holder: the object.
         path: where it is.
 
-    >>> found = heaviest(Parcel([(1, 2.5)] * 2_000, "a list"))
-    >>> found.path, found.kind
-    ('Parcel.value', 'list of 2,000 tuples')
+    >>> heaviest(Parcel([(1, 2.5)] * 200_000, "a list"))
+    'Parcel.value: list of 200,000 tuples, 401 kB'
     """
     nbytes = weight_of(holder)
     while parts := [(weight_of(one), name, one) for name, one in _parts_of(holder)]:
         path = getattr(holder, "__qualname__", type(holder).__qualname__)
         nbytes, name, holder = max(parts, key=lambda each: each[0])
         path = f"{path.rpartition('<locals>.')[2]}.{name}"
-    return Weighed(path or type(holder).__qualname__, _kind(holder), nbytes)
+    return f"{path or type(holder).__qualname__}: {_kind(holder)}, {shown_size(nbytes)}"
 
 
 def carried(node: Node) -> str:
@@ -92,13 +79,10 @@ def carried(node: Node) -> str:
     if nbytes < MUCH:
         return ""
     values = [
-        (weight_of(value), one.label, value)
-        for one in nodes
-        for name, value in attributes(one)
-        if name != "inputs"
+        (one.label, each) for one in nodes for name, each in attributes(one) if name != _INPUTS
     ]
-    _, label, value = max(values, key=lambda each: each[0])
-    return f"{shown_size(nbytes)}, most of it {heaviest(value, label)}. Each task opens a copy"
+    label, most = max(values, key=lambda pair: weight_of(pair[1]))
+    return f"{shown_size(nbytes)}, most of it {heaviest(most, label)}. Each task opens a copy"
 
 
 def _parts_of(holder: Any) -> list[tuple[str, Any]]:
@@ -108,19 +92,14 @@ def _parts_of(holder: Any) -> list[tuple[str, Any]]:
 
 
 def _kind(value: Any) -> str:
-    kind = type(value)
-    name = kind.__qualname__
-    if is_a(value, np.ndarray) or is_tensor_class(kind):
+    name, length = type(value).__qualname__, count(value)
+    if is_a(value, np.ndarray) or is_tensor_class(type(value)):
         return f"{name} of {value.dtype}, {tuple(value.shape)}"
-    if not (length := count(value)):
+    if not length:
         return name
-    kinds = {type(one).__qualname__ for one in _first_of(value)}
+    values = dict.values(value) if is_a(value, dict) else value
+    kinds = {type(one).__qualname__ for one in islice(values, _LOOKED_AT)}
     return f"{name} of {length:,} {f'{kinds.pop()}s' if len(kinds) == 1 else 'items'}"
-
-
-def _first_of(values: Any) -> list[Any]:
-    held = dict.values(values) if is_a(values, dict) else values
-    return [one for one, _ in zip(held, range(_LOOKED_AT), strict=False)]
 
 
 def say_slow(parcel: Parcel, done: str, seconds: float) -> None:
@@ -134,12 +113,6 @@ def say_slow(parcel: Parcel, done: str, seconds: float) -> None:
     if seconds < SLOW or parcel.is_spoken_of:
         return
     parcel.is_spoken_of = True
-    log.warning(
-        "%s %s took %.1f s (%s). Most of it is %s. %s",
-        done,
-        parcel.name,
-        seconds,
-        shown_size(sum(parcel.sizes.values())),
-        heaviest(parcel.value),
-        parcel.advice,
-    )
+    size, most = shown_size(sum(parcel.sizes.values())), heaviest(parcel.value)
+    text = "%s %s took %.1f s (%s). Most of it is %s. %s"
+    log.warning(text, done, parcel.name, seconds, size, most, parcel.advice)

@@ -22,9 +22,9 @@ from zmqdata.client.delivery import DeliveryQueue, End
 from zmqdata.client.distribute import DataServiceDataset
 from zmqdata.client.iterator import ServiceIterator
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere
-from zmqdata.client.registration import Registration, Upload
+from zmqdata.client.registration import Registration
 from zmqdata.client.shell import LACKING, ReaderShell
-from zmqdata.client.supplying import MapSupplier
+from zmqdata.client.supplying import MapSupplier, Upload
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.errors import (

@@ -1,5 +1,5 @@
-"""What workers open of a ``DataLoader``: it is sent when it has changed, for all ranks
-by rank 0, and with ``persistent_workers=True`` once.
+"""Sending of the parts of a ``DataLoader`` that workers open: when they have changed,
+for all ranks by rank 0, and with ``persistent_workers=True`` once.
 """
 
 from __future__ import annotations
@@ -7,14 +7,14 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from torch.utils.data import DataLoader
 
-from zmqdata.client.keeping import keep_registered
-from zmqdata.client.registration import Registration, describe_dataset
+from zmqdata.client.registration import Registration, describe_dataset, keep_registered
 from zmqdata.errors import NotFoundError
 from zmqdata.pipelines import PackedPipeline, pack_sources
 from zmqdata.pipelines.packing import look_at
@@ -30,7 +30,7 @@ class ParcelTerms(msgspec.Struct, frozen=True):
     """The message of rank 0 to the other ranks about what workers open."""
 
     packed: bytes
-    """What a worker needs to open it, encoded."""
+    """The facts that a worker needs to open it, encoded."""
     sizes: dict[str, int]
     """Numbers of bytes of what it consists of, by digest."""
     kept: str
@@ -116,7 +116,7 @@ class LoaderParcel:
             self.parcel.keep = secrets.token_hex(8)  # loaders over equal data share no copies
             self._anchor = self._register()
             self.kept = self._anchor.resolve()
-            keep_registered(self._anchor.service, self.kept, self)
+            weakref.finalize(self, keep_registered(self._anchor.service, self.kept))
         elif consumer.agrees and (is_changed or self._passes == 1):
             self._register().resolve()
 

@@ -25,7 +25,7 @@ from zmqdata.errors import DataServiceError, named_error
 from zmqdata.failures.codec import encode_failure
 from zmqdata.metrics.declared import WORKER
 from zmqdata.metrics.monitors import monitor_of
-from zmqdata.pipelines.parcels import drop_copies
+from zmqdata.pipelines.parcels import kept_keys
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
 from zmqdata.transport.addresses import (
@@ -199,7 +199,7 @@ class WorkerShell:
         table.on(e.ClaimPart, self.parts.claim)
         table.on(e.KeepPiece, self.parts.keep)
         table.on(e.ReleaseParts, self.parts.release)
-        table.on(e.DropCopies, lambda command: drop_copies(command.keys))
+        table.on(e.DropCopies, self.parts.drop_copies)
         table.on(e.FeedSplits, self._feed_splits)
         table.on(
             e.ReturnSplits,
@@ -285,8 +285,7 @@ class WorkerShell:
         found = read_memory()
         if found is None:
             return
-        rss, counted = found
-        self._handle(e.MemoryRead(rss, counted))
+        self._handle(e.MemoryRead(found[0], found[1], kept_keys()))
         if self.core.memory.wants_another:
             self.loop.later(READ_AGAIN, lambda: self._read_memory(time.monotonic()))
 

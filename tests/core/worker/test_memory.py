@@ -180,14 +180,17 @@ def test_a_worker_that_leaves_anyway_is_not_recycled() -> None:
     assert said(host) == []
 
 
+KEPT = frozenset({"7", "8"})
+
+
 def test_opened_datasets_go_before_the_process() -> None:
     """A full process first drops the opened datasets that it keeps, and says so. It is
     recycled if it is still full then.
     """
     host = full_host()
-    host.feed(e.CopiesKept(frozenset({"7", "8"})))
-    fill(host, FULL, FULL)
-    assert [one.keys for one in host.all_of(e.DropCopies)] == [{"7", "8"}]
+    for _ in range(2):
+        host.feed(e.MemoryRead(FULL, FULL, KEPT))
+    assert [one.keys for one in host.all_of(e.DropCopies)] == [KEPT]
     assert len(said(host)) == 1
     assert "opened datasets" in said(host)[0]
     fill(host, FULL)
@@ -201,7 +204,7 @@ def test_opened_datasets_are_named_until_nobody_uses_them() -> None:
     dropped when the dispatcher says that they are unused.
     """
     host = full_host()
-    host.feed(e.CopiesKept(frozenset({"7", "8"})))
+    host.feed(e.MemoryRead(FREE, FREE, KEPT))
     host.hear(D, m.WorkerHeartbeatAnswered("w", True, unused=("8", "9")))
     assert [one.keys for one in host.all_of(e.DropCopies)] == [{"8"}]
     host.wait(1.0)

@@ -86,7 +86,6 @@ class WorkerCore:
         on(e.LinkBroken, lambda event, now: self._close_link(None, m.CloseLink(event.link), now))
         on(e.DrainRequested, self._drain)
         on(e.MemoryRead, self._memory_read)
-        on(e.CopiesKept, self.pipelines.note_copies)
         # A dispatcher that saw this worker without a connection waits for a message
         # from it, and only for a short time.
         on(e.Connected, lambda event, now: self._heartbeat(now) if self.registered else None)
@@ -184,13 +183,12 @@ class WorkerCore:
         self.heartbeats.spoke(now)
         measured = set(self._measured.take(self.tasks))
         reports = tuple(task.report(now, number in measured) for number, task in self.tasks.items())
-        who = self.profile
         if self.registered:
             pause = self.heartbeats.pause
             self._send(
                 e.DISPATCHER,
                 m.WorkerHeartbeat(
-                    who.worker,
+                    self.profile.worker,
                     tasks=reports,
                     clients=self.links.named(),
                     readers=self.links.readers(now, pause),
@@ -202,7 +200,7 @@ class WorkerCore:
                 ),
             )
         else:
-            self._send(e.DISPATCHER, who.registration(reports))
+            self._send(e.DISPATCHER, self.profile.registration(reports))
 
     def _tell(self, now: float) -> None:
         """Report news of a task at once if heartbeats are not too frequent, otherwise
@@ -239,9 +237,7 @@ class WorkerCore:
 
     def _memory_read(self, event: e.MemoryRead, now: float) -> None:
         self.memory.read(now, event)
-        if self.memory.is_over and self.pipelines.copies:
-            self._do(e.LogLine("warning", self.memory.spare()))
-            self.pipelines.drop_copies(self.pipelines.copies)
+        self.pipelines.spare(self.memory, event.copies)
         if self.draining.consider(self.memory, now, self._staying):
             self._heartbeat(now)
 
@@ -337,23 +333,21 @@ class WorkerCore:
 
     def _produced(self, event: e.Produced, now: float) -> None:
         task = self._task(event)
-        if task is None:
-            return
-        if task.definition.cache:
-            event = fitting(event, self.profile.cache_bytes, self.profile.address)
-        task.add(event, now)
-        self._distribute(task)
+        if task is not None:
+            if task.definition.cache:
+                event = fitting(event, self.profile.cache_bytes, self.profile.address)
+            task.add(event, now)
+            self._distribute(task)
 
     def _state_taken(self, event: e.StateNoted, now: float) -> None:
         """Record a state, and report it to the dispatcher if that listens. A lost
         report does no harm, because a newer state replaces it.
         """
         task = self._task(event)
-        if task is None:
-            return
-        task.states.append(event.state)
-        if self.heartbeats.listens(now):
-            self._send(e.DISPATCHER, m.StateTaken(self.profile.worker, *task.key, event.state))
+        if task is not None:
+            task.states.append(event.state)
+            if self.heartbeats.listens(now):
+                self._send(e.DISPATCHER, m.StateTaken(self.profile.worker, *task.key, event.state))
 
     def _exhausted(self, event: e.Exhausted, now: float) -> None:
         task = self._task(event)

@@ -362,14 +362,6 @@ class Exhausted:
 
 
 @dataclass(frozen=True, slots=True)
-class CopiesKept:
-    """Event: opened parcels of these datasets are kept in the worker's process."""
-
-    keys: frozenset[str]
-    """Ids of the datasets."""
-
-
-@dataclass(frozen=True, slots=True)
 class ElementLeftOut:
     """Event: the pipeline of a task has left out an element that failed."""
 
@@ -425,6 +417,8 @@ class MemoryRead:
     """Resident size in bytes."""
     counted: int
     """Bytes of writable memory, as its limit counts them."""
+    copies: frozenset[str] = frozenset()
+    """Ids of the datasets of which it keeps opened parcels between tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -646,7 +640,6 @@ WorkerEvent = (
     | ElementLeftOut
     | ChunkClosed
     | Compressing
-    | CopiesKept
     | TaskMeasured
     | Connected
     | Decided

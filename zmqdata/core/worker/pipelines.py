@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from zmqdata import messages as m
 from zmqdata.core.worker import events as e
+from zmqdata.core.worker.memory import MemoryWatch
 from zmqdata.printable import shown_size
 
 REPEAT = 1.0
@@ -126,16 +127,21 @@ class Pipelines:
         self._asks: dict[str, _Ask] = {}
         self._reasons: dict[str, str] = {}
 
-    def note_copies(self, event: e.CopiesKept, now: float) -> None:
-        """Note that the process keeps opened parcels for the next tasks."""
-        self.copies |= event.keys
-
     def drop_copies(self, keys: Iterable[str]) -> None:
         """Drop the opened parcels of datasets, as far as there are any."""
         dropped = self.copies.intersection(keys)
         if dropped:
             self.copies -= dropped
             self._do(e.DropCopies(dropped))
+
+    def spare(self, memory: MemoryWatch, copies: frozenset[str]) -> None:
+        """Note of which datasets opened parcels are kept. Drop all of them, and say so,
+        if the process is full.
+        """
+        self.copies = copies
+        if memory.is_over and self.copies:
+            self._do(e.LogLine("warning", memory.spare()))
+            self.drop_copies(self.copies)
 
     def find(self, definition: m.TaskDefinition) -> Found | None:
         """Return what the task can start with; None while its pipeline is in

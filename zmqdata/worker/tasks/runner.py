@@ -35,7 +35,6 @@ from zmqdata.iterators.deciding import Deciding
 from zmqdata.messages import TaskMeasures, TaskState
 from zmqdata.nodes import Node
 from zmqdata.pipelines import FindPart
-from zmqdata.pipelines.parcels import kept_keys
 from zmqdata.splits import Split
 from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.tasks.events import Teller
@@ -317,8 +316,6 @@ class TaskRunner:
             raise FailedPreconditionError(self._reason)
         encoded = self._pipeline or self._find_part(self.definition.digest) or b""
         whole = opened(encoded, self.definition, self._find_part)
-        if keys := kept_keys():
-            self._post(e.CopiesKept(keys))
         self._pipeline = b""
         self._label = whole.label
         return prepared(
