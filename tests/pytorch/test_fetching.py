@@ -49,7 +49,7 @@ ORDER = BatchIndices([[0, 1], [2, 3], [4, 5], [6]])
 
 def parts_of(dataset: Any, workers: int = 0, init: Any = None, **others: Any) -> LoaderParts:
     arguments: dict[str, Any] = {"collate_fn": whole, "is_batched": True} | others
-    return LoaderParts(dataset, num_workers=workers, init=init, **arguments)
+    return LoaderParts(dataset=dataset, num_workers=workers, init=init, **arguments)
 
 
 def fetched(parts: LoaderParts, *batches: int, seed: int = 5) -> list[Any]:

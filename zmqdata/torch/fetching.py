@@ -33,18 +33,22 @@ _CONVERTS = (_utils.collate.default_collate, _utils.collate.default_convert)
 
 @dataclass
 class LoaderParts:
-    """The parts of a ``DataLoader`` that workers need."""
+    """The parts of a ``DataLoader`` that workers need.
 
-    dataset: Any
-    """Dataset of the loader."""
+    Functions come first: to pickle one with the objects that it holds takes longer the
+    more objects were pickled before.
+    """
+
+    init: Callable[[int], None] | None
+    """``worker_init_fn`` of the loader."""
     collate_fn: Callable[[Any], Any]
     """Makes a batch of items."""
+    dataset: Any
+    """Dataset of the loader."""
     is_batched: bool
     """True if a batch has a list of items, False if it is a single item."""
     num_workers: int
     """Number of virtual workers; 0 if the loader has no workers."""
-    init: Callable[[int], None] | None
-    """``worker_init_fn`` of the loader."""
     batch_size: int | None = None
     """Number of items of a batch of an iterable dataset."""
     drop_last: bool = False

@@ -70,11 +70,11 @@ class LoaderParcel:
         """Note what the loader holds now. Return True if it has changed."""
         loader, parcel, began = self._loader, self.parcel, time.monotonic()
         parcel.value = LoaderParts(
-            loader.dataset,
+            loader.worker_init_fn,
             loader.collate_fn,
+            loader.dataset,
             loader._auto_collation,
             loader.num_workers,
-            loader.worker_init_fn,
             loader.batch_size,
             loader.drop_last,
         )
