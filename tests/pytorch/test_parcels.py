@@ -208,6 +208,19 @@ def test_copies_stay_from_pass_to_pass(cluster: str) -> None:
     assert [read(again) for _ in range(2)] == [[1, 2, 1, 2]] * 2
 
 
+def test_a_state_continues_beside_kept_copies(cluster: str) -> None:
+    """A state that another loader has loaded leaves the rest of the pass, while the
+    copies of both loaders stay.
+    """
+    loader, other = (kept(Rows([5, 6, 7, 8]), cluster) for _ in range(2))
+    whole = read(loader)
+    iterator = iter(loader)
+    first = next(iterator).tolist()
+    other.load_state_dict(loader.state_dict())
+    assert first + read(other) == whole == first + [row for x in iterator for row in x.tolist()]
+    assert read(other) == read(loader) == whole
+
+
 def test_a_virtual_worker_begins_once(cluster: str) -> None:
     """``worker_init_fn`` runs once for each virtual worker that stays, and in each pass
     otherwise, as in torch.
