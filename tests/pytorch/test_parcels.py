@@ -19,7 +19,7 @@ from zmqdata import LocalCluster
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.dispatcher.server import DispatchServer
-from zmqdata.pipelines import packing
+from zmqdata.pipelines.packing import ParcelContent
 from zmqdata.torch import Loader, distribute_dataloader
 from zmqdata.worker.server import WorkerServer
 
@@ -50,16 +50,17 @@ class Odd(Rows):
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list with an entry for each time that the bytes of a loader are made."""
-    found: list[int] = []
-    bytes_of = packing._bytes_of
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list with the digest of each part of a loader that is sent."""
+    found: list[str] = []
+    taken = ParcelContent.__getitem__
 
-    def noted(parcel: Any) -> Any:
-        found.append(1)
-        return bytes_of(parcel)
+    def noted(content: Any, place: slice) -> bytes:
+        if not place.start:
+            found.append(content._name)
+        return taken(content, place)
 
-    monkeypatch.setattr(packing, "_bytes_of", noted)
+    monkeypatch.setattr(ParcelContent, "__getitem__", noted)
     return found
 
 
@@ -72,7 +73,7 @@ def read(loader: Loader) -> list[Any]:
     return [row for batch in loader for row in torch.as_tensor(batch).tolist()]
 
 
-def test_an_unchanged_dataset_is_sent_once(cluster: str, made: list[int]) -> None:
+def test_an_unchanged_dataset_is_sent_once(cluster: str, made: list[str]) -> None:
     """Later passes, and other loaders over equal data, make and send no bytes of it."""
     rows = [one + 1000 for one in range(4)]
     loader = over(Rows(rows), cluster)
@@ -121,7 +122,7 @@ def test_a_running_pass_keeps_the_dataset_with_which_it_began(cluster: str) -> N
 
 
 def test_a_dataset_with_other_bytes_each_time_is_sent_in_each_pass(
-    cluster: str, made: list[int], caplog: pytest.LogCaptureFixture
+    cluster: str, made: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each pass works, and a single line names the class."""
     loader, sent = over(Odd([4, 3, 2, 1]), cluster), set()
@@ -129,7 +130,7 @@ def test_a_dataset_with_other_bytes_each_time_is_sent_in_each_pass(
         assert read(loader) == [4, 3, 2, 1]
         sent.add(loader._supply._holds.parcel.packed.pickle)
     assert len(sent) == 3
-    assert len(made) == 1
+    assert len(made) == 1 + len(sent)  # the first request for other bytes finds that they change
     said = [one.getMessage() for one in caplog.records if "other bytes each" in one.getMessage()]
     assert len(said) == 1
     assert "test_parcels.Odd does so" in said[0]
@@ -141,7 +142,7 @@ def turned(rows: dict[int, int]) -> dict[int, int]:
 
 
 def test_ranks_name_the_parcel_of_rank_0(
-    cluster: str, pair: Callable[[], list[Rank]], made: list[int]
+    cluster: str, pair: Callable[[], list[Rank]], made: list[str]
 ) -> None:
     """The workers open the bytes of rank 0 for both ranks, although rank 1 would have
     others, also after a change on both.
@@ -231,7 +232,7 @@ def test_a_virtual_worker_begins_once(cluster: str) -> None:
 
 
 def test_a_kept_dataset_is_not_looked_at_again(
-    cluster: str, made: list[int], caplog: pytest.LogCaptureFixture
+    cluster: str, made: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A change after the first pass is in no batch, and ``set_epoch`` of the dataset is
     warned of once.
@@ -290,7 +291,7 @@ def test_what_a_cluster_loses_is_sent_and_opened_anew(caplog: pytest.LogCaptureF
 
 
 def test_a_dispatcher_without_its_folder_gets_all_anew(
-    made: list[int], caplog: pytest.LogCaptureFixture
+    made: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """If the dispatcher has lost what a loader has sent, the next pass sends the
     dataset as it is then, and says so.

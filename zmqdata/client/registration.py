@@ -240,8 +240,10 @@ class Registration:
         shown, began = Progress(Upload(ask, contents)), time.monotonic()
         found = call(self.service, ask, m.DatasetRegistered, request, self.timeout, shown.answer)
         for one in contents.values():
-            if isinstance(one, ParcelContent) and one.made:
-                say_slow(one.parcel, "sending", time.monotonic() - began)
+            if isinstance(one, ParcelContent):
+                one.parcel.kept = {}
+                if one.made:
+                    say_slow(one.parcel, "sending", time.monotonic() - began)
         return found.dataset_id
 
     def _files_are_seen(self, files: Sequence[FilePart]) -> bool:

@@ -250,7 +250,8 @@ def look_at(parcel: Parcel, keeps: bool = False) -> bool:
 
     Args:
         parcel: the parcel.
-        keeps: True to let it keep the bytes, as it does if they change each time.
+        keeps: True to let it keep the bytes until they are sent, as it does if they are
+            other ones each time.
 
     Raises:
         TypeError: an object cannot leave this process.
@@ -259,7 +260,7 @@ def look_at(parcel: Parcel, keeps: bool = False) -> bool:
     from zmqdata.pipelines.pickler import PickleFile
     from zmqdata.pipelines.unpickler import remember
 
-    keeps = keeps or bool(parcel.kept)
+    keeps = keeps or parcel.is_odd
     with PickleFile(keeps) as file:
         packed, pickler = pickled(parcel.value, file, parcel.sources, name=parcel.name)
         pieces = [file.whole(), *_pieces(pickler)]
@@ -293,14 +294,16 @@ class ParcelContent:
     def __getitem__(self, place: slice) -> bytes:
         if not self.made:
             self.made.update(self.parcel.kept or _bytes_of(self.parcel))
+        if self._name not in self.made:  # a later pass has looked at it since
+            raise ParcelChangedError
         return self.made[self._name][place]
 
 
 def _bytes_of(parcel: Parcel) -> dict[str, bytes]:
     """Return the bytes of a parcel, or raise if it has changed, after saying why."""
     if not look_at(parcel, keeps=True):
-        made, parcel.kept = parcel.kept, {}
-        return made
+        return parcel.kept
+    parcel.is_odd = True
     from zmqdata.pipelines.pickler import PickleFile
 
     def digest(thing: object) -> str:

@@ -36,7 +36,8 @@ class Parcel:
         packed: what a worker needs to open it, a ``PackedPipeline`` without its
             payload; None until ``packing`` has looked at the value.
         sizes: numbers of bytes of what it consists of, by digest.
-        kept: these bytes, if they are other ones each time that the value is pickled.
+        kept: these bytes, if they are to be sent.
+        is_odd: True if they are other ones each time that the value is pickled.
         is_of_other: True if another process sends it, which may have other bytes.
         is_spoken_of: True if the user was told that it takes long.
         keep: key under which workers keep it opened between tasks: the id of a dataset,
@@ -52,7 +53,7 @@ class Parcel:
         self.packed: Any = None
         self.sizes: dict[str, int] = {}
         self.kept: dict[str, bytes] = {}
-        self.is_of_other = self.is_spoken_of = False
+        self.is_odd = self.is_of_other = self.is_spoken_of = False
         self.keep = ""
         self.begun: set[int] = set()
 

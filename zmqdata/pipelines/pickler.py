@@ -84,6 +84,7 @@ class PickleFile(io.BytesIO):
 
     def __init__(self, keeps: bool = True) -> None:
         super().__init__()
+        self.keeps = keeps
         self._hash = None if keeps else hashlib.sha256()
         self._size = self.total = 0
 
@@ -339,8 +340,9 @@ class PipelinePickler(pickle.Pickler):
             self.apart.append(part)
             return False
         with buffer.raw() as memory:
-            if memory.nbytes >= memorymaps.MUCH:
+            if memory.nbytes >= memorymaps.MUCH and (self._name or self._file.keeps):
                 operation, path = unsendable.describe_trail(self._trail(self._array))
+                path = path.removeprefix(f"{operation}.") if self._name else path
                 memorymaps.warn_of_size(memory, self._name or operation, path)
             apart = sum(type(one) is not memorymaps.FilePart for one in self.apart)
             if memory.nbytes < memorymaps.LARGE or apart >= MOST_APART:

@@ -41,7 +41,7 @@ def weight_of(value: Any) -> int:
 
     file = PickleFile(keeps=False)
     try:
-        pickled(value, file, {}, name="it")
+        pickled(value, file, {})
     except (TypeError, ValueError):
         return 0
     return file.total

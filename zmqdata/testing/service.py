@@ -48,7 +48,6 @@ from zmqdata.filenames import native, portable
 from zmqdata.matching import matching_files
 from zmqdata.paths import whole_path
 from zmqdata.pipelines.packing import zmqdata_version
-from zmqdata.pipelines.parcels import drop_copies
 from zmqdata.testing.checks import Laws
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk
@@ -205,7 +204,7 @@ class PlainWorker(SimulatedNode):
         on(e.CheckFiles, self._check_files)
         on(e.ClaimPart, lambda x: self.soon(e.PartClaimed(x.digest, x.size, True)))
         on(e.ReleaseParts, lambda x: None)
-        on(e.DropCopies, lambda x: drop_copies(x.keys))
+        on(e.DropCopies, lambda x: None)
         on(e.WriteBlock, self._chunks.write)
         on(e.CloseChunk, self._chunks.close_chunk)
         on(e.LogLine, _log)

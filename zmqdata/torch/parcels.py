@@ -59,15 +59,19 @@ class LoaderParcel:
         self._own: PackedPipeline | None = None
         self._anchor: Registration | None = None
         self._passes = 0
-        self._is_other = self._is_warned = False
+        self._is_sent = self._is_other = self._is_warned = False
 
     @property
     def persists(self) -> bool:
         """True if the parts of the first pass serve all later ones."""
         return bool(self._loader.persistent_workers)
 
-    def look(self) -> bool:
-        """Note what the loader holds now. Return True if it has changed."""
+    def look(self, keeps: bool = False) -> bool:
+        """Note what the loader holds now. Return True if it has changed.
+
+        Args:
+            keeps: True to keep the bytes until they are sent.
+        """
         loader, parcel, began = self._loader, self.parcel, time.monotonic()
         parcel.value = LoaderParts(
             loader.worker_init_fn,
@@ -81,7 +85,7 @@ class LoaderParcel:
         parcel.sources = dict(pack_sources(self._ship))
         if parcel.is_of_other:
             parcel.packed, parcel.is_of_other = self._own, False
-        is_changed = look_at(parcel)
+        is_changed = look_at(parcel, keeps)
         say_slow(parcel, "packing", time.monotonic() - began)
         return is_changed
 
@@ -111,7 +115,8 @@ class LoaderParcel:
         """Look at the parts. Send them before other ranks name them, and if they serve
         later passes, too.
         """
-        is_changed = self.look()
+        is_changed = self.look(keeps=not self._is_sent)
+        self._is_sent = True
         if self.persists:
             self.parcel.keep = secrets.token_hex(8)  # loaders over equal data share no copies
             self._anchor = self._register()
