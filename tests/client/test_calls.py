@@ -90,11 +90,19 @@ def test_an_unknown_host_is_named_while_waiting_and_at_the_end(
     assert "Unknown host 'no-such-host.invalid'" in said
 
 
+@pytest.mark.parametrize("packing", [0.0, 100.0])
 def test_a_wait_is_spoken_of_only_if_nothing_is_confirmed(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, packing: float
 ) -> None:
-    """An upload that takes minutes is no wait while the dispatcher confirms pieces."""
+    """An upload that takes minutes is no wait while the dispatcher confirms pieces, nor
+    while this process makes them.
+    """
     now = [0.0]
+
+    def made(_: m.Message) -> list[m.Message]:
+        now[0] += packing
+        return [ask]
+
     monkeypatch.setattr(calls, "time", SimpleNamespace(monotonic=lambda: now[0]))
     ask, quiet = m.RequestStatus("me"), m.PieceStored("me", "part", 1)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -106,7 +114,7 @@ def test_a_wait_is_spoken_of_only_if_nothing_is_confirmed(
         handshakes: Any = SimpleNamespace(monitor=idle)
         answer, place = m.StatusReported, f"tcp://127.0.0.1:{port}"
         call = threads.submit(
-            calls.converse, dealer, handshakes, place, ask, answer, "me", 60.0, lambda _: [ask]
+            calls.converse, dealer, handshakes, place, ask, answer, "me", 60.0, made
         )
         for _ in range(10):
             peer, *_ = router.recv_multipart()

@@ -217,10 +217,10 @@ def converse(
             if isinstance(found, answer):
                 return found
             if found is not None:
+                for message in reply(found):  # which may pickle a dataset first
+                    socket.send_multipart(wire.pack(message))
                 began, patience = time.monotonic(), FIRST_PATIENCE
                 repeat_at, say_at = began + REPEAT_AFTER, began + SAY_SO_AFTER
-                for message in reply(found):
-                    socket.send_multipart(wire.pack(message))
 
 
 def _purpose(ask: m.Message) -> str:
