@@ -109,6 +109,26 @@ def test_a_seed_may_be_any_of_torch() -> None:
     assert len({*draws}) == len(seeds)
 
 
+def test_an_init_that_fails_runs_again() -> None:
+    """No batch is made by a copy whose ``worker_init_fn`` has not succeeded, also in
+    later passes that have the same copy.
+    """
+    calls = []
+
+    def init(number: int) -> None:
+        calls.append(number)
+        if len(calls) < 3:
+            raise OSError("not yet")
+
+    parcel = Parcel(parts_of(Made(7), 1, init))
+    for _ in range(2):
+        with pytest.raises(OSError, match="not yet"):
+            BatchFetcher(parcel, ORDER, 5)(np.int64(0))
+    for _ in range(2):
+        BatchFetcher(parcel, ORDER, 5)(np.int64(0))
+    assert len(calls) == 3
+
+
 def test_init_does_not_change_what_batches_draw() -> None:
     """``worker_init_fn`` runs again wherever batches of its worker are made, and may
     seed and draw, so the draws of batches do not depend on it.

@@ -85,11 +85,11 @@ class _VirtualWorker:
         ``worker_init_fn``. The draws of batches do not depend on it, because it runs
         again wherever batches of this worker are made.
         """
-        self._begun.add(self._number)
         init = self._parts.init
         with self._at_work(_OF_BEGINNING, self._number):
             if init is not None and self._parts.num_workers:
                 init(self._number)
+            self._begun.add(self._number)
             yield
 
     @contextmanager
