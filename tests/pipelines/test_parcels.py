@@ -16,7 +16,13 @@ import numpy as np
 import pytest
 
 from zmqdata.nodes import Map, Range
-from zmqdata.pipelines import PackedPipeline, fingerprint, open_pipeline, pack_pipeline
+from zmqdata.pipelines import (
+    PackedPipeline,
+    fingerprint,
+    memorymaps,
+    open_pipeline,
+    pack_pipeline,
+)
 from zmqdata.pipelines.memorymaps import LARGE
 from zmqdata.pipelines.packing import ParcelContent, look_at
 from zmqdata.pipelines.parcels import Parcel, ParcelChangedError
@@ -242,6 +248,22 @@ def test_a_slow_parcel_is_spoken_of_once(caplog: pytest.LogCaptureFixture) -> No
 def test_the_heaviest_is_described(value: Any, kind: str) -> None:
     """The heaviest attribute is described by its kind and number, or shape."""
     assert heaviest(Holder(Holder(value))).startswith(f"Holder.held: {kind}, ")
+
+
+def test_objects_that_hold_each_other_are_weighed() -> None:
+    """A helper that refers back to a dataset does not hide the list of the dataset."""
+    holder = Holder(list(range(5_000)))
+    holder.helper = Holder(holder)  # type: ignore[attr-defined]  # as a user would
+    assert heaviest(holder).startswith("Holder.held: list of 5,000 ints, ")
+
+
+def test_weighing_warns_of_nothing(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A description speaks of a large array itself."""
+    monkeypatch.setattr(memorymaps, "MUCH", LARGE)
+    assert heaviest(Holder(np.zeros(LARGE))).startswith("Holder.held: ndarray of float64")
+    assert not caplog.records
 
 
 def test_what_cannot_be_sent_has_no_weight() -> None:

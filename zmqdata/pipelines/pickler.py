@@ -77,14 +77,15 @@ class PickleFile(io.BytesIO):
 
     Args:
         keeps: True to keep what is written, False to keep its hash.
+        counts: True to keep only the number of bytes.
 
     Attributes:
         total: number of bytes that were written, with those outside the stream.
     """
 
-    def __init__(self, keeps: bool = True) -> None:
+    def __init__(self, keeps: bool = True, counts: bool = False) -> None:
         super().__init__()
-        self.keeps = keeps
+        self.counts = counts
         self._hash = None if keeps else hashlib.sha256()
         self._size = self.total = 0
 
@@ -100,12 +101,15 @@ class PickleFile(io.BytesIO):
             raise _TooLargeError
         if self._hash is None:
             return super().write(content)
-        self._hash.update(content)
+        if not self.counts:
+            self._hash.update(content)
         return nbytes
 
     def apart(self, memory: memoryview) -> Piece:
         """Return a buffer that is kept outside the stream, as a piece."""
         self.total += memory.nbytes
+        if self.counts:
+            return Piece("", memory.nbytes, b"")
         content = bytes(memory) if self._hash is None else b""
         return Piece(hashlib.sha256(memory).hexdigest(), memory.nbytes, content)
 
@@ -340,7 +344,7 @@ class PipelinePickler(pickle.Pickler):
             self.apart.append(part)
             return False
         with buffer.raw() as memory:
-            if memory.nbytes >= memorymaps.MUCH and (self._name or self._file.keeps):
+            if memory.nbytes >= memorymaps.MUCH and not self._file.counts:
                 operation, path = unsendable.describe_trail(self._trail(self._array))
                 path = path.removeprefix(f"{operation}.") if self._name else path
                 memorymaps.warn_of_size(memory, self._name or operation, path)

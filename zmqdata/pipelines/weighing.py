@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import types
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -13,7 +14,6 @@ from zmqdata.nodes.base import Node
 from zmqdata.peeking import is_a
 from zmqdata.pipelines.fingerprints import nodes_in_order
 from zmqdata.pipelines.holding import attributes, count, held
-from zmqdata.pipelines.packing import pickled
 from zmqdata.pipelines.parcels import Parcel
 from zmqdata.pipelines.reducing import is_plain_class, is_tensor_class
 from zmqdata.printable import shown_size
@@ -26,23 +26,31 @@ MUCH = 1 << 20
 """Size in bytes from which a description speaks of what a pipeline carries."""
 _NAMED = ("variable", "global", "default")
 _INPUTS = "inputs"
+_DEEPEST = 8
+"""Number of objects within each other that are weighed, because each is pickled again."""
 _LOOKED_AT = 1000
 """Number of elements whose kind is looked at."""
 
 
-def weight_of(value: Any) -> int:
+def weight_of(value: Any, holders: Sequence[Any] = ()) -> int:
     """Return the number of bytes with which a value is sent, without those of files
     that travel as their paths; 0 for a value that cannot be sent.
+
+    Args:
+        value: the value.
+        holders: objects that count as nothing where the value refers to them.
 
     >>> weight_of(bytes(5_000_000)) // 1_000_000
     5
     """
-    from zmqdata.pipelines.pickler import PickleFile
+    from zmqdata.pipelines.pickler import PickleFile, PipelinePickler, UnsendableError
 
-    file = PickleFile(keeps=False)
+    file = PickleFile(keeps=False, counts=True)
+    pickler = PipelinePickler(file, name="it")
+    pickler.memo = {id(one): (number, one) for number, one in enumerate(holders)}
     try:
-        pickled(value, file, {})
-    except (TypeError, ValueError):
+        pickler.dump(value)
+    except (UnsendableError, ValueError):
         return 0
     return file.total
 
@@ -59,7 +67,16 @@ def heaviest(holder: Any, path: str = "") -> str:
     'Parcel.value: list of 200,000 tuples, 401 kB'
     """
     nbytes = weight_of(holder)
-    while parts := [(weight_of(one), name, one) for name, one in _parts_of(holder)]:
+    holders: list[Any] = []
+    while len(holders) < _DEEPEST:
+        holders.append(holder)
+        parts = [
+            (weight_of(one, holders), name, one)
+            for name, one in _parts_of(holder)
+            if all(one is not each for each in holders)
+        ]
+        if not parts:
+            break
         path = getattr(holder, "__qualname__", type(holder).__qualname__)
         nbytes, name, holder = max(parts, key=lambda each: each[0])
         path = f"{path.rpartition('<locals>.')[2]}.{name}"
