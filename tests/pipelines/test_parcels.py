@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import logging
 import random
@@ -22,6 +23,7 @@ from zmqdata.pipelines import (
     memorymaps,
     open_pipeline,
     pack_pipeline,
+    pickler,
 )
 from zmqdata.pipelines.memorymaps import LARGE
 from zmqdata.pipelines.packing import ParcelContent, look_at
@@ -200,9 +202,40 @@ def test_a_change_while_it_is_sent_is_said(caplog: pytest.LogCaptureFixture) -> 
     with pytest.raises(ParcelChangedError):
         sent(packed)
     assert opened(packed_with(parcel)).held == [1, 2]
+    assert not look_at(parcel)
+    assert not parcel.kept
     assert [one.getMessage() for one in caplog.records] == [
         f"{NAME} was changed while it was packed: workers get it as it is now"
     ]
+
+
+def test_the_digest_of_an_array_is_that_of_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array that another thread writes to has the digest of the copy."""
+    array = np.zeros(LARGE)
+
+    class Writing:
+        """Writes to the array when its bytes are hashed."""
+
+        def sha256(self, content: Any = b"") -> Any:
+            array[0] += 1
+            return hashlib.sha256(content)
+
+    parcel = Parcel(Holder(array), NAME)
+    monkeypatch.setattr(pickler, "hashlib", Writing())
+    look_at(parcel, keeps=True)
+    assert all(hashlib.sha256(one).hexdigest() == name for name, one in parcel.kept.items())
+
+
+def test_a_parcel_within_a_parcel_travels_with_it() -> None:
+    """The dataset of a loader may hold another one. A worker that opens both can send
+    the inner one on, as what it was.
+    """
+    inner = parcel_of(Holder([np.arange(LARGE)]))
+    found = opened(packed_with(parcel_of(Holder(inner)))).held
+    assert np.array_equal(found.value.held[0], np.arange(LARGE))
+    assert found.packed == inner.packed
+    again = opened(packed_with(Parcel(Holder(found)))).held
+    assert np.array_equal(opened(packed_with(again)).held[0], np.arange(LARGE))
 
 
 def test_what_cannot_be_sent_is_named_with_its_loader() -> None:

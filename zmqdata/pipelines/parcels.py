@@ -45,7 +45,7 @@ class Parcel:
         begun: numbers of the virtual workers that have run its ``worker_init_fn``.
     """
 
-    def __init__(self, value: Any, name: str = "", advice: str = "") -> None:
+    def __init__(self, value: Any, name: str = "a loader", advice: str = "") -> None:
         self.value = value
         self.name = name
         self.advice = advice

@@ -111,7 +111,9 @@ class PickleFile(io.BytesIO):
         if self.counts:
             return Piece("", memory.nbytes, b"")
         content = bytes(memory) if self._hash is None else b""
-        return Piece(hashlib.sha256(memory).hexdigest(), memory.nbytes, content)
+        # Another thread may write to the memory meanwhile, and not to the copy.
+        digest = hashlib.sha256(content or memory).hexdigest()
+        return Piece(digest, memory.nbytes, content)
 
     def whole(self) -> Piece:
         """Return all that was written, as a piece."""
@@ -314,6 +316,9 @@ class PipelinePickler(pickle.Pickler):
         if parcel.packed is None:  # a worker has opened it, and sends it on
             packing = importlib.import_module("zmqdata.pipelines.packing")
             packing.look_at(parcel)
+        if self._name:  # the parts of one do not hold those of another
+            about = {name: getattr(parcel, name) for name in ("sources", "packed", "sizes")}
+            return Parcel, (parcel.value, parcel.name, parcel.advice), about
         self.parcels.append(parcel)
         return open_parcel, (parcel.packed.encoded, parcel.keep)
 

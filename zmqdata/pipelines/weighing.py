@@ -27,7 +27,7 @@ MUCH = 1 << 20
 _NAMED = ("variable", "global", "default")
 _INPUTS = "inputs"
 _DEEPEST = 8
-"""Number of objects within each other that are weighed, because each is pickled again."""
+"""Number of objects within each other that are weighed: each is pickled again."""
 _LOOKED_AT = 1000
 """Number of elements whose kind is looked at."""
 
