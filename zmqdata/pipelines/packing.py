@@ -260,13 +260,14 @@ def look_at(parcel: Parcel, keeps: bool = False) -> bool:
     from zmqdata.pipelines.pickler import PickleFile
     from zmqdata.pipelines.unpickler import remember
 
-    keeps = keeps or parcel.is_odd
-    with PickleFile(keeps) as file:
+    with PickleFile(keeps or parcel.is_odd) as file:
         packed, pickler = pickled(parcel.value, file, parcel.sources, name=parcel.name)
         pieces = [file.whole(), *_pieces(pickler)]
-    parcel.kept = {one.name: one.content for one in pieces} if keeps else {}
+    parcel.kept = {one.name: one.content for one in pieces if one.content}
     packed, known = msgspec.structs.replace(packed, pickle=pieces[0].name), parcel.packed
     if known is not None and packed == msgspec.structs.replace(known, fingerprint=""):
+        parcel.is_odd = False  # it does not change each time
+        parcel.kept = parcel.kept if keeps else {}
         return False
     found = _fingerprint(parcel.value, parcel.value, parcel.sources, parcel.name)
     parcel.packed = msgspec.structs.replace(packed, fingerprint=found)
