@@ -222,6 +222,34 @@ def test_a_state_continues_beside_kept_copies(cluster: str) -> None:
     assert read(other) == read(loader) == whole
 
 
+def test_ranks_that_read_the_same_share_no_copies(
+    cluster: str, pair: Callable[[], list[Rank]]
+) -> None:
+    """Each rank of a group has copies of its own, so all get the same batches."""
+    named = {"consumer_index": 0, "num_consumers": 1}
+
+    def made() -> Loader:
+        loader = DataLoader(Remembering([0] * 4), 2, num_workers=2, persistent_workers=True)
+        return distribute_dataloader(loader, cluster, **named)
+
+    both = [(rank, rank(made)) for rank in pair()]
+    found = [[rank(read, loader) for rank, loader in both] for _ in range(2)]
+    assert found == [[[1, 2, 1, 2]] * 2, [[3, 4, 3, 4]] * 2]
+
+
+def test_a_pass_that_a_state_continues_opens_its_own_copies(cluster: str) -> None:
+    """Its batches are those that another process would get. The tasks of such a pass
+    serve other virtual workers, which must not get each other's copies.
+    """
+    loader = kept(Beginning([0] * 4), cluster, worker_init_fn=note_begin)
+    assert read(loader) == [1, 1, 1, 1]
+    iterator = iter(loader)
+    next(iterator)
+    loader.load_state_dict(loader.state_dict())
+    assert read(loader) == [1, 1]
+    assert read(loader) == [1, 1, 1, 1]
+
+
 def test_a_virtual_worker_begins_once(cluster: str) -> None:
     """``worker_init_fn`` runs once for each virtual worker that stays, and in each pass
     otherwise, as in torch.

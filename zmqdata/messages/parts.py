@@ -197,7 +197,7 @@ class DatasetDescription(Discreet, frozen=True):
     """The words for its elements and splits."""
     kept: str = ""
     """Key under which workers keep opened parcels between tasks: the id of a dataset,
-    "/" and the number of the consumer; "" if they keep none.
+    "/", and which process reads; "" if they keep none.
     """
 
 

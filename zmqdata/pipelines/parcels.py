@@ -41,7 +41,7 @@ class Parcel:
         is_of_other: True if another process sends it, which may have other bytes.
         is_spoken_of: True if the user was told that it takes long.
         keep: key under which workers keep it opened between tasks: the id of a dataset,
-            "/" and the number of the consumer; "" if each task opens it anew.
+            "/", and which process reads; "" if each task opens it anew.
         begun: numbers of the virtual workers that have run its ``worker_init_fn``.
     """
 

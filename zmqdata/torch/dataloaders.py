@@ -397,7 +397,8 @@ class DataLoaderSupply:
             first: number of batches that this consumer has had.
             position: position in the streams of an iterable-style dataset.
         """
-        self._holds.begin(self._dealing.consumer, self._name, self._patience, self._is_stream)
+        is_new = self._is_stream or base > 0
+        self._holds.begin(self._dealing.consumer, self._name, self._patience, is_new)
         if drawn.order is None:
             batches = self._as_consumer(self._distributed(self._source(drawn, [])))
             count, source = self._batches, self._stream_source

@@ -21,7 +21,7 @@ from zmqdata.pipelines.packing import look_at
 from zmqdata.pipelines.parcels import Parcel
 from zmqdata.pipelines.weighing import say_slow
 from zmqdata.torch.fetching import LoaderParts
-from zmqdata.torch.ranks import Consumer, is_first, told_by_first
+from zmqdata.torch.ranks import Consumer, is_first, rank_and_world, told_by_first
 
 log = logging.getLogger(__name__)
 
@@ -89,14 +89,15 @@ class LoaderParcel:
         say_slow(parcel, "packing", time.monotonic() - began)
         return is_changed
 
-    def begin(self, consumer: Consumer, name: str, patience: float, is_stream: bool) -> None:
+    def begin(self, consumer: Consumer, name: str, patience: float, is_new: bool) -> None:
         """Note what workers open in the next pass, for all ranks what rank 0 holds.
 
         Args:
             consumer: the consumer that reads.
             name: name that the loaders of all ranks have in common.
             patience: seconds to wait for rank 0.
-            is_stream: True for an iterable-style dataset, which is opened in each pass.
+            is_new: True if each task opens a copy, as for an iterable-style dataset, and
+                if a state is continued: its tasks serve other virtual workers.
         """
         parcel = self.parcel
         self._passes += consumer.agrees
@@ -109,7 +110,8 @@ class LoaderParcel:
             told_by_first(consumer, f"{name}/parcel-{self._passes}", told, patience)
         else:
             self._follow(consumer, f"{name}/parcel-{self._passes}", patience)
-        parcel.keep = f"{self.kept}/{consumer.index}" if self.kept and not is_stream else ""
+        place = f"{consumer.index}/{rank_and_world()[0]}"
+        parcel.keep = f"{self.kept}/{place}" if self.kept and not is_new else ""
 
     def _send(self, consumer: Consumer) -> None:
         """Look at the parts. Send them before other ranks name them, and if they serve

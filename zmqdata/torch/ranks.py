@@ -66,7 +66,7 @@ def consumer_of(consumer_index: int | None, num_consumers: int | None) -> Consum
     Raises:
         InvalidArgumentError: the numbers do not fit each other.
     """
-    rank, world = _rank_and_world()
+    rank, world = rank_and_world()
     for name, value in (("consumer_index", consumer_index), ("num_consumers", num_consumers)):
         least = 0 if name == "consumer_index" else 1
         is_number = isinstance(value, int) and not isinstance(value, bool)
@@ -98,7 +98,7 @@ def consumer_of(consumer_index: int | None, num_consumers: int | None) -> Consum
     return Consumer(consumer_index, count, is_given, has_copies)
 
 
-def _rank_and_world() -> tuple[int, int]:
+def rank_and_world() -> tuple[int, int]:
     """Return the rank of this process and the number of ranks: of its process group, or
     as its launcher says.
     """
@@ -127,7 +127,7 @@ def is_first(consumer: Consumer) -> bool:
     """Return True if this process tells the others what it has drawn: rank 0, and a
     process that reads alone.
     """
-    return not consumer.agrees or _rank_and_world()[0] == 0
+    return not consumer.agrees or rank_and_world()[0] == 0
 
 
 def told_by_first(consumer: Consumer, name: str, value: bytes, patience: float) -> bytes:
