@@ -183,7 +183,7 @@ def test_what_is_never_the_same_is_kept_and_named(caplog: pytest.LogCaptureFixtu
     parcel = parcel_of(Holder(Counting()))
     for _ in range(2):
         packed = packed_with(parcel)
-        if not parcel.kept:
+        if not parcel.content:
             with pytest.raises(ParcelChangedError):
                 sent(packed)
             packed = packed_with(parcel)
@@ -203,7 +203,7 @@ def test_a_change_while_it_is_sent_is_said(caplog: pytest.LogCaptureFixture) -> 
         sent(packed)
     assert opened(packed_with(parcel)).held == [1, 2]
     assert not look_at(parcel)
-    assert not parcel.kept
+    assert not parcel.content
     assert [one.getMessage() for one in caplog.records] == [
         f"{NAME} was changed while it was packed: workers get it as it is now"
     ]
@@ -223,7 +223,7 @@ def test_the_digest_of_an_array_is_that_of_its_bytes(monkeypatch: pytest.MonkeyP
     parcel = Parcel(Holder(array), NAME)
     monkeypatch.setattr(pickler, "hashlib", Writing())
     look_at(parcel, keeps=True)
-    assert all(hashlib.sha256(one).hexdigest() == name for name, one in parcel.kept.items())
+    assert all(hashlib.sha256(one).hexdigest() == name for name, one in parcel.content.items())
 
 
 def test_a_parcel_within_a_parcel_travels_with_it() -> None:

@@ -190,7 +190,7 @@ class Registration:
             digest=self.packed.digest,
             parts=_parts_of(self.packed),
             maps=_maps_of(self.packed),
-            kept=_kept_of(self.packed),
+            copies=_copies_of(self.packed),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -241,7 +241,7 @@ class Registration:
         found = call(self.service, ask, m.DatasetRegistered, request, self.timeout, shown.answer)
         for one in contents.values():
             if isinstance(one, ParcelContent):
-                one.parcel.kept = {}
+                one.parcel.content = {}
                 if one.made:
                     say_slow(one.parcel, "sending", time.monotonic() - began)
         return found.dataset_id
@@ -524,12 +524,12 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         maps=_maps_of(packed),
         losses=losses_of(node),
         units=units_of(node, sources or ()),
-        kept=_kept_of(packed),
+        copies=_copies_of(packed),
     )
 
 
-def _kept_of(packed: PackedPipeline) -> str:
-    held = [one.parcel.keep for one in packed.contents.values() if isinstance(one, ParcelContent)]
+def _copies_of(packed: PackedPipeline) -> str:
+    held = [one.parcel.copies for one in packed.contents.values() if isinstance(one, ParcelContent)]
     return max(held, default="")
 
 

@@ -195,7 +195,7 @@ class DatasetDescription(Discreet, frozen=True):
     """Losses of readers under ``ShardingPolicy.DYNAMIC``."""
     units: DatasetUnits = DatasetUnits()
     """The words for its elements and splits."""
-    kept: str = ""
+    copies: str = ""
     """Key under which workers keep opened parcels between tasks: the id of a dataset,
     "/", and which process reads; "" if they keep none.
     """

@@ -34,7 +34,7 @@ from zmqdata.pipelines.importing import install
 from zmqdata.pipelines.memorymaps import FilePart, OpenRange
 from zmqdata.pipelines.numpynames import other_numpy
 from zmqdata.pipelines.ownmodules import file_of, outdated, own_sources
-from zmqdata.pipelines.parcels import Parcel, ParcelChangedError, Piece, kept, open_parcel
+from zmqdata.pipelines.parcels import Parcel, ParcelChangedError, Piece, open_parcel, opened_copy
 from zmqdata.pipelines.shipping import carried_sources, names_of, pack_sources
 from zmqdata.pipelines.unsendable import (
     Reached,
@@ -263,11 +263,11 @@ def look_at(parcel: Parcel, keeps: bool = False) -> bool:
     with PickleFile(keeps or parcel.is_odd) as file:
         packed, pickler = pickled(parcel.value, file, parcel.sources, name=parcel.name)
         pieces = [file.whole(), *_pieces(pickler)]
-    parcel.kept = {one.name: one.content for one in pieces if one.content}
+    parcel.content = {one.name: one.content for one in pieces if one.content}
     packed, known = msgspec.structs.replace(packed, pickle=pieces[0].name), parcel.packed
     if known is not None and packed == msgspec.structs.replace(known, fingerprint=""):
         parcel.is_odd = False  # it does not change each time
-        parcel.kept = parcel.kept if keeps else {}
+        parcel.content = parcel.content if keeps else {}
         return False
     found = _fingerprint(parcel.value, parcel.value, parcel.sources, parcel.name)
     parcel.packed = msgspec.structs.replace(packed, fingerprint=found)
@@ -294,7 +294,7 @@ class ParcelContent:
 
     def __getitem__(self, place: slice) -> bytes:
         if not self.made:
-            self.made.update(self.parcel.kept or _bytes_of(self.parcel))
+            self.made.update(self.parcel.content or _bytes_of(self.parcel))
         if self._name not in self.made:  # a later pass has looked at it since
             raise ParcelChangedError
         return self.made[self._name][place]
@@ -303,7 +303,7 @@ class ParcelContent:
 def _bytes_of(parcel: Parcel) -> dict[str, bytes]:
     """Return the bytes of a parcel, or raise if it has changed, after saying why."""
     if not look_at(parcel, keeps=True):
-        return parcel.kept
+        return parcel.content
     parcel.is_odd = True
     from zmqdata.pipelines.pickler import PickleFile
 
@@ -385,9 +385,9 @@ def open_pipeline(
         raise FailedPreconditionError(_outdated_text(old))
     from zmqdata.pipelines.unpickler import open_pickle
 
-    def opened_parcel(encoded: bytes, keep: str) -> Parcel:
-        return kept(
-            keep,
+    def opened_parcel(encoded: bytes, copies: str) -> Parcel:
+        return opened_copy(
+            copies,
             stream,
             lambda: Parcel(open_pipeline(PackedPipeline.decode(encoded), take, folder)),
         )

@@ -36,11 +36,11 @@ class Parcel:
         packed: what a worker needs to open it, a ``PackedPipeline`` without its
             payload; None until ``packing`` has looked at the value.
         sizes: numbers of bytes of what it consists of, by digest.
-        kept: these bytes, if they are to be sent.
+        content: these bytes, if they are to be sent.
         is_odd: True if they are other ones each time that the value is pickled.
         is_of_other: True if another process sends it, which may have other bytes.
         is_spoken_of: True if the user was told that it takes long.
-        keep: key under which workers keep it opened between tasks: the id of a dataset,
+        copies: key under which workers keep it opened between tasks: the id of a dataset,
             "/", and which process reads; "" if each task opens it anew.
         begun: numbers of the virtual workers that have run its ``worker_init_fn``.
     """
@@ -52,9 +52,9 @@ class Parcel:
         self.sources: dict[str, bytes] = {}
         self.packed: Any = None
         self.sizes: dict[str, int] = {}
-        self.kept: dict[str, bytes] = {}
+        self.content: dict[str, bytes] = {}
         self.is_odd = self.is_of_other = self.is_spoken_of = False
-        self.keep = ""
+        self.copies = ""
         self.begun: set[int] = set()
 
 
@@ -65,36 +65,36 @@ class ParcelChangedError(Exception):
 
 
 _kept: dict[tuple[str, int], Parcel] = {}
-"""Opened parcels by ``keep`` and the number of the task within its job."""
+"""Opened parcels by ``copies`` and the number of the task within its job."""
 
 
-def kept(keep: str, stream: int, open_now: Callable[[], Parcel]) -> Parcel:
+def opened_copy(copies: str, stream: int, open_now: Callable[[], Parcel]) -> Parcel:
     """Return an opened parcel, from an earlier task of this number if there was one.
 
     Args:
-        keep: as in ``Parcel``.
+        copies: as in ``Parcel``.
         stream: number of the task within its job.
         open_now: opens the parcel.
     """
-    if not keep:
+    if not copies:
         return open_now()
-    found = _kept.get((keep, stream))
-    return found or _kept.setdefault((keep, stream), open_now())
+    found = _kept.get((copies, stream))
+    return found or _kept.setdefault((copies, stream), open_now())
 
 
-def kept_keys() -> frozenset[str]:
+def kept_copies() -> frozenset[str]:
     """Return the ids of the datasets for which this process keeps opened parcels."""
-    return frozenset(keep.partition("/")[0] for keep, _ in list(_kept))
+    return frozenset(copies.partition("/")[0] for copies, _ in list(_kept))
 
 
 def drop_copies(keys: Container[str]) -> None:
     """Drop the opened parcels of some datasets. Tasks that run keep theirs."""
-    for keep, stream in list(_kept):
-        if keep.partition("/")[0] in keys:
-            _kept.pop((keep, stream), None)
+    for copies, stream in list(_kept):
+        if copies.partition("/")[0] in keys:
+            _kept.pop((copies, stream), None)
 
 
-def open_parcel(encoded: bytes, keep: str) -> Parcel:
+def open_parcel(encoded: bytes, copies: str) -> Parcel:
     """Return a parcel with its opened value. Called while unpickling, where a function
     that finds the bytes takes its place.
     """

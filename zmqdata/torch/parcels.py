@@ -33,7 +33,7 @@ class ParcelTerms(msgspec.Struct, frozen=True):
     """The facts that a worker needs to open it, encoded."""
     sizes: dict[str, int]
     """Numbers of bytes of what it consists of, by digest."""
-    kept: str
+    copies: str
     """Id of the dataset for which workers keep it opened; "" if they do not."""
 
 
@@ -55,7 +55,7 @@ class LoaderParcel:
     ) -> None:
         self._loader, self._ship, self._register = loader, ship, register
         self.parcel = Parcel(None, f"the DataLoader at {site}", _advice(loader))
-        self.kept = ""
+        self._copies = ""
         self._own: PackedPipeline | None = None
         self._anchor: Registration | None = None
         self._passes = 0
@@ -96,8 +96,9 @@ class LoaderParcel:
             consumer: the consumer that reads.
             name: name that the loaders of all ranks have in common.
             patience: seconds to wait for rank 0.
-            is_new: True if each task opens a copy, as for an iterable-style dataset, and
-                if a state is continued: its tasks serve other virtual workers.
+            is_new: True if each task opens a copy. It does so of an iterable-style
+                dataset, and if a state is continued, as its tasks serve other virtual
+                workers.
         """
         parcel = self.parcel
         self._passes += consumer.agrees
@@ -105,13 +106,13 @@ class LoaderParcel:
             if not (self.persists and self._is_kept()):
                 self._send(consumer)
             told = msgspec.msgpack.encode(
-                ParcelTerms(parcel.packed.encoded, parcel.sizes, self.kept)
+                ParcelTerms(parcel.packed.encoded, parcel.sizes, self._copies)
             )
             told_by_first(consumer, f"{name}/parcel-{self._passes}", told, patience)
         else:
             self._follow(consumer, f"{name}/parcel-{self._passes}", patience)
         place = f"{consumer.index}/{rank_and_world()[0]}"
-        parcel.keep = f"{self.kept}/{place}" if self.kept and not is_new else ""
+        parcel.copies = f"{self._copies}/{place}" if self._copies and not is_new else ""
 
     def _send(self, consumer: Consumer) -> None:
         """Look at the parts. Send them before other ranks name them, and if they serve
@@ -120,10 +121,10 @@ class LoaderParcel:
         is_changed = self.look(keeps=not self._is_sent)
         self._is_sent = True
         if self.persists:
-            self.parcel.keep = secrets.token_hex(8)  # loaders over equal data share no copies
+            self.parcel.copies = secrets.token_hex(8)  # loaders over equal data share no copies
             self._anchor = self._register()
-            self.kept = self._anchor.resolve()
-            weakref.finalize(self, keep_registered(self._anchor.service, self.kept))
+            self._copies = self._anchor.resolve()
+            weakref.finalize(self, keep_registered(self._anchor.service, self._copies))
         elif consumer.agrees and (is_changed or self._passes == 1):
             self._register().resolve()
 
@@ -134,7 +135,7 @@ class LoaderParcel:
         if self._anchor is None:
             return False
         try:
-            describe_dataset(self._anchor.service, self.kept, self._anchor.timeout)
+            describe_dataset(self._anchor.service, self._copies, self._anchor.timeout)
             return True
         except NotFoundError:
             log.warning(
@@ -148,16 +149,16 @@ class LoaderParcel:
     def _follow(self, consumer: Consumer, name: str, patience: float) -> None:
         """Name what rank 0 has sent."""
         parcel = self.parcel
-        if not self.kept:
+        if not self._copies:
             self.look()
         terms = msgspec.msgpack.decode(
             told_by_first(consumer, name, b"", patience), type=ParcelTerms
         )
-        if self.kept not in ("", terms.kept):
+        if self._copies not in ("", terms.copies):
             self.look()
         if not parcel.is_of_other:
             self._own = parcel.packed
-        self.kept, parcel.sizes = terms.kept, terms.sizes
+        self._copies, parcel.sizes = terms.copies, terms.sizes
         parcel.packed, parcel.is_of_other = PackedPipeline.decode(terms.packed), True
         assert self._own is not None
         if parcel.packed.fingerprint != self._own.fingerprint and not self._is_other:
@@ -175,7 +176,7 @@ class LoaderParcel:
         no batch.
         """
         dataset: Any = self._loader.dataset
-        if self.kept and not self._is_warned:
+        if self._copies and not self._is_warned:
             self._is_warned = True
             log.warning(
                 "set_epoch(%d) of the dataset of %s has no effect: with persistent_workers=True, "

@@ -25,7 +25,7 @@ from zmqdata.errors import DataServiceError, named_error
 from zmqdata.failures.codec import encode_failure
 from zmqdata.metrics.declared import WORKER
 from zmqdata.metrics.monitors import monitor_of
-from zmqdata.pipelines.parcels import kept_keys
+from zmqdata.pipelines.parcels import kept_copies
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
 from zmqdata.transport.addresses import (
@@ -285,7 +285,7 @@ class WorkerShell:
         found = read_memory()
         if found is None:
             return
-        self._handle(e.MemoryRead(found[0], found[1], kept_keys()))
+        self._handle(e.MemoryRead(found[0], found[1], kept_copies()))
         if self.core.memory.wants_another:
             self.loop.later(READ_AGAIN, lambda: self._read_memory(time.monotonic()))
 
