@@ -199,6 +199,16 @@ def test_opened_datasets_go_before_the_process() -> None:
     assert host.core.draining.begun
 
 
+def test_opened_datasets_do_not_keep_a_full_process() -> None:
+    """A process that stays full is recycled, also if the next passes have opened
+    datasets again meanwhile.
+    """
+    host = full_host()
+    for _ in range(4):
+        host.feed(e.MemoryRead(FULL, FULL, KEPT))
+    assert host.core.draining.begun
+
+
 def test_opened_datasets_are_named_until_nobody_uses_them() -> None:
     """Heartbeats name the datasets of which opened parcels are kept, and these are
     dropped when the dispatcher says that they are unused.

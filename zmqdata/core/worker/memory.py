@@ -90,7 +90,7 @@ class MemoryWatch:
         self._began: float | None = None
         self._over_since: float | None = None
         self._readings = 0
-        self._said = False
+        self._said = self._spared = False
 
     def read(self, now: float, reading: e.MemoryRead) -> None:
         """Record a reading."""
@@ -99,17 +99,19 @@ class MemoryWatch:
         if self._began is None:
             self._began = now
         if not limit or reading.counted < RECYCLED_AT * limit:
-            self._readings, self._over_since = 0, None
+            self._readings, self._over_since, self._spared = 0, None, False
             return
         self._readings += 1
         if self._over_since is None:
             self._over_since = now
 
     def spare(self) -> str:
-        """Begin to count anew, because opened datasets are dropped. Return the
-        notice.
+        """Begin to count anew, because opened datasets are dropped. Return the notice; ""
+        if that has not helped before.
         """
-        self._readings, self._over_since = 0, None
+        if self._spared:
+            return ""
+        self._readings, self._over_since, self._spared = 0, None, True
         return (
             f"the process uses {shown_bytes(self.use.counted)} of its limit of "
             f"{shown_bytes(self.use.limit)}: the opened datasets that it keeps for the next passes "

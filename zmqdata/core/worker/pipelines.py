@@ -139,8 +139,8 @@ class Pipelines:
         if the process is full.
         """
         self.copies = copies
-        if memory.is_over and self.copies:
-            self._do(e.LogLine("warning", memory.spare()))
+        if memory.is_over and self.copies and (notice := memory.spare()):
+            self._do(e.LogLine("warning", notice))
             self.drop_copies(self.copies)
 
     def find(self, definition: m.TaskDefinition) -> Found | None:
