@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,11 +17,16 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorD
 
 from tests.pytorch.test_ranks import Rank, pair
 from zmqdata import LocalCluster
+from zmqdata.client import registration
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.worker import WorkerConfig
+from zmqdata.core.dispatcher import datasets
 from zmqdata.dispatcher.server import DispatchServer
 from zmqdata.pipelines.packing import ParcelContent
+from zmqdata.pipelines.parcels import kept_copies
+from zmqdata.testing.cluster import await_condition
 from zmqdata.torch import Loader, distribute_dataloader
+from zmqdata.worker import server
 from zmqdata.worker.server import WorkerServer
 
 __all__ = ["pair"]
@@ -280,6 +286,27 @@ def test_a_kept_dataset_is_not_looked_at_again(
     assert epochs == [1, 2]
     assert len([one for one in caplog.records if "has no effect" in one.getMessage()]) == 1
     assert len(made) <= 1
+
+
+@pytest.mark.parametrize("memory", [(0, 0), None], ids=["told", "unknown"])
+def test_copies_go_with_their_loader(
+    monkeypatch: pytest.MonkeyPatch, memory: tuple[int, int] | None
+) -> None:
+    """The copies of a loader stay while it lives, however long it does not read, and
+    soon go when it is gone, also on a system that does not tell the memory.
+    """
+    monkeypatch.setattr(datasets, "UNASKED_FOR", 2.0)
+    monkeypatch.setattr(registration, "KEEP_EVERY", 0.2)
+    monkeypatch.setattr(server, "read_memory", lambda: memory)
+    with LocalCluster(1, in_process=True) as cluster:
+        living, dying = (kept(Rows([1, 2, 3, 4]), cluster.target) for _ in range(2))
+        assert read(living) == read(dying) == [1, 2, 3, 4]
+        stays, goes = (one._supply._holds.kept for one in (living, dying))
+        assert kept_copies() >= {stays, goes}
+        del dying
+        gc.collect()
+        await_condition(lambda: goes not in kept_copies(), 20.0)
+        assert stays in kept_copies()
 
 
 def test_a_stream_is_new_in_each_pass(cluster: str) -> None:

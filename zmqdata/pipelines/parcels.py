@@ -40,8 +40,8 @@ class Parcel:
         is_odd: True if they are other ones each time that the value is pickled.
         is_of_other: True if another process sends it, which may have other bytes.
         is_spoken_of: True if the user was told that it takes long.
-        copies: key under which workers keep it opened between tasks: the id of a dataset,
-            "/", and which process reads; "" if each task opens it anew.
+        copies: key under which workers keep it opened between tasks: the id of a
+            dataset, "/", and which process reads; "" if each task opens it anew.
         begun: numbers of the virtual workers that have run its ``worker_init_fn``.
     """
 

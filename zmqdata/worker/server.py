@@ -282,10 +282,8 @@ class WorkerShell:
         if now < self._reads_memory_at:
             return
         self._reads_memory_at = now if self.core.profile.memory.size else now + READ_MEMORY_EVERY
-        found = read_memory()
-        if found is None:
-            return
-        self._handle(e.MemoryRead(found[0], found[1], kept_copies()))
+        rss, counted = read_memory() or (0, 0)
+        self._handle(e.MemoryRead(rss, counted, kept_copies()))
         if self.core.memory.wants_another:
             self.loop.later(READ_AGAIN, lambda: self._read_memory(time.monotonic()))
 
