@@ -301,7 +301,7 @@ def test_copies_go_with_their_loader(
     with LocalCluster(1, in_process=True) as cluster:
         living, dying = (kept(Rows([1, 2, 3, 4]), cluster.target) for _ in range(2))
         assert read(living) == read(dying) == [1, 2, 3, 4]
-        stays, goes = (one._supply._holds.kept for one in (living, dying))
+        stays, goes = (one._supply._holds._copies for one in (living, dying))
         assert kept_copies() >= {stays, goes}
         del dying
         gc.collect()

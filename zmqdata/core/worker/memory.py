@@ -106,8 +106,8 @@ class MemoryWatch:
             self._over_since = now
 
     def spare(self) -> str:
-        """Begin to count anew, because opened datasets are dropped. Return the notice; ""
-        if that has not helped before.
+        """Begin to count anew, because opened datasets are dropped. Return the notice;
+        "" if that has not helped before.
         """
         if self._spared:
             return ""
