@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -307,6 +308,31 @@ def test_copies_go_with_their_loader(
         gc.collect()
         await_condition(lambda: goes not in kept_copies(), 20.0)
         assert stays in kept_copies()
+
+
+class Noted(Rows):
+    """Rows whose opened copies are noted."""
+
+    copies: list[weakref.ref[Noted]] = []
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        Noted.copies.append(weakref.ref(self))
+
+
+def test_a_copy_goes_with_its_task() -> None:
+    """A task that has ended holds no copy, also while garbage is not collected: a copy
+    may be large, and the collector counts objects.
+    """
+    gc.collect()
+    gc.disable()
+    try:
+        with LocalCluster(1, in_process=True) as cluster:
+            assert read(over(Noted([1, 2, 3, 4]), cluster.target)) == [1, 2, 3, 4]
+            assert Noted.copies
+            await_condition(lambda: all(one() is None for one in Noted.copies))
+    finally:
+        gc.enable()
 
 
 def test_a_stream_is_new_in_each_pass(cluster: str) -> None:

@@ -42,8 +42,6 @@ class ElementMaker:
         is_batch: True if the function returns the rows of several elements, stacked.
 
     Attributes:
-        element: returns the element of a result; raises TypeError or ValueError if a
-            value would change.
         finished: types of results that are elements as they are.
         is_open: True if a list was empty in all elements that were looked at.
     """
@@ -58,10 +56,19 @@ class ElementMaker:
         self.is_open = False
         declared = self._node.declared_spec
         self.finished = LEAF_TYPES
-        self.element: Callable[[Any], Any] = self._converted
+        self._conform: Callable[[Any], Any] | None = None
         if declared is not None:
             spec = with_leading_axis(declared, None) if is_batch else declared
-            self.element, self.finished = conformer(spec, _mismatch(self._node, spec)), frozenset()
+            self._conform, self.finished = conformer(spec, _mismatch(self._node, spec)), frozenset()
+
+    @property
+    def element(self) -> Callable[[Any], Any]:
+        """A function that returns the element of a result, and raises TypeError or
+        ValueError if a value would change.
+        """
+        # No attribute, which would refer back to this object: the collector is too slow
+        # for the dataset that the node holds.
+        return self._conform or self._converted
 
     def _converted(self, value: Any) -> Any:
         kind = type(value)

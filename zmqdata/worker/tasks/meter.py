@@ -249,7 +249,7 @@ class TaskMeter:
     def end(self) -> None:
         """Record that the attempt has ended, with or without an error."""
         self.turn(Doing.ENDED)
-        found = self.report()
+        found, self._sampler = self.report(), None  # which holds the pipeline
         total = TaskSums() if found is None else found.total
         self._span.end(
             {
