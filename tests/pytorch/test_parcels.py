@@ -7,7 +7,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -313,7 +313,7 @@ def test_copies_go_with_their_loader(
 class Noted(Rows):
     """Rows whose opened copies are noted."""
 
-    copies: list[weakref.ref[Noted]] = []
+    copies: ClassVar[list[weakref.ref[Noted]]] = []
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
