@@ -290,6 +290,18 @@ def test_objects_that_hold_each_other_are_weighed() -> None:
     assert heaviest(holder).startswith("Holder.held: list of 5,000 ints, ")
 
 
+def test_what_is_too_large_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parcel whose pickle exceeds a message is refused with its name, and its weight
+    is that of what was counted until then.
+    """
+    monkeypatch.setattr(pickler, "MOST_BYTES", 50_000)
+    holder = Holder([("a", one) for one in range(50_000)])
+    assert heaviest(holder).startswith("Holder.held: list of 50,000 tuples, ")
+    assert weight_of(holder) > 50_000
+    with pytest.raises(ValueError, match=f"cannot send {NAME} to workers: its values take more"):
+        parcel_of(holder)
+
+
 def test_weighing_warns_of_nothing(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,8 @@ _LOOKED_AT = 1000
 
 def weight_of(value: Any, holders: Sequence[Any] = ()) -> int:
     """Return the number of bytes with which a value is sent, without those of files
-    that travel as their paths; 0 for a value that cannot be sent.
+    that travel as their paths; 0 for a value that cannot be sent. The bytes beyond the
+    size of a message are not counted.
 
     Args:
         value: the value.
@@ -50,8 +51,10 @@ def weight_of(value: Any, holders: Sequence[Any] = ()) -> int:
     pickler.memo = {id(one): (number, one) for number, one in enumerate(holders)}
     try:
         pickler.dump(value)
-    except (UnsendableError, ValueError):
+    except UnsendableError:
         return 0
+    except ValueError:
+        pass  # it is too large, which is worth telling
     return file.total
 
 

@@ -189,10 +189,11 @@ class LoaderParcel:
 
 
 def _advice(loader: DataLoader[Any]) -> str:
-    copies = f"each of the {loader.num_workers} virtual workers" if loader.num_workers else "a task"
+    copies = f"Each of the {loader.num_workers} virtual workers" if loader.num_workers else "A task"
+    looks = "" if loader.persistent_workers else "Each pass looks for changes and opens copies. "
     persist = "" if loader.persistent_workers else ", or pass persistent_workers=True"
     return (
-        f"Each pass looks for changes, and in each, {copies} opens a copy of this size. Hold the "
-        "values in a numpy or Arrow array, which takes less, or in a memory map, which takes next "
-        f"to nothing{persist}"
+        f"{looks}{copies} opens a copy, which takes at least this much memory. Hold the values in "
+        "a numpy or Arrow array, which takes less, or in a memory map, which takes next to nothing"
+        f"{persist}"
     )
