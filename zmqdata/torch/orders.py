@@ -22,6 +22,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from zmqdata.errors import InvalidArgumentError
+from zmqdata.threads import collection_rests
 
 MOST_INDICES = 1 << 26
 """Most indices of a pass. A sampler that yields more has no end, or does not fit into
@@ -117,7 +118,8 @@ def draw(loader: DataLoader[Any], batches: int | None) -> Draw:
     seed = _seed(loader)
     if indices is None:
         return Draw(seed, None)
-    return Draw(seed, BatchIndices(_drawn(loader, indices, batches)))
+    with collection_rests():  # thousands of lists are created, and none is garbage
+        return Draw(seed, BatchIndices(_drawn(loader, indices, batches)))
 
 
 def _seed(loader: DataLoader[Any]) -> int:
