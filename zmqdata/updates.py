@@ -503,6 +503,8 @@ class RestoreTallyUpdate(Update, frozen=True):
     """Number of those that no peer can tell again."""
     found: dict[int, tuple[int, int]] = {}
     """Both numbers at the end of each former process, by its mark."""
+    last_of_copies: dict[str, str] = {}
+    """The worker that began the last copy at each address."""
 
 
 class CloseTaskListUpdate(Update, frozen=True):

@@ -75,8 +75,8 @@ class Tally:
     """Those that no peer can tell again."""
     found: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Both counts as the next start found them, by the marks of the last starts."""
-    last_of_copies: dict[str, str] = field(default_factory=dict, compare=False)
-    """The last of these workers by address, as known since the dispatcher began."""
+    last_of_copies: dict[str, str] = field(default_factory=dict)
+    """The last of these workers, by address."""
 
     def end_life(self, mark: int) -> None:
         """Note what the start with this mark has left in the journal."""
