@@ -190,7 +190,7 @@ CONTENTS: dict[str, Callable[[int], Any]] = {
     ),
     "registered class": lambda x: of_script(
         "class Kind(abc.ABC): pass\nclass A: pass\nclass B: pass\n"
-        "def make(x):\n  Kind.register((A, B)[x - 1])\n  return Kind()",
+        "def make(x):\n  Kind.both = A, B\n  Kind.register((A, B)[x - 1])\n  return Kind()",
         x,
     ),
     "default of a struct": lambda x: of_script(
