@@ -348,7 +348,7 @@ class SimulatedClient(SimulatedNode):
             self._plan()
             return
         if self._at_work:
-            self._at_work, self.world.progress = False, self.world.clock.now
+            self._at_work, self.world.worked = False, self.world.clock.now
             self.feed(client_events.PartsHandedOut(()))
         elif self.queue:
             self._take(self.queue[0])
@@ -467,7 +467,7 @@ class World:
         self.workers: list[SimulatedWorker] = []
         self.clients: list[SimulatedClient] = []
         self._processes = itertools.count()
-        self.progress = 0.0
+        self.progress = self.worked = 0.0
         beat_share = random.Random(f"{seed}/beats").choice([0.0, 0.0, 1.0])
         self.times = replace(times or DispatcherTimes(), beat_share=beat_share)
         self.disk = SimulatedDisk(self.clock, self.random.getrandbits(32)) if journalled else None
@@ -554,7 +554,7 @@ class World:
         """
         self.progress = self.clock.now
         while not condition():
-            if self.clock.now > max(self.progress, self.dispatcher.found) + patience:
+            if self.clock.now > max(self.progress, self.worked, self.dispatcher.found) + patience:
                 self.laws.fail(f"no training loop has received an element for {patience:g} s")
             self.clock.run_next()
 
