@@ -33,7 +33,7 @@ from zmqdata.core.worker.events import (
     CheckFiles,
     ClaimPart,
     CloseChunk,
-    DropCopies,
+    DropParcels,
     ReleaseParts,
     ShareMemory,
     WriteBlock,
@@ -97,7 +97,7 @@ a whole and for ever; the gate keeps the facts.
 """
 REAL_ONLY = {Finish, KeepPiece, ShareMemory}
 """Commands of a worker that do not occur without shared memory, parts and refusals."""
-OF_PIPELINES = {CheckFiles, ClaimPart, CloseChunk, DropCopies, LogLine, ReleaseParts, WriteBlock}
+OF_PIPELINES = {CheckFiles, ClaimPart, CloseChunk, DropParcels, LogLine, ReleaseParts, WriteBlock}
 """Commands of a worker that have no effect on simulated tasks."""
 
 

@@ -24,7 +24,7 @@ from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.dispatcher import datasets
 from zmqdata.dispatcher.server import DispatchServer
 from zmqdata.pipelines.packing import ParcelContent
-from zmqdata.pipelines.parcels import kept_copies
+from zmqdata.pipelines.parcels import kept_parcels
 from zmqdata.testing.cluster import await_condition
 from zmqdata.torch import Loader, distribute_dataloader
 from zmqdata.worker import server
@@ -216,7 +216,7 @@ def test_copies_stay_from_pass_to_pass(cluster: str) -> None:
     assert [read(again) for _ in range(2)] == [[1, 2, 1, 2]] * 2
 
 
-def test_a_state_continues_beside_kept_copies(cluster: str) -> None:
+def test_a_state_continues_beside_kept_parcels(cluster: str) -> None:
     """A state that another loader has loaded leaves the rest of the pass, while the
     copies of both loaders stay.
     """
@@ -302,12 +302,12 @@ def test_copies_go_with_their_loader(
     with LocalCluster(1, in_process=True) as cluster:
         living, dying = (kept(Rows([1, 2, 3, 4]), cluster.target) for _ in range(2))
         assert read(living) == read(dying) == [1, 2, 3, 4]
-        stays, goes = (one._supply._holds._copies for one in (living, dying))
-        assert kept_copies() >= {stays, goes}
+        stays, goes = (one._supply._holds._anchor_id for one in (living, dying))
+        assert kept_parcels() >= {stays, goes}
         del dying
         gc.collect()
-        await_condition(lambda: goes not in kept_copies(), 20.0)
-        assert stays in kept_copies()
+        await_condition(lambda: goes not in kept_parcels(), 20.0)
+        assert stays in kept_parcels()
 
 
 class Noted(Rows):

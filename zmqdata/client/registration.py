@@ -190,7 +190,7 @@ class Registration:
             digest=self.packed.digest,
             parts=_parts_of(self.packed),
             maps=_maps_of(self.packed),
-            copies=_copies_of(self.packed),
+            parcel_key=_parcel_key_of(self.packed),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -524,12 +524,12 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         maps=_maps_of(packed),
         losses=losses_of(node),
         units=units_of(node, sources or ()),
-        copies=_copies_of(packed),
+        parcel_key=_parcel_key_of(packed),
     )
 
 
-def _copies_of(packed: PackedPipeline) -> str:
-    held = [one.parcel.copies for one in packed.contents.values() if isinstance(one, ParcelContent)]
+def _parcel_key_of(packed: PackedPipeline) -> str:
+    held = [one.parcel.key for one in packed.contents.values() if isinstance(one, ParcelContent)]
     return max(held, default="")
 
 

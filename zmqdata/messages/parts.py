@@ -195,7 +195,7 @@ class DatasetDescription(Discreet, frozen=True):
     """Losses of readers under ``ShardingPolicy.DYNAMIC``."""
     units: DatasetUnits = DatasetUnits()
     """The words for its elements and splits."""
-    copies: str = ""
+    parcel_key: str = ""
     """Key under which workers keep opened parcels between tasks: the id of a dataset,
     "/", and which process reads; "" if they keep none.
     """
@@ -445,8 +445,9 @@ class TaskList(Discreet, frozen=True):
     client.
     """
     owed_elsewhere: tuple[int, ...] = ()
-    """Tasks that still owe elements and have no place, because other clients have, or
-    had, all of these elements. None of them comes to this reader now.
+    """Tasks that still owe elements, of which none comes to this reader now: other
+    clients have, or had, all of them, or the task is hosted by a worker that it does
+    not read.
     """
     written: JournalCounts | None = None
     """Counts of the iteration when the dispatcher made the list."""

@@ -106,7 +106,7 @@ class WorkerHeartbeat(Message, frozen=True):
     """Counts of the iterations of its tasks that the worker has heard, by start of a
     dispatcher.
     """
-    copies: tuple[str, ...] = ()
+    parcels: tuple[str, ...] = ()
     """Ids of the datasets of which it keeps opened parcels between tasks."""
 
 
@@ -331,7 +331,7 @@ class WorkerHeartbeatAnswered(Message, frozen=True):
     question. A worker with a link to such a client passes the question on.
     """
     unused: tuple[str, ...] = ()
-    """Those of ``copies`` that no client uses any more."""
+    """Those of ``parcels`` that no client uses any more."""
 
 
 class Probe(Message, frozen=True):

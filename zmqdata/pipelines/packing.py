@@ -34,7 +34,7 @@ from zmqdata.pipelines.importing import install
 from zmqdata.pipelines.memorymaps import FilePart, OpenRange
 from zmqdata.pipelines.numpynames import other_numpy
 from zmqdata.pipelines.ownmodules import file_of, outdated, own_sources
-from zmqdata.pipelines.parcels import Parcel, ParcelChangedError, Piece, open_parcel, opened_copy
+from zmqdata.pipelines.parcels import Parcel, ParcelChangedError, Piece, kept_parcel, open_parcel
 from zmqdata.pipelines.shipping import carried_sources, names_of, pack_sources
 from zmqdata.pipelines.unsendable import (
     Reached,
@@ -385,9 +385,9 @@ def open_pipeline(
         raise FailedPreconditionError(_outdated_text(old))
     from zmqdata.pipelines.unpickler import open_pickle
 
-    def opened_parcel(encoded: bytes, copies: str) -> Parcel:
-        return opened_copy(
-            copies,
+    def opened_parcel(encoded: bytes, key: str) -> Parcel:
+        return kept_parcel(
+            key,
             stream,
             lambda: Parcel(open_pipeline(PackedPipeline.decode(encoded), take, folder)),
         )

@@ -40,7 +40,7 @@ class Parcel:
         is_odd: True if they are other ones each time that the value is pickled.
         is_of_other: True if another process sends it, which may have other bytes.
         is_spoken_of: True if the user was told that it takes long.
-        copies: key under which workers keep it opened between tasks: the id of a
+        key: key under which workers keep it opened between tasks: the id of a
             dataset, "/", and which process reads; "" if each task opens it anew.
         begun: numbers of the virtual workers that have run its ``worker_init_fn``.
     """
@@ -54,7 +54,7 @@ class Parcel:
         self.sizes: dict[str, int] = {}
         self.content: dict[str, bytes] = {}
         self.is_odd = self.is_of_other = self.is_spoken_of = False
-        self.copies = ""
+        self.key = ""
         self.begun: set[int] = set()
 
 
@@ -65,36 +65,36 @@ class ParcelChangedError(Exception):
 
 
 _kept: dict[tuple[str, int], Parcel] = {}
-"""Opened parcels by ``copies`` and the number of the task within its job."""
+"""Opened parcels by ``key`` and the number of the task within its job."""
 
 
-def opened_copy(copies: str, stream: int, open_now: Callable[[], Parcel]) -> Parcel:
+def kept_parcel(key: str, stream: int, open_now: Callable[[], Parcel]) -> Parcel:
     """Return an opened parcel, from an earlier task of this number if there was one.
 
     Args:
-        copies: as in ``Parcel``.
+        key: as in ``Parcel``.
         stream: number of the task within its job.
         open_now: opens the parcel.
     """
-    if not copies:
+    if not key:
         return open_now()
-    found = _kept.get((copies, stream))
-    return found or _kept.setdefault((copies, stream), open_now())
+    found = _kept.get((key, stream))
+    return found or _kept.setdefault((key, stream), open_now())
 
 
-def kept_copies() -> frozenset[str]:
+def kept_parcels() -> frozenset[str]:
     """Return the ids of the datasets for which this process keeps opened parcels."""
-    return frozenset(copies.partition("/")[0] for copies, _ in list(_kept))
+    return frozenset(key.partition("/")[0] for key, _ in list(_kept))
 
 
-def drop_copies(keys: Container[str]) -> None:
+def drop_parcels(datasets: Container[str]) -> None:
     """Drop the opened parcels of some datasets. Tasks that run keep theirs."""
-    for copies, stream in list(_kept):
-        if copies.partition("/")[0] in keys:
-            _kept.pop((copies, stream), None)
+    for key, stream in list(_kept):
+        if key.partition("/")[0] in datasets:
+            _kept.pop((key, stream), None)
 
 
-def open_parcel(encoded: bytes, copies: str) -> Parcel:
+def open_parcel(encoded: bytes, key: str) -> Parcel:
     """Return a parcel with its opened value. Called while unpickling, where a function
     that finds the bytes takes its place.
     """

@@ -320,7 +320,7 @@ class PipelinePickler(pickle.Pickler):
             about = {name: getattr(parcel, name) for name in ("sources", "packed", "sizes")}
             return Parcel, (parcel.value, parcel.name, parcel.advice), about
         self.parcels.append(parcel)
-        return open_parcel, (parcel.packed.encoded, parcel.copies)
+        return open_parcel, (parcel.packed.encoded, parcel.key)
 
     # --- arrays
 

@@ -204,7 +204,7 @@ class PlainWorker(SimulatedNode):
         on(e.CheckFiles, self._check_files)
         on(e.ClaimPart, lambda x: self.soon(e.PartClaimed(x.digest, x.size, True)))
         on(e.ReleaseParts, lambda x: None)
-        on(e.DropCopies, lambda x: None)
+        on(e.DropParcels, lambda x: None)
         on(e.WriteBlock, self._chunks.write)
         on(e.CloseChunk, self._chunks.close_chunk)
         on(e.LogLine, _log)

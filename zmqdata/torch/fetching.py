@@ -120,20 +120,17 @@ _OF_BATCH, _OF_BEGINNING = 0, 1
 """Places in a pass at which user code draws."""
 
 
-class BatchFetcher:
-    """Returns a batch of a map-style dataset for its number.
+class _Fetcher:
+    """Base of both fetchers.
 
     Args:
         parcel: holds the parts of the loader.
-        order: indices of the items of each batch.
         seed: seed of the pass.
     """
 
-    def __init__(self, parcel: Parcel, order: BatchIndices, seed: int) -> None:
+    def __init__(self, parcel: Parcel, seed: int) -> None:
         self._parcel = parcel
-        self._order = order
         self._seed = seed
-        self._workers: dict[int, _VirtualWorker] = {}
 
     @property
     def zmqdata_batch_rows(self) -> int | None:
@@ -144,6 +141,21 @@ class BatchFetcher:
     def _parts(self) -> LoaderParts:
         parts: LoaderParts = self._parcel.value
         return parts
+
+
+class BatchFetcher(_Fetcher):
+    """Returns a batch of a map-style dataset for its number.
+
+    Args:
+        parcel: holds the parts of the loader.
+        order: indices of the items of each batch.
+        seed: seed of the pass.
+    """
+
+    def __init__(self, parcel: Parcel, order: BatchIndices, seed: int) -> None:
+        super().__init__(parcel, seed)
+        self._order = order
+        self._workers: dict[int, _VirtualWorker] = {}
 
     def __call__(self, number: int) -> Packed:
         batch = int(number)
@@ -165,7 +177,7 @@ class BatchFetcher:
         return [dataset[index] for index in indices]
 
 
-class StreamFetcher:
+class StreamFetcher(_Fetcher):
     """Yields the batches of an iterable-style dataset that a virtual worker makes, and
     a ``FailedBatch`` in place of a batch that fails: the next one may succeed.
 
@@ -173,20 +185,6 @@ class StreamFetcher:
         parcel: holds the parts of the loader.
         seed: seed of the pass.
     """
-
-    def __init__(self, parcel: Parcel, seed: int) -> None:
-        self._parcel = parcel
-        self._seed = seed
-
-    @property
-    def zmqdata_batch_rows(self) -> int | None:
-        """Number of items in a batch; 0: it varies. None: there are no batches."""
-        return (self._parts.batch_size or 0) if self._parts.is_batched else None
-
-    @property
-    def _parts(self) -> LoaderParts:
-        parts: LoaderParts = self._parcel.value
-        return parts
 
     def __call__(self, number: int) -> Iterator[Packed | FailedBatch]:
         parts, index = self._parts, int(number)

@@ -33,7 +33,7 @@ class ParcelTerms(msgspec.Struct, frozen=True):
     """The facts that a worker needs to open it, encoded."""
     sizes: dict[str, int]
     """Numbers of bytes of what it consists of, by digest."""
-    copies: str
+    anchor_id: str
     """Id of the dataset for which workers keep it opened; "" if they do not."""
 
 
@@ -55,7 +55,7 @@ class LoaderParcel:
     ) -> None:
         self._loader, self._ship, self._register = loader, ship, register
         self.parcel = Parcel(None, f"the DataLoader at {site}", _advice(loader))
-        self._copies = ""
+        self._anchor_id = ""
         self._own: PackedPipeline | None = None
         self._anchor: Registration | None = None
         self._passes = 0
@@ -106,13 +106,13 @@ class LoaderParcel:
             if not (self.persists and self._is_kept()):
                 self._send(consumer)
             told = msgspec.msgpack.encode(
-                ParcelTerms(parcel.packed.encoded, parcel.sizes, self._copies)
+                ParcelTerms(parcel.packed.encoded, parcel.sizes, self._anchor_id)
             )
             told_by_first(consumer, f"{name}/parcel-{self._passes}", told, patience)
         else:
             self._follow(consumer, f"{name}/parcel-{self._passes}", patience)
         place = f"{consumer.index}/{rank_and_world()[0]}"
-        parcel.copies = f"{self._copies}/{place}" if self._copies and not is_new else ""
+        parcel.key = f"{self._anchor_id}/{place}" if self._anchor_id and not is_new else ""
 
     def _send(self, consumer: Consumer) -> None:
         """Look at the parts. Send them before other ranks name them, and if they serve
@@ -121,10 +121,10 @@ class LoaderParcel:
         is_changed = self.look(keeps=not self._is_sent)
         self._is_sent = True
         if self.persists:
-            self.parcel.copies = secrets.token_hex(8)  # loaders over equal data share no copies
+            self.parcel.key = secrets.token_hex(8)  # loaders over equal data share no copies
             self._anchor = self._register()
-            self._copies = self._anchor.resolve()
-            weakref.finalize(self, keep_registered(self._anchor.service, self._copies))
+            self._anchor_id = self._anchor.resolve()
+            weakref.finalize(self, keep_registered(self._anchor.service, self._anchor_id))
         elif consumer.agrees and (is_changed or self._passes == 1):
             self._register().resolve()
 
@@ -135,7 +135,7 @@ class LoaderParcel:
         if self._anchor is None:
             return False
         try:
-            describe_dataset(self._anchor.service, self._copies, self._anchor.timeout)
+            describe_dataset(self._anchor.service, self._anchor_id, self._anchor.timeout)
             return True
         except NotFoundError:
             log.warning(
@@ -149,16 +149,16 @@ class LoaderParcel:
     def _follow(self, consumer: Consumer, name: str, patience: float) -> None:
         """Name what rank 0 has sent."""
         parcel = self.parcel
-        if not self._copies:
+        if not self._anchor_id:
             self.look()
         terms = msgspec.msgpack.decode(
             told_by_first(consumer, name, b"", patience), type=ParcelTerms
         )
-        if self._copies not in ("", terms.copies):
+        if self._anchor_id not in ("", terms.anchor_id):
             self.look()
         if not parcel.is_of_other:
             self._own = parcel.packed
-        self._copies, parcel.sizes = terms.copies, terms.sizes
+        self._anchor_id, parcel.sizes = terms.anchor_id, terms.sizes
         parcel.packed, parcel.is_of_other = PackedPipeline.decode(terms.packed), True
         assert self._own is not None
         if parcel.packed.fingerprint != self._own.fingerprint and not self._is_other:
@@ -176,7 +176,7 @@ class LoaderParcel:
         no batch.
         """
         dataset: Any = self._loader.dataset
-        if self._copies and not self._is_warned:
+        if self._anchor_id and not self._is_warned:
             self._is_warned = True
             log.warning(
                 "set_epoch(%d) of the dataset of %s has no effect: with persistent_workers=True, "

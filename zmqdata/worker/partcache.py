@@ -18,7 +18,7 @@ from pathlib import Path
 from zmqdata.core.worker import events as e
 from zmqdata.descriptors import is_shortage, shortage
 from zmqdata.pipelines.memorymaps import FilePart
-from zmqdata.pipelines.parcels import drop_copies
+from zmqdata.pipelines.parcels import drop_parcels
 from zmqdata.printable import shown_size
 from zmqdata.transport.folders import user_folder
 from zmqdata.transport.parts import PartFolder, digest_of, private_map
@@ -74,9 +74,9 @@ class PartCache:
         """Release the parts that are not needed."""
         self._thread.submit(self._release, command.needed)
 
-    def drop_copies(self, command: e.DropCopies) -> None:
+    def drop_parcels(self, command: e.DropParcels) -> None:
         """Drop the parcels that are kept opened for some datasets."""
-        drop_copies(command.keys)
+        drop_parcels(command.datasets)
 
     def close(self) -> None:
         """Release all parts. The files stay for the next worker."""

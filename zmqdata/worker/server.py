@@ -25,7 +25,7 @@ from zmqdata.errors import DataServiceError, named_error
 from zmqdata.failures.codec import encode_failure
 from zmqdata.metrics.declared import WORKER
 from zmqdata.metrics.monitors import monitor_of
-from zmqdata.pipelines.parcels import kept_copies
+from zmqdata.pipelines.parcels import kept_parcels
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring
 from zmqdata.transport.addresses import (
@@ -199,7 +199,7 @@ class WorkerShell:
         table.on(e.ClaimPart, self.parts.claim)
         table.on(e.KeepPiece, self.parts.keep)
         table.on(e.ReleaseParts, self.parts.release)
-        table.on(e.DropCopies, self.parts.drop_copies)
+        table.on(e.DropParcels, self.parts.drop_parcels)
         table.on(e.FeedSplits, self._feed_splits)
         table.on(
             e.ReturnSplits,
@@ -283,7 +283,7 @@ class WorkerShell:
             return
         self._reads_memory_at = now if self.core.profile.memory.size else now + READ_MEMORY_EVERY
         rss, counted = read_memory() or (0, 0)
-        self._handle(e.MemoryRead(rss, counted, kept_copies()))
+        self._handle(e.MemoryRead(rss, counted, kept_parcels()))
         if self.core.memory.wants_another:
             self.loop.later(READ_AGAIN, lambda: self._read_memory(time.monotonic()))
 

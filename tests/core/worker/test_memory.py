@@ -190,7 +190,7 @@ def test_opened_datasets_go_before_the_process() -> None:
     host = full_host()
     for _ in range(2):
         host.feed(e.MemoryRead(FULL, FULL, KEPT))
-    assert [one.keys for one in host.all_of(e.DropCopies)] == [KEPT]
+    assert [one.datasets for one in host.all_of(e.DropParcels)] == [KEPT]
     assert len(said(host)) == 1
     assert "opened datasets" in said(host)[0]
     fill(host, FULL)
@@ -216,6 +216,6 @@ def test_opened_datasets_are_named_until_nobody_uses_them() -> None:
     host = full_host()
     host.feed(e.MemoryRead(FREE, FREE, KEPT))
     host.hear(D, m.WorkerHeartbeatAnswered("w", True, unused=("8", "9")))
-    assert [one.keys for one in host.all_of(e.DropCopies)] == [{"8"}]
+    assert [one.datasets for one in host.all_of(e.DropParcels)] == [{"8"}]
     host.wait(1.0)
-    assert host.sent(m.WorkerHeartbeat).copies == ("7",)
+    assert host.sent(m.WorkerHeartbeat).parcels == ("7",)

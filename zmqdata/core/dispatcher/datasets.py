@@ -27,7 +27,7 @@ from zmqdata.errors import (
 )
 
 UNASKED_FOR = 120.0
-"""Seconds without a request after which the opened copies of a dataset are dropped."""
+"""Seconds without a request after which the opened parcels of a dataset are dropped."""
 UNUSED_AT_LEAST = 30.0
 """Minimum number of seconds for which an unused dataset is kept."""
 

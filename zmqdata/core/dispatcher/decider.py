@@ -405,7 +405,7 @@ class DispatcherCore:
         every = self.beats.next(now) if known else 0.0
         self.jobs.leases.expect(every)
         questions = self.jobs.questions.unanswered(now) if known else {}
-        unused = self.datasets.unused(beat.copies, now)
+        unused = self.datasets.unused(beat.parcels, now)
         answer = m.WorkerHeartbeatAnswered(
             beat.worker, known, unwanted, draining, every, questions, unused
         )

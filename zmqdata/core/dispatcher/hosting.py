@@ -366,14 +366,14 @@ class Hosting:
         """
         iteration = self.out.state.iterations[task.iteration]
         dataset = self.out.state.datasets.get(iteration.job.dataset_id)
-        copies = "" if dataset is None else dataset.copies
-        place = copies, task.index
-        former = self._former.get(place, "") if copies else ""
+        key = "" if dataset is None else dataset.parcel_key
+        place = key, task.index
+        former = self._former.get(place, "") if key else ""
         suspects = iteration.suspects(task)
         name = None if suspects else self.placement.best(task, iteration, former)
         if name is None:
             return
-        if copies:
+        if key:
             self._former.pop(place, None)
             self._former[place] = name
             while len(self._former) > MOST_FORMER:

@@ -196,7 +196,7 @@ class WorkerCore:
                     every=pause,
                     memory=self.memory.use,
                     written=self.feeding.written.of(self._neighbours),
-                    copies=tuple(sorted(self.pipelines.copies)),
+                    parcels=tuple(sorted(self.pipelines.parcels)),
                 ),
             )
         else:
@@ -226,7 +226,7 @@ class WorkerCore:
         if answer.draining:
             self._drain(e.DrainRequested(DRAIN_SECONDS), now)
         self.links.ask(answer.questions, now)
-        self.pipelines.drop_copies(answer.unused)
+        self.pipelines.drop_parcels(answer.unused)
         for task in [self.tasks[number] for number in answer.unwanted if number in self.tasks]:
             task.skip(answer.unwanted[task.definition.task])
             self._distribute(task)
@@ -237,7 +237,7 @@ class WorkerCore:
 
     def _memory_read(self, event: e.MemoryRead, now: float) -> None:
         self.memory.read(now, event)
-        self.pipelines.spare(self.memory, event.copies)
+        self.pipelines.spare(self.memory, event.parcels)
         if self.draining.consider(self.memory, now, self._staying):
             self._heartbeat(now)
 

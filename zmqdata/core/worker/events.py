@@ -153,10 +153,10 @@ class ReleaseParts:
 
 
 @dataclass(frozen=True, slots=True)
-class DropCopies:
+class DropParcels:
     """Command: drop the opened parcels that are kept for these datasets."""
 
-    keys: frozenset[str]
+    datasets: frozenset[str]
     """Ids of the datasets."""
 
 
@@ -417,7 +417,7 @@ class MemoryRead:
     """Resident size in bytes."""
     counted: int
     """Bytes of writable memory, as its limit counts them."""
-    copies: frozenset[str] = frozenset()
+    parcels: frozenset[str] = frozenset()
     """Ids of the datasets of which it keeps opened parcels between tasks."""
 
 
@@ -678,7 +678,7 @@ WorkerCommand = (
     | KeepPiece
     | LogLine
     | Push
-    | DropCopies
+    | DropParcels
     | ReleaseParts
     | ReturnSplits
     | Send

@@ -114,7 +114,7 @@ class Pipelines:
         do: receives the resulting commands.
 
     Attributes:
-        copies: ids of the datasets of which opened parcels are kept.
+        parcels: ids of the datasets of which opened parcels are kept.
     """
 
     def __init__(self, worker: str, do: Callable[[e.WorkerCommand], None]) -> None:
@@ -122,26 +122,26 @@ class Pipelines:
         self.stock: dict[str, Stocked] = {}
         self.whole: set[str] = set()
         self.fetches: dict[str, Fetch] = {}
-        self.copies: frozenset[str] = frozenset()
+        self.parcels: frozenset[str] = frozenset()
         self._do = do
         self._asks: dict[str, _Ask] = {}
         self._reasons: dict[str, str] = {}
 
-    def drop_copies(self, keys: Iterable[str]) -> None:
+    def drop_parcels(self, datasets: Iterable[str]) -> None:
         """Drop the opened parcels of datasets, as far as there are any."""
-        dropped = self.copies.intersection(keys)
+        dropped = self.parcels.intersection(datasets)
         if dropped:
-            self.copies -= dropped
-            self._do(e.DropCopies(dropped))
+            self.parcels -= dropped
+            self._do(e.DropParcels(dropped))
 
-    def spare(self, memory: MemoryWatch, copies: frozenset[str]) -> None:
+    def spare(self, memory: MemoryWatch, parcels: frozenset[str]) -> None:
         """Note of which datasets opened parcels are kept. Drop all of them, and say so,
         if the process is full.
         """
-        self.copies = copies
-        if memory.is_over and self.copies and (notice := memory.spare()):
+        self.parcels = parcels
+        if memory.is_over and self.parcels and (notice := memory.spare()):
             self._do(e.LogLine("warning", notice))
-            self.drop_copies(self.copies)
+            self.drop_parcels(self.parcels)
 
     def find(self, definition: m.TaskDefinition) -> Found | None:
         """Return what the task can start with; None while its pipeline is in
