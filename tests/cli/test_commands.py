@@ -248,6 +248,7 @@ WRONG_ARGUMENTS: list[tuple[list[str], str]] = [
         ["worker", "--dispatcher", "grp://a:1"],
         "No credentials factory has been registered for protocol grp",
     ),
+    (["dispatcher", "--temporary-work-dir"], "needs `--lifeline` and `--work-dir`"),
     (["worker", "--dispatcher", "a://b://c"], "multiple '://'"),
     (
         ["worker", "--dispatcher", HERE, "--processes", "2", "--data-ports", "7000-7000"],

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from zmqdata import Dataset, audit, distribute
@@ -201,6 +202,27 @@ def test_no_wait_lasts_for_a_closed_cluster() -> None:
     for attempt in (lambda: list(elements), lambda: iter(endless), lambda: audit(cluster, "job")):
         with pytest.raises(UnavailableError, match="This process has closed the LocalCluster"):
             attempt()
+
+
+@pytest.mark.parametrize("lends", [True, False])
+def test_a_folder_that_the_cluster_lends_is_never_synced(
+    lends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Facts, pipelines, large parts and snapshots of a cluster wait for the disk only
+    in a folder of the user.
+    """
+    syncs: list[int] = []
+    monkeypatch.setattr(os, "fsync", syncs.append)
+    monkeypatch.setattr(os, "fdatasync", syncs.append)
+    folder = {} if lends else {"work_dir": str(tmp_path)}
+    with LocalCluster(1, in_process=True, **FAST, **folder) as cluster:
+        for rows in (10, 1_000_000):
+            dataset = Dataset.from_tensor_slices(np.arange(rows)).take(10)
+            whole = dataset.apply(distribute("distributed_epoch", cluster, f"job {rows}"))
+            assert len(list(whole)) == 10
+        cluster.dispatcher.restart()
+        assert {job["job"] for job in status(cluster)["jobs"]} == {"job 10", "job 1000000"}
+    assert bool(syncs) is not lends
 
 
 @pytest.mark.realprocess

@@ -201,6 +201,27 @@ def test_turns_are_written_and_told(file: JournalFile, tmp_path: Path) -> None:
     heard.writer.close()
 
 
+@pytest.mark.parametrize("synced", [True, False])
+def test_a_temporary_journal_is_written_and_not_synced(
+    synced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn is in the file when it is reported. Only a journal that can outlive the
+    machine waits for the disk: twice for a snapshot, and once for a turn.
+    """
+    syncs: list[int] = []
+    monkeypatch.setattr(os, "fsync", syncs.append)
+    monkeypatch.setattr(os, "fdatasync", syncs.append)
+    file = JournalFile(tmp_path, synced)
+    file.begin(FACTS[:1])
+    heard = Written(file)
+    heard.writer.start()
+    heard.writer.write(1, FACTS[1:2])
+    heard.until(1)
+    assert replayed(tmp_path) == FACTS[:2]
+    assert len(syncs) == 3 * synced
+    heard.writer.close()
+
+
 class Counting(JournalFile):
     """Count the syncs, and let the first wait for a signal."""
 

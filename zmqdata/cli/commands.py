@@ -151,9 +151,15 @@ def run_dispatcher(chosen: argparse.Namespace, stop: StopSignals) -> int:
     journal and no other process supervises it.
     """
     config = chosen_settings(DispatcherConfig, chosen)
+    if chosen.temporary_work_dir and (chosen.lifeline is None or config.work_dir is None):
+        raise ValueError(
+            "`--temporary-work-dir` says that the work folder is deleted with the process at the "
+            "other end of the lifeline, so it needs `--lifeline` and `--work-dir`. A journal that "
+            "must outlive a crash of this machine needs `--work-dir` alone"
+        )
     metrics = metrics_socket(config)
     if not config.fault_tolerant_mode or chosen.lifeline is not None:
-        return serve_dispatcher(config, stop, metrics=metrics)
+        return serve_dispatcher(config, stop, metrics=metrics, synced=not chosen.temporary_work_dir)
 
     from zmqdata.cli.keeper import keep
 
@@ -178,12 +184,13 @@ def serve_dispatcher(
     stop: StopSignals,
     ready: Callable[[int], None] = lambda port: None,
     metrics: socket.socket | None = None,
+    synced: bool = True,
 ) -> int:
     """Start a dispatcher, print its address, wait for a signal, and stop it."""
     with loading():
-        from zmqdata.dispatcher.server import DispatchServer
+        from zmqdata.dispatcher.server import DispatchServer, TemporaryDispatchServer
 
-    with DispatchServer(config, start=False) as server:
+    with (DispatchServer if synced else TemporaryDispatchServer)(config, start=False) as server:
         if metrics is not None:
             server.answer_scrapes_on(metrics)
         server.start()
@@ -206,6 +213,7 @@ def dispatcher_arguments(program: str) -> argparse.ArgumentParser:
         "is ready.",
         DispatcherConfig,
     )
+    parser.add_argument("--temporary-work-dir", action="store_true", help=argparse.SUPPRESS)
     add_shared_options(parser)
     return parser
 

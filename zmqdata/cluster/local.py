@@ -130,10 +130,10 @@ class LocalCluster:
             options |= asdict(shown_settings())
         self._in_process = in_process
         self._processes = processes_per_worker
-        lends_folder = (
+        self._lends_folder = (
             options.get("work_dir") is None and options.get("fault_tolerant_mode") is not False
         )
-        of_dispatcher = {**options, "work_dir": "temporary"} if lends_folder else options
+        of_dispatcher = {**options, "work_dir": "temporary"} if self._lends_folder else options
         self._dispatcher_config = DispatcherConfig(**_only(of_dispatcher, OF_DISPATCHER))
         self._worker_options = _only(options, OF_WORKER)
         worker = WorkerConfig("127.0.0.1:1", **self._worker_options)
@@ -142,7 +142,7 @@ class LocalCluster:
         self._numbers = itertools.count()
         self._owner = os.getpid()
         with shortage_explained("a LocalCluster"):
-            folder = SocketFolder() if lends_folder else None
+            folder = SocketFolder() if self._lends_folder else None
         if folder is not None:
             self._dispatcher_config = replace(
                 self._dispatcher_config, work_dir=str(folder.path / "dispatcher")
@@ -232,10 +232,11 @@ class LocalCluster:
         if self._in_process:
             from zmqdata.cluster.threads import dispatcher_thread
 
-            return dispatcher_thread(self._dispatcher_config)
+            return dispatcher_thread(self._dispatcher_config, self._lends_folder)
+        options = command_options(self._dispatcher_config)
         return ServerProcess(
             "zmqdata.dispatcher",
-            command_options(self._dispatcher_config),
+            [*options, "--temporary-work-dir"] if self._lends_folder else options,
             hold_port=True,
             name="dispatcher",
         )

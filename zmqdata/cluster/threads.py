@@ -13,7 +13,7 @@ from zmqdata.cluster.starting import NOT_HERE, START_SECONDS, ServerStartError
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import check_wait
 from zmqdata.config.worker import WorkerConfig
-from zmqdata.dispatcher.server import DispatchServer
+from zmqdata.dispatcher.server import DispatchServer, TemporaryDispatchServer
 from zmqdata.transport.forks import check_process
 from zmqdata.worker.server import WorkerServer
 
@@ -120,15 +120,20 @@ class ServerThread(Generic[ServerT]):
         check_process(self._owner, "server of a LocalCluster", NOT_HERE)
 
 
-def dispatcher_thread(config: DispatcherConfig) -> ServerThread[DispatchServer]:
+def dispatcher_thread(
+    config: DispatcherConfig, is_temporary: bool = False
+) -> ServerThread[DispatchServer]:
     """Return a dispatcher that is ready as soon as it is made, and keeps its port after
     a restart.
+
+    Args:
+        config: its configuration.
+        is_temporary: True if its work folder is deleted with its cluster.
     """
+    kind = TemporaryDispatchServer if is_temporary else DispatchServer
 
     def make(last: str) -> DispatchServer:
-        return DispatchServer(
-            replace(config, port=int(last.rpartition(":")[2])) if last else config
-        )
+        return kind(replace(config, port=int(last.rpartition(":")[2])) if last else config)
 
     return ServerThread(make, lambda server: server.target, lambda server, deadline: True)
 

@@ -132,11 +132,14 @@ class JournalFile:
 
     Args:
         work_dir: the folder.
+        synced: False if the folder does not outlive a crash of the machine. Each write
+            then returns without waiting for the disk.
     """
 
-    def __init__(self, work_dir: Path) -> None:
+    def __init__(self, work_dir: Path, synced: bool = True) -> None:
         self.path = work_dir / JOURNAL
         self._folder = work_dir
+        self._synced = synced
         self._descriptor: int | None = None
         self._encoder = JournalEncoder(0)
         self._size = self._snapshot_size = 0
@@ -170,9 +173,11 @@ class JournalFile:
         )
         try:
             _write(descriptor, content, fresh)
-            os.fsync(descriptor)
+            if self._synced:
+                os.fsync(descriptor)
             fresh.replace(self.path)
-            sync_folder(self._folder)
+            if self._synced:
+                sync_folder(self._folder)
         except BaseException:
             os.close(descriptor)
             raise
@@ -181,7 +186,8 @@ class JournalFile:
         self._size = self._snapshot_size = len(content)
 
     def append(self, turns: Sequence[Sequence[Update]]) -> None:
-        """Append turns, and wait for the disk once for all of them.
+        """Append turns, and wait for the disk once for all of them if the journal is
+        synced.
 
         Raises:
             OSError: the turns may or may not be on the disk; nothing may be written any
@@ -190,7 +196,8 @@ class JournalFile:
         assert self._descriptor is not None
         content = b"".join(map(self._encoder.turn, turns))
         _write(self._descriptor, content, self.path)
-        os.fdatasync(self._descriptor)
+        if self._synced:
+            os.fdatasync(self._descriptor)
         self._size += len(content)
 
     @property

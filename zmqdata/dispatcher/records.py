@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
-from pathlib import Path
 
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
@@ -41,7 +40,7 @@ class Records:
     Only the loop's thread may call its methods. Nothing is written before ``take_up``.
 
     Args:
-        work_dir: the folder, which its dispatcher has locked.
+        file: the journal, in a folder that its dispatcher has locked.
         core: the decider.
         store: the store of its pipelines.
         carry_out: carries out a command.
@@ -52,7 +51,7 @@ class Records:
 
     def __init__(
         self,
-        work_dir: Path,
+        file: JournalFile,
         core: DispatcherCore,
         store: PipelineStore,
         carry_out: Callable[[e.DispatcherCommand], None],
@@ -65,7 +64,7 @@ class Records:
         self._post = post
         self._failed = failed
         self._gate = Gate()
-        self._file = JournalFile(work_dir)
+        self._file = file
         self._writer = JournalWriter(
             self._file, lambda turn: post(lambda: self._written(turn)), self._cannot_write
         )

@@ -34,7 +34,7 @@ from zmqdata.core.dispatcher.worker_addresses import located
 from zmqdata.core.limits import MOST_CHARACTERS, repeats_too_long
 from zmqdata.descriptors import left, remedy
 from zmqdata.dispatcher.answers import Answers
-from zmqdata.dispatcher.journalfile import WorkDirLock
+from zmqdata.dispatcher.journalfile import JournalFile, WorkDirLock
 from zmqdata.dispatcher.listings import Listings
 from zmqdata.dispatcher.metrics import DispatcherMetrics
 from zmqdata.dispatcher.records import Records
@@ -97,6 +97,7 @@ class DispatcherShell:
             stopped.
         listening: socket for metrics; None to open one if the configuration has a port
             for them.
+        synced: False if the work folder does not outlive a crash of the machine.
 
     Raises:
         DataLossError, FailedPreconditionError: its work folder is damaged, or in use.
@@ -109,6 +110,7 @@ class DispatcherShell:
         config: DispatcherConfig,
         failed: Callable[[UnavailableError], None],
         listening: socket.socket | None = None,
+        synced: bool = True,
     ) -> None:
         with ExitStack() as self._closing:
             # Probes are answered from now on, before the journal is read.
@@ -117,10 +119,12 @@ class DispatcherShell:
             )
             if self.monitor is not None:
                 self._closing.callback(self.monitor.close)
-            self._open(config, failed)
+            self._open(config, failed, synced)
             self._closing = self._closing.pop_all()
 
-    def _open(self, config: DispatcherConfig, failed: Callable[[UnavailableError], None]) -> None:
+    def _open(
+        self, config: DispatcherConfig, failed: Callable[[UnavailableError], None], synced: bool
+    ) -> None:
         """Create all resources. They are closed in the opposite order, also if the
         creation of one fails.
         """
@@ -128,7 +132,7 @@ class DispatcherShell:
         if config.work_dir is not None:
             closing(WorkDirLock(Path(config.work_dir)).close)
         aliases = host_aliases(config.worker_addresses)
-        self.store = PipelineStore(config.work_dir)
+        self.store = PipelineStore(config.work_dir, synced)
         closing(self.store.close)
         key = key_for(config, not is_loopback(config.host))
         if key is None:
@@ -183,7 +187,7 @@ class DispatcherShell:
         self.records: Records | None = None
         if config.work_dir is not None and config.fault_tolerant_mode:
             self.records = Records(
-                Path(config.work_dir),
+                JournalFile(Path(config.work_dir), synced),
                 self.core,
                 self.store,
                 self._obey,
@@ -494,6 +498,8 @@ class DispatchServer(Server[DispatcherShell]):
         True
     """
 
+    _synced = True
+
     def __init__(self, config: DispatcherConfig | None = None, start: bool = True) -> None:
         self._config = config if config is not None else DispatcherConfig()
         check_type("config", self._config, DispatcherConfig)
@@ -518,7 +524,7 @@ class DispatchServer(Server[DispatcherShell]):
             if method is not None:
                 method(error)
 
-        return DispatcherShell(self._config, failed, self._listening)
+        return DispatcherShell(self._config, failed, self._listening, self._synced)
 
     def _fail(self, error: UnavailableError) -> None:
         self._failure = error
@@ -595,3 +601,18 @@ class DispatchServer(Server[DispatcherShell]):
             for task in list(iteration.tasks.values())
         ]
         return [SnapshotStream(task.index, task.settled and not task.removed) for task in tasks]
+
+
+class TemporaryDispatchServer(DispatchServer):
+    """A dispatcher whose work folder is deleted with its cluster.
+
+    It writes each fact before it reveals the fact, as every dispatcher with a journal
+    does, but never waits for the disk. The death of its process loses nothing. A crash
+    of the machine ends the cluster in any case.
+
+    Args:
+        config: as for ``DispatchServer``.
+        start: as for ``DispatchServer``.
+    """
+
+    _synced = False

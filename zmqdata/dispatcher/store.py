@@ -35,12 +35,15 @@ class PipelineStore:
     Args:
         work_dir: folder in which to keep them. None keeps packed pipelines in memory,
             and large parts in a temporary folder that is removed with this store.
+        synced: False if the folder does not outlive a crash of the machine, so that
+            nothing waits for the disk.
 
     Raises:
         OSError: the folder cannot be created.
     """
 
-    def __init__(self, work_dir: str | None) -> None:
+    def __init__(self, work_dir: str | None, synced: bool = True) -> None:
+        self._synced = synced
         self._memory: dict[str, bytes] = {}
         self._temporary: SocketFolder | None = None
         self._folder = None if work_dir is None else PartFolder(Path(work_dir) / "pipelines")
@@ -80,7 +83,8 @@ class PipelineStore:
         return [digest for digest in digests if digest not in kept]
 
     def sync(self, digest: str) -> None:
-        """Wait until a pipeline or part is on the disk, if the store has a folder.
+        """Write a pipeline or part to the folder, if the store has one, and wait until
+        it is on the disk if the store is synced.
 
         Raises:
             OSError: it cannot be written, or is missing.
@@ -90,8 +94,9 @@ class PipelineStore:
         if digest in self._memory:
             self._folder.put(digest, self._memory[digest])
         with self._folder.path(digest).open("rb") as file:
-            os.fsync(file.fileno())
-        sync_folder(self._folder.folder)
+            if self._synced:
+                os.fsync(file.fileno())
+                sync_folder(self._folder.folder)
 
     def found(self) -> tuple[list[str], dict[str, int]]:
         """Return what an earlier store left in the folder: complete parts, and the
