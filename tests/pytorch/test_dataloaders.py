@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler
 from tqdm import tqdm
 
+import zmqdata
 from tests.pytorch.comparing import assert_same, drawn, seed, stored
 from tests.pytorch.loaders import LOADERS, Made, Uneven, whole
 from zmqdata import LocalCluster
@@ -509,3 +510,25 @@ def test_augmentation_does_not_depend_on_the_workers() -> None:
     with LocalCluster(num_workers=1) as one, LocalCluster(num_workers=3) as three:
         for make in AUGMENTED.values():
             assert_augmented([one, three], make)
+
+
+class Reading(Dataset[int]):
+    """Items that the service itself makes."""
+
+    def __init__(self, service: str) -> None:
+        self.service = service
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        counted = zmqdata.Dataset.range(5).apply(
+            zmqdata.distribute("distributed_epoch", self.service)
+        )
+        return index + sum(map(int, counted))
+
+
+def test_items_are_read_from_the_service_that_reads_them(cluster: str) -> None:
+    """A dataset may read from the same workers for each item."""
+    loader = distribute_dataloader(DataLoader(Reading(cluster), 2, num_workers=2), cluster)
+    assert numbers(loader) == [[10, 11], [12, 13]]

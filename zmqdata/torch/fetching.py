@@ -23,7 +23,7 @@ from torch.utils.data._utils.worker import WorkerInfo
 from zmqdata.pipelines.parcels import Parcel
 from zmqdata.torch.orders import BatchIndices
 from zmqdata.torch.packing import Packed, pack
-from zmqdata.worker.tasks.pipeline import SEEDING, may_seed_modules
+from zmqdata.worker.tasks.pipeline import may_seed_modules, seeding
 
 _CONVERTS = (_utils.collate.default_collate, _utils.collate.default_convert)
 """Functions of torch that put batches into shared memory if they run in a process of a
@@ -271,7 +271,7 @@ def _drawing(seed: int, *place: int) -> Iterator[None]:
     Batches of a process are made one after the other: datasets are written for
     processes that do one thing at a time.
     """
-    with SEEDING:
+    with seeding():
         if may_seed_modules():
             _seed_modules(seed, *place)
         yield

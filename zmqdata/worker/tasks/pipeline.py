@@ -8,6 +8,8 @@ import hashlib
 import random
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -67,11 +69,40 @@ def seed_globals() -> None:
         torch.default_generator.seed()
 
 
-SEEDING = threading.RLock()
-"""Held by a thread while what it draws from the generators of modules follows from a
-seed. Another thread of the process may open a pipeline in the meantime.
-"""
+_seeding = threading.RLock()
+_is_due = False
 _is_own_process = False
+
+
+@contextmanager
+def seeding() -> Iterator[None]:
+    """Let what this thread draws from the generators of modules follow from a seed that
+    it gives them.
+
+    Another thread of the process may open a pipeline in the meantime. It never waits,
+    because this thread may wait for an element of that pipeline. The generators are
+    seeded for it here, at the end.
+    """
+    with _seeding:
+        try:
+            yield
+        finally:
+            if _is_due:
+                _seed_soon()
+
+
+def _seed_soon() -> None:
+    """Seed the generators of modules now, or as soon as another thread has drawn what
+    must follow from its own seed.
+    """
+    global _is_due
+    _is_due = True
+    if _seeding.acquire(blocking=False):
+        try:
+            _is_due = False
+            seed_globals()
+        finally:
+            _seeding.release()
 
 
 def may_seed_modules() -> bool:
@@ -102,6 +133,5 @@ def opened(encoded: bytes | memoryview, definition: TaskDefinition, find_part: F
         PackedPipeline.decode(encoded), find_part, own_folder(), definition.stream
     )
     if _is_own_process:
-        with SEEDING:
-            seed_globals()
+        _seed_soon()
     return node
