@@ -6,7 +6,7 @@ import errno
 import os
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ import pytest
 from zmqdata import updates as u
 from zmqdata.dispatcher import journalfile
 from zmqdata.dispatcher.journalfile import JournalFile, JournalWriter, WorkDirLock
-from zmqdata.errors import DataLossError, FailedPreconditionError
+from zmqdata.errors import DataLossError, FailedPreconditionError, PermissionDeniedError
 
 FACTS = [u.CloseTaskListUpdate(number) for number in range(6)]
 
@@ -108,6 +108,32 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"as work_dir \(File exists\)\. .* another folder") as raised:
         WorkDirLock(tmp_path / "work")
     assert raised.value.filename == str(tmp_path / "work")
+
+
+@pytest.mark.parametrize("name", ["lock", "journal", "journal.new", "pipelines", "last-life"])
+def test_a_folder_with_a_link_is_refused(tmp_path: Path, name: str) -> None:
+    """A symbolic link in a work folder is refused before anything is written."""
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / name).symlink_to("../victim")
+    with pytest.raises(PermissionDeniedError, match=f"work/{name} is a symbolic link"):
+        WorkDirLock(tmp_path / "work")
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [("journal", replayed), ("journal.new", lambda folder: JournalFile(folder).begin(FACTS[:1]))],
+)
+def test_a_link_that_comes_later_is_refused(
+    tmp_path: Path, name: str, use: Callable[[Path], object]
+) -> None:
+    """Neither the journal is read through a link, nor its next snapshot written."""
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / name).symlink_to("victim")
+    with pytest.raises(PermissionDeniedError, match=f"{name} is a symbolic link"):
+        use(tmp_path)
+    assert (tmp_path / "victim").read_text() == "precious"
 
 
 def test_a_full_disk_is_told_with_the_folder(

@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from zmqdata.transport.folders import SocketFolder, user_folder
+from zmqdata.errors import PermissionDeniedError
+from zmqdata.transport.folders import (
+    SocketFolder,
+    check_content,
+    make_own,
+    open_own,
+    user_folder,
+)
+
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+STRANGER = 54321
 
 
 @pytest.fixture(autouse=True)
@@ -88,3 +98,89 @@ print(path)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip()
     assert not Path(done.stdout.strip()).exists()
+
+
+# --- folders that were there before
+
+
+@as_root
+def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    """The error names the owner, the user of this process, and the remedy."""
+    (tmp_path / "work").mkdir()
+    os.chown(tmp_path / "work", STRANGER, STRANGER)
+    expected = r"work belongs to user 54321, .* runs as user 0\. .* `chown -hR 0 .*/work` as root"
+    with pytest.raises(PermissionDeniedError, match=expected):
+        make_own(tmp_path / "work")
+
+
+@as_root
+@pytest.mark.parametrize("way", ["last", "parent", "chained", "dangling"])
+def test_a_link_of_another_user_does_not_lead_to_a_folder(tmp_path: Path, way: str) -> None:
+    """A symbolic link of another user is refused wherever it is on the way, before a
+    folder is made behind it.
+    """
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "theirs").symlink_to(tmp_path / ("none" if way == "dangling" else "victim"))
+    os.lchown(tmp_path / "theirs", STRANGER, STRANGER)
+    (tmp_path / "mine").symlink_to("theirs/..")
+    path = {"parent": "theirs/made", "chained": "mine/made"}.get(way, "theirs")
+    with pytest.raises(PermissionDeniedError, match="theirs belongs to user 54321"):
+        make_own(tmp_path / path)
+    assert not list(tmp_path.glob("**/made"))
+
+
+def test_own_links_lead_to_a_folder(tmp_path: Path) -> None:
+    """Links of this user or of root lead to a folder, such as /var/run on Linux."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "first").symlink_to("disk")
+    (tmp_path / "second").symlink_to(tmp_path / "first")
+    make_own(tmp_path / "second" / "work")
+    assert (tmp_path / "disk" / "work").is_dir()
+
+
+def test_links_in_a_circle_lead_nowhere(tmp_path: Path) -> None:
+    """A circle of links is an error of the system."""
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    with pytest.raises(OSError, match=r"symbolic links|File exists"):
+        make_own(tmp_path / "one" / "work")
+
+
+def test_a_folder_with_a_link_is_refused(tmp_path: Path) -> None:
+    """A link in a folder is refused, also if this user owns it."""
+    (tmp_path / "pipelines").symlink_to("/elsewhere")
+    with pytest.raises(PermissionDeniedError, match=r"/pipelines is a symbolic link, .* Remove"):
+        check_content(tmp_path)
+
+
+@as_root
+def test_a_folder_with_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
+    """A journal that another user made is not this dispatcher's."""
+    (tmp_path / "journal").touch()
+    os.chown(tmp_path / "journal", STRANGER, STRANGER)
+    with pytest.raises(PermissionDeniedError, match="/journal belongs to user 54321"):
+        check_content(tmp_path)
+    with pytest.raises(PermissionDeniedError, match="/journal belongs to user 54321"):
+        open_own(tmp_path / "journal", os.O_WRONLY | os.O_TRUNC)
+
+
+@pytest.mark.parametrize("mode", ["rb", "wb", "ab"])
+def test_no_file_is_opened_through_a_link(tmp_path: Path, mode: str) -> None:
+    """A link is refused, and the file that it leads to keeps its content."""
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "lock").symlink_to("victim")
+    with (
+        pytest.raises(PermissionDeniedError, match="/lock is a symbolic link"),
+        open(tmp_path / "lock", mode, opener=open_own),
+    ):
+        pass
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_a_file_of_this_user_is_emptied_once_it_is_judged(tmp_path: Path) -> None:
+    """Opening a file for writing drops its content, and gives a new file mode 600."""
+    for content in (b"long", b"s"):
+        with open(tmp_path / "file", "wb", opener=open_own) as file:
+            file.write(content)
+    assert (tmp_path / "file").read_bytes() == b"s"
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from zmqdata.transport import parts
 from zmqdata.transport.parts import ABANDONED_AFTER, PartFolder, digest_of, private_map
 
 CONTENT = b"0123456789"
@@ -88,8 +89,7 @@ def test_a_piece_that_does_not_fit_on_the_disk_leaves_nothing_half_written(
     folder.append(DIGEST, 0, CONTENT[:4])
     if not os.path.exists("/dev/full"):
         pytest.skip("needs /dev/full, which fails each write")
-    path = folder.folder / f"{digest(1)}.partial"
-    path.symlink_to("/dev/full")
+    monkeypatch.setattr(parts, "open_own", lambda path, flags: os.open("/dev/full", flags))
     with pytest.raises(OSError, match="No space left"):
         folder.append(digest(1), 0, CONTENT)
 
@@ -187,3 +187,11 @@ def test_no_path_reaches_the_file_system(folder: PartFolder) -> None:
     """Only the letters and digits of a digest become part of a file name."""
     assert folder.path("../../etc/passwd").parent == folder.folder
     assert digest_of(folder.folder / "missing") == ""
+
+
+def test_no_part_is_read_through_a_link(folder: PartFolder, tmp_path: Path) -> None:
+    """A link with the name of a part gives none of the bytes that it leads to."""
+    (tmp_path / "secret").write_bytes(CONTENT)
+    folder.path(DIGEST).symlink_to(tmp_path / "secret")
+    assert folder.read(DIGEST, 0, 4) is None
+    assert digest_of(folder.path(DIGEST)) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import queue
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from zmqdata.core.worker import events as e
+from zmqdata.errors import PermissionDeniedError
 from zmqdata.worker import partcache
 from zmqdata.worker.partcache import PartCache
 
@@ -200,6 +202,17 @@ def test_a_folder_that_cannot_be_used_is_told_with_a_remedy(
     (tmp_path / "cache" / f"{DIGEST}.partial").unlink()
     (tmp_path / "cache").rmdir()
     assert "No such file" in cache.keep(0, CONTENT).error
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+def test_a_folder_of_another_user_is_refused_at_once(
+    make: Callable[..., Cache], tmp_path: Path
+) -> None:
+    """A worker does not start with a cache that another user can change."""
+    (tmp_path / "cache").mkdir()
+    os.chown(tmp_path / "cache", 54321, 54321)
+    with pytest.raises(PermissionDeniedError, match="cache belongs to user 54321"):
+        make()
 
 
 def test_by_default_parts_lie_in_the_temporary_folder(

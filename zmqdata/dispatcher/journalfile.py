@@ -20,9 +20,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from zmqdata.errors import FailedPreconditionError
+from zmqdata.errors import FailedPreconditionError, PermissionDeniedError
 from zmqdata.journal import JournalEncoder, Replay, read_journal
-from zmqdata.transport.folders import make_private
+from zmqdata.transport.folders import check_content, make_own, open_own
 from zmqdata.updates import Update
 
 LOCK = "lock"
@@ -46,15 +46,15 @@ class WorkDirLock:
 
     Raises:
         FailedPreconditionError: another dispatcher holds the lock; the text says which.
+        PermissionDeniedError: another user may have prepared the folder.
         OSError: the folder cannot be created or written.
     """
 
     def __init__(self, work_dir: Path) -> None:
         with _named(work_dir):
-            make_private(work_dir)
-            self._descriptor = os.open(
-                work_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-            )
+            make_own(work_dir)
+            check_content(work_dir)
+            self._descriptor = open_own(work_dir / LOCK, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -98,6 +98,8 @@ def _named(work_dir: Path) -> Iterator[None]:
     """Add to an OSError which folder cannot be used, and what to do."""
     try:
         yield
+    except PermissionDeniedError:
+        raise
     except OSError as error:
         reason = error.strerror or str(error)
         text = (
@@ -153,7 +155,8 @@ class JournalFile:
             OSError: it cannot be read.
         """
         try:
-            content = self.path.read_bytes()
+            with open(self.path, "rb", opener=open_own) as file:
+                content = file.read()
         except FileNotFoundError:
             return None
         return read_journal(content, str(self.path), apply)
@@ -168,9 +171,7 @@ class JournalFile:
         self._encoder = JournalEncoder(secrets.randbits(32))
         content = self._encoder.begin(snapshot)
         fresh = self._folder / FRESH
-        descriptor = os.open(
-            fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600
-        )
+        descriptor = open_own(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
         try:
             _write(descriptor, content, fresh)
             if self._synced:

@@ -1,11 +1,12 @@
-"""Private folders that are removed with their owner: for ``ipc`` sockets and for files
-that live as long as a process.
+"""Folders and files that belong to this user: private folders that are removed with
+their owner, and the judgement of folders that were there before.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import fcntl
 import functools
 import os
@@ -15,6 +16,8 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from zmqdata.errors import PermissionDeniedError
 
 _OWNER = "owner"
 _LOCK = "lock"
@@ -53,6 +56,103 @@ def make_private(folder: Path) -> None:
             raise
         make_private(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def is_trusted(status: os.stat_result) -> bool:
+    """Return True if a file belongs to this user or to root, who can change all files
+    anyway.
+    """
+    return status.st_uid in (os.getuid(), 0)
+
+
+def make_own(folder: Path) -> None:
+    """Create a folder as ``make_private`` does, and refuse a folder that another user
+    may have prepared.
+
+    Raises:
+        PermissionDeniedError: another user owns the folder, or a symbolic link that
+            leads to it.
+        OSError: the folder cannot be created.
+    """
+    _check_links(folder.absolute())
+    make_private(folder)
+    if not is_trusted(status := folder.stat()):
+        raise _foreign(folder, status)
+
+
+def _check_links(path: Path) -> None:
+    """Raise an error if another user owns a symbolic link on the way to a path.
+
+    The system ends the recursion: it gives no status to a path of links in a circle.
+    """
+    for part in (*reversed(path.parents), path):
+        with contextlib.suppress(FileNotFoundError):
+            status = part.lstat()
+            if stat.S_ISLNK(status.st_mode):
+                if not is_trusted(status):
+                    raise _foreign(part, status)
+                if part.exists():
+                    _check_links(part.parent / os.readlink(part))
+
+
+def check_content(folder: Path) -> None:
+    """Raise an error if another user owns an entry of a folder, or an entry is a
+    symbolic link: writing through a link changes a file elsewhere.
+
+    Raises:
+        PermissionDeniedError: the folder has such an entry.
+        OSError: the folder cannot be read.
+    """
+    for entry in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            _check_entry(entry, entry.lstat())
+
+
+def open_own(path: str | Path, flags: int) -> int:
+    """Open a file of this user, as an opener of ``open``. A new file has mode 600.
+
+    Raises:
+        PermissionDeniedError: another user owns the file, or it is a symbolic link.
+        OSError: the file cannot be opened.
+    """
+    place = Path(path)
+    try:
+        # O_NONBLOCK: opening a named pipe must not block.
+        descriptor = os.open(
+            place, flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
+        )
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            _check_entry(place, place.lstat())
+        raise
+    try:
+        _check_entry(place, os.fstat(descriptor))
+        if flags & os.O_TRUNC:
+            os.ftruncate(descriptor, 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_entry(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        raise PermissionDeniedError(
+            f"{path} is a symbolic link, through which another file would be written. Expected a "
+            f"folder that only zmqdata writes to. Remove the link, or choose another folder than "
+            f"{path.parent}"
+        )
+    if not is_trusted(status):
+        raise _foreign(path, status)
+
+
+def _foreign(path: Path, status: os.stat_result) -> PermissionDeniedError:
+    return PermissionDeniedError(
+        f"{path} belongs to user {status.st_uid}, who can change what is written there, but this "
+        f"process runs as user {os.getuid()}. In a folder that all users share, such as /tmp, "
+        "another user may have made it first. Choose another folder, or, if it is yours, run "
+        f"`chown -hR {os.getuid()} {path}` as root"
+    )
 
 
 class SocketFolder:

@@ -29,7 +29,7 @@ from zmqdata.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
-from zmqdata.transport.folders import make_private
+from zmqdata.transport.folders import is_trusted, make_private
 
 HEADING = "zmqdata-key 1"
 ENDING = "end"
@@ -347,7 +347,7 @@ def _check_private(path: str, status: os.stat_result, any_mode: bool) -> None:
         raise FailedPreconditionError(
             f"{path} is not a regular file, and so no key file. `zmqdata keygen` makes one."
         )
-    if status.st_uid not in (os.getuid(), 0):
+    if not is_trusted(status):
         raise FailedPreconditionError(
             f"Key file {path} belongs to user {status.st_uid}, who can read and change it, but "
             f"this process runs as user {os.getuid()}. Run `chown {os.getuid()} {path}` as root, "

@@ -15,7 +15,7 @@ import os
 import time
 from pathlib import Path
 
-from zmqdata.transport.folders import make_private
+from zmqdata.transport.folders import make_own, open_own
 
 PARTIAL = ".partial"
 ABANDONED_AFTER = 24 * 3600.0
@@ -31,12 +31,13 @@ class PartFolder:
             contain secrets.
 
     Raises:
+        PermissionDeniedError: another user may have prepared the folder.
         OSError: the folder cannot be created.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        make_private(folder)
+        make_own(folder)
 
     def whole(self) -> list[str]:
         """Return the digests of the whole parts, judged by their file names."""
@@ -73,7 +74,7 @@ class PartFolder:
     def put(self, digest: str, content: bytes) -> None:
         """Store a small part that arrived whole."""
         if self.size_of(digest) is None:
-            with open(self._partial_path(digest), "wb", opener=_open_private) as file:
+            with open(self._partial_path(digest), "wb", opener=open_own) as file:
                 file.write(content)
             self._partial_path(digest).replace(self.path(digest))
 
@@ -83,7 +84,7 @@ class PartFolder:
         Raises:
             OSError: the disk is full, or the folder no longer exists.
         """
-        with open(self._partial_path(digest), "ab", opener=_open_private) as file:
+        with open(self._partial_path(digest), "ab", opener=open_own) as file:
             have = file.seek(0, os.SEEK_END)
             if have == offset:
                 try:
@@ -113,7 +114,7 @@ class PartFolder:
     def read(self, digest: str, offset: int, count: int) -> bytes | None:
         """Read bytes of a whole part; return None if it cannot be read."""
         try:
-            with self.path(digest).open("rb") as file:
+            with open(self.path(digest), "rb", opener=open_own) as file:
                 file.seek(offset)
                 return file.read(count)
         except (OSError, ValueError):
@@ -149,7 +150,7 @@ class PartFolder:
             OSError: the file cannot be created.
         """
         path = self._partial_path(digest)
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        descriptor = open_own(path, os.O_CREAT | os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The previous holder of the lock may have completed or removed the file
@@ -188,15 +189,11 @@ class PartFolder:
         return total + needed <= limit
 
 
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 def digest_of(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal; ``""`` if it cannot be read."""
     found = hashlib.sha256()
     try:
-        with path.open("rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=open_own) as file:
             while piece := file.read(_CHECKED_AT_A_TIME):
                 found.update(piece)
     except OSError:

@@ -17,10 +17,11 @@ from pathlib import Path
 
 from zmqdata.core.worker import events as e
 from zmqdata.descriptors import is_shortage, shortage
+from zmqdata.errors import PermissionDeniedError
 from zmqdata.pipelines.memorymaps import FilePart
 from zmqdata.pipelines.parcels import drop_parcels
 from zmqdata.printable import shown_size
-from zmqdata.transport.folders import user_folder
+from zmqdata.transport.folders import make_own, open_own, user_folder
 from zmqdata.transport.parts import PartFolder, digest_of, private_map
 
 
@@ -45,11 +46,21 @@ class PartCache:
             temporary folder.
         limit: maximum number of bytes in it.
         report: receives ``PartClaimed`` and ``PieceKept`` events, from any thread.
+
+    Raises:
+        PermissionDeniedError: another user may have prepared the folder.
     """
 
     def __init__(
         self, folder: str | None, limit: int, report: Callable[[e.WorkerEvent], None]
     ) -> None:
+        if folder is not None:
+            try:
+                make_own(Path(folder))
+            except PermissionDeniedError:
+                raise
+            except OSError:  # told when a pipeline needs the folder
+                pass
         self._place = folder
         self._limit = limit
         self._report = report
@@ -176,7 +187,7 @@ class PartCache:
             return True
         path = folder.path(digest)
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = open_own(path, os.O_RDWR)
         except FileNotFoundError:
             return False
         if os.fstat(descriptor).st_size != size or not (checked or digest_of(path) == digest):

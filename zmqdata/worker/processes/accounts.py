@@ -210,7 +210,7 @@ def probe(cache_folder: str) -> None:
     Raises:
         OSError: a folder cannot be made or written to.
     """
-    from zmqdata.transport.folders import make_private, user_folder
+    from zmqdata.transport.folders import make_own, make_private, user_folder
 
     user_folder()
     if cache_folder:
@@ -218,3 +218,4 @@ def probe(cache_folder: str) -> None:
             make_private(Path(cache_folder))
         if not os.access(cache_folder, os.W_OK | os.X_OK):
             raise PermissionError(f"{cache_folder} cannot be made or written to")
+        make_own(Path(cache_folder))
