@@ -28,6 +28,13 @@ def test_every_public_name_is_there(name: str) -> None:
     assert name in dir(zmqdata)
 
 
+def test_only_public_names_are_shown() -> None:
+    """``dir`` shows the public names and the adapters alone, also after use."""
+    _ = [getattr(zmqdata, name) for name in zmqdata.__all__]
+    adapters = [name.partition(".")[2] for name in EXTRAS]
+    assert dir(zmqdata) == sorted([*zmqdata.__all__, *adapters, "__version__"])
+
+
 def test_type_checkers_see_the_same_names() -> None:
     """The imports for type checkers match the names loaded on first use."""
     assert type_checking_names() == set(zmqdata.__all__)
@@ -68,12 +75,16 @@ def test_every_module_can_be_imported() -> None:
 
 
 def test_an_adapter_without_its_framework_names_the_extra() -> None:
-    """The import is an ImportError that says what to install, and the extra exists."""
+    """The import is an ImportError that says what to install, as does the attribute of
+    ``zmqdata``, and the extra exists.
+    """
     code = (
-        "import importlib, json, sys\n"
+        "import importlib, json, sys, zmqdata\n"
         f"sys.modules |= dict.fromkeys({[*EXTRAS.values()]})\ntold = {{}}\n"
         f"for name in {[*EXTRAS]}:\n    try:\n        importlib.import_module(name)\n"
         "    except ImportError as error:\n        told[name] = str(error)\n"
+        "    try:\n        getattr(zmqdata, name.partition('.')[2])\n"
+        "    except AttributeError as error:\n        assert told[name] == str(error)\n"
         "print(json.dumps(told))\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -96,6 +96,9 @@ _HOMES = {
     "use_key_file": "zmqdata.transport.keychoice",
 }
 
+_ADAPTERS = ("jax", "keras", "tensorflow", "torch")
+"""Modules that need a framework of the same name."""
+
 __all__ = ["errors", "testing", *_HOMES]
 
 
@@ -104,15 +107,21 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_HOMES[name]), name)
     elif name in ("errors", "testing"):
         value = importlib.import_module(f"zmqdata.{name}")
+    elif name in _ADAPTERS:
+        try:
+            value = importlib.import_module(f"zmqdata.{name}")
+        except ImportError as error:
+            # `hasattr` and `inspect` expect this class of an attribute.
+            raise AttributeError(str(error)) from error
     elif name == "__version__":
         from importlib import metadata
 
         value = metadata.version("zmqdata")
     else:
-        raise AttributeError(f"module 'zmqdata' has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return sorted([*__all__, *_ADAPTERS, "__version__"])

@@ -21,20 +21,59 @@ def test_a_key_is_made_where_processes_look_for_it(
     path = tmp_path / "zmqdata" / "cluster.key"
     key = keychoice.own_key()
     assert key == keys.load(path)
-    said = capsys.readouterr().out
-    assert said.startswith(f"{path}\nCopy it")
-    assert key.secret not in said
+    said = capsys.readouterr()
+    assert said.out == f"{path}\n"
+    assert said.err.startswith("Copy it")
+    assert key.secret not in said.out + said.err
 
 
 def test_a_key_is_made_where_it_is_wanted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command creates a key at a given path, but never overwrites a key."""
+    """The command creates a key at a given path. An existing key stays, and its path is
+    printed as that of a new one.
+    """
     path = tmp_path / "some.key"
     assert main(["keygen", "--key-file", str(path)]) == 0
-    assert [one.role for one in keys.load(path).known] == ["all"]
+    made = keys.load(path)
+    assert [one.role for one in made.known] == ["all"]
+    assert main(["keygen", "--key-file", str(path)]) == 0
+    assert keys.load(path) == made
+    assert capsys.readouterr().out == f"{path}\n" * 2
+
+
+@pytest.mark.parametrize("content", ["", "not a key\n"])
+def test_a_file_that_is_no_key_is_neither_told_nor_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    """An existing file that is no key is an error, and its path is not printed as that
+    of a key.
+    """
+    path = tmp_path / "some.key"
+    path.write_text(content)
+    path.chmod(0o600)
     assert main(["keygen", "--key-file", str(path)]) == 2
-    assert "There is a key file" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "is no whole key file" in told.err
+    assert path.read_text() == content
+
+
+def test_keys_of_roles_and_clients_that_exist_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``--roles`` and ``--client`` print the paths of the keys that exist, and change
+    nothing.
+    """
+    commands = (["--roles", str(tmp_path)], ["--roles", str(tmp_path), "--client", "alice"])
+    for command in commands:
+        assert main(["keygen", *command]) == 0
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    first = capsys.readouterr().out
+    for command in commands:
+        assert main(["keygen", *command]) == 0
+    assert capsys.readouterr().out == first
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize(
@@ -98,15 +137,12 @@ def test_who_has_no_home_may_name_a_file(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_key_that_is_there_already_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The error about an existing key names it and advises to copy it, not to delete
-    it. A trial cluster on this machine may have created it.
-    """
+    """A key that a trial cluster on this machine has created is the one to copy."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    keychoice.own_key()
-    assert main(["keygen"]) == 2
-    assert (
-        f"{tmp_path / 'zmqdata' / 'cluster.key'} already, and it is left" in capsys.readouterr().err
-    )
+    key = keychoice.own_key()
+    assert main(["keygen"]) == 0
+    assert capsys.readouterr().out == f"{key.path}\n"
+    assert keychoice.own_key() == key
 
 
 def test_a_client_is_added_and_revoked_by_its_line(tmp_path: Path) -> None:

@@ -188,11 +188,9 @@ def serve_dispatcher(
 ) -> int:
     """Start a dispatcher, print its address, wait for a signal, and stop it."""
     with loading():
-        from zmqdata.dispatcher.server import DispatchServer, TemporaryDispatchServer
+        from zmqdata.dispatcher.server import OwnedDispatcher
 
-    with (DispatchServer if synced else TemporaryDispatchServer)(config, start=False) as server:
-        if metrics is not None:
-            server.answer_scrapes_on(metrics)
+    with OwnedDispatcher(config, metrics, synced, start=False) as server:
         server.start()
         addresses = announcement(server.target, server.metrics_address)
         say(f"zmqdata dispatcher listening on {addresses}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from zmqdata.cli.options import Arguments, guarded, say
-from zmqdata.errors import InvalidArgumentError
+from zmqdata.errors import AlreadyExistsError, InvalidArgumentError
 from zmqdata.paths import local_name
 from zmqdata.transport import keychoice, keys
 
@@ -35,7 +36,8 @@ def keygen_main(arguments: Sequence[str], program: str = "zmqdata keygen") -> in
         metavar="FILE",
         help=(
             "path to write (default: zmqdata/cluster.key in the configuration folder, "
-            "$XDG_CONFIG_HOME or ~/.config); an existing file is never overwritten"
+            "$XDG_CONFIG_HOME or ~/.config); an existing key is left as it is, and its path is "
+            "printed"
         ),
     )
     parser.add_argument(
@@ -72,17 +74,25 @@ def _make(key_file: str | None, roles: str | None, client: str | None) -> int:
                 "`--client` adds to a cluster with roles: name its folder with --roles DIR"
             )
         path = Path(key_file) if key_file is not None else keychoice.default_path()
-        keys.save(path, keys.new_key())
-        say(f"{path}\n{ADVICE}")
-        return 0
+        with contextlib.suppress(AlreadyExistsError):
+            keys.save(path, keys.new_key())
+        keys.load(path)
+        return _tell([path])
     if key_file is not None:
         raise InvalidArgumentError(
             "`--key-file` and `--roles` exclude each other: they write different files; give one "
             "of them"
         )
     folder = Path(roles)
-    made = _add_client(folder, client) if client is not None else _make_roles(folder)
-    say("\n".join([*map(str, made), ADVICE]))
+    return _tell(_add_client(folder, client) if client is not None else _make_roles(folder))
+
+
+def _tell(paths: list[Path]) -> int:
+    """Print the paths on standard output, and what to do with them on standard
+    error.
+    """
+    say("\n".join(map(str, paths)))
+    print(ADVICE, file=sys.stderr, flush=True)
     return 0
 
 
@@ -97,6 +107,10 @@ def _make_roles(folder: Path) -> list[Path]:
     made = {folder / f"{role}.key": key for role, key in keys.new_roles().items()}
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _alone(folder):
+        if all(path.exists() for path in made):
+            clusters = {keys.load(path).cluster for path in made}
+            if len(clusters) == 1:
+                return list(made)
         for path in made:
             keys.check_absent(path)  # all three first, so that no folder mixes two clusters
         for path, key in made.items():
@@ -114,6 +128,10 @@ def _add_client(folder: Path, name: str) -> list[Path]:
     path = folder / f"{name}.key"
     with _alone(folder):
         servers = {role: keys.load(folder / f"{role}.key") for role in ("dispatcher", "worker")}
+        if path.exists():
+            public = keys.load(path).public
+            if all(server.holder(public) for server in servers.values()):
+                return [path]
         keys.check_absent(path)
         key = keys.new_client(servers["dispatcher"], servers["worker"])
         for role, server in servers.items():

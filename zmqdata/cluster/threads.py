@@ -13,7 +13,7 @@ from zmqdata.cluster.starting import NOT_HERE, START_SECONDS, ServerStartError
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import check_wait
 from zmqdata.config.worker import WorkerConfig
-from zmqdata.dispatcher.server import DispatchServer, TemporaryDispatchServer
+from zmqdata.dispatcher.server import DispatchServer, OwnedDispatcher
 from zmqdata.transport.forks import check_process
 from zmqdata.worker.server import WorkerServer
 
@@ -130,10 +130,10 @@ def dispatcher_thread(
         config: its configuration.
         is_temporary: True if its work folder is deleted with its cluster.
     """
-    kind = TemporaryDispatchServer if is_temporary else DispatchServer
 
     def make(last: str) -> DispatchServer:
-        return kind(replace(config, port=int(last.rpartition(":")[2])) if last else config)
+        here = replace(config, port=int(last.rpartition(":")[2])) if last else config
+        return OwnedDispatcher(here, synced=not is_temporary)
 
     return ServerThread(make, lambda server: server.target, lambda server, deadline: True)
 

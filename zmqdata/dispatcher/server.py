@@ -498,22 +498,14 @@ class DispatchServer(Server[DispatcherShell]):
         True
     """
 
+    _listening: socket.socket | None = None
     _synced = True
 
     def __init__(self, config: DispatcherConfig | None = None, start: bool = True) -> None:
         self._config = config if config is not None else DispatcherConfig()
         check_type("config", self._config, DispatcherConfig)
         self._failure: UnavailableError | None = None
-        self._listening: socket.socket | None = None
         super().__init__(start)
-
-    def answer_scrapes_on(self, listening: socket.socket) -> None:
-        """Use this socket for metrics, which another process may keep open for the next
-        dispatcher.
-
-        Must be called before ``start``.
-        """
-        self._listening = listening
 
     def _open(self) -> DispatcherShell:
         # The shell must not keep this object alive.
@@ -603,16 +595,28 @@ class DispatchServer(Server[DispatcherShell]):
         return [SnapshotStream(task.index, task.settled and not task.removed) for task in tasks]
 
 
-class TemporaryDispatchServer(DispatchServer):
-    """A dispatcher whose work folder is deleted with its cluster.
-
-    It writes each fact before it reveals the fact, as every dispatcher with a journal
-    does, but never waits for the disk. The death of its process loses nothing. A crash
-    of the machine ends the cluster in any case.
+class OwnedDispatcher(DispatchServer):
+    """A dispatcher that ends with another process or with a cluster, which lends it
+    things.
 
     Args:
         config: as for ``DispatchServer``.
+        listening: socket for metrics, which a process keeps open for the next
+            dispatcher; None without one.
+        synced: False if the work folder is deleted with the cluster. The dispatcher
+            then writes each fact before it reveals the fact, but never waits for the
+            disk. The death of its process loses nothing. A crash of the machine ends
+            the cluster in any case.
         start: as for ``DispatchServer``.
     """
 
-    _synced = False
+    def __init__(
+        self,
+        config: DispatcherConfig,
+        listening: socket.socket | None = None,
+        synced: bool = True,
+        start: bool = True,
+    ) -> None:
+        self._listening = listening
+        self._synced = synced
+        super().__init__(config, start)

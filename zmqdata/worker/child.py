@@ -20,7 +20,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.errors import DataServiceError, VersionMismatchError
@@ -37,9 +37,6 @@ from zmqdata.worker.processes.lifetime import (
 )
 from zmqdata.worker.processes.limits import Limits
 from zmqdata.worker.processes.supervisor import CONFIGURATION_ERROR
-
-if TYPE_CHECKING:
-    from zmqdata.worker.server import WorkerServer
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # from malloc.h
 KEPT_BYTES = 64 << 20
@@ -138,13 +135,11 @@ def run_worker(
     if config.usable_data_ports is not None:
         first, last = config.usable_data_ports
         free_port(config.host, first, last)
-    from zmqdata.worker.server import WorkerServer
+    from zmqdata.worker.server import ConfinedWorker
 
-    server = WorkerServer(config, start=False)
-    server.live_for(crumbs, max_tasks, is_tapped=config.forward_logs)
     if metrics is not None:
         metrics.set_inheritable(False)
-        server.answer_scrapes_on(metrics)
+    server = ConfinedWorker(config, crumbs, max_tasks, metrics)
     server.start()
     try:
         while not server.wait_registered(LOOK_AROUND):
@@ -156,19 +151,12 @@ def run_worker(
         while not stop.wait(LOOK_AROUND) and not server.drained:
             server.wait_registered(0)  # raises when the dispatcher is gone
         if not stop.hurried:
-            print(why_it_ends(server), file=report, flush=True)
+            print(server.reason, file=report, flush=True)
             server.drain()
         exit_within(LAST_SECONDS + config.shutdown_quiet_period_ms / 1000, 0)
     finally:
         crumbs.end()
         server.stop()
-
-
-def why_it_ends(server: WorkerServer) -> str:
-    """Return the line with which a child reports why it ends."""
-    if server.is_recycled:
-        return "recycling early" if server.was_full_early else "recycling"
-    return "retiring" if server.has_had_its_tasks else "draining"
 
 
 def last_words(error: BaseException) -> str:

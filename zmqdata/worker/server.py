@@ -446,41 +446,10 @@ class WorkerServer(Server[WorkerShell]):
     def __init__(self, config: WorkerConfig, start: bool = True) -> None:
         check_type("config", config, WorkerConfig)
         self._config = config
-        self._crumbs: CrumbFile | None = None
-        self._max_tasks = 0
-        self._is_tapped = False
-        self._listening: socket.socket | None = None
         super().__init__(start)
 
     def _open(self) -> WorkerShell:
-        return WorkerShell(
-            self._config,
-            self._crumbs or CrumbFile(),
-            self._max_tasks,
-            self._over,
-            self._is_tapped,
-            self._listening,
-        )
-
-    def answer_scrapes_on(self, listening: socket.socket) -> None:
-        """Use this socket for metrics, which another process may keep open for the next
-        worker.
-
-        Must be called before ``start``.
-        """
-        self._listening = listening
-
-    def live_for(self, crumbs: CrumbFile, max_tasks: int, is_tapped: bool = False) -> None:
-        """Prepare a server that has a process of its own. Must be called before
-        ``start``.
-
-        Args:
-            crumbs: shared memory in which pipelines record what they are working on, so
-                that a supervisor finds it.
-            max_tasks: number of tasks after which the worker drains; 0: never.
-            is_tapped: True if the output of this process is tapped.
-        """
-        self._crumbs, self._max_tasks, self._is_tapped = crumbs, max_tasks, is_tapped
+        return WorkerShell(self._config, CrumbFile(), 0, self._over)
 
     def start(self) -> None:
         """Start the worker. If the dispatcher is already running, return when it knows
@@ -598,26 +567,6 @@ class WorkerServer(Server[WorkerShell]):
         shell = self._own_shell()
         return shell is not None and shell.drained.is_set()
 
-    @property
-    def has_had_its_tasks(self) -> bool:
-        """True if the worker has drained because it reached its maximum number of
-        tasks.
-        """
-        shell = self._own_shell()
-        return shell is not None and shell.core.draining.worn
-
-    @property
-    def is_recycled(self) -> bool:
-        """True if the worker has drained because of the memory of its process."""
-        shell = self._own_shell()
-        return shell is not None and shell.core.draining.recycled
-
-    @property
-    def was_full_early(self) -> bool:
-        """True if the memory of its process was almost full right after its start."""
-        shell = self._own_shell()
-        return shell is not None and shell.core.memory.is_early
-
     def num_tasks(self) -> int:
         """Return the number of hosted tasks."""
         shell = self._own_shell()
@@ -629,3 +578,45 @@ class WorkerServer(Server[WorkerShell]):
         """
         shell = self._own_shell()
         return [] if shell is None else snapshots_of(shell.core)
+
+
+class ConfinedWorker(WorkerServer):
+    """A worker with a process of its own, which a supervisor replaces.
+
+    Args:
+        config: as for ``WorkerServer``. The output of this process is tapped if the
+            configuration forwards logs.
+        crumbs: shared memory in which pipelines record what they are working on, so
+            that the supervisor finds it.
+        max_tasks: number of tasks after which the worker drains; 0: never.
+        listening: socket for metrics, which the supervisor keeps open for the next
+            worker; None without one.
+    """
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        crumbs: CrumbFile,
+        max_tasks: int = 0,
+        listening: socket.socket | None = None,
+    ) -> None:
+        self._crumbs, self._max_tasks, self._listening = crumbs, max_tasks, listening
+        super().__init__(config, start=False)
+
+    def _open(self) -> WorkerShell:
+        return WorkerShell(
+            self._config,
+            self._crumbs,
+            self._max_tasks,
+            self._over,
+            self._config.forward_logs,
+            self._listening,
+        )
+
+    @property
+    def reason(self) -> str:
+        """The word that tells the supervisor why this process ends."""
+        core = self._started().core
+        if core.draining.recycled:
+            return "recycling early" if core.memory.is_early else "recycling"
+        return "retiring" if core.draining.worn else "draining"
