@@ -15,6 +15,7 @@ modules that only a client needs.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -118,7 +119,9 @@ def __getattr__(name: str) -> Any:
 
         value = metadata.version("zmqdata")
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        from zmqdata.recipes import missing
+
+        raise missing(sys.modules[__name__], f"module {__name__!r}", name)
     globals()[name] = value
     return value
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -40,6 +40,7 @@ from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH, Transformations
 from zmqdata.elements.specs import AUTOTUNE, INFINITE_CARDINALITY
 from zmqdata.iterators import Context, RunningState, infer_spec
 from zmqdata.pipelines import Fingerprint, fingerprint
+from zmqdata.recipes import WithRecipes, missing
 
 # Not in the dataset itself: any attribute beside its node would become part of the
 # fingerprint of a function that uses the dataset.
@@ -55,6 +56,7 @@ class Dataset(
     Groupings["Dataset"],
     Sequences["Dataset"],
     Storage["Dataset"],
+    metaclass=WithRecipes,
 ):
     """A description of a pipeline: the source of its elements and the operations on
     them. Immutable and cheap.
@@ -84,6 +86,11 @@ class Dataset(
     @classmethod
     def _wrap(cls, node: nodes.Node) -> Dataset:
         return Dataset(node)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, f"{type(self).__name__!r} object", name)
 
     @property
     def node(self) -> nodes.Node:

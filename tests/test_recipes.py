@@ -1,0 +1,118 @@
+"""Tests of the advice on names that users of other libraries try first."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zmqdata
+from zmqdata import Dataset, LocalCluster
+from zmqdata.recipes import RECIPES
+
+ADAPTERS = ("zmqdata.torch.", "zmqdata.jax.", "zmqdata.tensorflow.", "zmqdata.keras.")
+PLAIN = {names: recipe for names, recipe in RECIPES.items() if not recipe.startswith(ADAPTERS)}
+ROWS = [{"x": number, "y": number / 2} for number in range(40)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the files that recipes read."""
+    made = tmp_path_factory.mktemp("recipes")
+    (made / "images").mkdir()
+    for name in ("rows.parquet", "shard.tar", "images/a.jpg"):
+        (made / name).write_bytes(b"\1\2")
+    (made / "lines.txt").write_text("a\nb\n")
+    (made / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (made / "rows.csv").write_text("x,y\n1,0.5\n")
+    with zmqdata.TFRecordWriter(str(made / "rows.tfrecord")) as writer:
+        writer.write(b"row")
+    with sqlite3.connect(made / "rows.db") as base:
+        base.execute("CREATE TABLE rows AS SELECT 1 AS x, 0.5 AS y")
+    Dataset.range(3).save(str(made / "saved"))
+    return made
+
+
+@pytest.fixture(scope="module")
+def names(folder: Path) -> Iterator[dict[str, Any]]:
+    """Return the names that recipes use. Tables of other libraries are stand-ins with
+    the methods that a recipe calls.
+    """
+    table = SimpleNamespace(to_pylist=lambda: ROWS, to_dicts=lambda: ROWS)
+    ds = Dataset.range(40)
+    with LocalCluster(1, in_process=True) as cluster:
+        yield {
+            **{"np": np, "json": json, "zmqdata": zmqdata, "Dataset": Dataset},
+            **{"ds": ds, "other": ds, "rows": ROWS, "x": np.arange(40), "y": np.arange(40)},
+            **{"rows_dataset": Dataset.from_list(ROWS), "f": lambda x: x, "train": lambda batch: 0},
+            **{"table": table, "polars_frame": table, "service": cluster.target},
+            "tf_dataset": SimpleNamespace(as_numpy_iterator=lambda: iter(ROWS)),
+            "frame": SimpleNamespace(to_dict=lambda orient: {"x": [1], "y": [0.5]}),
+            "pyarrow": SimpleNamespace(parquet=SimpleNamespace(read_table=lambda path: table)),
+            "pandas": SimpleNamespace(DataFrame=len),
+            "read_tar": lambda path: iter([path]),
+        }
+
+
+@pytest.mark.parametrize("recipe", PLAIN.values())
+def test_a_recipe_runs(
+    recipe: str,
+    names: dict[str, Any],
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The recipe runs as it is printed. A dataset that it makes has elements."""
+    monkeypatch.chdir(folder)
+    known = {**names, "path": tmp_path / "new" if ".save(" in recipe else folder / "saved"}
+    statement = compile(recipe if recipe.startswith("for ") else f"made = {recipe}", "r", "exec")
+    if recipe.startswith("test, train"):
+        statement = compile(recipe, "recipe", "exec")
+    exec(statement, known)
+    if isinstance(made := known.get("made"), Dataset):
+        assert [*made.take(2)]
+    if ".save(" in recipe:
+        assert [*Dataset.load(tmp_path / "new")] == [*range(40)]
+
+
+ASKED = [name for names in RECIPES for name in names.split()]
+
+
+@pytest.mark.parametrize(
+    "owner", [Dataset, Dataset.range(1), zmqdata.TextLineDataset, zmqdata], ids=lambda it: "owner"
+)
+def test_a_missing_name_is_answered_by_its_recipe(owner: Any) -> None:
+    """A name that a dataset, its class or the package lacks is an AttributeError with
+    the recipe.
+    """
+    recipes = {name: recipe for names, recipe in RECIPES.items() for name in names.split()}
+    for name, recipe in recipes.items():
+        if not hasattr(owner, name):
+            with pytest.raises(AttributeError, match=f"has no attribute '{name}'") as told:
+                getattr(owner, name)
+            assert str(told.value).endswith(f". Write `{recipe}`")
+            assert (told.value.name, told.value.obj) == (name, owner)
+
+
+def test_no_name_has_two_recipes() -> None:
+    """Each name has a single recipe."""
+    assert len({*ASKED}) == len(ASKED)
+
+
+@pytest.mark.parametrize("name", ["from_zarr", "read_avro"])
+def test_an_unknown_source_is_answered_by_the_general_ones(name: str) -> None:
+    """For a source without a recipe, the error names the two that take anything."""
+    with pytest.raises(AttributeError, match=r"Dataset\.from_source.*Dataset\.from_generator"):
+        getattr(Dataset, name)
+
+
+def test_other_names_have_no_advice() -> None:
+    """A name without a recipe is a plain AttributeError."""
+    with pytest.raises(AttributeError, match=r"^'Dataset' object has no attribute 'nonsense'$"):
+        _ = Dataset.range(1).nonsense  # type: ignore[attr-defined]  # it is missing
