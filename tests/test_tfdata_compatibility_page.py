@@ -191,6 +191,40 @@ def test_what_is_added_exists(row: Row) -> None:
                 assert name in parameters(of), f"{of} has no {name}"
 
 
+OF_TFDATA = {
+    "distribute": "processing_mode service job_name consumer_index num_consumers "
+    "max_outstanding_requests data_transfer_protocol compression cross_trainer_cache "
+    "target_workers task_refresh_interval_hint_ms",
+    "zmqdata": "AUTOTUNE AutoShardPolicy CrossTrainerCache CsvDataset Dataset DatasetIterator "
+    "DatasetSpec DispatchServer DispatcherConfig ExternalStatePolicy FixedLengthRecordDataset "
+    "INFINITE_CARDINALITY NoneTensorSpec Options RaggedTensor RaggedTensorSpec Reducer SHARD_HINT "
+    "ShardingPolicy SqlDataset TFRecordDataset TFRecordWriter TensorSpec TextLineDataset "
+    "UNKNOWN_CARDINALITY WorkerConfig WorkerServer distribute distributed_save errors "
+    "from_dataset_id register_dataset set_random_seed",
+    "iterators": "element_spec get_next",
+}
+"""Names that tf.data has as well."""
+
+
+@pytest.mark.parametrize("of", OF_TFDATA)
+def test_each_addition_is_told(of: str) -> None:
+    """Each argument of ``distribute``, method of an iterator and public name that
+    tf.data lacks is in a row of the table.
+    """
+    here = {
+        "distribute": {*parameters("distribute")},
+        "zmqdata": {*zmqdata.__all__},
+        "iterators": {name for name in dir(ITERATOR) if not name.startswith("_")},
+    }[of]
+    told = {
+        name
+        for row in rows("added", "of", "meaning")
+        if of in row["of"]
+        for name in names(row["added"])
+    }
+    assert here - told == {*OF_TFDATA[of].split()}
+
+
 def test_arguments_in_differences_exist() -> None:
     """An argument that a difference gives a value is an argument of some operation,
     function or configuration.

@@ -339,7 +339,9 @@ RULES = (
         "0m",
         "warning",
         "Elements of job {{ $labels.job_name }} kill their worker and are left out.",
-        "`zmqdata status` names them. `zmqdata replay` runs such an element on this machine.",
+        "`zmqdata status` names them, and how their processes died. Call the function that it "
+        "names with such an input in a process that may die. Do not use `zmqdata replay`: the "
+        "element would kill that process, too.",
     ),
     Rule(
         "ZmqdataTaskDeaths",
