@@ -7,8 +7,12 @@ to files belongs to ``storage.files``.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import hashlib
 import os
 import re
+from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -31,6 +35,8 @@ _URL_WITHIN = re.compile(f"/(?:(?:{_KNOWN}):/|[A-Za-z][A-Za-z0-9+.-]+://)")
 _HOME = re.compile("~[^/]*(?=/)|~$")
 _ONE_SLASH = re.compile(f"{_SCHEMES.pattern}::?/(?!/)")
 _LONGEST = 100
+LOCK = "lock"
+"""File in the work folder of a dispatcher, which locks it while it lives."""
 
 
 def is_url(path: str) -> bool:
@@ -179,3 +185,58 @@ def local_name(name: str, path: FileName, remedy: str) -> str:
     """
     given, found = file_path(path), local_path(name, path, remedy)
     return given if os.path.abspath(given) == found else found
+
+
+def files_token() -> str:
+    """Return a token that is equal in two processes only if they see the same files:
+    they share kernel, mounts and root folder. "" if the system does not tell.
+
+    Containers of a machine have different tokens.
+    Example:
+        >>> files_token() == files_token()
+        True
+    """
+    with contextlib.suppress(OSError):
+        return token_of(boot_id(), identity_of("/proc/self/ns/mnt"), identity_of("/"))
+    return ""
+
+
+def boot_id() -> str:
+    """Return an identifier that is different each time the kernel is started.
+
+    Raises:
+        OSError: the system has none.
+    """
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def identity_of(path: str) -> str:
+    """Return an identifier of a file or namespace, unique on this machine.
+
+    Raises:
+        OSError: it does not exist.
+    """
+    seen = os.stat(path)
+    return f"{seen.st_dev}:{seen.st_ino}"
+
+
+def token_of(*seen: str) -> str:
+    """Return a short token of texts, equal only for equal texts."""
+    return hashlib.sha256("|".join(seen).encode()).hexdigest()[:32]
+
+
+def is_locked(path: str) -> bool | None:
+    """Return True if a process holds the lock (``flock``) of a file, None if this
+    process cannot find out.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

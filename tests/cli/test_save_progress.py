@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from rich.console import Console
 
+from zmqdata.blocks import BlockBuilder
 from zmqdata.cli.commands import main
 from zmqdata.cli.save_progress import follow
+from zmqdata.dispatcher import journalfile
+from zmqdata.dispatcher.journalfile import WorkDirLock
 from zmqdata.errors import NotFoundError
+from zmqdata.paths import files_token
+from zmqdata.storage.chunks import write_block
 from zmqdata.storage.manifests import (
     Chunk,
     Manifest,
@@ -21,6 +30,7 @@ from zmqdata.storage.manifests import (
     chunk_path,
     fail_save,
     finish_save,
+    uncommitted_path,
 )
 from zmqdata.storage.progress import SaveProgress, progress_of
 
@@ -69,6 +79,76 @@ def test_an_unknown_number_is_left_out(tmp_path: Path) -> None:
         progress_of(str(tmp_path)).line
         == f"{tmp_path}: running, 0 elements in 0 chunks of 0 streams"
     )
+
+
+def test_elements_of_open_chunks_count(folder: str) -> None:
+    """Elements in the whole blocks of an open chunk count, once although their chunk is
+    committed. Of two attempts at a stream the later one counts.
+    """
+    blocks = Path(uncommitted_path(folder, 0, 2, 5))
+    blocks.parent.mkdir(parents=True)
+    with blocks.open("wb") as file:
+        for count in (3, 4):
+            builder = BlockBuilder()
+            for number in range(count):
+                builder.add(number)
+            block = builder.build()
+            write_block(file, block.meta, block.frames)
+    for other in (uncommitted_path(folder, 0, 1, 5), uncommitted_path(folder, 0, 2, 0)):
+        shutil.copy(blocks, other)
+    counts: dict[str, tuple[int, int]] = {}
+    assert progress_of(folder).elements == progress_of(folder, counts).elements == 7 + 7
+    assert progress_of(folder, counts).elements == 7 + 7
+    os.truncate(blocks, blocks.stat().st_size - 1)
+    assert progress_of(folder).elements == 7 + 3
+    blocks.write_bytes(b"zqb1 no block at all, but longer than the beginning of a block")
+    assert progress_of(folder).elements == 7
+
+
+def test_a_save_says_that_no_dispatcher_writes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The status names the folder with which a dispatcher continues a save, or says
+    that none can continue it. A save whose dispatcher may be out of sight is running.
+    """
+    work, save, foreign = tmp_path / "work", str(tmp_path / "save"), str(tmp_path / "foreign")
+    seen = SaveDescription("run", None, None, 20, work_dir=str(work), files=files_token())
+    begin_save(save, seen)
+    begin_save(foreign, structs.replace(seen, files="of another machine"))
+    lock = WorkDirLock(work)
+    assert progress_of(save).state == "running"
+    lock.close()
+    assert progress_of(save).state == "stopped"
+    assert main(["save-status", save]) == 1
+    assert f"Start a dispatcher with work_dir='{work}'" in capsys.readouterr().out
+    shutil.rmtree(work)
+    assert progress_of(save).state == "abandoned"
+    assert main(["save-status", save]) == 1
+    assert "none can continue it" in capsys.readouterr().out
+    assert progress_of(foreign).state == "running"
+    finish(save)
+    assert (progress_of(save).state, progress_of(save).error) == ("done", "")
+
+
+def test_a_look_at_a_lock_does_not_keep_a_dispatcher_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dispatcher that starts while a reader of its save looks at the lock gets it."""
+    look = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(look, fcntl.LOCK_SH)
+    monkeypatch.setattr(journalfile, "pause", lambda seconds: os.close(look))
+    WorkDirLock(tmp_path).close()
+
+
+def test_a_bar_ends_when_no_dispatcher_comes_back(tmp_path: Path) -> None:
+    """The bar of a save that no dispatcher writes waits for a restart, and ends."""
+    work, save, paused = tmp_path / "work", str(tmp_path / "save"), list[float]()
+    WorkDirLock(work).close()
+    begin_save(
+        save, SaveDescription("run", None, None, 20, work_dir=str(work), files=files_token())
+    )
+    assert follow(save, Console(quiet=True), paused.append).state == "stopped"
+    assert sum(paused) == 20.0
 
 
 def test_a_folder_without_a_save_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata import Dataset, audit, distribute
+from zmqdata import Dataset, audit, distribute, distributed_save
 from zmqdata.client.calls import status
 from zmqdata.cluster import LocalCluster
 from zmqdata.cluster.starting import ServerStartError
-from zmqdata.errors import FailedPreconditionError, UnavailableError
-from zmqdata.testing.cluster import descendants, listens, no_leaks
+from zmqdata.errors import FailedPreconditionError, PipelineError, UnavailableError
+from zmqdata.storage.progress import progress_of
+from zmqdata.testing.cluster import await_condition, descendants, listens, no_leaks
 from zmqdata.testing.forks import told_by_child
 from zmqdata.transport import keys
 
@@ -331,3 +335,128 @@ def test_a_forked_child_is_told_that_the_cluster_is_not_its_own(in_process: bool
         assert told_by_child(lambda: cluster).endswith(f"of process {os.getpid()}>")
         assert worker.alive
         assert cluster.dispatcher.alive
+
+
+# --- distributed saves in progress
+
+
+def gated(gate: Path, last: int) -> Callable[[int], int]:
+    """Return a function that waits for a file at the last element."""
+
+    def wait(number: int) -> int:
+        if number == last:
+            await_condition(gate.exists, 20.0, "the gate")
+        return number
+
+    return wait
+
+
+@both_ways
+def test_closing_waits_for_saves(tmp_path: Path, in_process: bool) -> None:
+    """The end of a ``with`` block waits for a save, also on a cluster with a folder of
+    the user. A second call of ``close`` has no effect.
+    """
+    for work_dir in (None, str(tmp_path / "work")):
+        path, gate = str(tmp_path / f"{work_dir is None}"), tmp_path / f"gate{work_dir is None}"
+        with LocalCluster(1, in_process=in_process, work_dir=work_dir, **FAST) as cluster:
+            distributed_save(Dataset.range(20).map(gated(gate, 19)), path, cluster.target)
+            assert progress_of(path).state == "running"
+            opening = threading.Timer(0.3, gate.touch)
+            opening.start()
+        cluster.close()
+        assert progress_of(path).state == "done"
+        opening.join()
+
+
+def test_a_save_that_fails_while_closing_waits_is_raised(tmp_path: Path) -> None:
+    """``close`` raises the error of a save that fails while it waits, after it has
+    closed the cluster.
+    """
+    gate = tmp_path / "gate"
+
+    def fail(number: int) -> int:
+        await_condition(gate.exists, 20.0, "the gate")
+        raise ValueError("no such number")
+
+    cluster = LocalCluster(1, in_process=True, **FAST)
+    distributed_save(Dataset.range(20).map(fail), str(tmp_path / "save"), cluster.target)
+    opening = threading.Timer(0.3, gate.touch)
+    opening.start()
+    with pytest.raises(PipelineError, match="no such number"):
+        cluster.close()
+    assert repr(cluster).endswith("closed>")
+    opening.join()
+
+
+@pytest.mark.parametrize("lacking", ["worker", "dispatcher"])
+def test_a_save_that_cannot_proceed_is_an_error(tmp_path: Path, lacking: str) -> None:
+    """``close`` does not wait for a save that has no worker or no dispatcher. It raises
+    an error that names the save.
+    """
+    path = str(tmp_path / "save")
+    cluster = LocalCluster(0, in_process=True, **FAST)
+    distributed_save(Dataset.range(20), path, cluster.target)
+    if lacking == "dispatcher":
+        cluster.dispatcher.stop()
+    with pytest.raises(UnavailableError, match=f"{lacking}.* save to {path} is unfinished, with 0"):
+        cluster.close()
+    assert repr(cluster).endswith("closed>")
+    assert progress_of(path).state == "abandoned"
+
+
+def test_an_exception_ends_the_cluster_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exception that ends the ``with`` block does not wait for a save. A warning
+    names the save.
+    """
+    path = str(tmp_path / "save")
+
+    def fail() -> None:
+        with LocalCluster(1, in_process=True, **FAST) as cluster:
+            distributed_save(
+                Dataset.range(20).map(gated(tmp_path / "gate", 19)), path, cluster.target
+            )
+            raise KeyError("of the user")
+
+    threading.Timer(0.3, (tmp_path / "gate").touch).start()  # lets the worker's thread end
+    with pytest.raises(KeyError, match="of the user"):
+        fail()
+    assert f"the save to {path} is unfinished. It is abandoned with this cluster" in caplog.text
+
+
+def program_that_saves(path: str, end: str) -> str:
+    """Return a program that never closes its cluster, and ends with a statement."""
+    return (
+        "import threading, zmqdata\n"
+        "cluster = zmqdata.LocalCluster(1)\n"
+        "ds = zmqdata.Dataset.range(500).map(lambda x: threading.Event().wait(0.01) or x)\n"
+        f"zmqdata.distributed_save(ds, {path!r}, cluster.target)\n{end}\n"
+    )
+
+
+@pytest.mark.parametrize(("end", "state"), [("", "done"), ("raise KeyError", "abandoned")])
+def test_the_end_of_a_program_waits_for_saves(tmp_path: Path, end: str, state: str) -> None:
+    """A program that never closes its cluster waits for its saves at its end, unless an
+    exception ends it. A warning then names the save.
+    """
+    path = str(tmp_path / "save")
+    program = [sys.executable, "-c", program_that_saves(path, end)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, progress_of(path).state) == (bool(end), state), done.stderr
+    assert (f"the save to {path} is unfinished" in done.stderr) == bool(end)
+
+
+def test_an_interrupt_ends_the_wait_at_the_end_of_a_program(tmp_path: Path) -> None:
+    """Ctrl-C ends the wait for a save at the end of a program. A warning names the
+    save.
+    """
+    path = str(tmp_path / "save")
+    program = [sys.executable, "-c", program_that_saves(path, "")]
+    with subprocess.Popen(program, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        assert "Ctrl-C ends the wait" in running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        said = running.communicate(timeout=60)[1]
+    assert f"the save to {path} is unfinished" in said
+    assert progress_of(path).state == "abandoned"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from zmqdata.errors import (
 )
 from zmqdata.failures.codec import encode_failure
 from zmqdata.iterators import Context, loading, make_iterator
+from zmqdata.paths import LOCK, files_token
 from zmqdata.splits import Split
 from zmqdata.storage import chunks
 from zmqdata.storage.chunks import ChunkWriter
@@ -217,28 +220,36 @@ def test_a_task_reads_chunks_by_name(tmp_path: Path) -> None:
     assert check_restore(node, context) == [*NINE[5:], *NINE[:3]]
 
 
-def test_a_save_whose_cluster_was_closed_is_not_awaited(
+def test_a_save_whose_dispatcher_has_ended_is_not_awaited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader of a save whose cluster this process has closed ends with that error if
-    the journal is gone. Otherwise it waits, and names the folder of the journal.
+    """A reader of a save whose dispatcher has ended gets an error if the journal is
+    gone. Otherwise it waits, and names the folder of the journal.
     """
     work_dir, remarks = tmp_path / "work", []
     work_dir.mkdir()
-    begin_save(str(tmp_path), SaveDescription("run", None, None, -2, work_dir=str(work_dir)))
+    (work_dir / LOCK).touch()
+    description = SaveDescription(
+        "run", None, None, -2, work_dir=str(work_dir), files=files_token()
+    )
+    begin_save(str(tmp_path), description)
+    held = (work_dir / LOCK).open("a")
+    fcntl.flock(held, fcntl.LOCK_EX)
 
     def pause(self: loading.SaveWait, what: str, remark: str) -> None:
         remarks.append(remark)
+        if len(remarks) == 1:
+            held.close()
         if len(remarks) == 2:
-            work_dir.rmdir()
-        monkeypatch.setitem(loading.why_closed, "run", lambda: "It was closed.")
+            shutil.rmtree(work_dir)
 
     monkeypatch.setattr(loading.SaveWait, "pause", pause)
-    with pytest.raises(UnavailableError, match=r"cannot continue.* It was closed"):
+    with pytest.raises(UnavailableError, match=r"not ended.* none can continue it"):
         next(growing(begin(tmp_path)))
     assert remarks == [
         "Check that its dispatcher and a worker are running.",
-        f"Start a dispatcher with work_dir={str(work_dir)!r} to continue the save. It was closed.",
+        "No dispatcher writes it. Start a dispatcher with "
+        f"work_dir={str(work_dir)!r}, and workers, to continue it",
     ]
 
 

@@ -132,7 +132,7 @@ def test_a_truncated_or_missing_chunk_is_data_loss(tmp_path: Path) -> None:
 
 def test_a_block_with_a_good_checksum_may_still_be_nonsense(tmp_path: Path) -> None:
     """Bytes that never were a block raise DataLossError even with a valid checksum."""
-    head = chunks._HEAD
+    head = chunks.HEAD
     for header in (b"\x01", b"\x92\xc4\x01\x00\x90"):
         content = head.pack(b"zqb1", len(header), 0, chunks.zlib.crc32(header)) + header
         (tmp_path / "a.chunk").write_bytes(content)

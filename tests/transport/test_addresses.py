@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from zmqdata import paths
 from zmqdata.errors import InvalidArgumentError, ResourceExhaustedError
-from zmqdata.transport import addresses
 from zmqdata.transport.addresses import (
+    SOMEWHERE_ELSE,
     announced_address,
     announced_host,
     bind_endpoint,
@@ -72,9 +73,7 @@ def test_what_is_announced_can_be_reached(host: str, advertise: str | None, anno
 def test_a_host_is_announced_without_port() -> None:
     """Other sockets of a server are announced with the same host."""
     assert announced_host("0.0.0.0", "gateway:9", None) == "gateway"
-    assert announced_host("0.0.0.0", None, "ipc:///run/x") == local_address_towards(
-        addresses.SOMEWHERE_ELSE
-    )
+    assert announced_host("0.0.0.0", None, "ipc:///run/x") == local_address_towards(SOMEWHERE_ELSE)
 
 
 def test_a_dispatcher_that_nobody_knows_leaves_loopback() -> None:
@@ -106,7 +105,7 @@ def test_processes_of_one_machine_have_one_token(monkeypatch: pytest.MonkeyPatch
     """The machine's token is stable, and exists even without /proc."""
     assert host_token() == host_token()
     assert len(host_token()) == 32
-    monkeypatch.setattr(addresses, "Path", _Missing)
+    monkeypatch.setattr(paths, "Path", _Missing)
     assert len(host_token()) == 32
 
 

@@ -273,7 +273,7 @@ def show_audit(chosen: argparse.Namespace) -> int:
 
 def save_status_main(arguments: Sequence[str], program: str = "zmqdata save-status") -> int:
     """Print the progress of a distributed save; return the exit code, 1 if the save has
-    failed.
+    failed, or if no dispatcher writes it.
     """
     parser = command_parser(
         program, "Prints the progress of a distributed_save, from the content of its folder."
@@ -294,8 +294,8 @@ def show_save(path: str, follows: bool, as_json: bool) -> int:
     from rich.console import Console
 
     from zmqdata.cli.save_progress import follow
-    from zmqdata.storage.progress import FAILED, progress_of
+    from zmqdata.storage.progress import DONE, RUNNING, progress_of
 
     found = follow(path, Console(stderr=True)) if follows else progress_of(path)
     say(json.dumps(found.fields, indent=2) if as_json else found.line)
-    return 1 if found.state == FAILED else 0
+    return 0 if found.state in (RUNNING, DONE) else 1

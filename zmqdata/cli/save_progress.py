@@ -17,16 +17,23 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from zmqdata.storage.progress import DONE, RUNNING, SaveProgress, progress_of
+from zmqdata.storage.progress import DONE, GOES_ON, STOPPED, SaveProgress, progress_of
 
 POLL = 0.5
 """Seconds between two looks at the folder."""
+MOST_STOPPED = 40
+"""Maximum number of consecutive looks that find no dispatcher. A dispatcher that is
+restarted is back before that.
+"""
 
 
 def follow(
     path: str, console: Console, pause: Callable[[float], None] = time.sleep
 ) -> SaveProgress:
-    """Show a bar until the save has ended; return the final progress."""
+    """Show a bar until the save has ended, or no dispatcher writes it any more; return
+    the final progress.
+    """
+    counts, stopped = dict[str, tuple[int, int]](), 0
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -34,11 +41,12 @@ def follow(
         TextColumn("elements"),
     )
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
-        found = progress_of(path)
+        found = progress_of(path, counts)
         task = bar.add_task(found.path, total=found.total, completed=found.elements)
-        while found.state == RUNNING:
+        while found.state in GOES_ON and stopped < MOST_STOPPED:
             pause(POLL)
-            found = progress_of(path)
+            found = progress_of(path, counts)
+            stopped = stopped + 1 if found.state == STOPPED else 0
             bar.update(task, completed=found.elements)
         if found.state == DONE:
             bar.update(task, total=found.elements)

@@ -55,6 +55,7 @@ from zmqdata.nodes import (
     options_of,
     split_sources,
 )
+from zmqdata.paths import files_token
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
 from zmqdata.pipelines.generators import generators_of, iterators_of
 from zmqdata.pipelines.memorymaps import FilePart
@@ -63,7 +64,7 @@ from zmqdata.pipelines.parcels import ParcelChangedError
 from zmqdata.pipelines.unsendable import qualified_name
 from zmqdata.pipelines.weighing import say_slow
 from zmqdata.runkeys import name_of_process
-from zmqdata.transport.addresses import files_token, is_this_machine
+from zmqdata.transport.addresses import is_this_machine
 
 log = logging.getLogger(__name__)
 

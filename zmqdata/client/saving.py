@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Sequence
-from functools import partial
 
 from zmqdata import messages as m
 from zmqdata.blocks import validate_compression
@@ -22,11 +21,9 @@ from zmqdata.dataset import Dataset
 from zmqdata.dataset.bars import check_progress, show_save
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.iterators import loading
 from zmqdata.nodes import Node
 from zmqdata.paths import FileName, whole_path
 from zmqdata.pipelines import ShippedSource
-from zmqdata.transport.closed import why_closed
 
 
 def distributed_save(
@@ -47,7 +44,8 @@ def distributed_save(
     ``dispatcher_timeout``, ``on_poison``, ``task_timeout`` and ``progress``.
 
     The call returns as soon as the dispatcher has accepted the save. From then on the
-    save does not need this process. It continues through restarts of the dispatcher and
+    save does not need this process, unless that owns the ``LocalCluster``, whose
+    ``close()`` waits for the save. It continues through restarts of the dispatcher and
     of workers, and while workers come and go, until every element is stored exactly
     once. The folder then contains the file ``DONE``, or ``ERROR`` if an element could
     not be produced. ``Dataset.load`` reads the folder, and ``zmqdata save-status``
@@ -115,7 +113,6 @@ def distributed_save(
         return m.StartSave(request, dataset_id, folder, save_id, codec, on_poison, task_timeout)
 
     ask_dispatcher(endpoint, ask, m.SaveStarted, dispatcher_timeout)
-    loading.why_closed[save_id] = partial(why_closed, endpoint)
     show_save(folder, progress)
 
 

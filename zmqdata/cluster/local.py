@@ -6,24 +6,36 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
+import logging
 import os
+import sys
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from zmqdata.client import lifetime
+from zmqdata.client.calls import status
 from zmqdata.cluster.processes import STOP_SECONDS, ServerProcess
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import as_written, check_int, check_type, flag_of, opposite
 from zmqdata.config.worker import WorkerConfig
+from zmqdata.dataset.bars import show_save
 from zmqdata.descriptors import shortage_explained
-from zmqdata.transport.closed import LAST_LIFE, note_closed
+from zmqdata.errors import DataServiceError, UnavailableError
+from zmqdata.iterators.loading import raised
+from zmqdata.storage.manifests import read_save, read_save_error
+from zmqdata.storage.progress import GOES_ON, SaveProgress, progress_of
+from zmqdata.transport.closed import LAST_LIFE, SAVES, note_closed
 from zmqdata.transport.folders import SocketFolder
 from zmqdata.transport.forks import check_process
 from zmqdata.transport.keychoice import shown_settings
+
+log = logging.getLogger(__name__)
 
 OF_DISPATCHER = frozenset(field.name for field in fields(DispatcherConfig)) - {"protocol"}
 OF_WORKER = frozenset(field.name for field in fields(WorkerConfig)) - {
@@ -40,6 +52,8 @@ WORKERS_END, DISPATCHER_ENDS = 2.0, 1.0
 """Seconds that all workers together may take at the end of the program before they are
 killed, and then the dispatchers.
 """
+LOOK_EVERY, SAY_EVERY = 0.25, 10.0
+"""Seconds between two looks at saves that are awaited, and between two log lines."""
 MOST_WORKERS = 1000
 """Limit of workers on a machine; a larger number is a mistake that would fail
 slowly.
@@ -78,7 +92,14 @@ class LocalCluster:
     of this process, with the number of the worker before each line.
 
     They are processes that can import what this process can import. A script that
-    starts them needs no ``__main__`` guard. Only the arguments configure them;
+    starts them needs no ``__main__`` guard.
+
+    The end of a ``with`` block, ``close()`` and the end of the program wait for each
+    ``distributed_save`` that is in progress. Ctrl-C ends the wait. An exception that
+    ends the block or the program is not delayed: it ends the cluster at once, and a
+    warning names the unfinished saves.
+
+    Only the arguments configure them;
     ``ZMQDATA_*`` variables are ignored. The exception is the key: unless an argument
     names it, the servers use the key that this process shows (``use_key_file``,
     ``ZMQDATA_KEY_FILE``), since this process could not read from them otherwise.
@@ -185,10 +206,24 @@ class LocalCluster:
         return worker
 
     def close(self) -> None:
-        """End the workers and the dispatcher. A second call, or a call in a forked
-        child, has no effect.
+        """Wait for distributed saves in progress, then end the workers and the
+        dispatcher. A second call, or a call in a forked child, has no effect.
+
+        Raises:
+            UnavailableError: a save is unfinished, and no dispatcher or worker is left.
+                The cluster is closed.
+            Exception: a save has failed during the wait, and this is why. The cluster
+                is closed.
         """
-        self._close(None)
+        try:
+            self._await_saves()
+        finally:
+            self._close(None)
+
+    def _await_saves(self) -> None:
+        work_dir = Path(self._dispatcher_config.work_dir or "").absolute()
+        if os.getpid() == self._owner and (work_dir / SAVES).exists():
+            _await_saves(self.dispatcher, self.workers, str(work_dir))
 
     def _close(self, program_ends: float | None) -> None:
         # At the end of the program a finalizer cannot be called any more. It lives on
@@ -207,8 +242,11 @@ class LocalCluster:
     def __enter__(self) -> LocalCluster:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *error: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._close(None)
 
     def __repr__(self) -> str:
         if self._owner != os.getpid():
@@ -359,9 +397,67 @@ def _close_servers(
         folder.close()
 
 
+def _await_saves(dispatcher: ServerHandle, workers: Sequence[ServerHandle], work_dir: str) -> None:
+    """Wait until no save of a cluster is in progress.
+
+    Raises:
+        UnavailableError: a save cannot proceed.
+        Exception: a save has failed meanwhile, and this is why.
+    """
+    awaited, counts, say_at = set[str](), dict[str, tuple[int, int]](), 0.0
+    while running := [*_in_progress(work_dir, counts)]:
+        awaited.update(one.path for one in running)
+        lacking = _lacking(dispatcher, workers)
+        if lacking:
+            raise UnavailableError(
+                f"{lacking}, and the distributed save to {running[0].path} is unfinished, with "
+                f"{running[0].elements} elements. Call `close()` while dispatcher and workers "
+                "live, and it waits for the save"
+            )
+        if time.monotonic() >= say_at:
+            say_at = time.monotonic() + SAY_EVERY
+            for one in running:
+                show_save(one.path)
+                log.warning("the cluster ends after this save (Ctrl-C ends the wait): %s", one.line)
+        time.sleep(LOOK_EVERY)
+    for path in awaited:
+        failed = read_save_error(path)
+        if failed is not None:
+            raise raised(failed)
+
+
+def _lacking(dispatcher: ServerHandle, workers: Sequence[ServerHandle]) -> str:
+    """Return why saves cannot proceed; "" if they can."""
+    if not dispatcher.alive:
+        return "The dispatcher of this LocalCluster has ended"
+    if any(worker.alive for worker in workers):
+        return ""
+    try:  # a worker may have come from elsewhere
+        return "" if status(dispatcher.address)["workers"] else "This LocalCluster has no worker"
+    except DataServiceError as error:
+        return f"The dispatcher of this LocalCluster does not answer ({error})"
+
+
+def _in_progress(work_dir: str, counts: dict[str, tuple[int, int]]) -> Iterator[SaveProgress]:
+    """Yield the progress of each unfinished save of a dispatcher, given its folder."""
+    for line in (Path(work_dir) / SAVES).read_text(encoding="utf-8").splitlines():
+        path = json.loads(line)
+        with contextlib.suppress(OSError, DataServiceError):  # its folder is gone, for example
+            description, found = read_save(path), progress_of(path, counts)
+            if description and description.work_dir == work_dir and found.state in GOES_ON:
+                yield found
+
+
 def _close_all() -> None:
     """Close all clusters together at the end of the program."""
-    clusters, began = list(_open), time.monotonic()
+    clusters = list(_open)
+    if getattr(sys, "last_value", None) is None:  # no exception ends the program
+        for cluster in clusters:
+            try:
+                cluster._await_saves()
+            except (Exception, KeyboardInterrupt) as error:
+                log.error("a distributed save is unfinished at the end of the program: %r", error)
+    began = time.monotonic()
     for cluster in clusters:
         cluster._ask_workers_to_stop()
     for cluster in clusters:

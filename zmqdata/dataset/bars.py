@@ -16,7 +16,7 @@ from typing import Any
 from zmqdata.errors import DataLossError, NotFoundError
 from zmqdata.printable import printable
 from zmqdata.runkeys import is_first_rank
-from zmqdata.storage.progress import DONE, FAILED, RUNNING, progress_of
+from zmqdata.storage.progress import DONE, GOES_ON, progress_of
 from zmqdata.threads import Background
 
 FIRST_POLL = 0.25
@@ -92,6 +92,7 @@ class SaveBar:
         from tqdm.auto import tqdm
 
         self._path = path
+        self._counts: dict[str, tuple[int, int]] = {}
         self._ending = threading.Event()
         self._bar: Any = tqdm(desc=f"saving {printable(path)}", unit=" elements")
         self._thread = Background(target=self._follow, name="zmqdata-save-bar", daemon=True)
@@ -121,14 +122,14 @@ class SaveBar:
     def _look(self) -> bool:
         """Read the progress. Return True if the save runs on."""
         try:
-            found = progress_of(self._path)
+            found = progress_of(self._path, self._counts)
         except NotFoundError:  # the dispatcher has not begun it yet
             return True
         except (DataLossError, OSError):  # a reader of the save says what is wrong
             return False
         self._bar.total = found.elements if found.state == DONE else found.total
         self._bar.n = found.elements
-        if found.state == FAILED:
-            self._bar.set_postfix_str(printable(f"failed: {found.error}"), refresh=False)
+        if found.error:
+            self._bar.set_postfix_str(printable(f"{found.state}: {found.error}"), refresh=False)
         self._bar.refresh()
-        return found.state == RUNNING
+        return found.state in GOES_ON

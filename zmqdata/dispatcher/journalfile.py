@@ -16,22 +16,24 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 from zmqdata.errors import FailedPreconditionError, PermissionDeniedError
 from zmqdata.journal import JournalEncoder, Replay, read_journal
+from zmqdata.paths import LOCK
 from zmqdata.transport.folders import check_content, make_own, open_own
 from zmqdata.updates import Update
 
-LOCK = "lock"
 JOURNAL = "journal"
 FRESH = "journal.new"
 PATIENCE = 60.0
 """Seconds for which opening a file is retried while no file descriptor is free."""
 PAUSE = 0.1
 """Seconds between two attempts."""
+LOOKS, LOOK_SECONDS = 5, 0.002
+"""Number of attempts to lock a work folder, and seconds after each."""
 LEAST_GROWTH = 4 << 20
 """Bytes by which a journal must grow, at least, before a snapshot replaces it. It must
 also double the size of its last snapshot.
@@ -56,7 +58,7 @@ class WorkDirLock:
             check_content(work_dir)
             self._descriptor = open_own(work_dir / LOCK, os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._descriptor)
         except BlockingIOError:
             holder = _holder(os.pread(self._descriptor, 4096, 0))
             os.close(self._descriptor)
@@ -91,6 +93,18 @@ class WorkDirLock:
         parent.
         """
         os.close(self._descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Lock a work folder. A reader of a save holds the lock for microseconds, to find
+    out whether a dispatcher lives (``paths.is_locked``).
+    """
+    for _ in range(LOOKS):
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(LOOK_SECONDS)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager

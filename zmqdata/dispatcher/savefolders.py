@@ -9,12 +9,14 @@ Decision 0014; protocol 10.3 to 10.8.
 
 from __future__ import annotations
 
+import json
 import logging
 from base64 import b64encode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial, reduce
+from pathlib import Path
 from typing import TypeVar
 
 from zmqdata.core.dispatcher import events as e
@@ -26,6 +28,7 @@ from zmqdata.errors import (
     MissingDtypeError,
     NotFoundError,
 )
+from zmqdata.paths import files_token
 from zmqdata.storage.files import FileSystem, files_of
 from zmqdata.storage.manifests import (
     CHUNKS,
@@ -46,6 +49,7 @@ from zmqdata.storage.manifests import (
     read_save,
     uncommitted_path,
 )
+from zmqdata.transport.closed import SAVES
 
 log = logging.getLogger(__name__)
 
@@ -112,9 +116,17 @@ def prepare_save(command: e.PrepareSave, work_dir: str = "") -> e.SavePrepared:
         begin_save(
             command.path,
             SaveDescription(
-                command.save_id, command.compression, spec, command.cardinality, work_dir=work_dir
+                command.save_id,
+                command.compression,
+                spec,
+                command.cardinality,
+                work_dir=work_dir,
+                files=files_token(),
             ),
         )
+        if work_dir:
+            with Path(work_dir, SAVES).open("a", encoding="utf-8") as saves:
+                saves.write(f"{json.dumps(command.path)}\n")
     except DataServiceError as error:
         return e.SavePrepared(command.path, command.save_id, type(error).__name__, str(error))
     except Exception as error:  # file systems raise errors of any class, and the user must see them

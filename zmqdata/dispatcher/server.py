@@ -229,6 +229,14 @@ class DispatcherShell:
         for the next one.
         """
         is_last = (Path(self.config.work_dir or "") / LAST_LIFE).exists()
+        for path in self.core.saves.unfinished():
+            log.warning(
+                "the save to %s is unfinished. %s",
+                path,
+                "It is abandoned with this cluster: save again to another path"
+                if is_last
+                else f"A dispatcher with work_dir={self.config.work_dir!r} continues it",
+            )
         if self.records is None or is_last:
             for command in self.core.close():
                 self._obey(command)

@@ -5,7 +5,6 @@ of a task, or a save in there.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +31,7 @@ from zmqdata.storage.manifests import (
     read_manifest,
     read_save,
 )
+from zmqdata.storage.progress import ABANDONED, writer_of
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +39,6 @@ FIRST_PAUSE = 0.05
 MOST_PAUSE = 2.0
 SAY_SO_AFTER = 10.0
 CHECK_SERVERS = "Check that its dispatcher and a worker are running."
-
-why_closed: dict[str, Callable[[], str]] = {}
-"""For the id of each save that this process began, a function that returns why its
-dispatcher answers no more: this process has closed it. It returns an empty text until
-then.
-"""
 
 
 def _manifest_of(node: nodes.Load) -> Manifest:
@@ -99,14 +93,15 @@ class FoundChunks:
         """Return further chunks. Wait until there are some, or the save ends.
 
         Raises:
-            UnavailableError: this process has closed the cluster of the save, and the
-                journal is gone.
+            UnavailableError: the dispatcher of the save has ended, and its journal is
+                gone.
             Exception: the save has failed, and this is why.
         """
         pauses = SaveWait(self._node.path)
         while True:
-            # Asked before the folder is read: the save may have ended just before.
-            closed = why_closed.get(self._node.save_id, str)()
+            description = read_save(self._node.path)
+            state, remark = writer_of(description)
+            # Read after the check: the save may have ended just before its dispatcher.
             there = partial_save(self._node.path, self._node.save_id)
             self.ended = not there.more
             if there.error is not None:
@@ -116,29 +111,9 @@ class FoundChunks:
             self.names += fresh
             if fresh or self.ended:
                 return list(map(_named, fresh))
-            remark = how_to_resume(self._node.path, closed) if closed else CHECK_SERVERS
-            pauses.pause("another chunk of the save", remark)
-
-
-def how_to_resume(path: str, closed: str) -> str:
-    """Return how a save continues after its cluster was closed.
-
-    Args:
-        path: path of the save.
-        closed: why its dispatcher answers no more.
-
-    Raises:
-        UnavailableError: the journal is gone.
-    """
-    description = read_save(path)
-    work_dir = "" if description is None else description.work_dir
-    if not os.path.isdir(work_dir):
-        raise UnavailableError(
-            f"The save to {path} has not ended and cannot continue, because the journal of its "
-            f"dispatcher was removed. {closed} Let `load(path, wait=True)` reach the end of the "
-            "save before that."
-        )
-    return f"Start a dispatcher with work_dir={work_dir!r} to continue the save. {closed}"
+            if state == ABANDONED:
+                raise UnavailableError(f"The save to {self._node.path} has not ended. {remark}")
+            pauses.pause("another chunk of the save", remark or CHECK_SERVERS)
 
 
 @make_iterator.register(nodes.Load)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from struct import Struct as Layout
 from struct import error as LayoutError
 from typing import Any, BinaryIO
 
@@ -24,15 +23,13 @@ from zmqdata.errors import (
     ProtocolError,
 )
 from zmqdata.storage.files import LOCAL, files_of
-from zmqdata.storage.manifests import Chunk
+from zmqdata.storage.manifests import HEAD, MARK, Chunk
 
 BLOCK_BYTES = 1 << 20
 BLOCK_ELEMENTS = 4096
 CHUNK_BYTES = 256 << 20
 UNKNOWN_SIZE = -1
 """Stand-in for the size of a chunk whose size in bytes is unknown."""
-_HEAD = Layout("<4sIQI")  # mark, bytes of the header, bytes of the frames, checksum of both
-_MARK = b"zqb1"
 
 
 def write_block(file: BinaryIO, meta: bytes, frames: Sequence[Any]) -> int:
@@ -43,11 +40,11 @@ def write_block(file: BinaryIO, meta: bytes, frames: Sequence[Any]) -> int:
     for view in views:
         checksum = zlib.crc32(view, checksum)
     size = sum(map(len, views))
-    file.write(_HEAD.pack(_MARK, len(header), size, checksum))
+    file.write(HEAD.pack(MARK, len(header), size, checksum))
     file.write(header)
     for view in views:
         file.write(view)
-    return _HEAD.size + len(header) + size
+    return HEAD.size + len(header) + size
 
 
 class ChunkWriter:
@@ -140,13 +137,13 @@ def read_block(file: BinaryIO) -> DecodedBlock | None:
         MissingCodecError: the block is compressed, and blosc is not installed.
         MissingDtypeError: an array has a dtype of ml_dtypes, which is not installed.
     """
-    head = file.read(_HEAD.size)
+    head = file.read(HEAD.size)
     if not head:
         return None
     try:
-        mark, header_size, size, checksum = _HEAD.unpack(head)
-        content = memoryview(file.read(header_size + size)) if mark == _MARK else memoryview(b"")
-        if len(content) < header_size + size or mark != _MARK or zlib.crc32(content) != checksum:
+        mark, header_size, size, checksum = HEAD.unpack(head)
+        content = memoryview(file.read(header_size + size)) if mark == MARK else memoryview(b"")
+        if len(content) < header_size + size or mark != MARK or zlib.crc32(content) != checksum:
             raise DataLossError("a block is truncated, or its checksum does not match")
         meta, sizes = msgspec.msgpack.decode(content[:header_size])
         frames, at = [], header_size

@@ -18,7 +18,8 @@ import re
 import zlib
 from base64 import b64decode, b64encode
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from struct import Struct as Layout
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 
@@ -58,6 +59,12 @@ _NUMBER = "(0|[1-9][0-9]{0,17})"
 _CHUNK = re.compile(f"chunk_{_NUMBER}_{_NUMBER}_{_NUMBER}")
 _STREAM = re.compile(f"stream_{_NUMBER}")
 _CHUNK_FILE = re.compile(rf"[^/\0]+\.chunk|{CHUNKS}/{_CHUNK.pattern}")
+
+HEAD = Layout("<4sIQI")
+"""Beginning of a block in a chunk: mark, bytes of the header, bytes of the frames,
+checksum of both.
+"""
+MARK = b"zqb1"
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -130,6 +137,10 @@ class SaveDescription(msgspec.Struct, frozen=True):
     """Folder of the dispatcher that keeps the journal, without which the save cannot
     continue; empty if it is not known.
     """
+    files: str = ""
+    """Token of the files that the dispatcher sees (``paths.files_token``); empty if it
+    is not known.
+    """
 
     @property
     def element_spec(self) -> Any:
@@ -180,6 +191,36 @@ class ChunkName(NamedTuple):
         stream, the second of each, and so on.
         """
         return self.chunk, self.stream
+
+
+class _CountedBlock(msgspec.Struct, frozen=True, array_like=True):
+    """The beginning of a block's description, ``blocks.BlockMeta``. The module of
+    blocks opens pickles, which a dispatcher must not.
+    """
+
+    count: int
+    """Number of elements."""
+
+
+def count_elements(file: BinaryIO, size: int) -> int:
+    """Return the number of elements in the whole blocks from the position of a file on,
+    and move the position behind them. The elements themselves are not read.
+
+    Args:
+        file: a chunk that may still be written.
+        size: number of bytes in the file.
+    """
+    count, at = 0, file.tell()
+    while len(head := file.read(HEAD.size)) == HEAD.size:
+        mark, header_size, frames_size, _ = HEAD.unpack(head)
+        stop = at + HEAD.size + header_size + frames_size
+        if mark != MARK or stop > size:
+            break
+        meta, _ = msgspec.msgpack.decode(file.read(header_size))
+        count += msgspec.msgpack.decode(meta, type=_CountedBlock).count
+        at = file.seek(stop)
+    file.seek(at)
+    return count
 
 
 def stream_name(stream: int) -> str:

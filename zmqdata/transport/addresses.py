@@ -7,13 +7,11 @@ reach. Hosts are resolved here, without ZeroMQ.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import ipaddress
 import os
 import socket
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from zmqdata.config.endpoints import (
     EVERY_INTERFACE,
@@ -24,6 +22,7 @@ from zmqdata.config.endpoints import (
 )
 from zmqdata.descriptors import is_shortage, shortage
 from zmqdata.errors import InvalidArgumentError, ResourceExhaustedError
+from zmqdata.paths import boot_id, identity_of, token_of
 
 # Reserved for documentation: the route to it is the default route, and nothing is
 # ever sent there.
@@ -247,20 +246,6 @@ def interface_addresses() -> Iterator[str]:
                     yield str(address)
 
 
-def files_token() -> str:
-    """Return a token that is equal in two processes only if they see the same files:
-    they share kernel, mounts and root folder. "" if the system does not tell.
-
-    Containers of a machine have different tokens.
-    Example:
-        >>> files_token() == files_token()
-        True
-    """
-    with contextlib.suppress(OSError):
-        return _token_of(_boot(), _identity("/proc/self/ns/mnt"), _identity("/"))
-    return ""
-
-
 def host_token() -> str:
     """Return a token that is equal in two processes exactly if they share kernel,
     network, files and user.
@@ -272,25 +257,10 @@ def host_token() -> str:
         True
     """
     with contextlib.suppress(OSError):
-        spaces = [_identity(f"/proc/self/ns/{name}") for name in ("net", "mnt")]
+        spaces = [identity_of(f"/proc/self/ns/{name}") for name in ("net", "mnt")]
         # Another user cannot enter the folder of this user's sockets.
-        return _token_of(_boot(), str(os.getuid()), *spaces)
-    return _token_of(*os.uname())
-
-
-def _boot() -> str:
-    """Return what is different each time the kernel is started."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
-def _identity(path: str) -> str:
-    """Return what tells a file or namespace from all others."""
-    seen = os.stat(path)
-    return f"{seen.st_dev}:{seen.st_ino}"
-
-
-def _token_of(*seen: str) -> str:
-    return hashlib.sha256("|".join(seen).encode()).hexdigest()[:32]
+        return token_of(boot_id(), str(os.getuid()), *spaces)
+    return token_of(*os.uname())
 
 
 def somebody_listens(endpoint: str, timeout: float = 0.5) -> bool:

@@ -18,6 +18,10 @@ LAST_LIFE = "last-life"
 """File in the work folder that a cluster lends, from the moment at which the cluster
 closes: the folder is removed after this life of the dispatcher.
 """
+SAVES = "saves"
+"""File in the work folder of a dispatcher: the path of each distributed save, as JSON,
+one a line.
+"""
 _CLUSTER = "LocalCluster"
 _ports: dict[int, str] = {}
 """Class of the closed object, by the port of its dispatcher."""

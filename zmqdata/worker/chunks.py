@@ -191,6 +191,7 @@ class ChunkThread:
             files = files_of(path)
             chunk = self._open[key] = OpenChunk(where, files, files.open(where, "wb"))
         chunk.size += write_block(chunk.file, command.meta, command.frames)
+        chunk.file.flush()  # the progress counts the blocks of open chunks
         chunk.specs.add(command.meta, command.frames)
         return e.BlockWritten(command.task, command.attempt, command.size)
 

@@ -25,10 +25,11 @@ from zmqdata.errors import (
     ProtocolError,
     VersionMismatchError,
 )
+from zmqdata.paths import files_token
 from zmqdata.pipelines.packing import zmqdata_version
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access
-from zmqdata.transport.addresses import announced_address, bind_endpoint, files_token
+from zmqdata.transport.addresses import announced_address, bind_endpoint
 from zmqdata.transport.entrance import Entrance
 from zmqdata.transport.keys import Key
 from zmqdata.transport.loop import Loop

@@ -14,7 +14,7 @@ from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker import saving
 from zmqdata.core.worker.dealing import Dealing, FirstCome
-from zmqdata.core.worker.saving import FIRST_CHUNK_SECONDS, REPEAT, Writing, Written
+from zmqdata.core.worker.saving import FIRST_CHUNK_SECONDS, FLUSH_SECONDS, REPEAT, Writing, Written
 from zmqdata.core.worker.streams import Portion, occupied
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.codec import encode_failure
@@ -34,7 +34,9 @@ def portion(first: int, count: int = 2, size: int = 40, failure: bytes = b"") ->
 
 
 def told(dealing: Written) -> list[Any]:
-    return [one.message if isinstance(one, e.Send) else one for one in dealing.drain()]
+    """Return commands and messages, without the flushes of the runner."""
+    commands = [one for one in dealing.drain() if not isinstance(one, e.FlushTask)]
+    return [one.message if isinstance(one, e.Send) else one for one in commands]
 
 
 def closed(dealing: Written, first: int, stop: int, now: float = 0.0) -> list[Any]:
@@ -106,22 +108,27 @@ def test_a_chunk_that_is_open_for_long_is_closed() -> None:
     dealing.tick(1.0 + FIRST_CHUNK_SECONDS - 0.1)
     assert told(dealing) == []
     dealing.tick(1.0 + FIRST_CHUNK_SECONDS)
-    assert told(dealing) == [e.CloseChunk(*KEY, 0, 2), e.FlushTask(*KEY)]
+    assert told(dealing) == [e.CloseChunk(*KEY, 0, 2)]
     dealing.add(portion(2))
     told(dealing)
     dealing.tick(7.0)
     dealing.tick(7.0 + FIRST_CHUNK_SECONDS)
     assert told(dealing) == []
     dealing.tick(7.0 + 2 * FIRST_CHUNK_SECONDS)
-    assert told(dealing) == [e.CloseChunk(*KEY, 2, 4), e.FlushTask(*KEY)]
+    assert told(dealing) == [e.CloseChunk(*KEY, 2, 4)]
 
 
 def test_a_pipeline_that_collects_for_long_is_asked_for_what_it_has() -> None:
-    """The worker flushes the runner's block when no chunk is open for long."""
+    """The worker flushes the runner's block once a second, until the task ends."""
     dealing = written()
     dealing.tick(0.0)
-    dealing.tick(FIRST_CHUNK_SECONDS)
-    assert told(dealing) == [e.FlushTask(*KEY)]
+    dealing.tick(FLUSH_SECONDS - 0.1)
+    assert dealing.drain() == []
+    dealing.tick(FLUSH_SECONDS)
+    assert dealing.drain() == [e.FlushTask(*KEY)]
+    dealing.end()
+    dealing.tick(3 * FLUSH_SECONDS)
+    assert dealing.drain() == []
 
 
 def test_the_end_closes_the_last_chunk() -> None:

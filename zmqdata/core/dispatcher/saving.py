@@ -297,6 +297,10 @@ class Saves:
             elif staff and not over:
                 self.hosting.staff(iteration)
 
+    def unfinished(self) -> list[str]:
+        """Return the paths of the saves in progress."""
+        return [_path(iteration) for iteration in self._running()]
+
     def _running(self) -> Iterator[Iteration]:
         for iteration in list(self.out.state.iterations.values()):
             if iteration.saving is not None and not iteration.saving.ended:

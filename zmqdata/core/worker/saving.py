@@ -26,6 +26,10 @@ FIRST_CHUNK_SECONDS = 5.0
 """Seconds after which the first chunk is closed; later chunks stay open longer."""
 MOST_CHUNK_SECONDS = 600.0
 """Maximum number of seconds for which a chunk stays open."""
+FLUSH_SECONDS = 1.0
+"""Seconds after which elements that a slow pipeline collects for its next block are
+written, so that the progress counts them.
+"""
 
 
 class Written:
@@ -54,6 +58,7 @@ class Written:
         self._stop = 0
         self._size = 0
         self._since: float | None = None
+        self._flushed = 0.0
         self._closed = 0
         self._closing: set[int] = set()
         self._told: dict[int, tuple[m.ChunkWritten, float]] = {}
@@ -144,14 +149,14 @@ class Written:
         if self._ended or self._failure is not None:
             return
         if self._since is None:
-            self._since = now
+            self._since = self._flushed = now
+        if now - self._flushed >= FLUSH_SECONDS:
+            self._flushed = now
+            self._commands.append(e.FlushTask(*self._key))
         if now - self._since < min(FIRST_CHUNK_SECONDS * (1 + self._closed), MOST_CHUNK_SECONDS):
             return
         self._since = now
         self._close()
-        # Elements that a slow pipeline has collected for its next block must reach the
-        # chunk after this one at the latest.
-        self._commands.append(e.FlushTask(*self._key))
 
     def take(self, event: e.BlockWritten | e.ChunkClosed | e.WriteFailed, now: float) -> None:
         """Handle an event of the writer."""
