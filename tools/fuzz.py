@@ -274,7 +274,7 @@ def decode_saved(content: bytes) -> None:
     header_size = int.from_bytes(content[:2], "big")
     rest = content[2:]
     sizes = min(header_size, len(rest)), max(0, len(rest) - header_size)
-    head = chunks.HEAD.pack(chunks.MARK, *sizes, zlib.crc32(rest))
+    head = manifests.HEAD.pack(manifests.MARK, *sizes, zlib.crc32(rest))
     found = chunks.read_block(io.BytesIO(head + rest))
     if found is not None:
         found.elements()

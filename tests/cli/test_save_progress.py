@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
@@ -136,7 +137,8 @@ def test_a_look_at_a_lock_does_not_keep_a_dispatcher_out(
     """A dispatcher that starts while a reader of its save looks at the lock gets it."""
     look = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(look, fcntl.LOCK_SH)
-    monkeypatch.setattr(journalfile, "pause", lambda seconds: os.close(look))
+    pausing = SimpleNamespace(sleep=lambda seconds: os.close(look))
+    monkeypatch.setattr(journalfile, "time", pausing)
     WorkDirLock(tmp_path).close()
 
 
