@@ -91,6 +91,30 @@ def test_a_client_that_waits_hears_of_the_workers() -> None:
 # --- opening
 
 
+class Unwalked(dict[Any, Any]):
+    """A dictionary that must not be searched."""
+
+    def values(self) -> Any:
+        raise AssertionError("every incarnation is looked at")
+
+    items = __iter__ = values
+
+
+def test_opening_a_job_looks_at_no_job_that_was_collected() -> None:
+    """A job opens, and its readers leave, without a look at what other runs read
+    before.
+    """
+    desk = Desk(gc_timeout=0.0)
+    state = desk.out.state
+    for name in ("first", "second"):
+        desk.open(name, structs.replace(JOB, name=name))
+        desk.close(name)
+        desk.jobs.collect_unused(GONE)
+        state.incarnations, state.bindings = Unwalked(state.incarnations), Unwalked(state.bindings)
+    assert len(state.incarnations) == len(state.bindings) == 2
+    assert state.living == []
+
+
 def test_who_comes_late_is_told_which_splits_were_used_up() -> None:
     """The dispatcher tells a late client the splits of finished tasks and the forgotten
     splits, but no splits that may be replayed.

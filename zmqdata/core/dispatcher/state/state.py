@@ -65,6 +65,8 @@ class DispatcherState:
         self.datasets: dict[str, DatasetDescription] = {}
         self.kept: set[str] = set()
         self.incarnations: dict[int, Incarnation] = {}
+        # Thousands of incarnations are collected, and kept for the runs bound to them.
+        self._living: dict[int, Incarnation] = {}
         self.jobs: dict[str, dict[int, Incarnation]] = {}
         self.bindings: dict[tuple[str, str], Binding] = {}
         self.iterations: dict[int, Iteration] = {}
@@ -184,6 +186,7 @@ class DispatcherState:
             iteration.rounds = Rounds(job.num_consumers)
         self.iterations[update.iteration] = iteration
         incarnation.iterations[update.repetition] = iteration
+        self._living[incarnation.number] = incarnation
         incarnation.begun.add(update.repetition, update.repetition + 1)
         self.next_iteration = update.iteration + 1
 
@@ -437,6 +440,7 @@ class DispatcherState:
                 del self.client_iteration[client]
                 self._depart(client, iteration.iteration)
         incarnation.iterations.clear()
+        self._living.pop(incarnation.number, None)
         # An invented name is known to its own run alone, which may begin anew.
         for run in sorted(incarnation.runs) if incarnation.job.anonymous else ():
             self._unbind(incarnation.job.name, run)
@@ -463,7 +467,7 @@ class DispatcherState:
     @property
     def living(self) -> list[Incarnation]:
         """The incarnations that are not collected."""
-        return [one for one in self.incarnations.values() if not one.is_collected]
+        return list(self._living.values())
 
 
 _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
