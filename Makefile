@@ -42,7 +42,7 @@ test-mpi: .venv/.dev-ready ; $(call bring,mpirun.openmpi,openmpi-bin) && ZMQDATA
 # Pages in a real browser, and each panel and alert rule put to a real Prometheus: never in .ci/run.
 test-looking: .venv-looking/.ready ; $(call bring,chromium,chromium) && $(call bring,promtool,prometheus) && ZMQDATA_LOOKING=1 .venv-looking/bin/python -m pytest tests/looking tests/dashboard $(ARGS)
 # A cluster with a slow operation, and the page that shows it.
-dashboard-demo: .venv/.dashboard-ready ; $(BIN)/python examples/dashboard.py $(ARGS)
+dashboard-demo: .venv/.run-ready ; $(BIN)/python examples/dashboard.py $(ARGS)
 fuzz: .venv/.dev-ready ; $(BIN)/python tools/fuzz.py $(ARGS)
 simulate: .venv/.dev-ready ; $(BIN)/python -m tools.simulate $(ARGS)
 coverage: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) -m 'not realprocess' --cov --cov-context=test --cov-report= $(ARGS) $$($(BIN)/python tools/own_coverage.py --tests) && $(BIN)/python tools/own_coverage.py
@@ -102,10 +102,6 @@ clean: ; rm -rf .venv .venv-tfdata .venv-frameworks .venv-torch .venv-torch-core
 .venv-tfdata/.ready: pyproject.toml setup.py
 	@test -x .venv-tfdata/bin/python || $(PYTHON) -m venv .venv-tfdata
 	.venv-tfdata/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,tfdata]"
-	@touch $@
-
-.venv/.dashboard-ready: .venv/.run-ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dashboard]"
 	@touch $@
 
 .venv-frameworks/.ready: pyproject.toml setup.py

@@ -184,7 +184,10 @@ FLAGS = {
     DispatcherConfig: ["fault_tolerant_mode", "gc_dynamic_sharding_jobs", "insecure"],
     WorkerConfig: ["insecure", "forward_logs", "otel"],
 }
-LISTS = {DispatcherConfig: ["worker_addresses"], WorkerConfig: ["worker_tags"]}
+LISTS = {
+    DispatcherConfig: ["worker_addresses", "metrics_names"],
+    WorkerConfig: ["worker_tags", "metrics_names"],
+}
 
 
 def made(kind: type[Any], **given: Any) -> Any:

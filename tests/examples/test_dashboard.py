@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -26,10 +25,6 @@ def verdicts(link: str) -> dict[str, str]:
 
 @pytest.mark.full
 @pytest.mark.realprocess
-@pytest.mark.skipif(
-    find_spec("starlette") is None or find_spec("uvicorn") is None,
-    reason="the extra `dashboard` (starlette, uvicorn) is not installed",
-)
 def test_the_example_shows_both_verdicts_and_ends_at_ctrl_c() -> None:
     """The slow job is INPUT-BOUND and the other COMPUTE-BOUND. Ctrl-C, which reaches
     all processes of a terminal, ends all of them with exit code 0.

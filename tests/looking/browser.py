@@ -21,7 +21,7 @@ OPTIONS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-LIBRARIES = ("playwright", "axe_playwright_python", "starlette", "uvicorn")
+LIBRARIES = ("playwright", "axe_playwright_python")
 
 
 def missing() -> str:

@@ -13,12 +13,21 @@ LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 Labels = tuple[tuple[str, str], ...]
 
 
-def get(address: str, accept: str = "") -> tuple[int, str]:
-    """Return status and text of an address; the status of an error, too."""
+def get(address: str, accept: str = "", host: str | None = None) -> tuple[int, str]:
+    """Return status and text of an address; the status of an error, too.
+
+    Args:
+        address: the address.
+        accept: the formats that are accepted.
+        host: the Host header, if it is not that of the address.
+    """
     parts = urlsplit(address)
     with closing(HTTPConnection(str(parts.hostname), parts.port, timeout=20)) as connection:
         path = f"{parts.path}?{parts.query}" if parts.query else parts.path
-        connection.request("GET", path, headers={"Accept": accept} if accept else {})
+        headers = {"Accept": accept} if accept else {}
+        if host is not None:
+            headers["Host"] = host
+        connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
 

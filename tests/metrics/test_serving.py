@@ -179,23 +179,32 @@ def test_a_server_that_begins_is_alive_and_not_ready() -> None:
         assert get(monitor.address) == (503, "The server is starting.\n")
 
 
-def test_idle_visitors_do_not_keep_others_out_for_ever(dispatcher: DispatchServer) -> None:
-    """A bounded number of connections is served. Further ones are closed at once, until
-    others go.
+def test_idle_visitors_make_room(dispatcher: DispatchServer) -> None:
+    """A bounded number of connections is served. The visitor whose request has been
+    incomplete for longest makes room for a further one.
     """
     host, _, port = shown_at(dispatcher).removesuffix("/metrics").rpartition("/")[2].partition(":")
-    with contextlib.ExitStack() as idle:
-        for _ in range(MOST_VISITORS):
-            idle.enter_context(socket.create_connection((host, int(port)), timeout=20))
-        with socket.create_connection((host, int(port)), timeout=20) as one_more:
-            assert one_more.recv(1) == b""
-    await_condition(lambda: _answers(shown_at(dispatcher)), what="an answer")
+    with contextlib.ExitStack() as stack:
+        idle = [
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
+            for _ in range(MOST_VISITORS)
+        ]
+        assert get(shown_at(dispatcher))[0] == 200
+        assert idle[0].recv(1) == b""
 
 
-def _answers(address: str) -> bool:
-    with contextlib.suppress(OSError):
-        return get(address)[0] == 200
-    return False
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("evil.example", 421), ("zmqdata-metrics.svc:9100", 200), ("10.1.2.3", 200), ("", 421)],
+)
+def test_metrics_are_asked_for_by_known_names(host: str, status: int) -> None:
+    """A page of a foreign name cannot read the metrics. A declared name may ask for
+    them, and probes under any name are answered.
+    """
+    config = DispatcherConfig(metrics_port=0, metrics_names=("zmqdata-metrics.svc",))
+    with DispatchServer(config) as server:
+        assert get(shown_at(server), host=host)[0] == status
+        assert get(beside(shown_at(server), "/healthz"), host=host)[0] == 200
 
 
 def test_a_port_in_use_is_named() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zmqdata.config.endpoints import check_names
 from zmqdata.config.settings import MOST_PORT, Settings, setting
 from zmqdata.config.worker import dispatcher_setting
 
@@ -46,3 +47,7 @@ class DashboardSettings(Settings):
         variable="ZMQDATA_DASHBOARD_NAMES",
     )
     """Further names of this host."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_names(self.names, "names")

@@ -12,9 +12,13 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from zmqdata.config.endpoints import PORT_MARK, check_host, check_protocol, port_in
+from zmqdata.config.endpoints import PORT_MARK, check_host, check_names, check_protocol, port_in
 from zmqdata.config.keys import insecure_setting, key_file_setting
-from zmqdata.config.metrics import metrics_host_setting, metrics_port_setting
+from zmqdata.config.metrics import (
+    metrics_host_setting,
+    metrics_names_setting,
+    metrics_port_setting,
+)
 from zmqdata.config.settings import (
     MOST_BYTES,
     MOST_PORT,
@@ -155,6 +159,7 @@ class DispatcherConfig:
     insecure: bool = insecure_setting()
     metrics_port: int | None = metrics_port_setting()
     metrics_host: str = metrics_host_setting()
+    metrics_names: tuple[str, ...] = metrics_names_setting()
 
     def __post_init__(self) -> None:
         if self.fault_tolerant_mode is True and not self.work_dir:
@@ -167,6 +172,7 @@ class DispatcherConfig:
         check_protocol(self.protocol)
         check_host(self.host)
         check_host(self.metrics_host, "metrics_host")
+        check_names(self.metrics_names, "metrics_names")
         if self.client_timeout_ms < LEAST_LEASE_MS:
             warn_user(
                 f"`client_timeout_ms` is {self.client_timeout_ms}, and counts as "

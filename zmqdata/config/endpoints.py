@@ -245,3 +245,21 @@ def check_host(host: str, name: str = "host") -> None:
             "listens on TCP, never on a path. Leave it out to listen on 127.0.0.1, for this "
             "machine alone"
         )
+
+
+def check_names(names: tuple[str, ...], name: str) -> None:
+    """Raise if an entry of a list is no host name.
+
+    Args:
+        names: the entries.
+        name: name of the setting, for the error.
+
+    Raises:
+        ValueError: an entry is empty, or has a port or a path.
+    """
+    for one in names:
+        if not one or any(not (letter.isalnum() or letter in "-._") for letter in one):
+            raise ValueError(
+                f"`{name}` must have host names alone, without a scheme, port or path, and no "
+                f"empty entry, got {one!r}. Addresses need not be named"
+            )

@@ -30,3 +30,14 @@ def metrics_host_setting() -> str:
         "any process that can reach it may read the metrics, without a key",
         metavar="ADDR",
     )
+
+
+def metrics_names_setting() -> tuple[str, ...]:
+    """Declare the setting for the names under which the metrics may be asked for."""
+    return setting(
+        (),
+        "host name by which a scraper may ask metrics_port, such as that of a Kubernetes Service, "
+        "in addition to addresses and the names of this machine",
+        flag="--metrics-name",
+        metavar="NAME",
+    )

@@ -15,12 +15,17 @@ from zmqdata.config.endpoints import (
     PORT_MARK,
     advertised,
     check_host,
+    check_names,
     check_protocol,
     parse_service,
     port_in,
 )
 from zmqdata.config.keys import insecure_setting, key_file_setting
-from zmqdata.config.metrics import metrics_host_setting, metrics_port_setting
+from zmqdata.config.metrics import (
+    metrics_host_setting,
+    metrics_names_setting,
+    metrics_port_setting,
+)
 from zmqdata.config.settings import (
     MOST_BYTES,
     MOST_PORT,
@@ -195,6 +200,7 @@ class WorkerConfig:
         "; several processes use consecutive ports from here on"
     )
     metrics_host: str = metrics_host_setting()
+    metrics_names: tuple[str, ...] = metrics_names_setting()
 
     def __post_init__(self) -> None:
         if isinstance(self.dispatcher_address, (str, type(None))) and not self.dispatcher_address:
@@ -206,6 +212,7 @@ class WorkerConfig:
         check_protocol(self.protocol)
         check_host(self.host)
         check_host(self.metrics_host, "metrics_host")
+        check_names(self.metrics_names, "metrics_names")
         self._check_addresses()
         if not all(tag.strip() for tag in self.worker_tags):
             raise FailedPreconditionError(

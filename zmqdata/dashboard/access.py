@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qs
+
+from zmqdata.transport.visitors import HostNames
 
 POLICY = "; ".join(
     (
@@ -38,7 +39,6 @@ HEADERS = {
 }
 """Headers of every answer."""
 
-LOOPBACK_NAMES = frozenset({"localhost", "ip6-localhost"})
 COOKIE_SECONDS = 30 * 24 * 3600
 
 
@@ -54,7 +54,9 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Entry:
-    """An answer to a link with the right token: the page is at ``/`` from now on."""
+    """An answer to a link with the right token. It leads to ``./``, which is below the
+    path of a proxy.
+    """
 
     cookie: str
     """Header that sets the cookie."""
@@ -65,43 +67,37 @@ class Doorkeeper:
 
     Args:
         token: viewers have to show it; "" if all may see the page that can reach it.
-        names: host names under which the page is known, in addition to addresses.
+        names: host names under which the page is known, in addition to addresses and
+            the names of this machine.
         port: port of the page.
 
     Example:
         >>> keeper = Doorkeeper("", ["localhost"], 8470)
-        >>> keeper.judge("GET", "/", "", {"host": "localhost:8470"}) is None
+        >>> keeper.judge("/", "", {"host": "localhost:8470"}) is None
         True
-        >>> keeper.judge("GET", "/", "", {"host": "evil.example"}).status
+        >>> keeper.judge("/", "", {"host": "evil.example"}).status
         421
     """
 
     def __init__(self, token: str, names: Iterable[str], port: int) -> None:
         self._token = token
-        self._names = {name.lower() for name in names} | LOOPBACK_NAMES
+        self._names = HostNames(names)
         # Cookies do not distinguish ports, and several pages may run on a machine.
         self._cookie = f"zmqdata-{port}"
         # A cookie that leaks does not reveal the token.
         self._proof = hmac.new(token.encode(), b"zmqdata dashboard", hashlib.sha256).hexdigest()
 
-    def judge(
-        self, method: str, path: str, query: str, headers: Mapping[str, str]
-    ) -> Refusal | Entry | None:
+    def judge(self, path: str, query: str, headers: Mapping[str, str]) -> Refusal | Entry | None:
         """Return how to answer a request that does not get what it asks for; None if it
         does.
 
         Args:
-            method: method of HTTP.
             path: path of the address.
             query: part of the address behind the question mark.
             headers: headers of the request, their names in lower case.
         """
-        if method not in ("GET", "HEAD"):
-            return Refusal(405, "This page can only be read.")
         host = headers.get("host", "")
-        if not self._is_known(host):
-            # A foreign page could have its own name resolved to this address, and read
-            # what is shown here.
+        if not self._names.has(host):
             return Refusal(
                 421,
                 f"The name {_short(host)} is not known to this page. Open it by an address, or "
@@ -112,9 +108,9 @@ class Doorkeeper:
         given = parse_qs(query).get("token", [""])[0]
         if given and path == "/" and _is_equal(given, self._token):
             # Lax, so that a link in a chat leads to the page. All requests only read.
+            # Without a path, the cookie stays below that of a proxy.
             return Entry(
-                f"{self._cookie}={self._proof}; Path=/; HttpOnly; SameSite=Lax; "
-                f"Max-Age={COOKIE_SECONDS}"
+                f"{self._cookie}={self._proof}; HttpOnly; SameSite=Lax; Max-Age={COOKIE_SECONDS}"
             )
         if _is_equal(_cookie_of(headers.get("cookie", ""), self._cookie), self._proof):
             return None
@@ -123,28 +119,6 @@ class Doorkeeper:
             "This page needs the token. Open the link that `zmqdata dashboard` printed when it "
             "started; it ends with ?token=...",
         )
-
-    def _is_known(self, host: str) -> bool:
-        name = _without_port(host).lower()
-        try:
-            # An address cannot be resolved to another.
-            ipaddress.ip_address(name)
-        except ValueError:
-            return name in self._names
-        return True
-
-
-def _without_port(host: str) -> str:
-    """Return the name or address in a Host header.
-
-    Example:
-        >>> [_without_port(host) for host in ("a:80", "[::1]:80", "[::1]", "[::1", "a")]
-        ['a', '::1', '::1', '[::1', 'a']
-    """
-    if host.startswith("["):
-        name, closed, _ = host[1:].partition("]")
-        return name if closed else host
-    return host.rpartition(":")[0] if ":" in host else host
 
 
 def _cookie_of(header: str, name: str) -> str:

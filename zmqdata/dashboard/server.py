@@ -1,43 +1,31 @@
-"""The web server of the page: files, and a stream of views to each browser.
-
-Needs starlette and uvicorn, which only this module imports.
-"""
+"""The web server of the page: files, and a stream of views to each browser."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import platform
 import secrets
+import select
 import socket
 import threading
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from importlib import import_module
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from zmqdata.config.dashboard import DashboardSettings
 from zmqdata.dashboard.access import HEADERS, Doorkeeper, Entry
 from zmqdata.dashboard.report import KINDS, page_file
 from zmqdata.dashboard.watching import StatusWatch, asker, encoded
-from zmqdata.errors import FailedPreconditionError, UnavailableError
 from zmqdata.transport.addresses import is_loopback
+from zmqdata.transport.visitors import Visit, VisitorServer
 
 MOST_VIEWERS = 64
 """Maximum number of browser windows that are served at a time."""
+MOST_VISITORS = 2 * MOST_VIEWERS
+"""Maximum number of connections at a time."""
+LOOK_EVERY = 0.5
+"""Seconds between two looks for a viewer that has gone."""
 STILL_HERE = 15.0
-"""Seconds without a view after which a stream sends a comment, so that a closed
-connection is noticed.
+"""Seconds without a view after which a stream sends a comment, so that proxies keep the
+connection.
 """
-STARTS_WITHIN = 10.0
-"""Seconds within which the server has to start."""
-GRACE = 2
-"""Seconds that open streams may take to end."""
 EVERYWHERE = ("", "*", "0.0.0.0", "::")  # noqa: S104 - compared with, not bound
-
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class DashboardServer:
@@ -52,66 +40,39 @@ class DashboardServer:
         link: address of the page for a browser, with the token if it needs one.
 
     Raises:
-        FailedPreconditionError: starlette or uvicorn is not installed.
         OSError: the address cannot be bound.
+
+    Example:
+        >>> from urllib.request import urlopen
+        >>> settings = DashboardSettings("tcp://127.0.0.1:5050", port=0)
+        >>> with DashboardServer(settings) as server, urlopen(server.link) as page:
+        ...     page.status
+        200
     """
 
     def __init__(self, settings: DashboardSettings, watch: StatusWatch | None = None) -> None:
-        uvicorn = _library("uvicorn")
-        self._stopped = threading.Event()
-        self._watch = watch or StatusWatch(
-            asker(settings.dispatcher_address, self._stopped), self._stopped
-        )
+        stopped = threading.Event()
+        self._stopped = stopped
+        self._watch = watch or StatusWatch(asker(settings.dispatcher_address, stopped), stopped)
         host = "" if settings.host in EVERYWHERE else settings.host
-        is_local = is_loopback(settings.host)
-        token = settings.token or ("" if is_local else secrets.token_urlsafe(24))
-        self._socket = _listening(host, settings.port)
-        port = self._socket.getsockname()[1]
-        names = [platform.node(), settings.host, *settings.names]
-        if not is_local:
-            names.append(socket.getfqdn())  # may ask the name server, which takes time
-        seen = host or platform.node()
+        token = settings.token or ("" if is_loopback(settings.host) else secrets.token_urlsafe(24))
+        listening = _listening(host, settings.port)
+        port = listening.getsockname()[1]
+        seen = host or socket.gethostname()
         seen = f"[{seen}]" if ":" in seen else seen
         self.link = f"http://{seen}:{port}/" + (f"?token={token}" if token else "")
-        app = guarded(application(self._watch, self._stopped), Doorkeeper(token, names, port))
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                log_level="error",
-                access_log=False,  # it would contain the token
-                server_header=False,
-                lifespan="off",
-                timeout_graceful_shutdown=GRACE,
-            )
-        )
-        self._thread = threading.Thread(
-            target=self._server.run,
-            kwargs={"sockets": [self._socket]},
-            name="zmqdata-dashboard-http",
-            daemon=True,
-        )
+        keeper = Doorkeeper(token, [settings.host, *settings.names], port)
+        self._server = _PageServer(listening, keeper, self._watch, stopped)
 
     def start(self) -> None:
-        """Start to ask the dispatcher and to answer browsers.
-
-        Raises:
-            UnavailableError: the server has not started in time.
-        """
+        """Start to ask the dispatcher and to answer browsers."""
         self._watch.start()
-        self._thread.start()
-        ends = time.monotonic() + STARTS_WITHIN
-        while not self._server.started:
-            if not self._thread.is_alive() or time.monotonic() >= ends:
-                raise UnavailableError(f"The server of {self.link} has not started.")
-            time.sleep(0.01)
+        self._server.start()
 
     def stop(self) -> None:
         """End all streams, the server and the polls."""
         self._stopped.set()
-        self._server.should_exit = True
-        if self._thread.ident is not None:
-            self._thread.join(GRACE + 1)
-        self._socket.close()
+        self._server.stop()
         self._watch.stop()
 
     def __enter__(self) -> DashboardServer:
@@ -128,118 +89,86 @@ def _listening(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family)
 
 
-def _library(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise FailedPreconditionError(
-            f"`zmqdata dashboard` needs {name.partition('.')[0]}, which is not installed: {error}. "
-            "Install the extra: pip install 'zmqdata[dashboard]'. `zmqdata report FILE.html` "
-            "writes the same page as a file without it."
-        ) from None
+class _PageServer(VisitorServer):
+    """Serves the page to those that its doorkeeper lets in."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        keeper: Doorkeeper,
+        watch: StatusWatch,
+        stopped: threading.Event,
+    ) -> None:
+        super().__init__(listening, _PageVisit, MOST_VISITORS, "zmqdata-dashboard-http")
+        self.keeper, self.watch, self.stopped = keeper, watch, stopped
 
 
-# --- the application
+class _PageVisit(Visit):
+    """Answers a browser: the page, its files, the history and the stream."""
 
+    server: _PageServer
+    always = HEADERS
 
-def application(watch: StatusWatch, stopped: threading.Event) -> Any:
-    """Return the application: the page, its files, the history and the stream.
+    def visit(self) -> None:
+        """Answer as the doorkeeper decides."""
+        path, _, query = self.path.partition("?")
+        headers = {name.lower(): text for name, text in self.headers.items()}
+        verdict = self.server.keeper.judge(path, query, headers)
+        if isinstance(verdict, Entry):
+            self.answer(303, b"", headers={"Location": "./", "Set-Cookie": verdict.cookie})
+        elif verdict is not None:
+            self.answer(verdict.status, verdict.text)
+        elif path == "/history":
+            self.answer(200, encoded(self.server.watch.whole()), "application/json")
+        elif path == "/events":
+            self._stream()
+        else:
+            name = "index.html" if path == "/" else path.removeprefix("/static/")
+            if name not in KINDS or (path != "/" and not path.startswith("/static/")):
+                self.answer(404, "There is no such file.")
+            else:
+                self.answer(200, page_file(name), KINDS[name])
 
-    Args:
-        watch: asks the dispatcher.
-        stopped: ends all streams.
-    """
-    responses, routing = _library("starlette.responses"), _library("starlette.routing")
-
-    async def page(request: Any) -> Any:
-        name = request.path_params.get("name", "index.html")
-        kind = KINDS.get(name)
-        if kind is None:
-            return responses.PlainTextResponse("There is no such file.", 404)
-        return responses.Response(page_file(name), media_type=kind)
-
-    async def history(request: Any) -> Any:
-        return responses.Response(encoded(watch.whole()), media_type="application/json")
-
-    async def events(request: Any) -> Any:
+    def _stream(self) -> None:
+        news = threading.Event()
+        watch = self.server.watch
         if watch.viewers >= MOST_VIEWERS:
-            text = f"{MOST_VIEWERS} windows show this page already. Close some of them."
-            return responses.PlainTextResponse(text, 503)
-        return responses.StreamingResponse(
-            views(watch, stopped),
-            media_type="text/event-stream",
-            headers={"X-Accel-Buffering": "no"},
-        )
+            self.answer(503, f"{MOST_VIEWERS} windows show this page already. Close some of them.")
+            return
+        forget = watch.listen(news.set)
+        try:
+            self.begin(200, {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+            for text in views(watch, news, self._is_over):
+                self.wfile.write(text.encode())
+        finally:
+            forget()
 
-    return _library("starlette.applications").Starlette(
-        routes=[
-            routing.Route("/", page),
-            routing.Route("/static/{name}", page),
-            routing.Route("/history", history),
-            routing.Route("/events", events),
-        ]
-    )
+    def _is_over(self) -> bool:
+        """Return True if the page stops, or the viewer has gone: it sends nothing more
+        than its request.
+        """
+        readable, _, _ = select.select([self.connection], [], [], 0)
+        return self.server.stopped.is_set() or bool(readable)
 
 
-async def views(watch: StatusWatch, stopped: threading.Event) -> AsyncIterator[str]:
+def views(watch: StatusWatch, news: threading.Event, is_over: Callable[[], bool]) -> Iterator[str]:
     """Yield server-sent events: the history, and then each new view. A slow viewer
     leaves out views.
 
     Args:
         watch: asks the dispatcher.
-        stopped: ends the stream.
+        news: is set after each poll.
+        is_over: tells that the stream has to end.
     """
-    loop, news = asyncio.get_running_loop(), asyncio.Event()
-    forget = watch.listen(lambda: loop.call_soon_threadsafe(news.set))
-    try:
-        yield f"retry: 2000\nevent: whole\ndata: {encoded(watch.whole())}\n\n"
-        number, silent = watch.number, 0.0
-        while not stopped.is_set():
-            with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
-                await asyncio.wait_for(news.wait(), 0.5)
-            news.clear()
-            silent += 0.5
-            if watch.number != number:
-                number, silent = watch.number, 0.0
-                yield f"event: view\nid: {number}\ndata: {watch.newest}\n\n"
-            elif silent >= STILL_HERE:
-                silent = 0.0
-                yield ": the dispatcher has not answered since\n\n"
-    finally:
-        forget()
-
-
-def guarded(app: Any, keeper: Doorkeeper) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
-    """Return the application behind a doorkeeper, with the headers of every answer.
-
-    Args:
-        app: an ASGI application.
-        keeper: decides which requests it gets.
-    """
-    responses = _library("starlette.responses")
-
-    async def run(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return  # a websocket is closed by that
-
-        async def send_guarded(message: dict[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                added = [(name.lower().encode(), text.encode()) for name, text in HEADERS.items()]
-                message = {**message, "headers": [*message["headers"], *added]}
-            await send(message)
-
-        headers = {
-            name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]
-        }
-        query = scope["query_string"].decode("latin-1")
-        verdict = keeper.judge(scope["method"], scope["path"], query, headers)
-        if verdict is None:
-            await app(scope, receive, send_guarded)
-        elif isinstance(verdict, Entry):
-            answer = responses.RedirectResponse("/", 303, {"Set-Cookie": verdict.cookie})
-            await answer(scope, receive, send_guarded)
-        else:
-            answer = responses.PlainTextResponse(verdict.text, verdict.status)
-            await answer(scope, receive, send_guarded)
-
-    return run
+    yield f"retry: 2000\nevent: whole\ndata: {encoded(watch.whole())}\n\n"
+    number, silent = watch.number, 0.0
+    while not is_over():
+        news.wait(LOOK_EVERY)
+        news.clear()
+        silent += LOOK_EVERY
+        if watch.number != number:
+            number, silent = watch.number, 0.0
+            yield f"event: view\nid: {number}\ndata: {watch.newest}\n\n"
+        elif silent >= STILL_HERE:
+            silent = 0.0
+            yield ": the dispatcher has not answered since\n\n"

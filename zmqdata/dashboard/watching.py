@@ -7,7 +7,6 @@ answer that takes long costs the dispatcher much, so it is then asked less often
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import time
@@ -247,8 +246,7 @@ class StatusWatch:
             self.number += 1
             listeners = list(self._listeners)
         for wake in listeners:
-            with contextlib.suppress(RuntimeError):  # its loop has ended
-                wake()
+            wake()
 
     def whole(self) -> dict[str, Any]:
         """Return the newest view and the history of its jobs."""

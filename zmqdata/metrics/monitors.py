@@ -28,6 +28,10 @@ class MetricsConfig(Protocol):
     def metrics_host(self) -> str:
         """Host on which this port is."""
 
+    @property
+    def metrics_names(self) -> tuple[str, ...]:
+        """Further names under which the metrics may be asked for."""
+
 
 def monitor_of(
     config: MetricsConfig,
@@ -50,4 +54,4 @@ def monitor_of(
     from zmqdata.metrics.serving import Monitor
 
     made = listening or listener(config.metrics_host, config.metrics_port)
-    return Monitor(made, config.metrics_host, role, metrics, begins)
+    return Monitor(made, config.metrics_host, role, metrics, begins, config.metrics_names)

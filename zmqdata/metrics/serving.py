@@ -13,15 +13,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import PackageNotFoundError, version
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from zmqdata.metrics.declared import CONSTANT, COUNTER, SUMMARY, Metric, Samples
 from zmqdata.metrics.listening import MOST_VISITORS, address_of
-from zmqdata.threads import Background
 from zmqdata.transport.loop import Loop
+from zmqdata.transport.visitors import HostNames, Visit, VisitorServer
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -32,10 +31,6 @@ STILL = 10.0
 """Seconds without a turn of the loop after which the server counts as hanging."""
 KEPT = 0.5
 """Seconds for which a snapshot answers further scrapes."""
-VISIT_SECONDS = 10.0
-"""Seconds after which a connection is closed that sends or takes nothing."""
-POLL = 0.1
-"""Seconds between two checks whether to stop."""
 
 
 class Watched(Protocol):
@@ -107,6 +102,7 @@ class Monitor:
         role: role of the server.
         metrics: the metrics of the server.
         begins: what the server does until ``watch`` is called, for ``/readyz``.
+        names: further names under which the metrics may be asked for.
 
     Attributes:
         address: the address of the metrics, for users.
@@ -119,6 +115,7 @@ class Monitor:
         role: str,
         metrics: Sequence[Metric],
         begins: str,
+        names: Sequence[str] = (),
     ) -> None:
         self.address = address_of(listening, host)
         self._build, self._metrics = (installed_version(), role), metrics
@@ -127,11 +124,8 @@ class Monitor:
         self._turned: float | None = None
         self._kept: tuple[float, bytes, str] | None = None
         self._one_at_a_time = threading.Lock()
-        self._server = _HTTPServer(listening, self)
-        self._thread = Background(
-            target=self._server.serve_forever, args=(POLL,), name="zmqdata-metrics", daemon=True
-        )
-        self._thread.start()
+        self._server = _MetricsServer(listening, self, HostNames([host, *names]))
+        self._server.start()
 
     def watch(self, loop: Loop, watched: Watched, waits_for: Callable[[], str]) -> None:
         """Show the metrics of a server whose loop is about to run.
@@ -150,9 +144,7 @@ class Monitor:
 
     def close(self) -> None:
         """Stop answering, and close the socket."""
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._server.stop()
 
     # --- in the threads of visitors
 
@@ -198,6 +190,10 @@ class Monitor:
 
 
 TEXT = "text/plain; charset=utf-8"
+UNKNOWN = (
+    "The name {!r} is not known to this server. Ask by an address, or start the server with "
+    "`--metrics-name` and this name.\n"
+)
 
 
 def _registry(metrics: Sequence[Metric], build: tuple[str, str], samples: Samples) -> Any:
@@ -244,70 +240,35 @@ class _Collector:
         self.collect = families
 
 
-class _HTTPServer(ThreadingHTTPServer):
-    """Serves a bounded number of visitors on a given socket."""
+class _MetricsServer(VisitorServer):
+    """Serves scrapes and probes."""
 
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, listening: socket.socket, monitor: Monitor) -> None:
-        address = listening.getsockname()[:2]
-        super().__init__(address, _Visit, bind_and_activate=False)
-        self.socket.close()
-        self.socket, self.server_address = listening, address
-        self.monitor = monitor
-        self._served: set[Any] = set()
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Return False for a visitor that comes while too many are served; it is sent
-        away.
-        """
-        if len(self._served) >= MOST_VISITORS:
-            return False
-        self._served.add(request)
-        return True
-
-    def shutdown_request(self, request: Any) -> None:
-        """Close the connection of a visitor, also of one that is sent away."""
-        self._served.discard(request)
-        super().shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log an error of a visit; a visitor that goes away is none."""
-        log.debug("a visitor of the metrics was not answered", exc_info=True)
+    def __init__(self, listening: socket.socket, monitor: Monitor, names: HostNames) -> None:
+        super().__init__(listening, _MetricsVisit, MOST_VISITORS, "zmqdata-metrics")
+        self.monitor, self.names = monitor, names
 
 
-class _Visit(BaseHTTPRequestHandler):
-    """Answers the requests of a connection."""
+class _MetricsVisit(Visit):
+    """Answers a scrape or a probe."""
 
-    server: _HTTPServer
-    timeout = VISIT_SECONDS
-    server_version = "zmqdata"
-    sys_version = ""
+    server: _MetricsServer
 
-    def do_GET(self) -> None:
-        """Answer a request."""
+    def visit(self) -> None:
+        """Answer the request."""
         path, monitor = self.path.partition("?")[0], self.server.monitor
-        kind = TEXT
-        if path == "/metrics":
+        host = self.headers.get("Host")
+        if path == "/metrics" and host is not None and not self.server.names.has(host):
+            self.answer(421, UNKNOWN.format(host[:80]))
+        elif path == "/metrics":
             try:
                 status, content, kind = monitor.scrape(self.headers.get("Accept", ""))
             except Exception:
                 log.exception("the metrics cannot be shown")
-                status, content = 500, b"The metrics cannot be shown. The log says why.\n"
+                status, kind = 500, TEXT
+                content = b"The metrics cannot be shown. The log says why.\n"
+            self.answer(status, content, kind)
         elif path in ("/healthz", "/readyz"):
             status, text = monitor.healthz() if path == "/healthz" else monitor.readyz()
-            content = text.encode()
+            self.answer(status, text)
         else:
-            status, content = 404, b"Ask for /metrics, /healthz or /readyz.\n"
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    do_HEAD = do_GET
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: a probe comes every few seconds."""
+            self.answer(404, "Ask for /metrics, /healthz or /readyz.\n")
