@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import io
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from rich.console import Console
 
 from zmqdata.cli import options
 from zmqdata.config.logs import LogSettings
@@ -169,3 +172,32 @@ def test_the_log_level_is_one_of_four() -> None:
     assert LogSettings("DEBUG").log_level == "debug"
     with pytest.raises(ValueError, match="'debug', 'info', 'warning', 'error', got 'loud'"):
         LogSettings("loud")
+
+
+def told_in(encoding: str, tell: Callable[[], object], errors: str = "strict") -> str:
+    """Return what a command prints on a terminal of an encoding."""
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding, errors)
+    with contextlib.redirect_stdout(terminal):
+        assert options.guarded("x", lambda: bool(tell())) == 0
+    terminal.seek(0)
+    return terminal.read()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "told"),
+    [
+        ("ascii", r"z\xfcrich \u2603 #\~"),
+        ("latin-1", r"zürich \u2603 #\~"),
+        ("utf-8", "zürich ☃ █└…"),
+    ],
+)
+def test_a_terminal_shows_each_character(encoding: str, told: str) -> None:
+    """A drawing that an encoding lacks is replaced by ASCII, and a name by escapes."""
+    assert told_in(encoding, lambda: options.say("zürich ☃ █└…")) == f"{told}\n"
+    assert told_in(encoding, lambda: Console(width=40).print("zürich ☃ █└…")) == f"{told}\n"
+
+
+def test_a_terminal_keeps_its_own_way() -> None:
+    """A way to show what is missing that the user has chosen stays."""
+    assert told_in("ascii", lambda: options.say("ü"), "replace") == "?\n"
+    assert told_in("ascii", lambda: options.say("ü"), "surrogateescape") == "\\xfc\n"

@@ -5,6 +5,8 @@ standard output. No command is defined here.
 from __future__ import annotations
 
 import argparse
+import codecs
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -30,6 +32,9 @@ PRECEDENCE = (
     "Each option may also be given as the environment variable that its help names; the option "
     "wins."
 )
+
+DRAWN = str.maketrans({"\u2588": "#", "\u2514": "\\", "\u2026": "~"})
+"""Characters of ASCII that are drawn for those that an encoding lacks."""
 
 T = TypeVar("T")
 
@@ -112,6 +117,7 @@ def guarded(program: str, command: Callable[[], int]) -> int:
     """Run a command; report errors that a user can repair as a line on standard error,
     without a traceback.
     """
+    show_all_characters()
     try:
         return command()
     except UnavailableError as error:
@@ -127,6 +133,29 @@ def guarded(program: str, command: Callable[[], int]) -> int:
         )
     except (DataServiceError, ValueError, TypeError) as error:
         return complain(program, str(error))
+
+
+def show_all_characters() -> None:
+    """Have standard output show each character that its encoding lacks by others, as
+    standard error does. Names of jobs and hosts have any character.
+    """
+    output = sys.stdout
+    if isinstance(output, io.TextIOWrapper) and output.errors in ("strict", "surrogateescape"):
+        codecs.register_error("zmqdata", _spelled)
+        output.reconfigure(errors="zmqdata")
+
+
+def _spelled(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Spell what an encoding lacks: parts of drawings by ASCII, all else by escapes.
+
+    Example:
+        >>> _spelled(UnicodeEncodeError("ascii", "\u2514 \u2603", 0, 3, "lacks it"))
+        ('\\\\ \\\\u2603', 3)
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(DRAWN)
+    return text.encode("ascii", "backslashreplace").decode(), error.end
 
 
 def complain(program: str, message: str, code: int = CANNOT_START) -> int:

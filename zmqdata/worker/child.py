@@ -117,7 +117,8 @@ def take_over_standard_streams() -> TextIO:
     os.close(nothing)
     os.dup2(2, 1)
     # Into a file, Python would keep what a pipeline prints until it is a lot.
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # the interpreter's own
+    # A character that its encoding lacks is no fault of the pipeline that prints it.
+    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]  # the interpreter's own
     return report
 
 
