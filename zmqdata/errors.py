@@ -175,7 +175,8 @@ def pipeline_error(cause: BaseException) -> type[PipelineError]:
         >>> pipeline_error(ValueError("of the user")).__name__
         'PipelineError'
     """
-    return InvalidElementError if isinstance(cause, InvalidArgumentError) else PipelineError
+    wrong = (InvalidArgumentError, StopIteration)
+    return InvalidElementError if isinstance(cause, wrong) else PipelineError
 
 
 BY_NAME: dict[str, type[DataServiceError]] = {

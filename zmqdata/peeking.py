@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar, get_origin, get_type_hints
 
 Kind = TypeVar("Kind")
 
@@ -72,6 +72,31 @@ def parameters_of(function: Any) -> list[inspect.Parameter] | None:
     if not is_a(plain, FunctionType) or "__signature__" in vars(plain):
         return None
     return list(inspect.signature(called, follow_wrapped=False).parameters.values())[bound:]
+
+
+def returned_class(function: Any) -> type | None:
+    """Return the class whose objects a function says that it returns, or None if it
+    says nothing. A class returns its objects.
+
+    As for ``parameters_of``, nothing is believed of a wrapper, which may have copied
+    what it says.
+
+    >>> def length(text) -> "int":
+    ...     return len(text)
+    >>> returned_class(length), returned_class(str), returned_class(lambda x: x)
+    (<class 'int'>, <class 'str'>, None)
+    """
+    if isinstance(function, type):
+        return function
+    plain = function.func if is_a(function, partial) else peek(function, "__func__", function)
+    if not is_a(plain, FunctionType) or "__wrapped__" in vars(plain):
+        return None
+    try:
+        stated = get_type_hints(plain).get("return")
+    except Exception:  # a name that only a checker of types knows
+        return None
+    kind = get_origin(stated) or stated
+    return kind if isinstance(kind, type) else None
 
 
 def misfit(parameters: list[inspect.Parameter] | None, given: int) -> str | None:

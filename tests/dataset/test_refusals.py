@@ -557,3 +557,77 @@ def test_building_costs_the_same_at_any_depth() -> None:
     for _ in range(100):
         dataset = Dataset(Counted(inputs=(dataset.node,), count=-1)).filter(bool)
     assert asked <= 200
+
+
+def as_text(*arguments: Any) -> str:
+    return "text"
+
+
+def as_float(x: Any) -> float:
+    return 1.5
+
+
+def as_nothing(*arguments: Any) -> None:
+    return None
+
+
+def as_number(*arguments: Any) -> int:
+    return 7
+
+
+def as_bool(x: Any) -> bool:
+    return True
+
+
+@functools.wraps(as_number)
+def wrapper(x: Any) -> Any:
+    return Dataset.range(2)
+
+
+WRONG: list[tuple[str, Callable[[Any], Any], list[Any]]] = [
+    ("map_func", TEN.flat_map, [as_text, as_nothing, int, functools.partial(as_number)]),
+    ("map_func", TEN.interleave, [as_text, as_float, as_number]),
+    ("reduce_func", lambda f: TEN.group_by_window(as_number, f, 2), [as_text, as_number]),
+    ("window_size_func", lambda f: TEN.group_by_window(as_number, max, None, f), [as_text]),
+    ("key_func", lambda f: TEN.group_by_window(f, max, 2), [as_text, as_bool]),
+    ("key_func", lambda f: TEN.group_by_reducer(f, REDUCER), [as_text, as_float, str]),
+    ("scan_func", lambda f: TEN.scan(0, f), [as_text, as_number, as_nothing]),
+    ("predicate", TEN.filter, [as_text, as_number]),
+    ("predicate", TEN.take_while, [as_nothing]),
+    ("class_func", lambda f: TEN.rejection_resample(f, [1.0]), [as_text]),
+    ("shard_func", lambda f: TEN.snapshot("a", shard_func=f), [as_text, as_bool]),
+    ("shard_func", lambda f: TEN.save("a", shard_func=f), [as_float]),
+    ("reader_func", lambda f: TEN.snapshot("a", reader_func=f), [as_text, as_number]),
+]
+
+
+@pytest.mark.parametrize(("name", "call", "functions"), WRONG)
+def test_a_function_that_says_that_it_returns_something_else_is_refused(
+    name: str, call: Callable[[Any], Any], functions: list[Any]
+) -> None:
+    """The call refuses a wrong result that an annotation, or a class, promises."""
+    for one in functions:
+        with pytest.raises(TypeError, match=rf"Invalid `{name}`: it must return .* says that"):
+            call(one)
+
+
+def test_a_reader_is_called_when_the_snapshot_is_built() -> None:
+    """The call refuses a ``reader_func`` that returns no dataset, before any pass."""
+    with pytest.raises(TypeError, match="what reader_func returns must be a Dataset, got 3"):
+        TEN.snapshot("a", reader_func=lambda datasets: 3)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: TEN.flat_map(wrapper),
+        lambda: TEN.flat_map(lambda x: 3),
+        lambda: TEN.filter(as_bool).filter(bool),
+        lambda: TEN.group_by_reducer(as_number, REDUCER),
+        lambda: TEN.map(as_text),
+        lambda: TEN.interleave(TextLineDataset),
+    ],
+)
+def test_functions_that_may_return_what_is_needed(build: Callable[[], Any]) -> None:
+    """A function that says nothing or the truth, or wraps another one, is accepted."""
+    assert isinstance(build(), Dataset)

@@ -396,10 +396,8 @@ def test_a_snapshot_has_shards(tmp_path: Path) -> None:
         list(range(10))
     ] * 2
     assert len(list(tmp_path.iterdir())) == 2
-    with pytest.raises(PipelineError, match=r"snapshot\(.* must return a Dataset"):
-        ints(ten.snapshot(tmp_path, shard_func=by_half, reader_func=lambda shards: 7))
     with pytest.raises(PipelineError, match="`shard_func` must return a scalar int64"):
-        ints(Dataset.range(3).snapshot(tmp_path, shard_func=str))
+        ints(Dataset.range(3).snapshot(tmp_path, shard_func=lambda x: str(x)))
 
 
 def by_half(x: Any) -> Any:

@@ -65,7 +65,7 @@ def test_values_in_a_declared_dtype(value: Any, dtype: Any, expected: Any) -> No
         (70_000, "f2"),
         ("12", "i4"),
         (12, "U"),
-        ("a", "S"),
+        ("\ud800", "S"),
         (b"a", "U"),
         (None, "f8"),
         (Decimal("0.5"), "i8"),

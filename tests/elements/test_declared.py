@@ -138,3 +138,27 @@ def test_a_declared_spec_is_met_at_random_places() -> None:
             lambda batch: batch, 2, output_spec=TensorSpec((), "float32")
         )
     ] == [np.float32] * 2
+
+
+@pytest.mark.parametrize(
+    ("value", "shape", "expected"),
+    [
+        ("aé", (), b"a\xc3\xa9"),
+        (np.str_("a"), (), b"a"),
+        (["a", "bé"], (2,), [b"a", b"b\xc3\xa9"]),
+        (np.array([["a"], ["bc"]]), (None, 1), [[b"a"], [b"bc"]]),
+        (np.array([], str), (None,), []),
+    ],
+)
+def test_a_text_is_utf_8_where_the_spec_says_bytes(value: Any, shape: Any, expected: Any) -> None:
+    """Text for a declared leaf of bytes is encoded as tf.data does, also in arrays."""
+    made = conformer(TensorSpec(shape, bytes), "odd")(value)
+    assert (made.tolist() if isinstance(made, np.ndarray) else made) == expected
+
+
+@pytest.mark.parametrize("value", ["\ud800", ["\ud800"], ["a\0"], 3, None])
+def test_what_has_no_bytes_is_refused(value: Any) -> None:
+    """A text without UTF-8, one whose end numpy would cut, and numbers are no bytes."""
+    spec = TensorSpec((1,) if isinstance(value, list) else (), bytes)
+    with pytest.raises(TypeError, match="at element: "):
+        conformer(spec, "odd")(value)

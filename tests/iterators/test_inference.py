@@ -146,3 +146,42 @@ def test_the_remedy_for_operations_without_a_spec_works() -> None:
     """A map with a declared spec states it for a dataset without elements."""
     dataset = Dataset.range(2).flat_map(nothing)
     assert dataset.map(lambda x: x, output_spec=INT).element_spec == INT
+
+
+@pytest.mark.parametrize(
+    ("windows", "function", "spec"),
+    [
+        (Dataset.range(0).window(2), lambda w: w.batch(2), TensorSpec((None,), int)),
+        (
+            Dataset.range(5).map(float).window(9, drop_remainder=True),
+            lambda w: w.batch(9, drop_remainder=True),
+            TensorSpec((9,), float),
+        ),
+        (
+            Dataset.from_tensor_slices({"a": [1, 2], "b": [[1.0], [2.0]]}).repeat(0).window(2),
+            lambda w: Dataset.zip(w["a"].batch(2), w["b"].batch(2)),
+            (TensorSpec((None,), int), TensorSpec((None, 1), float)),
+        ),
+        (
+            Dataset.range(9).filter(lambda x: x > 9).window(2).map(lambda w: w.batch(2)),
+            lambda batches: batches,
+            TensorSpec((None,), int),
+        ),
+        (Dataset.range(300).window(2), lambda w: w.skip(2).batch(2), TensorSpec((None,), int)),
+    ],
+)
+def test_functions_of_windows_are_called_without_elements(
+    windows: Dataset, function: Any, spec: Any
+) -> None:
+    """Without windows, or with empty ones only, the spec is that of what the function
+    makes of empty windows: tf.data's spec.
+    """
+    assert windows.flat_map(function).element_spec == spec
+    assert windows.interleave(function).element_spec == spec
+
+
+def test_a_function_that_needs_an_element_of_a_window_has_a_remedy() -> None:
+    """The error is that of any function without an element."""
+    windows = Dataset.range(0).window(2)
+    with pytest.raises(InvalidArgumentError, match="pass the spec as map"):
+        windows.map(lambda window: window.get_single_element()).element_spec  # noqa: B018

@@ -131,7 +131,6 @@ def test_what_is_handed_out_is_the_receivers() -> None:
         (TEN.filter(lambda x: True).map(int), "Filter"),
         (TEN.shuffle(3), "Shuffle"),
         (TEN.shuffle(3, seed=1), "Shuffle"),
-        (TEN.shuffle(3, reshuffle_each_iteration=False), "Shuffle"),
         (TEN.map(abs, on_error="skip"), "GuardedMap"),
         (TEN.random_map(drawn), "RandomMap"),
         (TEN.random_map(drawn, seed=1), "RandomMap"),
@@ -383,3 +382,42 @@ def test_a_wrong_promise_is_told() -> None:
     """An element that assert_cardinality promises but the input lacks is an error."""
     with pytest.raises(FailedPreconditionError, match="promises element 10, and its input has 10"):
         TEN.assert_cardinality(12).at(10)
+
+
+ONCE = TEN.shuffle(5, reshuffle_each_iteration=False)
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        ONCE,
+        ONCE.map(int).batch(3),
+        ONCE.repeat(2).skip(3),
+        ONCE.shuffle(4, reshuffle_each_iteration=False),
+        Dataset.zip(ONCE, ONCE.enumerate()),
+        Dataset.from_source("abcdef", shuffle=True, reshuffle_each_iteration=False),
+        Dataset.list_files(f"{Path(__file__).parent}/*.py", shuffle=False).shuffle(
+            99, reshuffle_each_iteration=False
+        ),
+    ],
+)
+def test_an_order_without_a_seed_is_that_of_iteration(dataset: Dataset) -> None:
+    """An order that the program draws once is the same in at() and in iteration."""
+    elements = [plain(element) for element in dataset]
+    assert [plain(dataset.at(index)) for index in range(len(elements))] == elements
+    assert [plain(element) for element in dataset] == elements
+
+
+def test_a_full_cache_below_does_not_change_an_order() -> None:
+    """The order is that of iteration also once a cache below has a number of
+    elements.
+    """
+    dataset = TEN.filter(lambda x: True).cache().shuffle(5, reshuffle_each_iteration=False)
+    elements = [int(x) for x in dataset]
+    assert [int(dataset.at(index)) for index in range(10)] == elements
+
+
+def test_another_order_in_each_iteration_has_no_numbers() -> None:
+    """An order that each iteration draws anew is refused, with the argument to pass."""
+    with pytest.raises(UnimplementedError, match="pass reshuffle_each_iteration=False"):
+        TEN.shuffle(5, seed=1).at(0)

@@ -88,6 +88,13 @@ def test_an_endless_repeat_ends_at_an_empty_pass() -> None:
     assert run(repeated(repeated(filled([0, 1, 0, 0, 3]), 2))) == [plain(0)]
 
 
+def test_a_shuffle_before_an_endless_repeat_ends_at_an_empty_pass() -> None:
+    """A shuffle below changes nothing: the first pass without elements ends it."""
+    for times, expected in ((-1, 2), (4, 6)):
+        shuffled = nodes.Shuffle(inputs=(filled([2, 1, 0, 3]),), buffer_size=3)
+        assert len(run(repeated(shuffled, times))) == expected + (times == -1)
+
+
 def test_a_failure_shows_that_a_pass_is_not_empty() -> None:
     """An endless repeat goes on after a pass whose every element failed."""
     failures = iter([True, True, False])

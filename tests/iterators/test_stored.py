@@ -14,6 +14,7 @@ import pytest
 
 from tests.iterators.checks import check_restore, outcomes, plain, run
 from zmqdata import nodes
+from zmqdata.dataset import Dataset
 from zmqdata.errors import AlreadyExistsError, DataLossError, FailedPreconditionError, PipelineError
 from zmqdata.iterators import Context, make_iterator, stored
 from zmqdata.iterators.stored import kept_element, lock_folder, save_elements
@@ -180,6 +181,25 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     first.close()
     assert [int(x) for x in second] == list(range(9))
     assert next(second, "ended") == "ended"
+
+
+@pytest.mark.parametrize("left", ["closed", "dropped", "read on"])
+def test_a_cache_that_was_left_half_written_is_read_by_the_next(tmp_path: Path, left: str) -> None:
+    """Once the iterator that began a cache is gone, the next one has all elements. One
+    that lives goes on beside the error of the other, as in tf.data.
+    """
+    dataset = Dataset.range(9).cache(tmp_path / "cache")
+    first = iter(dataset)
+    assert [int(next(first)), int(next(first))] == [0, 1]
+    if left == "read on":
+        with pytest.raises(AlreadyExistsError):
+            list(dataset)
+        assert [int(x) for x in first] == list(range(2, 9))
+    elif left == "closed":
+        first.close()
+    else:
+        del first
+    assert [int(x) for x in dataset] == list(range(9))
 
 
 def overtaken(monkeypatch: pytest.MonkeyPatch, other: Callable[[], None]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.iterators.checks import check_restore, plain, provided, run
 from zmqdata import nodes
 from zmqdata.dataset import Dataset
-from zmqdata.errors import PipelineError
+from zmqdata.errors import InvalidArgumentError, PipelineError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.nodes import Node, Range
 
@@ -131,8 +131,10 @@ def test_what_stands_for_an_end_is_a_failure_in_functions(kind: Any, threads: in
         base.bucket_by_sequence_length(fail, [2], [2, 2]),
     ]  # fmt: skip
     for dataset in made:
-        with pytest.raises(PipelineError, match=kind.__name__):
+        with pytest.raises(PipelineError, match=kind.__name__) as raised:
             next(iter(dataset))
+        # As tf.data's map and scan: "Function invocation produced OutOfRangeError".
+        assert isinstance(raised.value, InvalidArgumentError) == (kind is StopIteration)
     assert list(base.map(fail, num_parallel_calls=threads).ignore_errors()) == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from zmqdata import nodes
 from zmqdata.dataset.arguments import flag, function, positive, refuse
 from zmqdata.dataset.parts import D, DatasetMethods
-from zmqdata.dataset.refusals import check_call
+from zmqdata.dataset.refusals import check_call, check_return
 
 
 class Groupings(DatasetMethods[D]):
@@ -81,6 +81,8 @@ class Groupings(DatasetMethods[D]):
             )
         self._called("key_func", key_func)
         check_call("reduce_func", function("reduce_func", reduce_func), 2)
+        check_return("reduce_func", reduce_func)
+        check_return("window_size_func", window_size_func)
         if window_size_func is not None:
             check_call("window_size_func", function("window_size_func", window_size_func), 1)
         return self._then(

@@ -16,9 +16,9 @@ from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import FailedPreconditionError, UnimplementedError
 from zmqdata.iterators import (
     Context,
-    element_at,
     make_iterator,
     out_of_range,
+    program_element,
     uncounted,
     with_filled_caches,
 )
@@ -57,7 +57,7 @@ def _computed(last: nodes.Node, number: int) -> Any:
         raise uncounted(node)
     if number < 0 or 0 <= count <= number:
         raise out_of_range(node, number, count)
-    return element_at(node, number)
+    return program_element(node, number, fixed_seed())
 
 
 def _filled_up_to(dataset: object, node: nodes.Cache, number: int) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from zmqdata import nodes
 from zmqdata.dataset.arguments import call_site, function
-from zmqdata.dataset.refusals import check_element_call
+from zmqdata.dataset.refusals import check_element_call, check_return
 from zmqdata.dataset.resuming import DatasetIterator
 from zmqdata.dataset.seeds import number_order
 
@@ -36,8 +36,8 @@ class DatasetMethods(Generic[D]):
         )
 
     def _called(self, name: str, value: Any, more: int = 0) -> Callable[..., Any]:
-        """Return a function of the user after checking that it takes the elements, as
-        far as their spec is known.
+        """Return a function of the user after checking that it takes the elements and
+        returns what its argument stands for, as far as that is known.
 
         Args:
             name: the argument that it was given as.
@@ -46,6 +46,7 @@ class DatasetMethods(Generic[D]):
         """
         called = function(name, value)
         check_element_call(name, called, nodes.known_spec(self._node), more)
+        check_return(name, called)
         return called
 
     def _then(self, kind: type[nodes.Node], **parameters: Any) -> D:

@@ -23,10 +23,10 @@ from zmqdata.elements.specs import (
     leading_length,
     merge_joined_specs,
 )
-from zmqdata.errors import InvalidArgumentError
+from zmqdata.errors import InvalidArgumentError, WrongTypeError
 from zmqdata.nodes import Node, Padding, known_spec, padding_plan
 from zmqdata.nodes.base import function_name
-from zmqdata.peeking import counted, misfit, parameters_of
+from zmqdata.peeking import counted, misfit, parameters_of, returned_class
 
 # --- calls of functions
 
@@ -93,6 +93,59 @@ def check_collate_call(function: Callable[..., Any]) -> None:
     check_call(
         "collate_fn", function, 1, hint="The argument is the list of the elements of a batch"
     )
+
+
+DATASET: tuple[str, tuple[type, ...]] = ("a `Dataset`", ())
+"""Result of a function that makes datasets, and the plain classes that it may have."""
+_BOOL = ("a `bool` scalar", (bool, np.bool_, np.ndarray))
+_INTEGER = ("a single `int64` scalar", (int, np.integer, np.ndarray))
+_PAIR = ("a pair of the new state and the output value", (tuple, list))
+_RETURNS = {
+    "predicate": _BOOL,
+    "key_func": _INTEGER,
+    "class_func": _INTEGER,
+    "element_length_func": _INTEGER,
+    "shard_func": _INTEGER,
+    "window_size_func": _INTEGER,
+    "scan_func": _PAIR,
+    "reduce_func": DATASET,
+    "reader_func": DATASET,
+}
+_PLAIN = (bool, int, float, complex, str, bytes, list, tuple, dict, set, type(None))
+
+
+def check_return(
+    name: str, function: Any, expected: tuple[str, tuple[type, ...]] | None = None
+) -> None:
+    """Raise if a function says that it returns a plain value that its operation cannot
+    take. Objects of other classes may be anything.
+
+    Args:
+        name: the argument that the function was given as.
+        function: the function, or None.
+        expected: what the operation takes, in words and as classes; None: as the name
+            says.
+
+    Raises:
+        WrongTypeError: the function returns another value.
+
+    >>> def key(x) -> int:
+    ...     return x % 2
+    >>> check_return("key_func", key)
+    """
+    found, expected = returned_class(function), expected or _RETURNS.get(name)
+    if (
+        found is None
+        or expected is None
+        or not issubclass(found, (*_PLAIN, np.ndarray, np.generic))
+    ):
+        return
+    words, kinds = expected
+    if not issubclass(found, kinds) or (found is bool and bool not in kinds):
+        raise WrongTypeError(
+            f"Invalid `{name}`: it must return {words}, and {function_name(function)}() says that "
+            f"it returns `{found.__name__}`. Return {words}, or correct the annotation"
+        )
 
 
 # --- padding and rows

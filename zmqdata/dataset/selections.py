@@ -24,7 +24,7 @@ from zmqdata.dataset.arguments import (
 from zmqdata.dataset.depth import within_stack
 from zmqdata.dataset.indexing import element_of
 from zmqdata.dataset.parts import D, DatasetMethods
-from zmqdata.dataset.refusals import check_call, check_comparable
+from zmqdata.dataset.refusals import check_call, check_comparable, check_return
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import INFINITE_CARDINALITY, NoneTensorSpec, TensorSpec
@@ -120,6 +120,7 @@ class Selections(DatasetMethods[D]):
         """
         fold = function("scan_func", scan_func)
         check_call("scan_func", fold, 2)
+        check_return("scan_func", fold)
         return self._then(nodes.Scan, initial_state=as_element(initial_state), function=fold)
 
     def ignore_errors(self, log_warning: bool = False) -> D:
@@ -311,7 +312,7 @@ class Selections(DatasetMethods[D]):
     def at(self, index: int) -> Any:
         """Return an element by its number, without running the elements before it.
 
-        A shuffle has a fixed order if it has a seed and
+        A shuffle has a fixed order, that of iteration, with
         ``reshuffle_each_iteration=False``. A cache in memory caches the elements up to
         this one if its input can only run in order. A cache that is full needs no
         input, and operations after it have random access.

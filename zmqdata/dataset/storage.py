@@ -14,6 +14,7 @@ from zmqdata.blocks import validate_compression
 from zmqdata.dataset.arguments import absolute_path, call_site, optional_function, refuse
 from zmqdata.dataset.bars import check_progress, show_save
 from zmqdata.dataset.parts import D, DatasetMethods
+from zmqdata.dataset.refusals import check_return
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 from zmqdata.iterators import known_spec
@@ -99,6 +100,12 @@ class Storage(DatasetMethods[D]):
         codec = validate_compression(compression)
         shards_by = optional_function("shard_func", shard_func)
         reads_by = optional_function("reader_func", reader_func)
+        check_return("shard_func", shards_by)
+        if reads_by is not None:
+            saved = nodes.Load(
+                path=absolute_path(path), save_id="", elements_spec=known_spec(self._node)
+            )
+            self._read_by(reads_by, saved)
         content = self._node if shards_by is None else (self._node, shards_by)
         return self._then(
             nodes.Snapshot,
@@ -147,6 +154,7 @@ class Storage(DatasetMethods[D]):
         another file format.
         """
         shards_by = optional_function("shard_func", shard_func)
+        check_return("shard_func", shards_by)
         codec, folder = validate_compression(compression), whole_path(path)
         if self._node.cardinality == INFINITE_CARDINALITY:
             raise InvalidArgumentError(
@@ -247,6 +255,12 @@ class Storage(DatasetMethods[D]):
         )
         if reads_by is None:
             return cls._wrap(nodes.LoadInTurn(**vars(whole)) if _has_shards(node) else whole)
+        return cls._read_by(reads_by, whole)
+
+    @classmethod
+    def _read_by(cls, reads_by: Reader, whole: nodes.Load) -> D:
+        """Return what a ``reader_func`` makes of the datasets of a save."""
+        check_return("reader_func", reads_by)
         datasets = cls._wrap(nodes.SavedDatasets(whole=whole, wrap=cls._wrap, site=call_site()))
         made: D = reads_by(datasets)
         if not isinstance(getattr(made, "node", None), nodes.Node):

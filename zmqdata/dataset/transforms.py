@@ -23,7 +23,7 @@ from zmqdata.dataset.arguments import (
     positive,
 )
 from zmqdata.dataset.parts import D, DatasetMethods
-from zmqdata.dataset.refusals import check_alike, check_collate_call
+from zmqdata.dataset.refusals import DATASET, check_alike, check_collate_call, check_return
 from zmqdata.elements.specs import AUTOTUNE, UNKNOWN_CARDINALITY
 from zmqdata.errors import InvalidArgumentError
 
@@ -233,7 +233,7 @@ class Transformations(DatasetMethods[D]):
         )
 
     def repeat(self, count: int | None = None) -> D:
-        """Repeat the dataset ``count`` times; None or -1: endlessly.
+        """Repeat the dataset ``count`` times; None or a negative number: endlessly.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.range(2).repeat(2)]
@@ -241,10 +241,10 @@ class Transformations(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.repeat``.
         """
-        return self._then(nodes.Repeat, count=-1 if count is None else at_least("count", count, -1))
+        return self._then(nodes.Repeat, count=-1 if count is None else _count(count))
 
     def take(self, count: int) -> D:
-        """Yield at most the first ``count`` elements; -1: all.
+        """Yield at most the first ``count`` elements; a negative number: all.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.range(9).take(2)]
@@ -252,10 +252,10 @@ class Transformations(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.take``. With the service, it counts per worker.
         """
-        return self._then(nodes.Take, count=at_least("count", count, -1))
+        return self._then(nodes.Take, count=_count(count))
 
     def skip(self, count: int) -> D:
-        """Skip the first ``count`` elements; -1: skip all.
+        """Skip the first ``count`` elements; a negative number: all.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.range(5).skip(3)]
@@ -263,7 +263,7 @@ class Transformations(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.skip``. With the service, it counts per worker.
         """
-        return self._then(nodes.Skip, count=at_least("count", count, -1))
+        return self._then(nodes.Skip, count=_count(count))
 
     def filter(self, predicate: Callable[..., Any]) -> D:
         """Yield the elements for which a function returns true.
@@ -308,7 +308,9 @@ class Transformations(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.flat_map``. With the service, its input is
         split, but the datasets that it makes are not.
         """
-        return self._then(nodes.FlatMap, function=self._called("map_func", map_func))
+        made = self._called("map_func", map_func)
+        check_return("map_func", made, DATASET)
+        return self._then(nodes.FlatMap, function=made)
 
     def interleave(
         self,
@@ -345,6 +347,7 @@ class Transformations(DatasetMethods[D]):
             1 if block_length is None else positive("Block length", "block_length", block_length)
         )
         made = self._called("map_func", map_func)
+        check_return("map_func", made, DATASET)
         calls = parallel_calls(num_parallel_calls, deterministic)
         length = AUTOTUNE if cycle_length is None else integer("cycle_length", cycle_length)
         if length == AUTOTUNE:
@@ -440,3 +443,10 @@ class Transformations(DatasetMethods[D]):
             # Python's stack.
             before = self._node.inputs
         return self._wrap(nodes.Concatenate(inputs=(*before, other), site=call_site()))
+
+
+def _count(count: Any) -> int:
+    """Return the count of ``repeat``, ``take`` or ``skip``; each negative number stands
+    for -1, as in tf.data.
+    """
+    return max(-1, integer("count", count))

@@ -24,6 +24,7 @@ _TAKEN = {
     "bool": ("number",),
     "number": ("bool",),
     "date": ("text", "object"),
+    "bytes": ("text",),
     "duration": ("number", "object"),
 }
 """Sorts of values that may be given for another sort, if that keeps their value."""
@@ -34,7 +35,8 @@ _SAFE = 60_000.0
 def cast(value: Any, dtype: DType) -> Array:
     """Return a value, or a list of values, as an array of a declared dtype.
 
-    Floats may be rounded, and a date may be given as text. No other value changes.
+    Floats may be rounded, a date may be given as text, and a text becomes bytes of
+    UTF-8. No other value changes.
 
     Raises:
         ValueError: a value would change; the text names it.
@@ -114,6 +116,8 @@ def _made(given: Array, dtype: DType) -> Array | None:
         return None
     try:
         with np.errstate(all="ignore"):
+            if dtype.kind == "S" and given.dtype.kind == "U":
+                return np.char.encode(given, "utf-8")
             if dtype.kind in "mM" and have in ("text", "object"):
                 given = _dates_of(given, dtype)
             if given.dtype.kind == "c" != dtype.kind:

@@ -27,8 +27,8 @@ _TEXTS: dict[str, type] = {"U": str, "S": bytes}
 
 def conformer(spec: Any, mismatch: str) -> Conform:
     """Return a function that makes an element of a value as the spec says: lists and
-    scalars become arrays of its dtype. Floats may be rounded, other values must not
-    change.
+    scalars become arrays of its dtype. Floats may be rounded, and texts become UTF-8
+    where the spec says bytes. Other values must not change.
 
     Args:
         spec: the declared spec.
@@ -160,6 +160,8 @@ def _as_array(spec: TensorSpec, leaf: Any) -> Any:
             return leaf
         if kind in _TEXTS and isinstance(leaf, _TEXTS[kind]):
             return leaf
+        if kind == "S" and isinstance(leaf, str):
+            return leaf.encode()
     array = cast(leaf if is_many else as_stackable(leaf), spec.dtype)
     if not array.size and spec.shape is not None:
         array = array.reshape(grown(array.shape, len(spec.shape)))

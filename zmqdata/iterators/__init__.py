@@ -57,4 +57,10 @@ from zmqdata.iterators.base import (
 from zmqdata.iterators.carried import RunningState
 from zmqdata.iterators.inference import infer_spec, known_spec
 from zmqdata.iterators.inputs import input_iterator
-from zmqdata.iterators.random_access import element_at, out_of_range, uncounted, with_filled_caches
+from zmqdata.iterators.random_access import (
+    element_at,
+    out_of_range,
+    program_element,
+    uncounted,
+    with_filled_caches,
+)

@@ -731,6 +731,8 @@ def failure(
         hint = _ARGUMENTS_OF.get(node.operation, _ARGUMENTS)
     elif _wants_tensor(error):
         hint = _ARRAYS
+    elif isinstance(error, StopIteration):
+        hint = _STOPPED
     elif is_shortage(error) and not isinstance(error, DescriptorShortageError):
         hint = f". {remedy('It')}"
     failed = f"failed for {called_for}" if called_for else "failed"
@@ -769,6 +771,10 @@ _ARGUMENTS_OF = {
 _ARRAYS = (
     ". Elements hold numpy arrays: a tensor or list that a function returns is an array for the "
     "next function. Do both steps in one function, or convert the array there"
+)
+_STOPPED = (
+    "a function cannot end its dataset by StopIteration, which may be that of an inner next(). "
+    "End it with take_while(), or pass a default as in next(values, None)"
 )
 _HERE = os.path.dirname(os.path.abspath(__file__))
 

@@ -7,7 +7,7 @@ lives, so that no function runs a second time for a spec.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -17,15 +17,15 @@ import numpy as np
 
 from zmqdata import nodes
 from zmqdata.elements.conversion import as_element
-from zmqdata.elements.nesting import leaves_of
-from zmqdata.elements.specs import TensorSpec, merge_specs, spec_of
+from zmqdata.elements.nesting import leaves_of, map_structure
+from zmqdata.elements.specs import DatasetSpec, TensorSpec, merge_specs, spec_of
 from zmqdata.elements.untyped import is_untyped_spec
 from zmqdata.errors import InvalidArgumentError, PipelineError, WrongTypeError
 from zmqdata.iterators.base import Context, call, failure, is_end, make_iterator
 from zmqdata.iterators.carried import RunningState
 from zmqdata.iterators.results import as_index, is_generated, nested_node
 from zmqdata.nodes import known_spec
-from zmqdata.nodes.base import ByNode
+from zmqdata.nodes.base import ByNode, every_node
 
 MOST_ELEMENTS = 100
 """Limit of elements that are run to find the dtype of a list that is empty in all of
@@ -99,7 +99,29 @@ def _spec_of_nested(node: nodes.FlatMap | nodes.GroupByWindow) -> Any:
         return of_empty if spec is None else spec
     if isinstance(node, nodes.GroupByWindow) and known_spec(node.input) is not None:
         return infer_spec(_inner_node(node))
-    raise error
+    return _of_empty_windows(node, lambda windows: infer_spec(_inner_node(node, windows)), error)
+
+
+def _of_empty_windows(
+    node: nodes.Node, found: Callable[[Any], Any], error: InvalidArgumentError
+) -> Any:
+    """Return what a function finds for windows without elements, whose spec is known.
+
+    Raises:
+        InvalidArgumentError: ``error``, if the elements are no windows, or the function
+            cannot take such windows.
+    """
+    wraps = [one.wrap for one in every_node(node) if isinstance(one, nodes.Window)]
+    if not wraps:
+        raise error
+
+    def without_elements(leaf: DatasetSpec) -> Any:
+        return wraps[0](nodes.Elements(elements=(), empty_spec=leaf.element_spec))
+
+    try:
+        return found(map_structure(without_elements, infer_spec(node.inputs[0])))
+    except Exception:
+        raise error from None
 
 
 def _inner_node(node: nodes.FlatMap | nodes.GroupByWindow, *elements: Any) -> nodes.Node:
@@ -143,9 +165,14 @@ def _spec_of_elements(node: nodes.Node, past_failures: bool) -> Any:
             spec = _merged(spec, spec_of(element))
             if not has_untyped(spec):
                 return spec
-    if spec is None:
-        raise _without_element(node)
-    return spec
+    if spec is not None:
+        return spec
+    error = _without_element(node)
+    if not isinstance(node, nodes.Map):
+        raise error
+    return _of_empty_windows(
+        node, lambda windows: spec_of(as_element(call(node.function, windows))), error
+    )
 
 
 def _merged(spec: Any, found: Any) -> Any:

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,6 +39,30 @@ from zmqdata.iterators.loading import element_in_turn, opened
 from zmqdata.iterators.random_map import GuardedRandomNode, drawing_call, map_seed
 from zmqdata.iterators.shuffle import drawn_names, drawn_number
 from zmqdata.iterators.stored import kept_count, kept_element
+
+_ANEW = ", as each iteration has its own order: pass reshuffle_each_iteration=False"
+_PLAIN = Context()
+_program: ContextVar[Context] = ContextVar("_program", default=_PLAIN)
+"""Context of an access: the fixed seed is that of the program's iterators."""
+
+
+def program_element(node: nodes.Node, index: int, fixed_seed: int) -> Any:
+    """Return element ``index`` of a node as ``element_at`` does, in the orders that the
+    iterators of a program have.
+
+    Args:
+        node: the node.
+        index: number of the element.
+        fixed_seed: seed of the orders that the program draws once.
+
+    >>> program_element(nodes.Range(start=5, stop=9), 2, fixed_seed=1)
+    np.int64(7)
+    """
+    token = _program.set(Context(fixed_seed=fixed_seed))
+    try:
+        return element_at(node, index)
+    finally:
+        _program.reset(token)
 
 
 @singledispatch
@@ -107,8 +132,10 @@ def _element_of_uncounted(node: nodes.Node, index: int) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Filled(nodes.Node):
+class _Filled(nodes.Unary):
     """Stands for a full cache, whose number of elements is known."""
+
+    operation: ClassVar[str] = "cache"  # orders above it follow from the operations below
 
     cache: nodes.Cache
     """The cache."""
@@ -141,7 +168,7 @@ def with_filled_caches(node: nodes.Node) -> nodes.Node:
     """
     if isinstance(node, nodes.Cache):
         count = kept_count(node)
-        return node if count is None else _Filled(cache=node, count=count)
+        return node if count is None else _Filled(inputs=node.inputs, cache=node, count=count)
     inputs = tuple(map(with_filled_caches, node.inputs))
     same = all(map(operator.is_, inputs, node.inputs))
     return node if same else replace(node, inputs=inputs)
@@ -184,9 +211,8 @@ def _(node: nodes.TensorSlices, index: int) -> Any:
 
 @element_at.register
 def _(node: nodes.FromSource, index: int) -> Any:
-    if node.shuffle and (node.seed is None or node.reshuffle_each_iteration):
-        raise _refusal(node, index, ", as each iteration has its own order: give it a seed and "
-                       "reshuffle_each_iteration=False")  # fmt: skip
+    if node.shuffle and node.reshuffle_each_iteration:
+        raise _refusal(node, index, _ANEW)
     return _from_place(node, index)
 
 
@@ -203,7 +229,7 @@ def _(node: nodes.Random, index: int) -> Any:
 
 def _from_place(node: nodes.Node, index: int) -> Any:
     """Return element ``index`` of a source whose state is an index."""
-    iterator = make_iterator(node, Context())
+    iterator = make_iterator(node, _program.get())
     iterator.restore(index)
     return next(iterator)
 
@@ -372,17 +398,12 @@ def _(node: nodes.RejectionResample, index: int) -> Any:
 def _(node: nodes.Shuffle, index: int) -> Any:
     if node.input.cardinality < 0:
         raise uncounted(node)
-    if node.seed is None or node.reshuffle_each_iteration:
-        raise _refusal(
-            node,
-            index,
-            ", as each iteration has its own order: give it a seed and "
-            "reshuffle_each_iteration=False",
-        )
+    if node.reshuffle_each_iteration:
+        raise _refusal(node, index, _ANEW)
     names = node.input
     if isinstance(names, nodes.ListFiles) and not names.shuffle:
-        return native(names.ordered(0, 0, drawn_names(node, Context()))[index])
-    return element_at(names, drawn_number(node, index))
+        return native(names.ordered(0, 0, drawn_names(node, _program.get()))[index])
+    return element_at(names, drawn_number(node, _program.get(), index))
 
 
 @element_at.register
@@ -478,7 +499,7 @@ def name_at(node: nodes.Node, index: int) -> Name:
 
 @name_at.register
 def _(node: nodes.FromSource, index: int) -> Name:
-    iterator = make_iterator(node, Context())
+    iterator = make_iterator(node, _program.get())
     iterator.restore(index + 1)
     namer = iterator.namer()
     return (namer() if namer is not None else None) or (0, index)
@@ -499,7 +520,7 @@ def _(node: nodes.ListFiles, index: int) -> Name:
 def _(node: nodes.Shuffle, index: int) -> Name:
     if isinstance(node.input, nodes.ListFiles):
         return 0, hash_of(element_at(node, index))
-    return name_at(node.input, drawn_number(node, index))
+    return name_at(node.input, drawn_number(node, _program.get(), index))
 
 
 @name_at.register

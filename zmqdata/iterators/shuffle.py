@@ -326,24 +326,24 @@ class NamedShuffleIterator(CarriedNames, ShuffleIterator):
     """Keeps a buffer full and draws from it, and knows the names of elements."""
 
 
-def drawn_number(node: nodes.Shuffle, place: int) -> int:
+def drawn_number(node: nodes.Shuffle, context: Context, place: int) -> int:
     """Return the number of the input's element that a shuffle yields at a place.
 
-    The shuffle must have a seed and the same order in each iteration, and its input a
-    known cardinality. The draws up to the place are made once and kept.
+    The shuffle must have the same order in each iteration, and its input a known
+    cardinality. The draws up to the place are made once and kept.
 
     >>> numbers = nodes.Range(start=0, stop=5)
     >>> node = nodes.Shuffle(
     ...     inputs=(numbers,), buffer_size=3, seed=1, reshuffle_each_iteration=False
     ... )
-    >>> [drawn_number(node, place) for place in range(5)] == list(
+    >>> [drawn_number(node, Context(), place) for place in range(5)] == list(
     ...     make_iterator(node, Context())
     ... )
     True
     """
     count = node.input.cardinality
     known = min(count, 1 << place.bit_length())
-    return int(_drawn(count, node.buffer_size, order_seed(node, Context()), known)[place])
+    return int(_drawn(count, node.buffer_size, order_seed(node, context), known)[place])
 
 
 class DrawnOrder:
