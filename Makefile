@@ -17,7 +17,7 @@ test test-full durations coverage test-torch-core: export OMP_NUM_THREADS := 1
 
 .NOTPARALLEL:
 .PHONY: demo test test-full durations test-pythons test-tfdata compile-tests torch test-torch-core test-torch test-frameworks test-slurm test-mpi test-looking dashboard-demo simulate fuzz coverage lint types layers docs bench bench-quick bench-curves bench-publish bench-dataset bench-sharing bench-torch bench-gpu build locked lock release audit clean bench-attacks
-demo: .venv/.run-ready ; $(BIN)/python examples/quickstart.py $(ARGS)
+demo: .venv/.run-ready ; $(BIN)/python examples/audit.py $(ARGS)
 test: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) $(ARGS)
 # The hundred slowest tests of `make test`, in a file that git ignores.
 durations: .venv/.dev-ready ; $(BIN)/python -m pytest $(SHARED) --durations=100 --durations-min=0.1 $(ARGS) > .durations.txt || { tail -n 40 .durations.txt; exit 1; } ; sed -n '/slowest/,$$p' .durations.txt

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import subprocess
 import sys
 import threading
 import time
@@ -22,8 +23,6 @@ from typing import Any
 import numpy as np
 
 import zmqdata
-from zmqdata.config.dashboard import DashboardSettings
-from zmqdata.dashboard.server import DashboardServer
 
 STEP = 0.02  # seconds that a training step takes
 
@@ -74,12 +73,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 ("numbers", make_fast_pipeline()),
             ]
         ]
-        settings = DashboardSettings(cluster.target, port=args.port)
-        with DashboardServer(settings) as page, contextlib.suppress(KeyboardInterrupt):
-            for loop in loops:
-                loop.start()
-            print(f"Open {page.link} in a browser. Ctrl-C ends the cluster.", flush=True)
-            stopped.wait(args.seconds)
+        command = [sys.executable, "-m", "zmqdata", "dashboard", "--dispatcher", cluster.target]
+        command += ["--port", str(args.port)]
+        with subprocess.Popen(command) as page:  # noqa: S603 - our own command, prints its address
+            with contextlib.suppress(KeyboardInterrupt):
+                for loop in loops:
+                    loop.start()
+                stopped.wait(args.seconds)
+            page.terminate()
         stopped.set()
         for loop in loops:
             loop.join()

@@ -4,7 +4,8 @@
 
 The images are drawn once into a folder, so nothing is downloaded: discs and rings, as
 JPEG files. Of the two scripts, ``torch_images_distributed.py`` lets workers of a
-service do the work of the DataLoader; ``docs/pytorch.md`` shows the difference.
+service do the work of the DataLoader: of the service at ``ZMQDATA_DISPATCHER``, or of
+two workers that it starts. ``docs/pytorch.md`` shows the difference.
 """
 
 from __future__ import annotations

@@ -4,12 +4,14 @@
 
 The images are drawn once into a folder, so nothing is downloaded: discs and rings, as
 JPEG files. Of the two scripts, ``torch_images_distributed.py`` lets workers of a
-service do the work of the DataLoader; ``docs/pytorch.md`` shows the difference.
+service do the work of the DataLoader: of the service at ``ZMQDATA_DISPATCHER``, or of
+two workers that it starts. ``docs/pytorch.md`` shows the difference.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import tempfile
 from pathlib import Path
@@ -20,6 +22,7 @@ from PIL import Image, ImageDraw
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from zmqdata import LocalCluster
 from zmqdata.torch import distribute_dataloader
 
 
@@ -62,7 +65,8 @@ def train(folder: Path, epochs: int) -> None:
     )  # fmt: skip
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     loader = DataLoader(Shapes(folder), batch_size=32, shuffle=True, num_workers=2)
-    loader = distribute_dataloader(loader)
+    cluster = None if "ZMQDATA_DISPATCHER" in os.environ else LocalCluster(num_workers=2)
+    loader = distribute_dataloader(loader, cluster)
 
     for epoch in range(epochs):
         right = seen = 0

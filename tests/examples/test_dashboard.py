@@ -18,6 +18,12 @@ from zmqdata.testing.cluster import await_condition
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "dashboard.py"
 
 
+def test_the_example_uses_public_names_alone() -> None:
+    """A reader may copy the example: it imports nothing from within the package."""
+    text = EXAMPLE.read_text(encoding="utf-8")
+    assert re.findall(r"^(?:import|from) zmqdata.*", text, re.MULTILINE) == ["import zmqdata"]
+
+
 def verdicts(link: str) -> dict[str, str]:
     with urllib.request.urlopen(f"{link}history", timeout=20) as answer:
         return {one["job"]: one["verdict"] for one in json.load(answer)["view"]["jobs"]}

@@ -62,15 +62,13 @@ def status(lan: Lan, address: str, role: str = "--dispatcher") -> dict[str, Any]
 
 
 @pytest.mark.full
-def test_the_quickstart_on_four_machines(lan: Lan) -> None:
-    """The quickstart trains over the network: each file comes exactly once, and the
+def test_the_audit_on_four_machines(lan: Lan) -> None:
+    """The example trains over the network: each file comes exactly once, and the
     blocks travel over the cables.
     """
     service = start_service(lan)
-    quickstart = str(ROOT / "examples" / "quickstart.py")
-    said = lan.run(
-        "client", quickstart, "--service", service, "--files", str(FILES), "--epochs", "3"
-    )
+    example = str(ROOT / "examples" / "audit.py")
+    said = lan.run("client", example, "--service", service, "--files", str(FILES), "--epochs", "3")
     assert re.search(rf"each file exactly once per epoch\W+yes: {FILES} files", said), said
     size = number_behind("bytes", said)
     received, _ = lan.traffic("client")
@@ -83,7 +81,7 @@ def test_the_quickstart_on_four_machines(lan: Lan) -> None:
 
 
 def number_behind(name: str, said: str) -> int:
-    """Return a number of the table that the quickstart prints."""
+    """Return a number of the table that the example prints."""
     found = re.search(rf"\b{name}\W+([0-9,]+)", said)
     assert found, said
     return int(found[1].replace(",", ""))
