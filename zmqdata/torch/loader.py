@@ -300,8 +300,7 @@ class Loader:
             place = current.place(supply, ahead)
             return self._state(current.epoch, place, current.source(), current.generators)
         if self._resumed is not None:
-            resumed: dict[str, Any] = msgspec.to_builtins(self._resumed)
-            return resumed
+            return dict(msgspec.to_builtins(self._resumed))
         place, before = LoopPlace(0, b""), self._current
         if before is not None and supply.is_continued:
             position = before.place(supply).position
@@ -324,8 +323,7 @@ class Loader:
             generators,
             supply.rank_states(generators, source),
         )
-        plain: dict[str, Any] = msgspec.to_builtins(state)
-        return plain
+        return dict(msgspec.to_builtins(state))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue with the next ``iter`` where a state was taken.
