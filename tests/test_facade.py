@@ -37,7 +37,8 @@ def test_only_public_names_are_shown() -> None:
 
 def test_type_checkers_see_the_same_names() -> None:
     """The imports for type checkers match the names loaded on first use."""
-    assert type_checking_names() == set(zmqdata.__all__)
+    adapters = {name.partition(".")[2] for name in EXTRAS}
+    assert type_checking_names() == {*zmqdata.__all__, *adapters}
 
 
 def test_other_names_are_attribute_errors() -> None:

@@ -20,7 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zmqdata import errors as errors
+    from zmqdata import jax as jax
+    from zmqdata import keras as keras
+    from zmqdata import tensorflow as tensorflow
     from zmqdata import testing as testing
+    from zmqdata import torch as torch
     from zmqdata.client.admin import audit as audit
     from zmqdata.client.admin import drain as drain
     from zmqdata.client.distribute import distribute as distribute
@@ -57,6 +61,8 @@ if TYPE_CHECKING:
     from zmqdata.storage.records import TFRecordWriter as TFRecordWriter
     from zmqdata.transport.keychoice import use_key_file as use_key_file
     from zmqdata.worker.server import WorkerServer as WorkerServer
+
+    __version__: str
 
 _HOMES = {
     "AUTOTUNE": "zmqdata.elements.specs",
@@ -103,27 +109,29 @@ _ADAPTERS = ("jax", "keras", "tensorflow", "torch")
 __all__ = ["errors", "testing", *_HOMES]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
-    elif name in ("errors", "testing"):
-        value = importlib.import_module(f"zmqdata.{name}")
-    elif name in _ADAPTERS:
-        try:
+if not TYPE_CHECKING:  # a type checker finds a mistyped name
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            value = getattr(importlib.import_module(_HOMES[name]), name)
+        elif name in ("errors", "testing"):
             value = importlib.import_module(f"zmqdata.{name}")
-        except ImportError as error:
-            # `hasattr` and `inspect` expect this class of an attribute.
-            raise AttributeError(str(error)) from error
-    elif name == "__version__":
-        from importlib import metadata
+        elif name in _ADAPTERS:
+            try:
+                value = importlib.import_module(f"zmqdata.{name}")
+            except ImportError as error:
+                # `hasattr` and `inspect` expect this class of an attribute.
+                raise AttributeError(str(error)) from error
+        elif name == "__version__":
+            from importlib import metadata
 
-        value = metadata.version("zmqdata")
-    else:
-        from zmqdata.recipes import missing
+            value = metadata.version("zmqdata")
+        else:
+            from zmqdata.recipes import missing
 
-        raise missing(sys.modules[__name__], f"module {__name__!r}", name)
-    globals()[name] = value
-    return value
+            raise missing(sys.modules[__name__], f"module {__name__!r}", name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -47,7 +47,7 @@ share the memory of the numpy array that it was made from.
 
 
 def device_iterator(
-    ds: Dataset, sharding: Any = None, prefetch: int = 2, dtypes: str = "jax"
+    ds: Dataset, sharding: Any = None, prefetch: int = 2, dtypes: Literal["jax", "strict"] = "jax"
 ) -> DeviceIterator:
     """Return an iterator over the elements of a dataset as JAX arrays on devices.
 

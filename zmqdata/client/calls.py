@@ -299,7 +299,7 @@ def ask_dispatcher(
 def status(service: Service, timeout: float = 10.0, role: str = "dispatcher") -> dict[str, Any]:
     """Return the state of a dispatcher or a worker, as plain data.
 
-    ``docs/configuration.md`` describes its fields.
+    The page on configuration describes its fields.
 
     Args:
         service: address of the dispatcher or the worker, ``"tcp://host:port"``.

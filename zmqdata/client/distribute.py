@@ -54,6 +54,16 @@ from zmqdata.pipelines import ShippedSource
 from zmqdata.runkeys import family
 from zmqdata.transport.addresses import host_token
 from zmqdata.transport.local import local_workers, token_of_process
+from zmqdata.words import (
+    Compression,
+    Finite,
+    OnExisting,
+    OnPoison,
+    Placement,
+    ProcessingMode,
+    TargetWorkers,
+    Transport,
+)
 
 log = logging.getLogger(__name__)
 IteratorT = TypeVar("IteratorT", bound=ServiceIterator)
@@ -299,29 +309,29 @@ def _read(node: DataServiceDataset, context: Context) -> ElementIterator:
 
 
 def distribute(
-    processing_mode: ShardingPolicy | str,
+    processing_mode: ShardingPolicy | ProcessingMode,
     service: Service,
     job_name: str | None = None,
     consumer_index: int | None = None,
     num_consumers: int | None = None,
     *,
-    max_outstanding_requests: int | None = None,
-    data_transfer_protocol: str | None = None,
-    compression: str | None = "AUTO",
-    cross_trainer_cache: CrossTrainerCache | None = None,
-    target_workers: str = "AUTO",
-    task_refresh_interval_hint_ms: int | None = None,
-    dispatcher_timeout: float = DISPATCHER_TIMEOUT,
-    ship: Sequence[ShippedSource] = (),
-    finite: str | None = None,
+    finite: Finite | None = None,
     consumer_timeout: float = CONSUMER_TIMEOUT,
     deterministic: bool = False,
     num_tasks: int | None = None,
-    on_poison: str = "fail",
+    on_poison: OnPoison = "fail",
     task_timeout: float | None = None,
-    placement: str = "service",
+    on_existing: OnExisting = "share",
+    dispatcher_timeout: float = DISPATCHER_TIMEOUT,
+    max_outstanding_requests: int | None = None,
+    data_transfer_protocol: Transport | None = None,
+    compression: Compression | None = "AUTO",
+    cross_trainer_cache: CrossTrainerCache | None = None,
+    target_workers: TargetWorkers = "AUTO",
+    task_refresh_interval_hint_ms: int | None = None,
+    placement: Placement = "service",
+    ship: Sequence[ShippedSource] = (),
     allow_objects: bool = True,
-    on_existing: str = "share",
     forward_logs: bool = True,
 ) -> Callable[[Dataset], Dataset]:
     """Return a function that makes the workers of the service run a dataset.
@@ -331,8 +341,8 @@ def distribute(
     object that cannot be sent is an error at once. The first iterator contacts the
     dispatcher.
 
-    Equivalent of ``tf.data.experimental.service.distribute``, which lacks
-    ``task_refresh_interval_hint_ms`` and the arguments after it.
+    Equivalent of ``tf.data.experimental.service.distribute``, which has the first five
+    arguments, and those of *Workers and transport* up to ``target_workers``.
 
     Args:
         processing_mode: the sharding policy. ``ShardingPolicy.OFF`` or
@@ -346,11 +356,51 @@ def distribute(
         job_name: name of the job. Clients of a run that give the same name share the
             job, and each element goes to one of them. None: this dataset object has a
             job of its own, which copies of it in child processes share.
+
+    Several consumers, and a promised order:
         consumer_index: number of this client among the ``num_consumers`` consumers of a
             coordinated read, from 0 on.
         num_consumers: number of clients that read the job in step. Step n of every
             consumer comes from the same worker and there from the same round of
             ``num_consumers`` elements (tf.data's coordinated reads).
+        finite: what happens in coordinated reads to what fills no round of its task:
+            ``"drop"`` (all tasks together make the last rounds, and fewer elements than
+            there are consumers are left out and counted) or ``"pad"`` (each task fills
+            its last round with its own elements). None: the dataset must be infinite,
+            as in tf.data.
+        consumer_timeout: seconds for which the other consumers of a coordinated job
+            wait for a consumer that has not come or has died. Then all get
+            ``UnavailableError``. A successor that comes in time continues at its
+            predecessor's step. The consumer that opened the job sets this value.
+        deterministic: True for an order that follows only from the pipeline,
+            ``num_tasks`` and the seed of ``zmqdata.set_random_seed``. It is the same in
+            every run, with any number of workers, while workers come and go. A single
+            client reads the job, or the consumers of a coordinated job do.
+        num_tasks: number of tasks into which ``deterministic=True`` divides the work.
+            Split k goes to task k modulo ``num_tasks``, and the tasks yield elements in
+            turn. At most that many workers can take part, and every task has its own
+            buffers of the pipeline. None: 16.
+
+    Failures and restarts:
+        on_poison: what happens to an element at which the process of a worker has died
+            three times. ``"fail"``: the iteration ends with a ``PipelineError`` that
+            names the element. ``"skip"``: it is skipped, and listed in the iterator's
+            ``quarantine`` and in the logs of the dispatcher and the worker.
+            The page on poison says which operations can skip an element.
+        task_timeout: seconds that a single call of a function of the pipeline may take.
+            A longer call is ended together with its process, and counts as a death.
+            None: no limit, and a warning in the dispatcher's log. The reader that
+            opened the job sets this value.
+        on_existing: what happens if this is a new run of the program and its
+            ``job_name`` is in use. ``"share"``: if living readers of another run read
+            the job, this run reads with them; otherwise it begins anew. ``"new"``: it
+            begins anew. ``"continue"``: it reads what a run has left that died.
+            ``"error"``: ``AlreadyExistsError``. All processes of a run pass the same
+            value. The page on restarting says what a run is.
+        dispatcher_timeout: seconds without an answer of the dispatcher before
+            ``UnavailableError``.
+
+    Workers and transport:
         max_outstanding_requests: most elements in flight to this client, from all
             workers together, of which each task has its share; from each worker, if the
             client is a numbered consumer.
@@ -371,38 +421,6 @@ def distribute(
             whose elements are taken without serialisation.
         task_refresh_interval_hint_ms: milliseconds between two heartbeats to the
             dispatcher. None: 1000.
-        dispatcher_timeout: seconds without an answer of the dispatcher before
-            ``UnavailableError``.
-        ship: your modules and packages that workers lack: the modules themselves, their
-            names, or paths to their folders or ``.py`` files. Their source is sent
-            once, and only this dataset imports it. Definitions of the script itself
-            need no mention. ``docs/shipping-code.md`` describes the limits.
-        finite: what happens in coordinated reads to what fills no round of its task:
-            ``"drop"`` (all tasks together make the last rounds, and fewer elements than
-            there are consumers are left out and counted) or ``"pad"`` (each task fills
-            its last round with its own elements). None: the dataset must be infinite,
-            as in tf.data.
-        consumer_timeout: seconds for which the other consumers of a coordinated job
-            wait for a consumer that has not come or has died. Then all get
-            ``UnavailableError``. A successor that comes in time continues at its
-            predecessor's step. The consumer that opened the job sets this value.
-        deterministic: True for an order that follows only from the pipeline,
-            ``num_tasks`` and the seed of ``zmqdata.set_random_seed``. It is the same in
-            every run, with any number of workers, while workers come and go. A single
-            client reads the job, or the consumers of a coordinated job do.
-        num_tasks: number of tasks into which ``deterministic=True`` divides the work.
-            Split k goes to task k modulo ``num_tasks``, and the tasks yield elements in
-            turn. At most that many workers can take part, and every task has its own
-            buffers of the pipeline. None: 16.
-        on_poison: what happens to an element at which the process of a worker has died
-            three times. ``"fail"``: the iteration ends with a ``PipelineError`` that
-            names the element. ``"skip"``: it is skipped, and listed in the iterator's
-            ``quarantine`` and in the logs of the dispatcher and the worker.
-            ``docs/poison.md`` says which operations can skip an element.
-        task_timeout: seconds that a single call of a function of the pipeline may take.
-            A longer call is ended together with its process, and counts as a death.
-            None: no limit, and a warning in the dispatcher's log. The reader that
-            opened the job sets this value.
         placement: ``"auto"``: a pipeline whose elements cost less to produce than to
             ship runs in this process, and the service is not even contacted. The first
             iterator tries it here for a tenth of a second at most, so up to 2,048 first
@@ -410,22 +428,21 @@ def distribute(
             until it has the element. ``iterator.placement`` says what was found.
             Elements produced here are the objects that the functions returned, and are
             shared if the functions share them. ``"service"``: always on workers.
+
+    Code, objects and output:
+        ship: your modules and packages that workers lack: the modules themselves, their
+            names, or paths to their folders or ``.py`` files. Their source is sent
+            once, and only this dataset imports it. Definitions of the script itself
+            need no mention. The page on shipping code has the limits.
         allow_objects: True if elements may have leaves that are Python objects, which
-            are pickled (``docs/decisions/0009-object-leaves.md``). False: this process
+            are pickled. False: this process
             unpickles nothing that workers send. An element with such a leaf ends the
             iteration, at ``iter()`` if the spec shows it. Elements of workers in this
             process (``"LOCAL"``) are never pickled, so all of them are allowed.
-        on_existing: what happens if this is a new run of the program and its
-            ``job_name`` is in use. ``"share"``: if living readers of another run read
-            the job, this run reads with them; otherwise it begins anew. ``"new"``: it
-            begins anew. ``"continue"``: it reads what a run has left that died.
-            ``"error"``: ``AlreadyExistsError``. All processes of a run pass the same
-            value. ``docs/restarting.md`` says what a run is.
         forward_logs: True to show here what functions of the pipeline print and log on
             workers, after the names of the worker and the task. If several clients read
             a task, the first of them that passes True shows its lines. False: the lines
-            are only in the workers' own output. ``docs/logging.md`` describes the
-            limits.
+            are only in the workers' own output. The page on logging has the limits.
 
     Returns:
         A function for ``Dataset.apply``.
@@ -548,7 +565,7 @@ def for_consumer(
 def register_dataset(
     service: Service,
     dataset: Dataset,
-    compression: str | None = "AUTO",
+    compression: Compression | None = "AUTO",
     dataset_id: str | None = None,
     *,
     dispatcher_timeout: float = DISPATCHER_TIMEOUT,
@@ -602,7 +619,7 @@ def register_dataset(
 
 
 def from_dataset_id(
-    processing_mode: ShardingPolicy | str,
+    processing_mode: ShardingPolicy | ProcessingMode,
     service: Service,
     dataset_id: str,
     element_spec: Any = None,
@@ -610,20 +627,20 @@ def from_dataset_id(
     consumer_index: int | None = None,
     num_consumers: int | None = None,
     *,
-    max_outstanding_requests: int | None = None,
-    data_transfer_protocol: str | None = None,
-    cross_trainer_cache: CrossTrainerCache | None = None,
-    target_workers: str = "AUTO",
-    task_refresh_interval_hint_ms: int | None = None,
-    dispatcher_timeout: float = DISPATCHER_TIMEOUT,
-    finite: str | None = None,
+    finite: Finite | None = None,
     consumer_timeout: float = CONSUMER_TIMEOUT,
     deterministic: bool = False,
     num_tasks: int | None = None,
-    on_poison: str = "fail",
+    on_poison: OnPoison = "fail",
     task_timeout: float | None = None,
+    on_existing: OnExisting = "share",
+    dispatcher_timeout: float = DISPATCHER_TIMEOUT,
+    max_outstanding_requests: int | None = None,
+    data_transfer_protocol: Transport | None = None,
+    cross_trainer_cache: CrossTrainerCache | None = None,
+    target_workers: TargetWorkers = "AUTO",
+    task_refresh_interval_hint_ms: int | None = None,
     allow_objects: bool = True,
-    on_existing: str = "share",
     forward_logs: bool = True,
 ) -> Dataset:
     """Return a dataset that reads what was registered under an id.

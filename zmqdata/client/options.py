@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from zmqdata.core.job_rules import ON_EXISTING, ON_POISON
 from zmqdata.core.limits import MOST_CONSUMERS, MOST_TASKS
 from zmqdata.dataset.seeds import given_seed
 from zmqdata.errors import InvalidArgumentError, NotFoundError
+from zmqdata.words import Finite, Placement, TargetWorkers
 
 TRANSPORTS = {
     None: ("shm", "ipc", "tcp"),
@@ -29,9 +30,9 @@ MOST_COUNT = 2**53
 """Largest count that is accepted."""
 NUM_TASKS = 16
 """Default number of tasks of a job that promises an order."""
-TARGETS = ("AUTO", "ANY", "LOCAL")
+TARGETS = get_args(TargetWorkers)
 """Values of ``target_workers``."""
-PLACEMENTS = ("service", "auto")
+PLACEMENTS = get_args(Placement)
 """Values of ``placement``."""
 _NUMBERS = (
     "max_outstanding_requests",
@@ -295,7 +296,7 @@ def _check_consumer(index: object, count: object, finite: object, job_name: obje
             f"`consumer_index` must be an integer from 0 to num_consumers - 1, {count - 1}; got "
             f"{index!r}"
         )
-    if finite not in (None, "drop", "pad"):
+    if finite not in (None, *get_args(Finite)):
         raise ValueError(f"`finite` must be None, 'drop' or 'pad', got {finite!r}")
     if job_name is None:
         raise ValueError(

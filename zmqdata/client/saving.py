@@ -24,17 +24,18 @@ from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node
 from zmqdata.paths import FileName, whole_path
 from zmqdata.pipelines import ShippedSource
+from zmqdata.words import Compression, OnPoison
 
 
 def distributed_save(
     dataset: Dataset,
     path: FileName,
     data_service_address: Service,
-    compression: str | None = "AUTO",
+    compression: Compression | None = "AUTO",
     *,
     ship: Sequence[ShippedSource] = (),
     dispatcher_timeout: float = DISPATCHER_TIMEOUT,
-    on_poison: str = "fail",
+    on_poison: OnPoison = "fail",
     task_timeout: float | None = None,
     progress: bool | None = None,
 ) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from zmqdata.config.endpoints import PORT_MARK, check_host, check_names, check_protocol, port_in
 from zmqdata.config.keys import insecure_setting, key_file_setting
@@ -29,12 +29,13 @@ from zmqdata.config.settings import (
     setting,
     warn_user,
 )
+from zmqdata.words import DeploymentMode
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 SMALLEST_MESSAGE_LIMIT = 1 << 16
-DEPLOYMENT_MODES = ("COLOCATED", "REMOTE", "HYBRID")
+DEPLOYMENT_MODES = get_args(DeploymentMode)
 _PORT_RANGE = re.compile(r"(?P<host>.+):(?P<first>[0-9]{1,5})-(?P<last>[0-9]{1,5})")
 LEAST_LEASE_MS = 1_000
 """Shortest lease of a client in milliseconds: enough for three reports of a client on a
@@ -131,7 +132,7 @@ class DispatcherConfig:
         "also collect jobs with dynamic sharding, although a client might return for their "
         "remaining splits",
     )
-    deployment_mode: str = setting(
+    deployment_mode: DeploymentMode = setting(  # noqa: RUF009 - as the others
         "REMOTE",
         "where the workers run: COLOCATED on the hosts of the clients, REMOTE elsewhere, HYBRID "
         "both; with COLOCATED, clients of a static sharding policy read from workers on their own "

@@ -368,6 +368,7 @@ _KINDS = {
     "tuple[str, ...]": _Kind(_read_list, _checked_texts),
     "tuple[int, int] | None": _Kind(_read_range, _checked_ports),
 }
+_KINDS |= {"DeploymentMode": _KINDS["str"], "WorkerTransport | None": _KINDS["str | None"]}
 
 
 def checked(one: Field[Any], value: Any) -> Any:

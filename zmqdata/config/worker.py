@@ -8,7 +8,7 @@ not to this module.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from zmqdata.config.endpoints import (
     DATA_PORT_MARK,
@@ -37,11 +37,12 @@ from zmqdata.config.settings import (
 )
 from zmqdata.config.telemetry import check_otel, otel_setting
 from zmqdata.errors import FailedPreconditionError, NotFoundError
+from zmqdata.words import WorkerTransport
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-DATA_TRANSPORTS = ("shm", "ipc", "tcp")
+DATA_TRANSPORTS = get_args(WorkerTransport)
 LEAST_SHARED_MEMORY, MOST_SHARED_MEMORY = 1 << 16, 1 << 40
 """Bounds of ``shared_memory_bytes``. Below the lower bound, no frame that is large
 enough for a slot fits.
@@ -111,7 +112,7 @@ class WorkerConfig:
         "time that the worker keeps running without its dispatcher, in milliseconds; longer than a "
         "heartbeat interval",
     )
-    data_transfer_protocol: str | None = setting(
+    data_transfer_protocol: WorkerTransport | None = setting(  # noqa: RUF009 - as the others
         None,
         "the only transport for elements: 'tcp', or for clients on the same host 'ipc' (paths) or "
         "'shm' (shared memory); without it, the best transport that the client supports",

@@ -1,5 +1,5 @@
 """The deciders: pure state machines and their parts. They use no socket, thread, file,
 clock, random number or uuid.
 
-See ``docs/design.md``.
+See the page on the design.
 """

@@ -1,7 +1,7 @@
 """Events and commands that several deciders share, the names of peers, and the tables
 that map an event, a message or a command to its handler.
 
-See ``docs/design.md``.
+See the page on the design.
 """
 
 from __future__ import annotations

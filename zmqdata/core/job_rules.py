@@ -7,16 +7,18 @@ Decision 0005; protocol 3.1, 3.8 and 8.1.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import get_args
 
 from zmqdata.messages import JobParameters, TaskDefinition
 from zmqdata.messages.identity import Fingerprint
+from zmqdata.words import OnExisting, OnPoison
 
 COLOCATED = "COLOCATED"
-ON_POISON = ("fail", "skip")
+ON_POISON = get_args(OnPoison)
 """The allowed values of ``on_poison``, which says what happens to an element that has
 killed its worker repeatedly.
 """
-ON_EXISTING = ("share", "new", "continue", "error")
+ON_EXISTING = get_args(OnExisting)
 """The allowed values of ``on_existing``, which says what happens if a new run finds the
 name of its job in use.
 """

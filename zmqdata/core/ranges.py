@@ -1,7 +1,7 @@
 """Sets of element numbers (delivered, held, to be skipped), kept as sorted, disjoint,
 half-open ranges.
 
-See ``docs/design.md``.
+See the page on the design.
 """
 
 from __future__ import annotations

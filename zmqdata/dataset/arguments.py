@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from types import FrameType
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, get_args
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from zmqdata.nodes import Node
 from zmqdata.paths import FileName, local_path
 from zmqdata.peeking import peek, shown
 from zmqdata.storage.records import COMPRESSION_TYPES
+from zmqdata.words import OnError
 
 MOST = 2**63 - 1
 """Maximum number of elements; counts have 64 bits."""
@@ -235,7 +236,7 @@ def error_policy(on_error: Any, retries: Any, max_errors: Any) -> dict[str, Any]
     """Return the parameters of a map that skips or retries failures; empty for a map
     that raises all of them.
     """
-    if on_error not in ("raise", "skip", "retry"):
+    if on_error not in get_args(OnError):
         raise ValueError(f'on_error must be "raise", "skip" or "retry", got {on_error!r}')
     if retries is not None and on_error == "raise":
         raise ValueError(

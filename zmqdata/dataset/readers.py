@@ -26,6 +26,7 @@ from zmqdata.dataset.arguments import (
 from zmqdata.dataset.surface import Dataset, FilesDataset, files_node
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.paths import FileName
+from zmqdata.words import FileCompression
 
 _KINDS = "iufUS"
 
@@ -98,7 +99,7 @@ class FixedLengthRecordDataset(Dataset):
         header_bytes: int | None = None,
         footer_bytes: int | None = None,
         buffer_size: int | None = None,
-        compression_type: str | None = None,
+        compression_type: FileCompression | None = None,
         num_parallel_reads: int | None = None,
     ) -> None:
         settings = {
@@ -151,7 +152,7 @@ class CsvDataset(Dataset):
         self,
         filenames: FileNames,
         record_defaults: Sequence[Any],
-        compression_type: str | None = None,
+        compression_type: FileCompression | None = None,
         buffer_size: int | None = None,
         header: bool = False,
         field_delim: str = ",",

@@ -259,7 +259,7 @@ class DatasetIterator:
             scalars: True to leave out texts, for trackers that take numbers only.
 
         Returns:
-            A dict, whose keys ``docs/why-does-my-accelerator-wait.md`` describes. Means
+            A dict, whose keys the page on waiting describes. Means
             and shares are of the last seconds, about ten, and of the time since the
             last call if that is longer. The wait for the first element of a pass is not
             in them.

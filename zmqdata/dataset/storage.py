@@ -29,6 +29,7 @@ from zmqdata.storage.manifests import (
     read_save,
     read_save_error,
 )
+from zmqdata.words import Compression
 
 Reader = Callable[[Any], Any]
 """Returns the dataset to read, from a dataset of datasets."""
@@ -68,7 +69,7 @@ class Storage(DatasetMethods[D]):
     def snapshot(
         self,
         path: FileName,
-        compression: str | None = "AUTO",
+        compression: Compression | None = "AUTO",
         reader_func: Reader | None = None,
         shard_func: Callable[..., Any] | None = None,
     ) -> D:
@@ -120,7 +121,7 @@ class Storage(DatasetMethods[D]):
     def save(
         self,
         path: FileName,
-        compression: str | None = None,
+        compression: Compression | None = None,
         shard_func: Callable[..., Any] | None = None,
     ) -> None:
         """Run the whole dataset and write its elements into a folder, replacing an
@@ -178,7 +179,7 @@ class Storage(DatasetMethods[D]):
         cls,
         path: FileName,
         element_spec: Any = None,
-        compression: str | None = None,
+        compression: Compression | None = None,
         reader_func: Reader | None = None,
         wait: bool = False,
         *,

@@ -41,6 +41,7 @@ from zmqdata.elements.specs import AUTOTUNE, INFINITE_CARDINALITY
 from zmqdata.iterators import Context, RunningState, infer_spec
 from zmqdata.pipelines import Fingerprint, fingerprint
 from zmqdata.recipes import WithRecipes, missing
+from zmqdata.words import FileCompression
 
 # Not in the dataset itself: any attribute beside its node would become part of the
 # fingerprint of a function that uses the dataset.
@@ -359,7 +360,7 @@ class FilesDataset(Dataset):
     def __init__(
         self,
         filenames: FileNames | Dataset,
-        compression_type: str | None = None,
+        compression_type: FileCompression | None = None,
         buffer_size: int | None = None,
         num_parallel_reads: int | None = None,
     ) -> None:

@@ -26,6 +26,7 @@ from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import DATASET, check_alike, check_collate_call, check_return
 from zmqdata.elements.specs import AUTOTUNE, UNKNOWN_CARDINALITY
 from zmqdata.errors import InvalidArgumentError
+from zmqdata.words import OnError
 
 MOST_CYCLE_LENGTH = 1 << 20
 DEFAULT_CYCLE_LENGTH = 16
@@ -43,7 +44,7 @@ class Transformations(DatasetMethods[D]):
         num_parallel_calls: int | None = None,
         deterministic: bool | None = None,
         *,
-        on_error: str = "raise",
+        on_error: OnError = "raise",
         retries: int | None = None,
         max_errors: int | None = None,
         output_spec: Any = None,
@@ -106,7 +107,7 @@ class Transformations(DatasetMethods[D]):
         *,
         num_parallel_calls: int | None = None,
         deterministic: bool | None = None,
-        on_error: str = "raise",
+        on_error: OnError = "raise",
         retries: int | None = None,
         max_errors: int | None = None,
         output_spec: Any = None,

@@ -8,8 +8,9 @@ for people who look at a service, ``parts`` the structs that several messages ca
 
 Each docstring says which process sends the message, when, and what the receiver must
 do. Requests are verb + noun (``RequestSplits``), reports noun + participle
-(``SplitsAssigned``). ``docs/protocol.md`` describes the same for other implementations.
-Every request may be repeated: a receiver answers a repeated request the same way.
+(``SplitsAssigned``). The page on the protocol describes the same for other
+implementations. Every request may be repeated: a receiver answers a repeated request
+the same way.
 
 Workers and clients identify themselves by a random id that is never used again. The
 dispatcher numbers datasets, jobs, iterations and tasks. Ranges of elements are

@@ -566,4 +566,4 @@ class StatusReported(Message, frozen=True):
     request: str
     """Id of the request."""
     status: bytes
-    """The status as a JSON document (``docs/protocol.md``)."""
+    """The status as a JSON document of the protocol."""

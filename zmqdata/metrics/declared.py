@@ -1,6 +1,6 @@
 """The metrics of dispatcher and worker: their names, kinds, labels and meanings.
 
-The HTTP server, the page ``docs/metrics.md``, the dashboard and the alert rules all use
+The HTTP server, the page on metrics, the dashboard and the alert rules all use
 these declarations. No code here measures anything.
 """
 

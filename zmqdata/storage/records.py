@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, get_args
 
 from zmqdata.descriptors import shortage_explained
 from zmqdata.errors import DataLossError
 from zmqdata.paths import FileName, local_path
 from zmqdata.storage.checksums import Bytes, masked_crc32c
+from zmqdata.words import FileCompression
 
 _HEAD = struct.Struct("<QI")
 _FOOT = struct.Struct("<I")
-COMPRESSION_TYPES = ("", "GZIP", "ZLIB")
+COMPRESSION_TYPES = get_args(FileCompression)
 
 
 def read_record(file: BinaryIO) -> bytes | None:
@@ -85,7 +86,7 @@ class TFRecordWriter:
     Equivalent of ``tf.io.TFRecordWriter``.
     """
 
-    def __init__(self, path: FileName, options: str | None = None) -> None:
+    def __init__(self, path: FileName, options: FileCompression | None = None) -> None:
         if (options or "") not in COMPRESSION_TYPES:
             raise ValueError(f'options must be "", "GZIP" or "ZLIB", got {options!r}')
         self._packer: Any = None

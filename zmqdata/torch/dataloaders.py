@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -57,6 +57,7 @@ from zmqdata.torch.ranks import (
 )
 from zmqdata.torch.refusals import check_kind, check_options, check_samplers
 from zmqdata.torch.supplies import LoaderState, Pass, RankState, other_world, short
+from zmqdata.words import Finite
 
 DISPATCHER = "ZMQDATA_DISPATCHER"
 """Environment variable with the address of the dispatcher."""
@@ -82,7 +83,7 @@ def distribute_dataloader(
     batches: int | None = None,
     consumer_index: int | None = None,
     num_consumers: int | None = None,
-    finite: str = "drop",
+    finite: Finite | Literal["uneven"] = "drop",
     **options: Any,
 ) -> Loader:
     """Return a ``Loader`` that yields the batches of a ``DataLoader``, in its order and

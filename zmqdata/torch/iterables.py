@@ -5,13 +5,21 @@ around it.
 from __future__ import annotations
 
 import os
+import typing
 from collections.abc import Iterator
 from copy import copy
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch.utils.data import IterableDataset, get_worker_info
 
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Batch = TypeVar("Batch", default=Any)
+else:
+    Batch = typing.TypeVar("Batch")
 
 
 class StatefulBatches(Protocol):

@@ -8,7 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, get_args
 
 import msgspec
 import torch
@@ -17,10 +17,11 @@ from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import positive
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.torch.devices import Copier, checked_device
-from zmqdata.torch.iterables import LoaderDataset
+from zmqdata.torch.iterables import Batch, LoaderDataset
 from zmqdata.torch.lightning import takes_ahead
 from zmqdata.torch.ranks import consumer_of
 from zmqdata.torch.supplies import DatasetSupply, LoaderState, Pass, Supply, read_by, short, unread
+from zmqdata.words import Finite
 
 VERSION = 1
 """Version of the form of states. A change of their content increments it."""
@@ -28,12 +29,13 @@ SPAN = "zmqdata.next"
 """Name under which torch's profiler shows the wait of a loop for a batch."""
 
 
-class Loader:
+class Loader(Generic[Batch]):
     """Batches of a dataset as tensors.
 
     Each ``iter(loader)`` begins the next pass. Elements keep their nesting. Arrays and
     numbers are tensors that the loop may write to; texts and objects stay what they
-    are. What arrives from the service is not copied.
+    are. What arrives from the service is not copied. A type checker learns the type of
+    a batch from you: ``loader: Loader[tuple[Tensor, Tensor]] = Loader(dataset)``.
 
     Equivalent of torch's ``DataLoader``, without being one: it has the attributes and
     methods that training libraries ask for, and they leave it alone.
@@ -83,7 +85,7 @@ class Loader:
         batches: int | None = None,
         consumer_index: int | None = None,
         num_consumers: int | None = None,
-        finite: str = "drop",
+        finite: Finite = "drop",
     ) -> None:
         if not isinstance(dataset, Dataset):
             raise TypeError(
@@ -91,7 +93,7 @@ class Loader:
                 "of torch becomes a Loader by `zmqdata.torch.distribute_dataloader`"
             )
         count = None if batches is None else positive("batches", "batches", batches)
-        if finite not in ("drop", "pad"):
+        if finite not in get_args(Finite):
             raise InvalidArgumentError(f"`finite` must be 'drop' or 'pad', got {finite!r}")
         consumer = consumer_of(consumer_index, num_consumers)
         self._set_up(DatasetSupply(dataset, count, consumer, finite), device, pin_memory, prefetch)
@@ -154,7 +156,7 @@ class Loader:
             )
         return count
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         supply = self._supply
         if self._started is not None:
             iterator, self._started = self._started, None
@@ -184,8 +186,7 @@ class Loader:
         if state is None:
             read = self._supply.begin(self._epoch)
         else:
-            self._epoch = state.epoch
-            read = self._supply.resume(state.epoch, state)
+            self._epoch, read = state.epoch, self._supply.resume(state.epoch, state)
         stream = self._stream if read.is_endless and state is None else None
         copier = Copier(self.device, self.pin_memory)
         iterator = LoaderIterator(read, self._epoch, self.prefetch_factor, copier, stream)
@@ -292,8 +293,7 @@ class Loader:
             self._supply.settle(self._current.resumed)
 
     def _state_now(self, ahead: int = 0, is_over: bool = False) -> dict[str, Any]:
-        supply = self._supply
-        current = self._current
+        supply, current = self._supply, self._current
         if current is None or current.is_over or is_over:
             current, ahead = self._started, 0
         if current is not None:
@@ -440,7 +440,7 @@ class Loader:
         for iterator in list(self._iterators):
             iterator.close()
 
-    def __enter__(self) -> Loader:
+    def __enter__(self) -> Loader[Batch]:
         return self
 
     def __exit__(self, *error: object) -> None:

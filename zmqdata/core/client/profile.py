@@ -1,6 +1,6 @@
 """The profile of a client: what it reads, in which role, and its limits.
 
-See ``docs/design.md``.
+See the page on the design.
 """
 
 from __future__ import annotations

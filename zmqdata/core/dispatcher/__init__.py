@@ -1,5 +1,5 @@
 """The dispatcher's decisions: ``decider`` receives events and returns commands, without
 any socket, clock or file.
 
-See ``docs/design.md``.
+See the page on the design.
 """

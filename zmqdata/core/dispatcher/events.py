@@ -1,6 +1,6 @@
 """Events and commands of the dispatcher's decider.
 
-See ``docs/design.md``.
+See the page on the design.
 """
 
 from __future__ import annotations

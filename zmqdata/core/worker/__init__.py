@@ -1,5 +1,5 @@
 """The worker's decisions. ``decider`` receives events and returns commands, without a
 socket, a thread or a clock.
 
-See ``docs/design.md``.
+See the page on the design.
 """

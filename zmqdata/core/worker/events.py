@@ -1,6 +1,6 @@
 """Events and commands of the worker's decider.
 
-Decision 0032; see ``docs/design.md``.
+Decision 0032; see the page on the design.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ without a scan.
 Pure bookkeeping. ``core.dispatcher.state.state`` counts, and
 ``core.dispatcher.placement`` chooses.
 
-See ``docs/design.md``.
+See the page on the design.
 """
 
 from __future__ import annotations
