@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
@@ -137,8 +136,16 @@ def test_a_look_at_a_lock_does_not_keep_a_dispatcher_out(
     """A dispatcher that starts while a reader of its save looks at the lock gets it."""
     look = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(look, fcntl.LOCK_SH)
-    pausing = SimpleNamespace(sleep=lambda seconds: os.close(look))
-    monkeypatch.setattr(journalfile, "time", pausing)
+    lock = fcntl.flock
+
+    def refused(descriptor: int, how: int) -> None:
+        try:
+            lock(descriptor, how)
+        except BlockingIOError:
+            os.close(look)
+            raise
+
+    monkeypatch.setattr(journalfile.fcntl, "flock", refused)
     WorkDirLock(tmp_path).close()
 
 
