@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import pickle
 import sqlite3
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +17,7 @@ import pytest
 
 import zmqdata
 from zmqdata import Dataset, LocalCluster
-from zmqdata.recipes import RECIPES
+from zmqdata.recipes import RECIPES, names_arguments
 
 ADAPTERS = ("zmqdata.torch.", "zmqdata.jax.", "zmqdata.tensorflow.", "zmqdata.keras.")
 PLAIN = {names: recipe for names, recipe in RECIPES.items() if not recipe.startswith(ADAPTERS)}
@@ -116,3 +119,51 @@ def test_other_names_have_no_advice() -> None:
     """A name without a recipe is a plain AttributeError."""
     with pytest.raises(AttributeError, match=r"^'Dataset' object has no attribute 'nonsense'$"):
         _ = Dataset.range(1).nonsense  # type: ignore[attr-defined]  # it is missing
+
+
+def calls(owner: Any, names: list[str]) -> list[tuple[str, Any]]:
+    found = [(name, getattr(owner, name)) for name in names if callable(getattr(owner, name))]
+    return [one for one in found if not (isinstance(one[1], type) and issubclass(one[1], Enum))]
+
+
+OTHERS = {
+    *("CrossTrainerCache", "DatasetIterator", "DatasetSpec", "NoneTensorSpec", "Options"),
+    *("RaggedTensor", "RaggedTensorSpec", "Reducer", "TensorSpec"),
+}
+"""Classes whose arguments are not written by name."""
+PUBLIC = [
+    *calls(zmqdata, [*set(zmqdata.__all__) - OTHERS]),
+    *calls(Dataset.range(1), [name for name in dir(Dataset) if not name.startswith("_")]),
+]
+
+
+@pytest.mark.parametrize(("name", "call"), PUBLIC, ids=[name for name, _ in PUBLIC])
+def test_an_unknown_argument_is_answered_by_the_one_that_is_meant(name: str, call: Any) -> None:
+    """Every public function and method, and the creation of every public class, says
+    which of its arguments is meant.
+    """
+    known = [one for one in inspect.signature(call).parameters if len(one) > 3]
+    for meant in known[:1]:
+        with pytest.raises(TypeError, match=f"has no argument '{meant}_'. Did you mean '{meant}'"):
+            call(**{f"{meant}_": 1})
+    with pytest.raises(TypeError, match=r"has no argument 'zq'\. It has "):
+        call(zq=1)
+
+
+def test_errors_within_a_function_stay_as_they_are() -> None:
+    """An error about an argument of another function is not altered."""
+
+    def inner() -> None:
+        raise TypeError("f() got an unexpected keyword argument 'x'")
+
+    with pytest.raises(TypeError, match=r"^f\(\) got an unexpected"):
+        names_arguments(inner)()
+    with pytest.raises(TypeError, match=r"missing 1 required positional argument"):
+        Dataset.range(1).take()  # type: ignore[call-arg]  # it is wrong
+
+
+def test_methods_are_what_they_were_to_tools() -> None:
+    """Signature, documentation, module and pickle of a method are its own."""
+    assert [*inspect.signature(Dataset.take).parameters] == ["self", "count"]
+    assert Dataset.take.__module__ == "zmqdata.dataset.transforms"
+    assert pickle.loads(pickle.dumps(Dataset.take)) is Dataset.take

@@ -25,6 +25,7 @@ from zmqdata.elements.tensors import as_stackable
 from zmqdata.errors import CancelledError, FailedPreconditionError
 from zmqdata.feeding import Feed, State
 from zmqdata.nodes import known_spec
+from zmqdata.recipes import names_arguments
 from zmqdata.threads import this_thread
 from zmqdata.transport.forks import check_process
 
@@ -46,6 +47,7 @@ share the memory of the numpy array that it was made from.
 """
 
 
+@names_arguments
 def device_iterator(
     ds: Dataset, sharding: Any = None, prefetch: int = 2, dtypes: Literal["jax", "strict"] = "jax"
 ) -> DeviceIterator:

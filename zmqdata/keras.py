@@ -32,6 +32,7 @@ from zmqdata.elements.specs import (
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.exiting import ForeignCalls
 from zmqdata.nodes import known_spec
+from zmqdata.recipes import names_arguments
 
 try:
     import keras
@@ -94,6 +95,7 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]  # keras has no ty
     Has no counterpart in tf.data. Keras has ``keras.utils.PyDataset``.
     """
 
+    @names_arguments
     def __init__(self, ds: Dataset, batches: int) -> None:
         super().__init__()
         if not isinstance(ds, Dataset):

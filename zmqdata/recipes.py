@@ -1,8 +1,15 @@
-"""Advice on names that users of other libraries try first: the code of zmqdata."""
+"""Advice on names that users of other libraries try first: the code of zmqdata, and the
+names of arguments.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 RECIPES = {
     "from_parquet read_parquet parquet": (
@@ -118,3 +125,74 @@ def missing(owner: object, shown: str, name: str) -> AttributeError:
     kinds = [one for prefix, one in _KINDS.items() if name.startswith(prefix)]
     told = "".join(f". {one}" for one in (recipes or kinds)[:1])
     return AttributeError(f"{shown} has no attribute {name!r}{told}", name=name, obj=owner)
+
+
+Called = TypeVar("Called", bound=Callable[..., Any])
+_OWN = ("self", "cls")
+_UNKNOWN_ARGUMENT = re.compile(r"\(\) got an unexpected keyword argument '([^']*)'")
+
+
+def names_arguments(function: Called) -> Called:
+    """Return a function that, given an unknown argument, names the argument that is
+    meant. Python itself does so since 3.13, if the names are alike.
+
+    >>> names_arguments(lambda size, seed=None: size)(4, sede=1)
+    Traceback (most recent call last):
+    TypeError: <lambda>() has no argument 'sede'. Did you mean 'seed'?
+    """
+    objection = functools.partial(_unknown_argument, function)
+
+    def called(*given: Any, **named: Any) -> Any:
+        try:
+            return function(*given, **named)
+        except TypeError as error:
+            better = objection(error)
+            if better is None:
+                raise
+            raise better from None
+
+    # With the globals of the function, tools take it for a function of its module.
+    made = FunctionType(
+        called.__code__, function.__globals__, function.__name__, closure=called.__closure__
+    )
+    return cast(Called, functools.wraps(function)(made))
+
+
+def name_arguments_in(kind: type) -> None:
+    """Let the public methods of a class, and its creation, name the argument that is
+    meant.
+    """
+    for name, value in list(vars(kind).items()):
+        if name == "__init__" or not name.startswith("_"):
+            if isinstance(value, FunctionType):
+                setattr(kind, name, names_arguments(value))
+            elif isinstance(value, (staticmethod, classmethod)):
+                setattr(kind, name, type(value)(names_arguments(value.__func__)))
+
+
+def _unknown_argument(function: Callable[..., Any], error: TypeError) -> TypeError | None:
+    """Return a better error for a call of a function that has not begun; None for any
+    other error.
+    """
+    # The traceback holds the frame of the caller alone.
+    begun = error.__traceback__ is None or error.__traceback__.tb_next is not None
+    unknown = _UNKNOWN_ARGUMENT.search(str(error))
+    if begun or unknown is None:
+        return None
+    names = [name for name in inspect.signature(function).parameters if name not in _OWN]
+    shown = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+    return TypeError(f"{shown}() has no argument {unknown[1]!r}. {meant(unknown[1], names)}")
+
+
+def meant(name: str, names: Sequence[str]) -> str:
+    """Return a sentence about the name that a user meant, or all names if none is like
+    it.
+
+    >>> meant("workers", ["num_workers", "host"]), meant("x", ["num_workers", "host"])
+    ("Did you mean 'num_workers'?", 'It has num_workers, host')
+    """
+    from difflib import get_close_matches
+
+    within = [one for one in names if f"_{name}_" in f"_{one}_"]
+    alike = within or get_close_matches(name, names, 1)
+    return f"Did you mean {alike[0]!r}?" if alike else f"It has {', '.join(names) or 'none'}"

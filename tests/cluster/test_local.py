@@ -71,7 +71,7 @@ FAST = {"heartbeat_interval_ms": 100}
         (
             {"worker_timeout": 5},
             TypeError,
-            "no option 'worker_timeout'. It has num_workers, .*worker_timeout_ms",
+            "no argument 'worker_timeout'. Did you mean 'worker_timeout_ms'",
         ),
         ({"worker_timeout_ms": 0}, ValueError, "`worker_timeout_ms` must be at least 1"),
         ({"buffer_bytes": 0}, ValueError, "`buffer_bytes` must be at least 1"),

@@ -20,8 +20,10 @@ from zmqdata.client.calls import ask_dispatcher, check_name, check_timeout, stat
 from zmqdata.config.endpoints import Service
 from zmqdata.config.settings import check_type
 from zmqdata.errors import NotFoundError
+from zmqdata.recipes import names_arguments
 
 
+@names_arguments
 def audit(service: Service, job: str, timeout: float = 10.0) -> list[dict[str, Any]]:
     """Return what became of the splits and elements of a job, as plain data for each of
     its repetitions.
@@ -119,6 +121,7 @@ class DrainedWorker:
     """Number of other workers that are registered and not told to leave."""
 
 
+@names_arguments
 def drain(service: Service, worker: str, timeout: float = 15.0) -> list[DrainedWorker]:
     """Make a worker hand its tasks over to other workers and end, and wait until it is
     gone.

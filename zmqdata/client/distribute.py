@@ -51,6 +51,7 @@ from zmqdata.measures.meter import LoopMeter
 from zmqdata.messages.identity import Fingerprint
 from zmqdata.nodes import Infer, Node
 from zmqdata.pipelines import ShippedSource
+from zmqdata.recipes import names_arguments
 from zmqdata.runkeys import family
 from zmqdata.transport.addresses import host_token
 from zmqdata.transport.local import local_workers, token_of_process
@@ -308,6 +309,7 @@ def _read(node: DataServiceDataset, context: Context) -> ElementIterator:
     return PlacedIterator(node.original, context, node.placing, serve)
 
 
+@names_arguments
 def distribute(
     processing_mode: ShardingPolicy | ProcessingMode,
     service: Service,
@@ -562,6 +564,7 @@ def for_consumer(
     )
 
 
+@names_arguments
 def register_dataset(
     service: Service,
     dataset: Dataset,
@@ -618,6 +621,7 @@ def register_dataset(
     return registration.register(dataset_id, keep=True)
 
 
+@names_arguments
 def from_dataset_id(
     processing_mode: ShardingPolicy | ProcessingMode,
     service: Service,

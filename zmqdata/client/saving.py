@@ -24,9 +24,11 @@ from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node
 from zmqdata.paths import FileName, whole_path
 from zmqdata.pipelines import ShippedSource
+from zmqdata.recipes import names_arguments
 from zmqdata.words import Compression, OnPoison
 
 
+@names_arguments
 def distributed_save(
     dataset: Dataset,
     path: FileName,

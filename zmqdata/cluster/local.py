@@ -28,6 +28,7 @@ from zmqdata.dataset.bars import show_save
 from zmqdata.descriptors import shortage_explained
 from zmqdata.errors import DataServiceError, UnavailableError
 from zmqdata.iterators.loading import raised
+from zmqdata.recipes import meant
 from zmqdata.storage.manifests import read_save, read_save_error
 from zmqdata.storage.progress import GOES_ON, SaveProgress, progress_of
 from zmqdata.transport.closed import LAST_LIFE, SAVES, note_closed
@@ -331,10 +332,9 @@ def _check_names(options: Mapping[str, Any]) -> None:
     known = OF_DISPATCHER | OF_WORKER
     unknown = sorted(set(options) - known)
     if unknown:
+        names = ("num_workers", "in_process", "processes_per_worker", *sorted(known))
         raise TypeError(
-            f"LocalCluster has no option {', '.join(map(repr, unknown))}. It has num_workers, "
-            "in_process, processes_per_worker, and the fields of the servers' configurations: "
-            f"{', '.join(sorted(known))}"
+            f"LocalCluster() has no argument {unknown[0]!r}. {meant(unknown[0], names)}"
         )
 
 

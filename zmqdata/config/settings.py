@@ -21,6 +21,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar, cast
 
 from zmqdata.paths import local_name
+from zmqdata.recipes import name_arguments_in
 
 FOREVER = -1
 MOST_PORT = 65535
@@ -471,6 +472,7 @@ def described(kind: type[T]) -> type[T]:
     # Cleaned first: Python 3.13 removes the indentation of docstrings, earlier versions
     # keep it.
     kind.__doc__ = inspect.cleandoc(kind.__doc__ or "").replace("{settings}", "\n    ".join(lines))
+    name_arguments_in(kind)
     return kind
 
 

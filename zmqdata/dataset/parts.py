@@ -12,14 +12,21 @@ from zmqdata.dataset.arguments import call_site, function
 from zmqdata.dataset.refusals import check_element_call, check_return
 from zmqdata.dataset.resuming import DatasetIterator
 from zmqdata.dataset.seeds import number_order
+from zmqdata.recipes import name_arguments_in
 
 D = TypeVar("D")
+_PACKAGE = "zmqdata."
 
 
 class DatasetMethods(Generic[D]):
     """Base of the mixins that provide the methods of the dataset ``D``."""
 
     _node: nodes.Node
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.__module__.startswith(_PACKAGE):
+            name_arguments_in(cls)
 
     @classmethod
     def _wrap(cls, node: nodes.Node) -> D:

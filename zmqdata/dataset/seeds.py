@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from zmqdata.dataset.arguments import at_least
 from zmqdata.iterators import mixed_seed
 from zmqdata.nodes import Node, Ordinal, all_nodes, kept_orders, lineage
+from zmqdata.recipes import names_arguments
 from zmqdata.runkeys import program_key
 
 
@@ -58,6 +59,7 @@ class _Seeds:
 _seeds = _Seeds()
 
 
+@names_arguments
 def set_random_seed(seed: int | None) -> None:
     """Make the draws of operations without their own seed equal in each run of the
     program.

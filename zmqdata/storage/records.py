@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, get_args
 from zmqdata.descriptors import shortage_explained
 from zmqdata.errors import DataLossError
 from zmqdata.paths import FileName, local_path
+from zmqdata.recipes import names_arguments
 from zmqdata.storage.checksums import Bytes, masked_crc32c
 from zmqdata.words import FileCompression
 
@@ -86,6 +87,7 @@ class TFRecordWriter:
     Equivalent of ``tf.io.TFRecordWriter``.
     """
 
+    @names_arguments
     def __init__(self, path: FileName, options: FileCompression | None = None) -> None:
         if (options or "") not in COMPRESSION_TYPES:
             raise ValueError(f'options must be "", "GZIP" or "ZLIB", got {options!r}')

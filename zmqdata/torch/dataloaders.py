@@ -33,6 +33,7 @@ from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import call_site, positive
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+from zmqdata.recipes import names_arguments
 from zmqdata.torch.fetching import BatchFetcher, StreamFetcher, batch_or_error
 from zmqdata.torch.loader import Loader
 from zmqdata.torch.orders import (
@@ -73,6 +74,7 @@ FINITE = ("drop", "pad", "uneven")
 """Values of ``finite``."""
 
 
+@names_arguments
 def distribute_dataloader(
     dataloader: DataLoader[Any],
     service: Service | None = None,

@@ -16,6 +16,7 @@ import torch
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import positive
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+from zmqdata.recipes import names_arguments
 from zmqdata.torch.devices import Copier, checked_device
 from zmqdata.torch.iterables import Batch, LoaderDataset
 from zmqdata.torch.lightning import takes_ahead
@@ -75,6 +76,7 @@ class Loader(Generic[Batch]):
     drop_last = False
     num_workers = 0
 
+    @names_arguments
     def __init__(
         self,
         dataset: Dataset,

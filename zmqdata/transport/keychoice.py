@@ -14,6 +14,7 @@ from zmqdata.config.settings import from_environment
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.descriptors import is_shortage, remedy
 from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, NotFoundError
+from zmqdata.recipes import names_arguments
 from zmqdata.transport.keys import Key, load, new_key, save
 
 
@@ -94,6 +95,7 @@ def key_for(
 _chosen: KeySettings | None = None
 
 
+@names_arguments
 def use_key_file(key_file: str | os.PathLike[str] | None = None, *, insecure: bool = False) -> None:
     """Set the key that this process shows to services from now on.
 

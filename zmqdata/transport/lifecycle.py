@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from zmqdata.config.settings import check_type, check_wait
 from zmqdata.descriptors import shortage_explained
+from zmqdata.recipes import name_arguments_in
 from zmqdata.transport.forks import check_process
 from zmqdata.transport.loop import Loop
 
@@ -57,6 +58,10 @@ class Server(ABC, Generic[ShellT]):
     Args:
         start: True to start at once.
     """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        name_arguments_in(cls)
 
     def __init__(self, start: bool) -> None:
         self._shell: ShellT | None = None
