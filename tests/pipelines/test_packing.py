@@ -143,10 +143,10 @@ def test_functions_of_a_script_run_in_another_process() -> None:
 def test_what_cannot_travel_is_named_with_its_operation_path_and_remedy() -> None:
     """The TypeError names the user's own variables, and then gives the remedy."""
     with pytest.raises(TypeError) as caught:
-        pack_pipeline(MapNode(len, (MapNode(holding(threading.Lock())),)))
+        pack_pipeline(MapNode(len, (MapNode(holding(threading.local())),)))
     assert str(caught.value) == (
         "cannot send map(parse) at train.py:12 to workers: parse.__closure__['value'] is a "
-        "_thread.lock, which cannot "
+        "_thread._local, which cannot "
         "leave this process. Create it inside the function, or in a function under "
         "functools.lru_cache that the "
         "pipeline calls, so that each worker makes its own. If it holds a random "

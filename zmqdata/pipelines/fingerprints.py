@@ -36,6 +36,7 @@ from zmqdata.pipelines.findable import SCRIPT_MODULES, is_importable
 from zmqdata.pipelines.forms import CLASS, FUNCTION, Scribe, digest_of, joined
 from zmqdata.pipelines.functions import codes, fields_of
 from zmqdata.pipelines.generators import is_generator
+from zmqdata.pipelines.handles import seek
 from zmqdata.pipelines.holding import attributes, body, is_hashable, lineage, module_of
 from zmqdata.pipelines.memorymaps import file_part
 from zmqdata.pipelines.parcels import Parcel
@@ -176,6 +177,7 @@ def _reduced(scribe: Scribe, value: Any) -> Any:
         if isinstance(made, str):
             return made, _stored(scribe, value)
         maker, arguments, state, items, entries = (*made, None, None, None)[:5]
+        state = None if made[-1] is seek else state  # reading a file moves its position
         arguments = [one for one in arguments if one is not kind]
         items, entries = [*(items or ())], dict(entries or ())
     except RecursionError:

@@ -11,8 +11,8 @@ It differs from ``dill.dumps(recurse=True)`` in these points:
   script share them, so mutual recursion works and ``global`` is shared. A name of the
   script is not mistaken for a name of an imported module.
 * Modules are shipped by name, never with their contents.
-* Locks, files, sockets and similar objects are refused instead of being silently
-  recreated.
+* Files that are written, sockets and similar objects are refused instead of being
+  silently recreated.
 * numpy arrays use protocol 5: large arrays are kept outside the stream, others are
   written into it without an intermediate copy.
 """
@@ -44,6 +44,7 @@ from zmqdata.pipelines.classes import is_made_here
 from zmqdata.pipelines.definitions import Definitions, Stand, written
 from zmqdata.pipelines.findable import SCRIPT_MODULES, can_be_found, is_importable
 from zmqdata.pipelines.functions import first
+from zmqdata.pipelines.handles import RefusedError
 from zmqdata.pipelines.parcels import Parcel, Piece, open_parcel
 from zmqdata.pipelines.unsendable import Trail
 from zmqdata.printable import shown_size
@@ -126,10 +127,6 @@ class _TooLargeError(Exception):
     """A pickle is larger than a message can be."""
 
 
-class _RefusedError(Exception):
-    """The object that the pickler asked for last cannot be sent, for this reason."""
-
-
 class PipelinePickler(pickle.Pickler):
     """Pickler that writes a value into a file with protocol 5.
 
@@ -194,7 +191,7 @@ class PipelinePickler(pickle.Pickler):
         self._root = value
         try:
             super().dump(Stand(first, value, written(self.definitions.hooks())))
-        except _RefusedError as error:
+        except RefusedError as error:
             raise UnsendableError(self._trail(self._thing), str(error)) from None
         except _TooLargeError:
             raise ValueError(
@@ -224,7 +221,7 @@ class PipelinePickler(pickle.Pickler):
         try:
             way = self._ways.get(kind)
         except Exception:
-            raise _RefusedError(unsendable.unhashable_text(kind)) from None
+            raise RefusedError(unsendable.unhashable_text(kind)) from None
         return (way or self._way_of(kind))(thing)
 
     def _way_of(self, kind: type) -> _Way:
@@ -232,7 +229,7 @@ class PipelinePickler(pickle.Pickler):
         class, because there may be millions of objects.
         """
         if remedy := unsendable.remedy_for(kind):
-            raise _RefusedError(remedy)
+            raise RefusedError(remedy)
         way = self._ways[kind] = self._way_of_class(kind)
         if issubclass(kind, type) or not is_made_here(kind) or is_importable(kind, self.shipped):
             return way

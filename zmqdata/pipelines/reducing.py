@@ -26,6 +26,7 @@ import numpy as np
 
 from zmqdata.elements.subclasses import immutable_base, made_by_base
 from zmqdata.peeking import has, is_a, peek
+from zmqdata.pipelines import handles
 from zmqdata.pipelines.classes import is_made_here, new_member
 from zmqdata.pipelines.findable import SCRIPT_MODULES, is_importable
 from zmqdata.pipelines.holding import body, lineage, module_of
@@ -463,6 +464,7 @@ _REDUCERS: dict[type, Callable[[Any], Any]] = {
     typing.TypeVar: _type_variable,
     typing.ParamSpec: _type_variable,
     typing.NewType: _new_type,
+    **handles.REDUCERS,
 }
 if sys.version_info >= (3, 11):
     _REDUCERS[typing.TypeVarTuple] = _type_variable

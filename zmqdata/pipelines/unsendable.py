@@ -9,7 +9,6 @@ the trail of nested objects to this module, which turns it into a text such as
 from __future__ import annotations
 
 import contextlib
-import io
 import pickle
 import sys
 import types
@@ -21,6 +20,7 @@ from zmqdata.nodes.base import Node
 from zmqdata.peeking import counted, has, is_a, misfit, parameters_of, peek, shown
 from zmqdata.pipelines.classes import ATOMS
 from zmqdata.pipelines.findable import SCRIPT_MODULES, is_importable
+from zmqdata.pipelines.handles import FILE
 from zmqdata.pipelines.holding import Step, class_names, held, is_container
 from zmqdata.pipelines.reducing import is_plain_class, reducer_of, reduction
 
@@ -30,7 +30,6 @@ _INSIDE = (
     "generator, use random_map, or seed the generator from the element: workers would "
     "draw the same"
 )
-_FILE = "Open it inside the function: every worker then opens its own (the path must exist there)"
 _ITERATOR = (
     "Pass the function that makes it, for example to Dataset.from_generator, or the "
     "values as a list"
@@ -54,9 +53,8 @@ _NOT_OF_USERS = frozenset({"numpy", "zmqdata"}) | sys.stdlib_module_names
 _REMEDIES: dict[str, str] = {
     **dict.fromkeys(
         (
-            "_thread.lock", "_thread.RLock", "threading._RLock", "threading.Condition",
-            "threading.Event", "threading.Semaphore", "threading.Barrier", "threading.Thread",
-            "_thread._local", "_thread._ThreadHandle", "multiprocessing.process.BaseProcess",
+            "threading.Thread", "_thread._local", "_thread._ThreadHandle",
+            "multiprocessing.process.BaseProcess",
             "multiprocessing.synchronize.SemLock", "multiprocessing.connection._ConnectionBase",
             "subprocess.Popen", "concurrent.futures._base.Executor",
             "concurrent.futures._base.Future", "asyncio.events.AbstractEventLoop",
@@ -86,7 +84,7 @@ _REMEDIES: dict[str, str] = {
         ),
         _QUEUE,
     ),
-    **dict.fromkeys(("_io._IOBase", "tempfile._TemporaryFileWrapper"), _FILE),
+    "tempfile._TemporaryFileWrapper": FILE,
     "builtins.memoryview": "Hold bytes or an array instead: bytes(...), np.asarray(...)",
 }  # fmt: skip
 """Remedies by class name, for any class in the method resolution order. They are keyed
@@ -108,13 +106,11 @@ def remedy_for(kind: type) -> str | None:
     shipped.
 
     >>> import threading
-    >>> remedy_for(type(threading.Lock())).startswith("Create it inside the function")
+    >>> remedy_for(threading.Thread).startswith("Create it inside the function")
     True
     >>> remedy_for(dict) is None
     True
     """
-    if issubclass(kind, (io.BytesIO, io.StringIO)):
-        return None
     return next(filter(None, map(_REMEDIES.get, class_names(kind))), None)
 
 
