@@ -4,6 +4,8 @@ removed if unwanted.
 
 from __future__ import annotations
 
+import errno
+import io
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -16,7 +18,8 @@ from zmqdata.core.worker import events as e
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import TensorSpec, decode_spec
 from zmqdata.storage.chunks import ChunkReader
-from zmqdata.storage.manifests import Chunk, uncommitted_path
+from zmqdata.storage.files import LocalFiles
+from zmqdata.storage.manifests import SAVE, Chunk, uncommitted_path
 from zmqdata.worker.chunks import ChunkThread, Specs
 
 KEY = (1, 2)
@@ -27,6 +30,7 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.path = str(folder)
+        (folder / SAVE).touch()
         self.said: Queue[Any] = Queue()
         self.writer = ChunkThread(self.said.put)
         self.writer.begin(KEY, self.path, 3)
@@ -165,3 +169,44 @@ def test_ragged_tensors_keep_their_spec() -> None:
     )
     assert isinstance(found, RaggedTensorSpec)
     assert found.shape == (None, None)
+
+
+def test_a_full_disk_is_told_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk is a ResourceExhaustedError that names the file, also if closing the
+    file fails once more. The writer goes on.
+    """
+
+    class FullDisk(io.BytesIO):
+        def write(self, content: Any) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def close(self) -> None:
+            self.write(b"the rest")
+
+    monkeypatch.setattr(LocalFiles, "open", lambda self, path, mode: FullDisk())
+    desk = Desk(tmp_path)
+    desk.write(0, np.int64(1))
+    failed = desk.next()
+    assert (type(failed), failed.error) == (e.WriteFailed, "ResourceExhaustedError")
+    assert (
+        failed.text == f"cannot write {desk.file(0)}: OSError: [Errno 28] No space left on device"
+    )
+    monkeypatch.undo()
+    desk.writer.begin(KEY, desk.path, 3)
+    desk.write(0, np.int64(1))
+    assert desk.next() == e.BlockWritten(*KEY, 8)
+    desk.writer.close(10)
+
+
+def test_a_share_that_is_not_mounted_is_told(tmp_path: Path) -> None:
+    """A worker that does not see the folder of a save makes none in its place."""
+    desk = Desk(tmp_path)
+    (tmp_path / SAVE).unlink()
+    desk.write(0, np.int64(1))
+    failed = desk.next()
+    assert (failed.error, failed.text.rpartition(". ")[2]) == (
+        "NotFoundError",
+        "Mount the shared storage on this worker",
+    )
+    assert list(tmp_path.iterdir()) == []
+    desk.writer.close(10)

@@ -29,7 +29,7 @@ from zmqdata.errors import (
     NotFoundError,
 )
 from zmqdata.paths import files_token
-from zmqdata.storage.files import FileSystem, files_of
+from zmqdata.storage.files import FileSystem, files_of, told_as
 from zmqdata.storage.manifests import (
     CHUNKS,
     STREAMS,
@@ -131,7 +131,8 @@ def prepare_save(command: e.PrepareSave, work_dir: str = "") -> e.SavePrepared:
         return e.SavePrepared(command.path, command.save_id, type(error).__name__, str(error))
     except Exception as error:  # file systems raise errors of any class, and the user must see them
         text = f"The dispatcher cannot create the folder {command.path}: {error}"
-        return e.SavePrepared(command.path, command.save_id, NotFoundError.__name__, text)
+        name = told_as(error, NotFoundError)
+        return e.SavePrepared(command.path, command.save_id, name, text)
     return e.SavePrepared(command.path, command.save_id)
 
 
@@ -162,9 +163,9 @@ def publish_chunk(command: e.PublishChunk) -> e.ChunkPublished:
     except Exception as error:
         # An error of a file system, of whatever class, must fail this save but not the
         # dispatcher.
-        return e.ChunkPublished(
-            command.iteration, command.chunk, str(error) or type(error).__name__
-        )
+        text = str(error) or type(error).__name__
+        name = told_as(error, DataLossError)
+        return e.ChunkPublished(command.iteration, command.chunk, text, name)
     return e.ChunkPublished(command.iteration, command.chunk)
 
 

@@ -252,7 +252,8 @@ class ChunkWritten(Message, frozen=True):
 
 class SaveFailed(Message, frozen=True):
     """Sent by a worker that cannot make or write an element of a task that is saved.
-    The worker repeats it until ``DropTask``; the dispatcher ends the save.
+    The worker repeats it until ``DropTask``. The dispatcher moves a task whose file
+    cannot be written to another worker, once; otherwise it ends the save.
     """
 
     worker: str

@@ -17,9 +17,11 @@ from typing import Any, BinaryIO, Protocol, cast
 
 from zmqdata.descriptors import shortage_explained
 from zmqdata.errors import (
+    BY_NAME,
     AlreadyExistsError,
     FailedPreconditionError,
     InvalidArgumentError,
+    ResourceExhaustedError,
     UnimplementedError,
 )
 from zmqdata.paths import is_url
@@ -231,6 +233,22 @@ class RemoteFiles:
 
 
 LOCAL = LocalFiles()
+
+
+def told_as(error: Exception, otherwise: type[Exception]) -> str:
+    """Return the name of the class under which an error of a file system is told to
+    users.
+
+    Args:
+        error: the error.
+        otherwise: class of an error that is none of ours, unless the disk is full.
+
+    >>> told_as(OSError(errno.ENOSPC, "full"), FailedPreconditionError)
+    'ResourceExhaustedError'
+    """
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return ResourceExhaustedError.__name__
+    return type(error).__name__ if type(error).__name__ in BY_NAME else otherwise.__name__
 
 
 class FileURLs(RemoteFiles):

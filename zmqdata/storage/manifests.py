@@ -439,10 +439,12 @@ def finish_save(path: str, manifest: Manifest) -> None:
 
 
 def fail_save(path: str, error: SaveError) -> None:
-    """Write the marker of failure, with the reason."""
+    """Remove uncommitted chunks, which may fill the disk, and write the marker of
+    failure, with the reason.
+    """
     files = files_of(path)
-    files.replace(f"{path}/{ERROR}", _seal(error))
     files.remove_folder(f"{path}/{STREAMS}")
+    files.replace(f"{path}/{ERROR}", _seal(error))
 
 
 def read_save_error(path: str) -> SaveError | None:

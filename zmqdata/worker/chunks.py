@@ -7,6 +7,7 @@ defines the format of a chunk.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -17,10 +18,10 @@ from typing import Any, BinaryIO, TypeVar
 from zmqdata.blocks import BlockMeta, Structure, decode_block, decode_meta
 from zmqdata.core.worker import events as e
 from zmqdata.elements.specs import encode_spec, spec_of
-from zmqdata.errors import BY_NAME, InvalidArgumentError, UnavailableError
+from zmqdata.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from zmqdata.storage.chunks import write_block
-from zmqdata.storage.files import FileSystem, files_of
-from zmqdata.storage.manifests import one_spec, uncommitted_path
+from zmqdata.storage.files import FileSystem, files_of, told_as
+from zmqdata.storage.manifests import SAVE, one_spec, uncommitted_path
 
 log = logging.getLogger(__name__)
 
@@ -165,30 +166,34 @@ class ChunkThread:
         key = (command.task, command.attempt)
         if key not in self._places:
             return
+        where = self._where(command)
         try:
             event: e.WorkerEvent = act(command)
         # Any error of a file system ends this save, but not the worker.
         except Exception as error:
             self._forget(key)
-            name = type(error).__name__
-            text = f"a chunk of {command.task} could not be written: {name}: {error}"
-            if isinstance(error, InvalidArgumentError):
-                text = str(error)  # the elements are at fault, not the file
-            event = e.WriteFailed(
-                command.task,
-                command.attempt,
-                error=name if name in BY_NAME else UnavailableError.__name__,
-                text=text,
-            )
+            text = str(error)
+            if not isinstance(error, InvalidArgumentError):  # the elements are not at fault
+                text = f"cannot write {where}: {type(error).__name__}: {text}"
+            name = told_as(error, UnavailableError)
+            event = e.WriteFailed(command.task, command.attempt, error=name, text=text)
         self._report(event)
+
+    def _where(self, command: e.WriteBlock | e.CloseChunk) -> str:
+        path, stream = self._places[command.task, command.attempt]
+        return uncommitted_path(path, stream, command.attempt, command.chunk)
 
     def _write(self, command: e.WriteBlock) -> e.BlockWritten:
         key = (command.task, command.attempt)
         chunk = self._open.get(key)
         if chunk is None:
-            path, stream = self._places[key]
-            where = uncommitted_path(path, stream, command.attempt, command.chunk)
+            path, where = self._places[key][0], self._where(command)
             files = files_of(path)
+            if files.size(f"{path}/{SAVE}") is None:  # do not make a folder of this name
+                raise NotFoundError(
+                    f"this worker does not see {path}/{SAVE}, which the dispatcher wrote when the "
+                    "save began. Mount the shared storage on this worker"
+                )
             chunk = self._open[key] = OpenChunk(where, files, files.open(where, "wb"))
         chunk.size += write_block(chunk.file, command.meta, command.frames)
         chunk.file.flush()  # the progress counts the blocks of open chunks
@@ -212,5 +217,7 @@ class ChunkThread:
         self._places.pop(key, None)
         chunk = self._open.pop(key, None)
         if chunk is not None:
-            chunk.file.close()
-            chunk.files.remove(chunk.path)
+            with contextlib.suppress(OSError):  # it writes what is buffered, to a full disk perhaps
+                chunk.file.close()
+            with contextlib.suppress(OSError):
+                chunk.files.remove(chunk.path)

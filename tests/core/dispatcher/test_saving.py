@@ -354,6 +354,78 @@ def test_an_element_that_fails_ends_the_save() -> None:
     assert office.updates[-1] == u.EndSaveUpdate(finish.iteration)
 
 
+def unwritten(office: Office, text: str) -> list[Any]:
+    """Report that the host of the first stream cannot write its chunk."""
+    task = office.task
+    failed = m.SaveFailed(task.worker, task.task, task.attempt, "ResourceExhaustedError", text)
+    return office.hear(failed, task.worker)
+
+
+def test_a_chunk_that_a_worker_cannot_write_is_tried_once_elsewhere() -> None:
+    """A stream that its worker cannot write moves to another worker, and the first one
+    gets no stream of this save any more. If the second worker fails at the same chunk,
+    the save fails, and its error names both workers with their reasons.
+    """
+    office = Office(workers=3)
+    office.start()
+    first = office.task.worker
+    found = unwritten(office, "cannot write: full")
+    assert of(m.DropTask, found)
+    assert office.iteration.failure is None
+    second = office.task.worker
+    assert second not in ("", first)
+    assert office.task.attempt > 1
+    for _ in range(10):
+        assert first not in {one.definition.task for one in of(m.HostTask, office.tick(1.0))}
+    assert not [one for one in office.iteration.tasks.values() if one.worker == first]
+    unwritten(office, "cannot write: too")
+    finish = only(e.FinishSave, office.tick())
+    assert (finish.error, finish.text) == (
+        "ResourceExhaustedError",
+        f"worker tcp://{second}:1 cannot write: too. Free or mount its disk, and save again to "
+        f"another path. Before that, worker tcp://{first}:1 cannot write: full",
+    )
+
+
+def test_each_chunk_is_tried_elsewhere() -> None:
+    """A later chunk of a stream that has moved is tried on a third worker. Without a
+    further worker, the save fails.
+    """
+    office = Office(workers=3)
+    office.start()
+    for stop in (2, 4):
+        unwritten(office, "cannot write: full")
+        assert office.iteration.failure is None
+        office.written(stop - 2, stop)
+    unwritten(office, "cannot write: full")
+    assert office.iteration.failure is not None
+    assert office.iteration.failure.error == "ResourceExhaustedError"
+
+
+def test_elements_that_cannot_be_stored_are_not_tried_elsewhere() -> None:
+    """Elements without a common spec end the save on the first worker."""
+    office = Office(workers=2)
+    office.start()
+    task = office.task
+    office.hear(m.SaveFailed(task.worker, task.task, 1, "InvalidArgumentError", "two specs"))
+    assert office.iteration.failure is not None
+    assert office.iteration.failure.text == "two specs"
+
+
+def test_a_full_disk_of_the_dispatcher_is_named_as_such() -> None:
+    """A chunk that cannot be published because a disk is full ends the save with a
+    ResourceExhaustedError.
+    """
+    office = Office()
+    office.start()
+    office.written(0, 4)
+    chunk = e.SaveChunk(0, 0, 1, 0, 4, 99)
+    office.feed(
+        e.ChunkPublished(office.iteration.iteration, chunk, "full", "ResourceExhaustedError")
+    )
+    assert only(e.FinishSave, office.tick()).error == "ResourceExhaustedError"
+
+
 def test_a_chunk_that_can_not_be_published_ends_the_save() -> None:
     """A committed chunk that cannot be published is data loss, which ends the save and
     is named in the marker.

@@ -231,6 +231,8 @@ class ChunkPublished:
     """The chunk."""
     error: str = ""
     """Why the chunk cannot get its name; empty if it has it."""
+    kind: str = ""
+    """Class name of this error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,8 @@ class WorkerFacts:
     """Tasks that must not return to this worker, because they were stuck here or
     clients could not reach it.
     """
+    unwritable: set[int] = field(default_factory=set)
+    """Iterations that save to a path that this worker cannot write."""
     reports: dict[int, m.TaskReport] = field(default_factory=dict)
     """Its last report of each task."""
     missing: set[int] = field(default_factory=set)
@@ -220,11 +222,13 @@ class Placement:
         )
 
     def takes_tasks(self, worker: str, iteration: Iteration) -> bool:
-        """Return True if a worker may host tasks of an iteration, is not about to leave
-        and makes no suspects.
+        """Return True if a worker may host tasks of an iteration, can write them if
+        they are saved, is not about to leave and makes no suspects.
         """
         facts = self.facts[worker]
-        return worker != self.reserved and not facts.draining and self.may_host(worker, iteration)
+        is_free = worker != self.reserved and not facts.draining
+        able = is_free and iteration.iteration not in facts.unwritable
+        return able and self.may_host(worker, iteration)
 
     def has_room(self, worker: str, iteration: Iteration) -> bool:
         """Return True if a worker may write another stream. Iterations other than saves

@@ -93,6 +93,8 @@ class Saves:
         self.durable = durable
         self._preparing: dict[str, tuple[Peer, m.StartSave]] = {}
         self._endings: dict[int, SaveEnding] = {}
+        self._tried: dict[tuple[int, int], str] = {}
+        """Why a worker could not write a chunk, by task and first element."""
         self._staffed = 0.0
 
     # --- a save begins
@@ -247,26 +249,47 @@ class Saves:
         if event.error:
             self._fail(
                 iteration,
-                DataLossError,
-                f"a chunk of {_path(iteration)} could not be published: {event.error}",
+                BY_NAME.get(event.kind, DataLossError),
+                f"the dispatcher could not publish a chunk of {_path(iteration)}: {event.error}",
             )
 
     # --- a save ends
 
     def failed(self, peer: Peer, message: m.SaveFailed, now: float) -> None:
-        """Fail a save because of an element that cannot be produced or written."""
+        """Fail a save because of an element that cannot be produced or written. A chunk
+        that a worker cannot write is tried once on another worker.
+        """
         task = self._current(peer, message)
         if task is None:
             return
         iteration = self.out.state.iterations[task.iteration]
+        text = message.text or f"an element of stream {task.index} could not be produced"
         if message.failure:
             self.out.commit(u.FailSaveUpdate(iteration.iteration, message.failure))
-        error = BY_NAME.get(message.error, PipelineError)
-        self._fail(
-            iteration,
-            error,
-            message.text or f"an element of stream {task.index} could not be produced",
-        )
+        elif message.error != InvalidArgumentError.__name__:  # no element is at fault
+            text = self._moved(task, iteration, text)
+        if text:
+            self._fail(iteration, BY_NAME.get(message.error, PipelineError), text)
+
+    def _moved(self, task: Task, iteration: Iteration, text: str) -> str:
+        """Move a stream that its worker cannot write to another worker. Return why the
+        save has failed instead; "" if the stream moves.
+        """
+        facts = self.hosting.facts
+        host = facts.get(task.worker)
+        text = f"worker {task.worker if host is None else host.address} {text}"
+        if host is not None:
+            host.unwritable.add(iteration.iteration)
+        chunk = task.task, len(task.delivered)
+        tried = self._tried.pop(chunk, "")
+        able = [one for one in facts if self.hosting.placement.takes_tasks(one, iteration)]
+        if tried or not able:
+            remedy = "Free or mount its disk, and save again to another path"
+            return f"{text}. {remedy}" + (f". Before that, {tried}" if tried else "")
+        self._tried[chunk] = text
+        self.out.note("warning", f"{text}. Another worker tries it once")
+        self.hosting.fence(task)
+        return ""
 
     def _fail(self, iteration: Iteration, error: type[Exception], text: str) -> None:
         if (
@@ -332,6 +355,8 @@ class Saves:
             )
             return
         self.out.commit(u.EndSaveUpdate(event.iteration))
+        for chunk in [chunk for chunk in self._tried if chunk[0] in iteration.tasks]:
+            del self._tried[chunk]
         self._endings.pop(event.iteration, None)
         outcome = (
             "failed" if iteration.failure is not None else f"has {iteration.delivered} elements"
