@@ -14,6 +14,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from zmqdata.cli.asking import (
     StatusSettings,
@@ -47,7 +48,12 @@ from zmqdata.transport.addresses import resolve_host
 from zmqdata.worker.processes.accounts import check_account
 from zmqdata.worker.processes.interpreter import loading
 from zmqdata.worker.processes.keylending import lend_key
-from zmqdata.worker.processes.lifetime import StopSignals, exit_within, watch_lifeline
+from zmqdata.worker.processes.lifetime import (
+    StopSignals,
+    exit_within,
+    serve_beside_orphans,
+    watch_lifeline,
+)
 from zmqdata.worker.processes.options import ProcessSettings
 from zmqdata.worker.processes.supervisor import Supervisor, child_command, child_configs
 
@@ -142,8 +148,7 @@ def dispatcher_main(arguments: Sequence[str], program: str = "zmqdata dispatcher
     """Run a dispatcher until SIGTERM or SIGINT; return the exit code."""
     stop = StopSignals(waking=(signal.SIGCHLD,))
     chosen = dispatcher_arguments(program).parse_args(arguments)
-    prepare(chosen)
-    return guarded(program, lambda: run_dispatcher(chosen, stop))
+    return serve_command(program, chosen, partial(run_dispatcher, chosen), stop)
 
 
 def run_dispatcher(chosen: argparse.Namespace, stop: StopSignals) -> int:
@@ -225,8 +230,7 @@ def worker_main(arguments: Sequence[str], program: str = "zmqdata worker") -> in
     """
     stop = StopSignals(waking=(signal.SIGCHLD,))
     chosen = worker_arguments(program).parse_args(arguments)
-    prepare(chosen)
-    return guarded(program, lambda: supervise(program, chosen, stop))
+    return serve_command(program, chosen, partial(supervise, program, chosen), stop)
 
 
 def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> int:
@@ -296,6 +300,21 @@ def add_shared_options(parser: argparse.ArgumentParser) -> None:
     """
     add_settings(parser, LogSettings)
     parser.add_argument("--lifeline", type=int, help=argparse.SUPPRESS)
+
+
+def serve_command(
+    program: str,
+    chosen: argparse.Namespace,
+    serve: Callable[[StopSignals], int],
+    stop: StopSignals,
+) -> int:
+    """Run a server until a signal ends it; return the exit code."""
+
+    def prepared(stop: StopSignals) -> int:
+        prepare(chosen)
+        return guarded(program, lambda: serve(stop))
+
+    return serve_beside_orphans(prepared, stop)
 
 
 def prepare(chosen: argparse.Namespace) -> None:

@@ -203,3 +203,45 @@ def test_a_crash_names_the_thread_that_runs_no_pipeline(
     assert own_thread(f"{stack(*calls)}\n  ...") == "", "the oldest calls are missing"
     blamed = "to blame" in describe_exit(-11, own)
     assert blamed is bool(own)
+
+
+PROCESS_1 = """
+import ctypes, os, subprocess, signal, sys, time
+from pathlib import Path
+from zmqdata.testing.cluster import await_condition, descendants
+from zmqdata.worker.processes.lifetime import StopSignals, serve_beside_orphans
+
+def serve(stop):
+    for _ in range(10):
+        subprocess.run("true & true &", shell=True, check=True)
+        assert subprocess.run("exit 7", shell=True).returncode == 7
+    await_condition(lambda: descendants(os.getppid()) == [pid()], what="the end of orphans")
+    print(pid(), flush=True)
+    while not stop.wait(60):
+        pass
+    return 5
+
+PR_SET_CHILD_SUBREAPER = 36
+ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+pid, os.getpid = os.getpid, lambda: 1
+sys.exit(serve_beside_orphans(serve, StopSignals(waking=(signal.SIGCHLD,))))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has other reapers than process 1")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_process_1_reaps_orphans(number: int) -> None:
+    """Process 1 reaps what the processes of a server leave, and takes no exit code from
+    the server. It passes a signal on, and its end is the server's.
+    """
+    command = [sys.executable, "-c", PROCESS_1]
+    where = {**os.environ, "PYTHONPATH": str(Path(zmqdata.__file__).parents[1])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=where) as process:
+        try:
+            assert process.stdout is not None
+            server = int(process.stdout.readline())
+            os.kill(server if number == signal.SIGKILL else process.pid, number)
+            assert process.wait(20) == (SIGNALLED + number if number == signal.SIGKILL else 5)
+            assert not os.path.exists(f"/proc/{server}")
+        finally:
+            process.kill()

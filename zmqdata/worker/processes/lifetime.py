@@ -15,7 +15,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 
 SIGNALLED = 128
@@ -173,6 +173,48 @@ def die_with_parent(parent: int) -> None:
             ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(PARENT_DIED)
+
+
+def serve_beside_orphans(serve: Callable[[StopSignals], int], signals: StopSignals) -> int:
+    """Serve, as process 1 of a container in a child, beside which this process reaps
+    the orphans that the kernel gives to process 1.
+
+    The serving process cannot reap them: it would take the exit codes of processes that
+    ``subprocess`` waits for. Call this before a second thread exists.
+
+    Args:
+        serve: returns the exit code. It runs in the child, which then returns from this
+            function as process 1 does.
+        signals: signals that ask process 1 to stop; they must wake it on SIGCHLD, too.
+            The child has its own.
+
+    Returns:
+        The exit code of the serving process, or 128 plus the number of the signal that
+        killed it.
+    """
+    if os.getpid() != 1:
+        return serve(signals)
+    # A signal that arrives before the child can handle it is meant for the child, too.
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    child = os.fork()
+    if child == 0:
+        signals.close()
+        signals = StopSignals(waking=(signal.SIGCHLD,), owned=True)
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+        os.setsid()  # Ctrl-C in a terminal reaches only process 1, which then asks its child.
+        return serve(signals)
+    signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+    is_told, ended, status = False, 0, 0
+    while ended != child:
+        if signals.received and not is_told:
+            os.kill(child, signal.SIGINT if signals.hurried else signal.SIGTERM)
+            is_told = True
+        ended, status = os.waitpid(-1, 0 if is_told else os.WNOHANG)
+        if not ended:
+            select.select([signals.fileno()], [], [])
+            signals.drain()
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else SIGNALLED - code
 
 
 def exit_within(seconds: float, code: int) -> None:
