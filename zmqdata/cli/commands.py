@@ -54,7 +54,7 @@ from zmqdata.worker.processes.lifetime import (
     serve_beside_orphans,
     watch_lifeline,
 )
-from zmqdata.worker.processes.options import ProcessSettings
+from zmqdata.worker.processes.options import ProcessSettings, start_warnings
 from zmqdata.worker.processes.supervisor import Supervisor, child_command, child_configs
 
 LAST_SECONDS = 5.0
@@ -240,6 +240,8 @@ def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> in
     for host in (endpoint_host(parse_service(config.dispatcher_address)), config.host):
         if host not in (None, "*"):
             resolve_host(str(host))
+    for text in start_warnings(config):
+        logging.getLogger(__name__).warning("%s", text)
     processes = chosen_settings(ProcessSettings, chosen)
     account = processes.account()
     if account is not None:

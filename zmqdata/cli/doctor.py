@@ -30,6 +30,7 @@ from zmqdata.errors import (
 )
 from zmqdata.peeking import counted
 from zmqdata.transport.addresses import (
+    REACHABLE,
     is_loopback,
     is_refused,
     is_this_machine,
@@ -407,8 +408,7 @@ def silence_finding(
         )
         if host is not None and _is_loopback(host) and not is_local:
             remedy = (
-                "The worker announces an address that only its own machine reaches. Start it with "
-                "--host 0.0.0.0, or with the address of its machine."
+                f"The worker announces an address that only its own machine reaches. {REACHABLE}"
             )
     return Finding(subject, "answer", FAILURE, text, remedy)
 

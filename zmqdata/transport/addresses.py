@@ -29,6 +29,8 @@ from zmqdata.paths import boot_id, identity_of, token_of
 SOMEWHERE_ELSE = "192.0.2.1"
 LOOPBACK = "127.0.0.1"
 SIOCGIFADDR = 0x8915
+REACHABLE = "Start it with `--host 0.0.0.0`, or with the address of its machine."
+"""Remedy for a server that only its own machine reaches."""
 
 
 def resolve_host(host: str) -> str:

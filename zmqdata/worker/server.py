@@ -15,7 +15,6 @@ import msgspec
 
 from zmqdata import messages as m
 from zmqdata.config.endpoints import parse_service, split_address
-from zmqdata.config.keys import WITHOUT_KEY
 from zmqdata.config.settings import check_type, check_wait
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.worker import events as e
@@ -48,6 +47,7 @@ from zmqdata.worker.metrics import WorkerMetrics
 from zmqdata.worker.partcache import PartCache
 from zmqdata.worker.processes.crumbs import CrumbFile, CrumbNote, crumb_of
 from zmqdata.worker.processes.limits import is_starvation, read_memory
+from zmqdata.worker.processes.options import start_warnings
 from zmqdata.worker.processes.stillness import Stillness
 from zmqdata.worker.speeds import Speeds
 from zmqdata.worker.status import SnapshotTaskProgress, snapshots_of
@@ -129,8 +129,6 @@ class WorkerShell:
         # The access check must exist before the first data socket, and is cheap.
         self.rejects = Rejects()
         key = key_for(config, not is_loopback(config.host))
-        if key is None:
-            log.warning("%s", WITHOUT_KEY)
         self.links = LinkSockets(
             self.context,
             self.loop,
@@ -449,7 +447,10 @@ class WorkerServer(Server[WorkerShell]):
         super().__init__(start)
 
     def _open(self) -> WorkerShell:
-        return WorkerShell(self._config, CrumbFile(), 0, self._over)
+        shell = WorkerShell(self._config, CrumbFile(), 0, self._over)
+        for text in start_warnings(self._config):
+            log.warning("%s", text)
+        return shell
 
     def start(self) -> None:
         """Start the worker. If the dispatcher is already running, return when it knows

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from zmqdata.config.keys import WITHOUT_KEY
 from zmqdata.config.settings import from_environment
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.worker.processes.limits import Limits
-from zmqdata.worker.processes.options import ProcessSettings, count_of_processes
+from zmqdata.worker.processes.options import ProcessSettings, count_of_processes, start_warnings
 
 
 def test_by_default_nothing_is_limited() -> None:
@@ -54,3 +56,40 @@ def test_what_cannot_work_is_refused_when_it_is_said(given: dict[str, Any], text
     """An invalid option is refused before any process starts."""
     with pytest.raises(ValueError, match=text):
         ProcessSettings(**given)
+
+
+ELSEWHERE = "tcp://192.0.2.77:5050"
+"""An address that is reserved for documentation, and so is no machine."""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.5", "::1"])
+def test_a_worker_that_others_cannot_reach_says_so(host: str) -> None:
+    """A worker of a remote dispatcher that listens on the loopback alone names both,
+    and the remedy.
+    """
+    [text] = start_warnings(WorkerConfig(ELSEWHERE, host=host))
+    assert f"listens on {host} alone, and the dispatcher at {ELSEWHERE} is" in text
+    assert "`--host 0.0.0.0`" in text
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        WorkerConfig("tcp://127.0.0.1:5050"),
+        WorkerConfig("tcp://localhost:5050"),
+        WorkerConfig("ipc:///tmp/dispatcher"),
+        WorkerConfig(ELSEWHERE, host="0.0.0.0"),
+        WorkerConfig(ELSEWHERE, worker_address="gateway:%port%"),
+    ],
+    ids=str,
+)
+def test_a_worker_that_others_reach_says_nothing(config: WorkerConfig) -> None:
+    """A dispatcher of this machine, every interface, and an announced gateway need no
+    warning.
+    """
+    assert list(start_warnings(config)) == []
+
+
+def test_a_worker_without_a_key_says_so() -> None:
+    """The warning about a missing key comes once, before the processes."""
+    assert list(start_warnings(WorkerConfig("127.0.0.1:5050", insecure=True))) == [WITHOUT_KEY]

@@ -4,15 +4,43 @@ each child.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from zmqdata.config.endpoints import parse_service
+from zmqdata.config.keys import WITHOUT_KEY
 from zmqdata.config.settings import MOST_MILLISECONDS, check_settings, setting
+from zmqdata.config.worker import WorkerConfig
 from zmqdata.threads import available_cores
+from zmqdata.transport.addresses import REACHABLE, is_loopback, is_this_machine
 from zmqdata.worker.processes.accounts import Account, account_of
 from zmqdata.worker.processes.limits import Limits, bytes_of, tasks_of
 from zmqdata.worker.processes.supervisor import MOST_PROCESSES, check_processes
 
 MOST_TASKS = MOST_MILLISECONDS
+
+
+def start_warnings(config: WorkerConfig) -> Iterator[str]:
+    """Yield what a worker says once, when it starts, whatever the number of its
+    processes.
+
+    Raises:
+        InvalidArgumentError: its host cannot be resolved.
+
+    Example:
+        >>> list(start_warnings(WorkerConfig("tcp://127.0.0.1:5050")))
+        []
+    """
+    if config.insecure:
+        yield WITHOUT_KEY
+    dispatcher = parse_service(config.dispatcher_address)
+    is_announced = config.worker_address is not None
+    if not is_announced and is_loopback(config.host) and not is_this_machine(dispatcher):
+        yield (
+            f"this worker listens on {config.host} alone, and the dispatcher at {dispatcher} is "
+            "another machine: only clients on the machine of the worker can read from it. "
+            f"{REACHABLE}"
+        )
 
 
 @dataclass(frozen=True)
