@@ -51,8 +51,8 @@ def distributed_save(
     ``close()`` waits for the save. It continues through restarts of the dispatcher and
     of workers, and while workers come and go, until every element is stored exactly
     once. The folder then contains the file ``DONE``, or ``ERROR`` if an element could
-    not be produced, or if two workers could not write a chunk. ``Dataset.load`` reads the folder, and ``zmqdata save-status``
-    shows the progress.
+    not be produced, or if two workers could not write a chunk. ``Dataset.load`` reads
+    the folder, and ``zmqdata save-status`` shows the progress.
 
     Args:
         dataset: the dataset to save. It is split among workers as with

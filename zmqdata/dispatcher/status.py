@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from heapq import merge
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from zmqdata.config.dispatcher import DispatcherConfig
@@ -34,7 +36,9 @@ STALLED = 60.0
 """Seconds without progress after which a task counts as stalled."""
 
 EVENTS_KEPT = 200
-"""Maximum number of events that are remembered."""
+"""Maximum number of events that are remembered: of warnings and errors, and of the
+others.
+"""
 EVENT_CHARACTERS = 500
 """Maximum number of characters of an event."""
 UNSHOWN = ("debug",)
@@ -42,7 +46,8 @@ UNSHOWN = ("debug",)
 
 
 class EventLog:
-    """The newest lines that the dispatcher wrote to its log about the cluster.
+    """The newest lines that the dispatcher wrote to its log about the cluster. Jobs
+    that begin and end do not displace warnings and errors.
 
     Example:
         >>> events = EventLog()
@@ -52,7 +57,7 @@ class EventLog:
     """
 
     def __init__(self) -> None:
-        self._kept: deque[tuple[float, str, str]] = deque(maxlen=EVENTS_KEPT)
+        self._kept = [deque[tuple[float, str, str]](maxlen=EVENTS_KEPT) for _ in range(2)]
 
     def add(self, now: float, level: str, text: str) -> None:
         """Add a line.
@@ -63,12 +68,13 @@ class EventLog:
             text: the line.
         """
         if level not in UNSHOWN:
-            self._kept.append((now, level, text[:EVENT_CHARACTERS]))
+            self._kept[level == "info"].append((now, level, text[:EVENT_CHARACTERS]))
 
     def shown(self) -> Iterable[dict[str, Any]]:
         """Return the lines, oldest first."""
         return [
-            {"time": round(now, 3), "level": level, "text": text} for now, level, text in self._kept
+            {"time": round(now, 3), "level": level, "text": text}
+            for now, level, text in merge(self._kept[0], self._kept[1], key=itemgetter(0))
         ]
 
 

@@ -342,8 +342,24 @@ def test_a_named_job_waits_for_clients() -> None:
     desk.close("l", now=1000.0)
     desk.done()
     desk.jobs.collect_unused(1000.0 + GC)
-    assert "collected" in desk.only(e.LogLine).text
+    collected, ended = (one.text for one in desk.done() if isinstance(one, e.LogLine))
+    assert "job job is collected" in collected
+    assert "ends unfinished, without readers: 0 elements in 1000.0 s" in ended
     assert (desk.out.state.living, desk.jobs.unused_since) == ([], {})
+
+
+def test_a_job_that_fails_says_so_once() -> None:
+    """A job that fails has a line with the reason, and no other line for its end."""
+    desk = Desk()
+    desk.open("k")
+    assert "repetition 0, begins" in desk.only(e.LogLine).text
+    desk.jobs.hosting.fail(desk.out.state.iterations[2000], "DataLossError", "it is lost")
+    failed = desk.only(e.LogLine)
+    assert (failed.level, failed.text) == ("error", "job job: it is lost")
+    desk.close("k", now=1000.0)
+    desk.done()
+    desk.jobs.collect_unused(1000.0 + GC)
+    assert "job job is collected" in desk.only(e.LogLine).text
 
 
 def test_a_negative_timeout_keeps_jobs_for_ever() -> None:
@@ -456,7 +472,9 @@ def test_the_only_client_of_an_anonymous_job_is_not_waited_for_without_a_connect
     assert desk.out.state.iterations[2000].clients == {"k"}
     desk.done()
     desk.jobs.expire(20.0 + GONE, TIMEOUT)
-    assert f"client {m.shown_name('k')} of job job is gone" in desk.only(e.LogLine).text
+    gone, ended = (one.text for one in desk.done() if isinstance(one, e.LogLine))
+    assert f"client {m.shown_name('k')} of job job is gone" in gone
+    assert "repetition 0, ends unfinished" in ended
     assert desk.out.state.living == []
     desk.beat("k", now=100.0)
     assert desk.only(m.RequestRefused).error == "NotFoundError"

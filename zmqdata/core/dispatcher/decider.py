@@ -209,7 +209,7 @@ class DispatcherCore:
         live. Clients may be silent for one ``client_timeout`` from now on, workers for
         as long as a task waits for its host.
         """
-        state = self.state
+        state, self.out.now = self.state, now
         self.out.begin_life()
         self.places.restore(state.places, {worker.address for worker in state.workers.values()})
         patience = max(self.times.worker_timeout, LEAST_RETURN) - self.times.disconnect_grace
@@ -238,6 +238,7 @@ class DispatcherCore:
         """Handle an event noticed at ``now``, in seconds of a monotonic clock. Return
         the commands to carry out.
         """
+        self.out.now = now
         self.handlers[type(event)](event, now)
         self.hosting.lists.push(now)
         self.jobs.departures.push(now)

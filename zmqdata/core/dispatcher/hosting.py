@@ -177,6 +177,7 @@ class Hosting:
         iteration = self.out.state.iterations[task.iteration]
         self.holdings.forget(task.task)
         self.lists.tell(iteration)
+        self._note_end(iteration)
         if is_copied(iteration.job):
             self.close_if_ended(iteration)
 
@@ -542,3 +543,9 @@ class Hosting:
         """Close a task list: no task will be added."""
         self.commit_and_settle(iteration, u.CloseTaskListUpdate(iteration.iteration))
         self.lists.tell(iteration)
+        self._note_end(iteration)
+
+    def _note_end(self, iteration: Iteration) -> None:
+        # A save ends with its marker.
+        if iteration.saving is None and iteration.closed and iteration.finished:
+            self.out.note_end(iteration, "has ended")

@@ -270,6 +270,7 @@ class Jobs:
         for update in updates:
             self.out.commit(update)
         iteration = state.iterations[number]
+        self.out.note_begin(iteration, "continues from states of its readers")
         self.incarnations.begin(gathering, number)
         for offer in gathering.present:
             self.clients.heard(offer.ask.client, offer.peer, now)
@@ -419,7 +420,7 @@ class Jobs:
         if not incarnation.is_read:
             self.unused_since[incarnation.number] = last_sign
             if iteration.job.anonymous and not self.runs.has_copies(incarnation):
-                self._collect(incarnation)
+                self._collect(incarnation, last_sign)
 
     # --- time
 
@@ -498,16 +499,16 @@ class Jobs:
             incarnation = self.out.state.incarnations[number]
             patience = self._kept_for(incarnation)
             if now - since >= patience and self._may_collect(incarnation):
-                self.out.note(
-                    "info",
-                    f"job {incarnation.job.name} is collected: it had no client for "
-                    f"{patience:g} s. The next client begins it anew",
-                )
-                self._collect(incarnation)
+                why = f"it had no client for {patience:g} s. The next client begins it anew"
+                self.out.note("info", f"job {incarnation.job.name} is collected: {why}")
+                self._collect(incarnation, since)
 
-    def _collect(self, incarnation: Incarnation) -> None:
+    def _collect(self, incarnation: Incarnation, since: float) -> None:
         self.unused_since.pop(incarnation.number, None)
         for iteration in incarnation.iterations.values():
+            if iteration.failure is None and not iteration.finished:
+                self.out.note_end(iteration, "ends unfinished, without readers", since)
+            self.out.forget(iteration)
             self.hosting.forget_iteration(iteration)
             self.leases.forget_iteration(iteration.iteration)
             self.collected.append(

@@ -153,6 +153,9 @@ class Runs:
         )
         if is_over:  # it was finished and collected; nothing is left to read
             self.out.commit(u.CloseTaskListUpdate(number))
+        else:
+            how = f"begins: {m.shown_name(ask.client)} reads dataset {ask.job.dataset_id}"
+            self.out.note_begin(state.iterations[number], how)
         self._begun[number] = now
         return state.iterations[number]
 

@@ -179,7 +179,7 @@ class Saves:
         self.out.commit(u.BeginIncarnationUpdate(incarnation, job))
         seed = self.out.derive_seed(number)
         self.out.commit(u.CreateIterationUpdate(number, incarnation, 0, seed))
-        self.out.note("info", f"the save to {ask.path} begins; workers get its streams")
+        self.out.note_begin(self.out.state.iterations[number], "begins; workers get its streams")
         self.hosting.staff(self.out.state.iterations[number])
         self.out.send(peer, m.SaveStarted(ask.request))
 
@@ -358,10 +358,8 @@ class Saves:
         for chunk in [chunk for chunk in self._tried if chunk[0] in iteration.tasks]:
             del self._tried[chunk]
         self._endings.pop(event.iteration, None)
-        outcome = (
-            "failed" if iteration.failure is not None else f"has {iteration.delivered} elements"
-        )
-        self.out.note("info", f"the save to {_path(iteration)} {outcome}")
+        if iteration.failure is None:
+            self.out.note_end(iteration, "is done")
 
     # --- a dispatcher begins anew
 

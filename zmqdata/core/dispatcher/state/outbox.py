@@ -48,6 +48,7 @@ class Outbox:
     Attributes:
         mark: random mark of this start, which no other start has, even one of the same
             journal.
+        now: time of the current event.
     """
 
     def __init__(self, seed: int) -> None:
@@ -56,6 +57,9 @@ class Outbox:
         self.state = DispatcherState(seed, base_of(derived(seed)))
         self.mark = derived(seed, MARK)
         self.commands: list[DispatcherCommand] = []
+        self.now = 0.0
+        self._begun: dict[int, float] = {}
+        self._over: set[int] = set()
 
     def begin_life(self) -> None:
         """Take over a state. New objects are numbered anew, as the journal of a former
@@ -124,6 +128,32 @@ class Outbox:
         """Write a line to the log."""
         self.commands.append(LogLine(level, text))
 
+    def note_begin(self, iteration: Iteration, how: str) -> None:
+        """Write to the log that an iteration has begun."""
+        self._begun[iteration.iteration] = self.now
+        self.note("info", f"{_of_job(iteration)} {how}")
+
+    def note_end(self, iteration: Iteration, how: str, until: float | None = None) -> None:
+        """Write to the log, once, that an iteration has ended, with what it has
+        delivered. An iteration that a former dispatcher began has no duration.
+
+        Args:
+            iteration: the iteration.
+            how: how it has ended.
+            until: time of its end; None: now.
+        """
+        if iteration.iteration not in self._over:
+            self._over.add(iteration.iteration)
+            began = self._begun.get(iteration.iteration)
+            ended = self.now if until is None else until
+            lasted = "" if began is None else f" in {max(0.0, ended - began):.1f} s"
+            self.note("info", f"{_of_job(iteration)} {how}: {iteration.delivered} elements{lasted}")
+
+    def forget(self, iteration: Iteration) -> None:
+        """Forget an iteration that is collected."""
+        self._begun.pop(iteration.iteration, None)
+        self._over.discard(iteration.iteration)
+
     def drain(self) -> list[DispatcherCommand]:
         """Return the commands of this turn. The next turn starts without any."""
         commands, self.commands = self.commands, []
@@ -155,3 +185,9 @@ def derived(*numbers: int) -> int:
         int.from_bytes(hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest(), "little")
         >> 1
     )
+
+
+def _of_job(iteration: Iteration) -> str:
+    if iteration.job.save is not None:
+        return f"the save to {iteration.job.save.path}"
+    return f"job {iteration.job.name}, repetition {iteration.repetition},"
