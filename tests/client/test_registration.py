@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from zmqdata import Dataset, distribute, register_dataset
@@ -53,6 +54,17 @@ def test_an_iterator_that_a_function_holds_is_named(recwarn: pytest.WarningsReco
             distribute("parallel_epochs", "localhost:1")
         )
     assert not recwarn.list
+
+
+def test_a_warning_of_many_generators_is_one(recwarn: pytest.WarningsRecorder) -> None:
+    """A single warning names the generators of a pipeline, once a program."""
+    held = [np.random.default_rng(number) for number in range(12)]
+    dataset = Dataset.range(3).map(lambda x: held[int(x)].random())
+    for _ in range(3):
+        dataset.apply(distribute("parallel_epochs", "localhost:1"))
+    (warned,) = recwarn
+    for part in ("`held[0]`, a numpy.random", "`held[4]`", "and 7 more", "Use random_map"):
+        assert part in str(warned.message)
 
 
 MOUNTS = """\

@@ -474,6 +474,36 @@ AUGMENTED = {
 }
 
 
+class Augmenting:
+    """Draws from generators of its own, as transforms of albumentations do."""
+
+    def __init__(self) -> None:
+        self.transforms = [{"rng": np.random.default_rng(1), "py": random.Random(1)}] * 12
+
+    def __call__(self, index: int) -> Any:
+        own = self.transforms[index % 12]
+        return index, float(own["rng"].random()), own["py"].random()
+
+
+def test_generators_that_a_dataset_holds_are_no_reason_to_warn(
+    cluster: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    """They draw anew for each batch and pass, by the seed of the loader, and no warning
+    is said.
+    """
+
+    def draws() -> list[Any]:
+        dataset = Made(12, Augmenting())
+        loader = DataLoader(dataset, 2, num_workers=2, generator=torch.Generator().manual_seed(3))
+        read = distribute_dataloader(loader, cluster)
+        return [tuple(torch.cat(batch[1:]).tolist()) for _ in range(2) for batch in read]
+
+    had = draws()
+    assert len({one for batch in had for one in batch}) == 2 * 24
+    assert draws() == had
+    assert not [one for one in recwarn if "generator" in str(one.message)]
+
+
 def two_passes(service: Any, make: Any, place: int) -> tuple[list[Any], list[Any]]:
     """Return two passes, and the same after a resume at a place."""
     seed(1)

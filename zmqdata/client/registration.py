@@ -57,7 +57,7 @@ from zmqdata.nodes import (
 )
 from zmqdata.paths import files_token
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
-from zmqdata.pipelines.generators import generators_of, iterators_of
+from zmqdata.pipelines.generators import Held, generators_of, iterators_of, loader_seed
 from zmqdata.pipelines.memorymaps import FilePart
 from zmqdata.pipelines.packing import ParcelContent
 from zmqdata.pipelines.parcels import ParcelChangedError
@@ -444,28 +444,46 @@ def _check_copies(node: Node) -> None:
                 f"{text}. The options of the pipeline have ExternalStatePolicy.FAIL, with "
                 "which this is an error"
             )
-        warnings.warn(text, stacklevel=2)
+        if text not in _warned:
+            _warned.add(text)
+            warnings.warn(text, stacklevel=2)
+
+
+_warned: set[str] = set()
+"""Warnings on copies that this program has had. A loader registers for each pass."""
+_MOST_NAMED = 5
 
 
 def _copied(node: Node) -> Iterator[str]:
-    """Yield a text for each random generator or iterator that a function holds."""
-    for one in every_node(node):
-        for held in iterators_of(one):
-            yield (
-                f"{one.label} uses `{held.path}`, an iterator of type "
-                f"{qualified_name(type(held.generator))}. Each task gets a copy, which begins "
-                "where the iterator is now, so tasks and epochs repeat its values. Create it "
-                "within the function, or number elements with enumerate() before the function"
-            )
-        for held in generators_of(one):
-            kind = type(held.generator)
-            yield (
-                f"{one.label} uses `{held.path}`, a {kind.__module__.partition('.')[0]} "
-                f"{kind.__name__}. Each task gets a copy, which would draw the same numbers in "
-                "every task and epoch. Workers therefore seed it anew for each element, and its "
-                "own seed has no effect. Use random_map(function, seed=...), which passes a "
-                "generator to the function and draws the same with and without the service"
-            )
+    """Yield a text on the iterators that functions hold, and one on their random
+    generators. Those of a DataLoader are copied and seeded there, too.
+    """
+    nodes = every_node(node)
+    iterators = [_used(one, held) for one in nodes for held in iterators_of(one)]
+    if iterators:
+        yield (
+            f"{_enumerated(iterators)}. Each task gets a copy of an iterator, which begins where "
+            "the iterator is now, so tasks and epochs repeat its values. Create it within the "
+            "function, or number elements with enumerate() before the function"
+        )
+    own = [one for one in nodes if loader_seed(one) is None]
+    generators = [_used(one, held) for one in own for held in generators_of(one)]
+    if generators:
+        yield (
+            f"{_enumerated(generators)}. Each task gets a copy of a generator, which would draw "
+            "the same numbers in every task and epoch. Workers therefore seed it anew for each "
+            "element, and its own seed has no effect. Use random_map(function, seed=...), which "
+            "passes a generator to the function and draws the same with and without the service"
+        )
+
+
+def _used(node: Node, held: Held) -> str:
+    return f"{node.label} uses `{held.path}`, a {qualified_name(type(held.generator))}"
+
+
+def _enumerated(uses: list[str]) -> str:
+    more = len(uses) - _MOST_NAMED
+    return "; ".join(uses[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def check_parts(node: Node) -> None:

@@ -35,6 +35,7 @@ from zmqdata.pipelines.holding import (
     lineage,
     module_of,
 )
+from zmqdata.pipelines.parcels import Parcel
 
 _KINDS = frozenset(
     {
@@ -104,6 +105,18 @@ def generators_of(node: Any, in_modules: bool = True) -> list[Held]:
     ['rng']
     """
     return _held_by_node(node, _Search(is_generator, in_modules))
+
+
+def loader_seed(node: Any) -> int | None:
+    """Return the seed of a pass over a ``DataLoader`` that the function of a node runs;
+    None for another node. Users of a ``DataLoader`` expect that generators which their
+    dataset holds draw anew for each batch.
+    """
+    for one in dataclasses.fields(node):
+        function = getattr(node, one.name)
+        if is_a(peek(function, "parcel"), Parcel):
+            return int(function.seed)
+    return None
 
 
 def iterators_of(node: Any) -> list[Held]:

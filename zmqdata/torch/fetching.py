@@ -126,11 +126,14 @@ class _Fetcher:
     Args:
         parcel: holds the parts of the loader.
         seed: seed of the pass.
+
+    Attributes:
+        parcel, seed: as given.
     """
 
     def __init__(self, parcel: Parcel, seed: int) -> None:
-        self._parcel = parcel
-        self._seed = seed
+        self.parcel = parcel
+        self.seed = seed
 
     @property
     def zmqdata_batch_rows(self) -> int | None:
@@ -139,7 +142,7 @@ class _Fetcher:
 
     @property
     def _parts(self) -> LoaderParts:
-        parts: LoaderParts = self._parcel.value
+        parts: LoaderParts = self.parcel.value
         return parts
 
 
@@ -165,7 +168,7 @@ class BatchFetcher(_Fetcher):
 
     def _worker(self, number: int) -> _VirtualWorker:
         if number not in self._workers:
-            self._workers[number] = _VirtualWorker(self._parcel, self._seed, number)
+            self._workers[number] = _VirtualWorker(self.parcel, self.seed, number)
         return self._workers[number]
 
     def _fetched(self, indices: Any) -> Any:
@@ -188,7 +191,7 @@ class StreamFetcher(_Fetcher):
 
     def __call__(self, number: int) -> Iterator[Packed | FailedBatch]:
         parts, index = self._parts, int(number)
-        worker = _VirtualWorker(self._parcel, self._seed, index)
+        worker = _VirtualWorker(self.parcel, self.seed, index)
         with worker.at_beginning():
             batches = _ItemBatches(iter(parts.dataset), parts)
         for turn in count():

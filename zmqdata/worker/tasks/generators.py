@@ -15,9 +15,10 @@ from collections.abc import Collection
 from typing import Any
 
 from zmqdata.errors import FailedPreconditionError
+from zmqdata.iterators.base import mixed_seed
 from zmqdata.iterators.captured import Captured
 from zmqdata.nodes import ExternalStatePolicy, Node, every_node, options_of
-from zmqdata.pipelines.generators import Held, generators_of
+from zmqdata.pipelines.generators import Held, generators_of, loader_seed
 from zmqdata.worker.tasks.pipeline import may_seed_modules
 
 log = logging.getLogger(__name__)
@@ -44,9 +45,10 @@ class TaskGenerators:
     """
 
     def __init__(self, node: Node, seed: int) -> None:
-        self.captured = Captured(seed)
-        self.due = self._first = 0
         self._nodes = every_node(node)
+        passes = [one for one in map(loader_seed, self._nodes) if one is not None]
+        self.captured = Captured(mixed_seed(seed, *passes) if passes else seed)
+        self.due = self._first = 0
         self._policy = options_of(node).experimental_external_state_policy
         self._found = self._search()
         self._known = {id(held.generator): held.generator for _, held in self._found}
@@ -112,7 +114,7 @@ class TaskGenerators:
 
     def _tell(self, node: Node, held: Held) -> None:
         key = node.label, held.path
-        if self._policy is ExternalStatePolicy.IGNORE:
+        if self._policy is ExternalStatePolicy.IGNORE or loader_seed(node) is not None:
             return
         kind = type(held.generator)
         text = (
