@@ -65,6 +65,141 @@ class Seen:
         return fitting
 
 
+WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "epochs": ({}, {}),
+    "no validation": ({"validation": []}, {}),
+    "limited": ({}, {"limit_train_batches": 2}),
+    "limited by a share": ({}, {"limit_train_batches": 0.5}),
+    "limited validation": ({}, {"limit_val_batches": 1}),
+    "checked twice": ({}, {"val_check_interval": 0.5}),
+    "checked by steps": ({}, {"val_check_interval": 3, "check_val_every_n_epoch": None}),
+    "checked seldom": ({}, {"check_val_every_n_epoch": 2}),
+    "two loaders": ({"train": {"a": 8, "b": 4}}, {}),
+    "two loaders, limited": ({"train": [8, 6]}, {"limit_train_batches": 3}),
+    "shortest": ({"train": {"a": 8, "b": 4}, "mode": "min_size"}, {}),
+    "longest": ({"train": [8, 4], "mode": "max_size"}, {}),
+    "two validations": ({"validation": [4, 6]}, {}),
+    "hooks": ({"hooks": True}, {}),
+    "reloaded": ({"hooks": True}, {"reload_dataloaders_every_n_epochs": 1}),
+    "estimated": ({"hooks": True, "estimates": True}, {}),
+    "no sanity check": ({}, {"num_sanity_val_steps": 0}),
+    "by steps": ({}, {"max_epochs": -1, "max_steps": 6}),
+    "fast": ({}, {"fast_dev_run": True}),
+    "overfit": ({"shuffle": False}, {"overfit_batches": 2}),
+    "accumulated": ({}, {"accumulate_grad_batches": 3}),
+    "own generator": ({"own": True}, {"limit_train_batches": 3}),
+    "own generator, whole": ({"own": True}, {}),
+    "processes": ({"num_workers": 1}, {"val_check_interval": 0.5}),
+    "processes and two loaders": ({"num_workers": 1, "train": [8, 4]}, {}),
+    "lasting processes": ({"num_workers": 1, "persistent_workers": True}, {}),
+    "fitted twice": ({"fits": 2}, {"limit_train_batches": 3}),
+}
+"""Ways of training with Lightning: the loaders, and arguments of the ``Trainer``."""
+
+
+def events(wrap: Any, of: dict[str, Any], options: dict[str, Any]) -> list[Any]:
+    """Return what Lightning hands to the model, in its order.
+
+    Args:
+        wrap: makes a loader of a DataLoader.
+        of: the loaders of a way.
+        options: its arguments of the ``Trainer``.
+    """
+    import lightning
+    import torch
+    from lightning.pytorch.utilities import CombinedLoader
+    from torch.utils.data import DataLoader
+
+    found: list[Any] = []
+    more = {name: of[name] for name in ("num_workers", "persistent_workers") if name in of}
+
+    def loader(count: Any) -> Any:
+        if not isinstance(count, int):
+            items = count.items() if isinstance(count, dict) else enumerate(count)
+            made = {name: loader(one) for name, one in items}
+            return made if isinstance(count, dict) else [*made.values()]
+        generator = torch.Generator().manual_seed(4) if of.get("own") else None
+        shuffle = of.get("shuffle", True)
+        numbers: Any = range(count)
+        return wrap(DataLoader(numbers, 2, shuffle, generator=generator, **more))
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+
+        def note(self, batch: Any, *place: int) -> None:
+            torch.rand(1)
+            found.append((*place, str(batch)))
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            self.note(batch)
+            return self.layer(torch.ones(1, 1)).sum()
+
+        def validation_step(self, batch: Any, index: int, dataloader_idx: int = 0) -> None:
+            self.note(batch, dataloader_idx)
+
+        def configure_optimizers(self) -> Any:
+            if of.get("estimates"):
+                found.append(self.trainer.estimated_stepping_batches)
+            return torch.optim.SGD(self.parameters(), 0.0)
+
+        def train_dataloader(self) -> Any:
+            made = loader(of.get("train", 8))
+            return CombinedLoader(made, of["mode"]) if "mode" in of else made
+
+        def val_dataloader(self) -> Any:
+            return loader(of.get("validation", 4))
+
+    torch.manual_seed(3)
+    model = Module()
+    loaders = () if of.get("hooks") else (model.train_dataloader(), model.val_dataloader())
+    for _ in range(of.get("fits", 1)):
+        lightning.Trainer(
+            accelerator="cpu",
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            **{"logger": False, "enable_checkpointing": False, "max_epochs": 3, **options},
+        ).fit(model, *loaders)
+    return [*found, torch.rand(1).item()]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("way", WAYS)
+def test_it_has_the_batches_of_a_dataloader(lasting: str, way: str) -> None:
+    """Each usual way of training has the batches of plain DataLoaders, in their order,
+    under one seed, for training and validation, and draws no number more.
+    """
+    from zmqdata.torch import distribute_dataloader
+
+    wanted = events(lambda plain: plain, *WAYS[way])
+    assert len(wanted) > 2
+    assert events(lambda plain: distribute_dataloader(plain, lasting), *WAYS[way]) == wanted
+
+
+def test_its_look_at_a_loader_is_no_pass(lasting: str) -> None:
+    """Lightning asks each loader that is no DataLoader for an iterator, and drops it.
+    That takes no pass that ``start`` has begun, and draws nothing.
+    """
+    import torch
+    from torch.utils.data import DataLoader
+
+    from zmqdata.torch import distribute_dataloader
+
+    numbers: Any = range(20)
+    found = []
+    for starts in (False, True):
+        generator = torch.Generator().manual_seed(3)
+        plain = DataLoader(numbers, 2, shuffle=True, generator=generator)
+        loader, seen = distribute_dataloader(plain, lasting), Seen()
+        if starts:
+            loader.start()
+        seen.fit(loader, max_epochs=2)
+        found.append(seen.rows)
+    assert len(found[0]) == 20
+    assert found[0] == found[1]
+
+
 def shuffled(*, is_known: bool) -> Any:
     from zmqdata.torch import Loader
 

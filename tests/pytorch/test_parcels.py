@@ -162,8 +162,9 @@ def test_ranks_name_the_parcel_of_rank_0(
     ]
 
     def passed() -> Iterator[list[Any]]:
-        iterators = [rank(iter, one) for rank, one in zip((first, second), loaders, strict=True)]
-        yield from ([row for batch in one for row in batch.tolist()] for one in iterators)
+        for rank, one in zip((first, second), loaders, strict=True):
+            rank(one.start)
+        yield from ([row for batch in one for row in batch.tolist()] for one in loaders)
 
     assert [*passed()] == [[500, 501], [502, 503]]
     assert loaders[0]._supply._holds.parcel.packed == loaders[1]._supply._holds.parcel.packed

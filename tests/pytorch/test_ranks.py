@@ -126,9 +126,9 @@ def test_ranks_that_disagree_are_told_before_the_first_batch(
     for finite, batches in (("pad", None), ("drop", 3)):
         first, second = pair()
         rank_0, rank_1 = first(made), second(partial(made, finite=finite, batches=batches))
-        first(iter, rank_0)
+        first(rank_0.start)
         with pytest.raises(FailedPreconditionError, match=r"rank 0 has .*, and consumer 1 has"):
-            second(iter, rank_1)
+            second(rank_1.start)
 
 
 class EachSecond(Sampler[int]):
@@ -175,9 +175,9 @@ def test_a_sampler_that_shards_by_rank_is_not_dealt_again(
 
     first, second = pair()
     loaders = [first(plain, 0), second(plain, 1)]
-    first(iter, loaders[0])
+    first(loaders[0].start)
     with pytest.raises(FailedPreconditionError, match=r"other indices for consumer 1.*shards by"):
-        second(iter, loaders[1])
+        second(loaders[1].start)
 
 
 def test_an_index_alone_does_not_say_who_shares_the_batches(
@@ -247,6 +247,7 @@ def test_padding_of_a_dataset_is_not_known(cluster: str, pair: Callable[[], list
     dataset = Dataset.range(6).batch(2).apply(read)
     for rank in pair():
         loader = rank(partial(Loader, dataset, finite="pad"))
+        rank(loader.start)
         rank(iter, loader)
         with pytest.raises(FailedPreconditionError, match="is not known with `finite='pad'`"):
             rank(lambda: loader.is_padding)  # noqa: B023 - called at once

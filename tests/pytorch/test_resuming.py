@@ -63,6 +63,21 @@ def left_alone(cluster: str, make: Any) -> tuple[list[Batches], list[list[dict[s
     return passes, states
 
 
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_state_behind_an_iterator_after_a_broken_pass_resumes(cluster: str, make: Any) -> None:
+    """A state that is taken when a loop has been left early, and the next one has no
+    batch yet, resumes with the next pass and the one after it.
+    """
+    loader = make(cluster)
+    next(iter(loader))
+    held = iter(loader)
+    state = loader.state_dict()
+    wanted = [[batch.tolist() for batch in one] for one in (held, loader)]
+    again = make(cluster)
+    again.load_state_dict(state)
+    assert [[batch.tolist() for batch in again] for _ in range(2)] == wanted
+
+
 def test_a_pass_that_has_begun_goes_on_after_set_epoch_with_its_number() -> None:
     """Nothing is made twice if a loop sets the epoch of a pass that ``start`` has begun
     from a state. It begins anew with another number.

@@ -40,6 +40,8 @@ from zmqdata.torch.orders import (
     BatchIndices,
     Draw,
     Generators,
+    PassDraw,
+    asked_ahead,
     draw,
     generators,
     restore,
@@ -57,7 +59,7 @@ from zmqdata.torch.ranks import (
     told_by_first,
 )
 from zmqdata.torch.refusals import check_kind, check_options, check_samplers
-from zmqdata.torch.supplies import LoaderState, Pass, RankState, other_world, short
+from zmqdata.torch.supplies import LoaderState, NextPass, Pass, RankState, other_world, short
 from zmqdata.words import Finite
 
 DISPATCHER = "ZMQDATA_DISPATCHER"
@@ -308,28 +310,54 @@ class DataLoaderSupply:
         if state.world != self.consumer.count and not goes_on:
             raise other_world(state.world, self.consumer.count)
 
-    def begin(self, epoch: int) -> Pass:
-        before, drawn = self._drawn()
-        return self._pass(drawn, before, 0, 0, b"")
+    def following(self) -> NextPass:
+        return self._following(None, None)
 
-    def _drawn(self) -> tuple[bytes, Draw]:
-        """Return what the first consumer draws, and the generators before that."""
-        own, consumer = generators(self.loader), self._dealing.consumer
-        if not consumer.agrees:
-            return msgspec.msgpack.encode(own), draw(self.loader, self._most())
-        terms, name = self._terms(), f"{self._name}/{self._passes}"
-        self._passes += 1
-        if is_first(consumer):
-            drawn = None
+    def _following(self, seed: int | None, now: Generators | None) -> NextPass:
+        """Return the next pass.
+
+        Args:
+            seed: seed that was drawn before a state was taken; None to draw it.
+            now: generators after a draw for a state that was taken behind it.
+        """
+        if not is_first(self._dealing.consumer):  # rank 0 draws
+            if now is not None:
+                restore_global(now)
+            return NextPass(self._followed, self.present)
+        before = generators(self.loader)
+        try:
+            drawing = PassDraw(self.loader, self._most(), seed)
+        except BaseException:  # The others draw, too, and so get the error of a sampler.
+            self._tell(before, None)
+            raise
+
+        def begin() -> Pass:
+            before, drawn = drawing.generators(), None
             try:
-                drawn = draw(self.loader, self._most())
-            finally:  # The others draw, too, and so get the error of a sampler.
-                told = DrawTerms(own, terms, "" if drawn is None else _digest(drawn))
-                told_by_first(consumer, name, msgspec.msgpack.encode(told), self._patience)
-            return msgspec.msgpack.encode(own), drawn
-        agreement = msgspec.msgpack.decode(
-            told_by_first(consumer, name, b"", self._patience), type=DrawTerms
-        )
+                drawn = drawing.finish()
+            finally:
+                self._tell(before, drawn)
+            return self._pass(drawn, msgspec.msgpack.encode(before), 0, 0, b"")
+
+        if now is not None and drawing.is_over:
+            restore(self.loader, now)
+        return NextPass(begin, lambda: msgspec.msgpack.encode(drawing.generators()))
+
+    def _tell(self, before: Generators, drawn: Draw | None) -> None:
+        """Tell the other ranks what rank 0 has drawn, and from which generators."""
+        if self._dealing.consumer.agrees:
+            told = DrawTerms(before, self._terms(), "" if drawn is None else _digest(drawn))
+            self._told_by_first(msgspec.msgpack.encode(told))
+
+    def _told_by_first(self, value: bytes) -> bytes:
+        name = f"{self._name}/{self._passes}"
+        self._passes += 1
+        return told_by_first(self._dealing.consumer, name, value, self._patience)
+
+    def _followed(self) -> Pass:
+        """Begin the pass that rank 0 has drawn."""
+        own, consumer, terms = generators(self.loader), self._dealing.consumer, self._terms()
+        agreement = msgspec.msgpack.decode(self._told_by_first(b""), type=DrawTerms)
         if agreement.terms != terms:
             raise FailedPreconditionError(
                 f"the ranks disagree about what they read: rank 0 has {agreement.terms}, and "
@@ -337,7 +365,7 @@ class DataLoaderSupply:
                 "arguments on all ranks, or pass `num_consumers=1` to one that a rank reads alone"
             )
         restore(self.loader, agreement.generators)
-        drawn = draw(self.loader, self._most())
+        drawn = draw(self.loader, self._most(), agreement.generators.seed)
         restore_global(own)
         if "" not in (agreement.order, _digest(drawn)) and agreement.order != _digest(drawn):
             raise FailedPreconditionError(
@@ -346,7 +374,7 @@ class DataLoaderSupply:
                 "`num_consumers=1`. Otherwise let it draw from a generator that is an attribute "
                 "of its own"
             )
-        return msgspec.msgpack.encode(agreement.generators), drawn
+        return self._pass(drawn, msgspec.msgpack.encode(agreement.generators), 0, 0, b"")
 
     def _terms(self) -> str:
         """Return the terms on which all ranks have to agree, in words."""
@@ -368,15 +396,17 @@ class DataLoaderSupply:
         """Return the number of batches of all consumers together that are needed."""
         return None if self._batches is None else self._batches * self._dealing.consumer.count
 
-    def resume(self, epoch: int, state: LoaderState) -> Pass:
+    def resumed(self, state: LoaderState) -> NextPass:
         mine = state.ranks.get(str(self.consumer.index))
         now = generators(self.loader) if mine is None else _decoded(mine.present)
         before = (mine and mine.generators) or state.generators
+        seed = _decoded(before).seed
         restore(self.loader, _decoded(before))
-        if not (state.batches or state.position):  # No rank has drawn the order yet.
-            restore_global(now)
-            return self.begin(epoch)
-        drawn = draw(self.loader, self._most())
+        if not (state.batches or state.position):  # No rank has had a batch.
+            if mine is None:
+                restore_global(now)
+            return self._following(seed, now)
+        drawn = draw(self.loader, self._most(), seed)
         if mine is None:
             restore_global(now)
         else:  # other loaders may have drawn from its generators since
@@ -388,7 +418,7 @@ class DataLoaderSupply:
         base = 0
         if not self._is_stream and state.position:
             base = msgspec.msgpack.decode(state.position, type=int)
-        return self._pass(drawn, before, base, state.batches, state.position)
+        return NextPass(partial(self._pass, drawn, before, base, state.batches, state.position))
 
     def _pass(self, drawn: Draw, before: bytes, base: int, first: int, position: bytes) -> Pass:
         """Return a pass from a place on.
@@ -424,8 +454,19 @@ class DataLoaderSupply:
         # Nothing is left of a pass whose state was taken behind its last batch.
         batches = self._distributed(batches) if first < count else batches
         padding = self._dealing.padding(base, len(drawn.order))
-        source = partial(_digest, drawn)
-        return Pass(batches, unpack, count, False, padding, first, base, b"", before, source=source)
+        rest_at = drawn.rest_at // self._dealing.consumer.count - asked_ahead(self.loader)
+        return Pass(
+            batches,
+            unpack,
+            count,
+            padding=padding,
+            first=first,
+            base=base,
+            generators=before,
+            source=partial(_digest, drawn),
+            rest=drawn.rest if first <= rest_at else None,
+            rest_at=rest_at,
+        )
 
     def _empty(self) -> Registration:
         """Return the registration of a pass without batches."""
@@ -494,7 +535,10 @@ class DataLoaderSupply:
         name = str(self.consumer.index)
         if self._dealing.consumer != self.consumer:  # a rank with a sampler of its own
             return {name: RankState(self.present(), generators, source)}
-        return {name: RankState(self.present())} if is_first(self.consumer) else {}
+        if not is_first(self.consumer):
+            return {}
+        # Only rank 0 knows what an iterator has drawn whose pass has not begun.
+        return {name: RankState(self.present(), b"" if source else generators)}
 
     def knows_epoch(self, is_resumed: bool) -> bool:
         # A state has the order. A dataset is sent when the pass begins.

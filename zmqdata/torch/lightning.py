@@ -20,6 +20,8 @@ PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 """The names under which Lightning is installed, the newer one first."""
 _READERS = frozenset(f"{package}.utilities.combined_loader" for package in PACKAGES)
 """Modules that iterate over loaders."""
+_PROBES = frozenset(f"{package}.trainer.connectors.data_connector" for package in PACKAGES)
+"""Modules that look if loaders can be iterated over."""
 _callbacks: weakref.WeakSet[LoaderStates] = weakref.WeakSet()
 _fitting: weakref.WeakSet[Any] = weakref.WeakSet()
 """The trainers that fit a model."""
@@ -129,6 +131,16 @@ def _is_ours(loader: Any) -> bool:
 def _ahead(loop: Any) -> int:
     """Return the number of batches that were taken for later steps."""
     return len(getattr(loop._data_fetcher, "batches", ()))
+
+
+def probes(caller: str) -> bool:
+    """Return True if the caller of ``iter`` drops the iterator. Lightning does so with
+    each loader that is no ``DataLoader``.
+
+    Args:
+        caller: name of its module.
+    """
+    return caller in _PROBES
 
 
 def takes_ahead(caller: str) -> bool:

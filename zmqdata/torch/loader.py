@@ -5,38 +5,40 @@
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any, Generic, NamedTuple, get_args
+from functools import partial
+from typing import Any, Generic, get_args
 
 import msgspec
-import torch
 
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import positive
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.recipes import names_arguments
+from zmqdata.torch.accelerated import AcceleratedIterator, gradients
 from zmqdata.torch.devices import Copier, checked_device
 from zmqdata.torch.iterables import Batch, LoaderDataset
-from zmqdata.torch.lightning import takes_ahead
+from zmqdata.torch.lightning import probes, takes_ahead
 from zmqdata.torch.ranks import consumer_of
-from zmqdata.torch.supplies import DatasetSupply, LoaderState, Pass, Supply, read_by, short, unread
+from zmqdata.torch.reading import LoaderIterator, LoopPlace
+from zmqdata.torch.supplies import DatasetSupply, LoaderState, Supply, read_by, unread
 from zmqdata.words import Finite
 
 VERSION = 1
 """Version of the form of states. A change of their content increments it."""
-SPAN = "zmqdata.next"
-"""Name under which torch's profiler shows the wait of a loop for a batch."""
 
 
 class Loader(Generic[Batch]):
     """Batches of a dataset as tensors.
 
-    Each ``iter(loader)`` begins the next pass. Elements keep their nesting. Arrays and
-    numbers are tensors that the loop may write to; texts and objects stay what they
-    are. What arrives from the service is not copied. A type checker learns the type of
-    a batch from you: ``loader: Loader[tuple[Tensor, Tensor]] = Loader(dataset)``.
+    Each ``iter(loader)`` reads the next pass, which begins with its first batch. A
+    dropped iterator costs what it costs in torch.
+
+    Elements keep their nesting. Arrays and numbers are tensors that the loop may write
+    to; texts and objects stay what they are. What arrives from the service is not
+    copied. A type checker learns the type of a batch from you:
+    ``loader: Loader[tuple[Tensor, Tensor]] = Loader(dataset)``.
 
     Equivalent of torch's ``DataLoader``, without being one: it has the attributes and
     methods that training libraries ask for, and they leave it alone.
@@ -57,7 +59,7 @@ class Loader(Generic[Batch]):
             consumer: ``"drop"`` leaves them out, fewer than there are consumers;
             ``"pad"`` repeats batches. All consumers have equally many batches.
 
-    Raises (from the constructor and from ``iter``):
+    Raises (from the constructor, from ``iter`` and with the first batch):
         TypeError: ``dataset`` is not a ``Dataset``.
         InvalidArgumentError: the device does not exist, an argument has an invalid
             value, or the dataset has too few batches.
@@ -113,12 +115,13 @@ class Loader(Generic[Batch]):
         self._started: LoaderIterator | None = None
         self._started_from: LoaderState | None = None
         self._current: LoaderIterator | None = None
+        self._next: weakref.ref[LoaderIterator] | None = None  # its pass has not begun
         self._stream: DatasetIterator | None = None  # of a dataset without an end
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy needs. Iterators stay where they are."""
-        left_out = ("_started", "_current", "_stream", "_iterators")
+        left_out = ("_started", "_current", "_next", "_stream", "_iterators")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -133,7 +136,7 @@ class Loader(Generic[Batch]):
             consumer = consumer_of(None, None)
             if not consumer.is_alone:  # its launcher has made it a rank
                 self._drop_started()
-                self._current = self._stream = None
+                self._current = self._next = self._stream = None
                 self._latest_supply = supply = read_by(supply, consumer)
         return supply
 
@@ -160,20 +163,25 @@ class Loader(Generic[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         supply = self._supply
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if probes(caller):
+            return self._undrawn()
         if self._started is not None:
             iterator, self._started = self._started, None
         else:
-            iterator = self._begin()
+            iterator = self._drawn()
         if self._skips_empty and iterator.resumed is not None and not iterator.has_batch(supply):
-            iterator = self._begin()
+            iterator = self._drawn()
         self._skips_empty = False
-        caller = sys._getframe(1).f_globals.get("__name__", "")
-        if iterator.count is None and takes_ahead(caller):
+        if supply.length() is None and takes_ahead(caller):
             iterator.look_back(supply)
-        self._current = iterator
+        if iterator.is_begun:
+            self._current, self._next = iterator, None
+        else:
+            self._next = weakref.ref(iterator)
         # The reader of a dataset around this loader may take batches ahead of the loop.
         is_read_by_loop = caller != LoaderDataset.__module__
-        return AcceleratedIterator(iterator) if _gradients() and is_read_by_loop else iterator
+        return AcceleratedIterator(iterator) if gradients() and is_read_by_loop else iterator
 
     def start(self) -> None:
         """Begin the next pass now: batches are made while the program does something
@@ -181,22 +189,43 @@ class Loader(Generic[Batch]):
         """
         if self._started is None:
             self._started_from = self._resumed
-            self._started = self._begin()
+            self._started = self._drawn()
+            self._started.ensure_begun()
 
-    def _begin(self) -> LoaderIterator:
-        state, self._resumed = self._resumed, None
-        if state is None:
-            read = self._supply.begin(self._epoch)
-        else:
-            self._epoch, read = state.epoch, self._supply.resume(state.epoch, state)
-        stream = self._stream if read.is_endless and state is None else None
-        copier = Copier(self.device, self.pin_memory)
-        iterator = LoaderIterator(read, self._epoch, self.prefetch_factor, copier, stream)
-        iterator.resumed = None if state is None else self._supply.present()
-        self._stream = iterator.elements if read.is_endless else None
-        self._epoch += 1
+    def _undrawn(self) -> LoaderIterator:
+        """Return an iterator over the next pass that has cost nothing."""
+        supply, state = self._supply, self._resumed
+        draw = supply.following if state is None else partial(supply.resumed, state)
+        iterator = LoaderIterator(draw, self._begin, state)
         self._iterators.add(iterator)
         return iterator
+
+    def _drawn(self) -> LoaderIterator:
+        """Return an iterator over the next pass, at the cost that it has in torch."""
+        iterator = self._undrawn()
+        if iterator.drawn and iterator.state is not None:
+            iterator.resumed = self._supply.present()
+        return iterator
+
+    def _begin(self, iterator: LoaderIterator) -> None:
+        """Begin the pass of an iterator."""
+        state = iterator.state
+        epoch = self._epoch if state is None else state.epoch
+        read = iterator.drawn.begin()
+        stream = self._stream if read.is_endless and state is None else None
+        copier = Copier(self.device, self.pin_memory)
+        iterator.begin(read, epoch, self.prefetch_factor, copier, stream)
+        self._stream = iterator.elements if read.is_endless else None
+        self._epoch = epoch + 1
+        if state is self._resumed:
+            self._resumed = None
+        if self._newest() is iterator:
+            self._current, self._next = iterator, None
+
+    def _newest(self) -> LoaderIterator | None:
+        """Return the iterator that the loop has, whose pass may not have begun."""
+        found = None if self._next is None else self._next()
+        return self._current if found is None else found
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next pass, for samplers and datasets that draw by it.
@@ -291,23 +320,27 @@ class Loader(Generic[Batch]):
         """Set the global generators as they were when the pass continued from a state,
         after a training library has drawn from them.
         """
-        if self._current is not None and self._current.resumed is not None:
-            self._supply.settle(self._current.resumed)
+        newest = self._newest()
+        if newest is not None and newest.resumed is not None:
+            self._supply.settle(newest.resumed)
 
     def _state_now(self, ahead: int = 0, is_over: bool = False) -> dict[str, Any]:
-        supply, current = self._supply, self._current
-        if current is None or current.is_over or is_over:
+        supply = self._supply
+        current = newest = self._newest()
+        if current is None or not current.is_begun or current.is_over or is_over:
             current, ahead = self._started, 0
         if current is not None:
             place = current.place(supply, ahead)
             return self._state(current.epoch, place, current.source(), current.generators)
         if self._resumed is not None:
             return dict(msgspec.to_builtins(self._resumed))
+        drawn = None if newest is None or newest.is_begun else newest.drawn
         place, before = LoopPlace(0, b""), self._current
         if before is not None and supply.is_continued:
             position = before.place(supply).position
             place = LoopPlace(0, position, is_next=not before.is_endless)
-        return self._state(self._epoch, place, "", supply.present())
+        generators = drawn.generators() if drawn else supply.present()
+        return self._state(self._epoch, place, "", generators)
 
     def _state(
         self, epoch: int, place: LoopPlace, source: str, generators: bytes
@@ -337,7 +370,8 @@ class Loader(Generic[Batch]):
         Raises:
             InvalidArgumentError: it is not a state of a loader.
             FailedPreconditionError: it is a state of another kind of loader, or of
-                another dataset. The latter may also be raised by ``iter``.
+                another dataset. The latter may also be raised by ``iter`` or with the
+                first batch.
         """
         saved = _checked(state)
         if saved.kind != self._supply.name:
@@ -347,7 +381,7 @@ class Loader(Generic[Batch]):
             )
         self._supply.check(saved)
         self._drop_started()
-        self._current = None
+        self._current = self._next = None
         self._resumed = saved
 
     def load_trainer_state(self, state: dict[str, Any]) -> None:
@@ -424,12 +458,11 @@ class Loader(Generic[Batch]):
         """
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise InvalidArgumentError(f"`count` must be a number of at least 0, got {count!r}")
-        if self._current is None or self._current.is_over:
+        iterator = self._newest()
+        if iterator is None or iterator.is_over:
             self.start()
-            assert self._started is not None
             iterator = self._started
-        else:
-            iterator = self._current
+            assert iterator is not None
         for skipped in range(count):
             if next(iterator, _END) is _END:
                 raise InvalidArgumentError(
@@ -450,286 +483,6 @@ class Loader(Generic[Batch]):
 
 
 _END = object()
-
-
-class LoopPlace(NamedTuple):
-    """A place in a pass, as far as a state knows it."""
-
-    batches: int
-    """Number of batches of the pass that were received."""
-    position: bytes
-    """Position in the pass."""
-    is_next: bool = False
-    """True if the position is the end of the pass before."""
-
-
-class _Copied:
-    """A batch on its way to its device, as an element that operations leave alone."""
-
-    __slots__ = ("batch", "copying")
-
-    def __init__(self, batch: Any, copying: Any) -> None:
-        self.batch = batch
-        self.copying = copying
-
-
-class LoaderIterator:
-    """An iterator over a pass of a ``Loader``.
-
-    Threads may share it: each batch goes to one of them, and all learn of the end.
-
-    Args:
-        read: the pass.
-        epoch: number of the pass.
-        prefetch: number of batches to convert and copy ahead.
-        copier: copies batches to their device.
-        stream: elements to go on with; None: those of the pass.
-
-    Attributes:
-        epoch: number of the pass.
-        elements: the batches as elements.
-        is_over: True after the last batch.
-        resumed: generators as they were when the pass continued from a state; None if
-            it did not.
-    """
-
-    def __init__(
-        self,
-        read: Pass,
-        epoch: int,
-        prefetch: int,
-        copier: Copier,
-        stream: DatasetIterator | None = None,
-    ) -> None:
-        self._read = read
-        self.epoch = epoch
-        self._copier = copier
-        self._prefetch = prefetch
-        self._count = read.first
-        self.is_over = False
-        self.resumed: bytes | None = None
-        self._lock = threading.Lock()
-        self._looks_back: Supply | None = None
-        self._before: LoopPlace | None = None
-        self._ahead: list[Any] = []
-        self.elements = self._begun() if stream is None else stream
-
-    def _begun(self) -> DatasetIterator:
-        """Return the elements of the pass, from its position on."""
-        read, copier = self._read, self._copier
-        batches = read.batches
-        if not copier.is_idle:
-            content = read.content
-            batches = batches.map(lambda *element: _Copied(*copier.begin(content(_one(element)))))
-            batches = batches.prefetch(self._prefetch)
-        elements = _resumed(batches, read.position) if read.position else None
-        if elements is not None and not read.is_next:
-            return elements
-        if elements is not None:
-            # The end of the pass before says which repetition of which job follows.
-            elements.close()
-        # As in a program that was not interrupted:
-        batches._iterations = self.epoch
-        return iter(batches)
-
-    def __iter__(self) -> LoaderIterator:
-        return self
-
-    def __next__(self) -> Any:
-        with torch.autograd.profiler.record_function(SPAN), self._lock:
-            if self._ahead:
-                self._count += 1
-                return self._ahead.pop()
-            if self.is_over or self.is_full():
-                self._end()
-            if self._looks_back is not None:
-                self._before = self._place(self._looks_back)
-            return self._take()
-
-    def _take(self) -> Any:
-        """Return the next batch, and count it."""
-        try:
-            element = next(self.elements)
-            if isinstance(element, _Copied):
-                batch = self._copier.arrived(element.batch, element.copying)
-            else:
-                batch = self._read.content(element)
-        except StopIteration:
-            self._end()
-        except Exception as error:
-            if not getattr(error, "final", False):
-                self._count += 1  # The error stands for a batch.
-            raise
-        self._count += 1
-        return batch
-
-    def has_batch(self, supply: Supply) -> bool:
-        """Return True if the pass has another batch, which is kept for the loop."""
-        if self.is_full():
-            return False
-        with self._lock:
-            self._before = self._place(supply)
-            try:
-                batch = self._take()
-            except StopIteration:
-                return False
-            self._count -= 1
-            self._ahead.append(batch)
-            return True
-
-    def is_full(self) -> bool:
-        """Return True if all batches of the pass have been received."""
-        return self._read.count is not None and self._count >= self._read.count
-
-    def _end(self) -> None:
-        """Raise StopIteration, or the error for a pass that has too few batches."""
-        is_first = not self.is_over
-        self.is_over = True
-        if is_first:
-            if not self._read.is_endless:
-                self.elements.close()
-            if self._read.count is not None and self._count < self._read.count:
-                raise short(self._read.count, self._count)
-        raise StopIteration
-
-    def look_back(self, supply: Supply) -> None:
-        """Keep the place before the last batch from now on."""
-        self._looks_back = supply
-
-    def place(self, supply: Supply, ahead: int = 0) -> LoopPlace:
-        """Return the place of the loop in the pass.
-
-        Args:
-            supply: the supply of the pass.
-            ahead: number of the last batches that do not count as received, 0 or 1.
-
-        Raises:
-            FailedPreconditionError: the place before these batches is not known.
-        """
-        with self._lock:
-            if not ahead:
-                return self._place(supply)
-            if ahead > 1 or self._before is None:
-                raise FailedPreconditionError(
-                    f"the training library has taken {ahead} batches for later steps, and the "
-                    "place before them is not known. Pass `batches=` to the Loader, with the "
-                    "number of batches of a pass: a library takes nothing ahead if it knows that"
-                )
-            return self._before
-
-    def _place(self, supply: Supply) -> LoopPlace:
-        if self._ahead:
-            assert self._before is not None
-            return self._before
-        return LoopPlace(self._count, supply.position(self.elements, self._read, self._count))
-
-    @property
-    def count(self) -> int | None:
-        """Number of batches of the whole pass; None if unknown."""
-        return self._read.count
-
-    @property
-    def is_endless(self) -> bool:
-        """True if the next pass goes on where this one has ended."""
-        return self._read.is_endless
-
-    def source(self) -> str:
-        """Return by what a state knows again what is read."""
-        return self._read.source()
-
-    @property
-    def generators(self) -> bytes:
-        """Generators of torch as they were when the pass began."""
-        return self._read.generators
-
-    @property
-    def is_padding(self) -> bool:
-        """True if another consumer has had the last batch, too."""
-        count, padding = self._read.count, self._read.padding
-        if padding is None:
-            raise FailedPreconditionError(
-                "which batches of a Dataset repeat others is not known with `finite='pad'`. Mark "
-                "them by a number in the elements, such as that of `enumerate()`, or wrap a "
-                "DataLoader by `distribute_dataloader`"
-            )
-        return count is not None and self._count > count - padding
-
-    def close(self) -> None:
-        """End the pass, and release its threads and connections. Idempotent."""
-        self.is_over = True
-        self.elements.close()
-
-
-class AcceleratedIterator:
-    """An iterator over a pass, from which accelerate learns of the end of the pass, as
-    from its own loaders. It knows the iterator until the loop drops it.
-
-    Args:
-        iterator: the iterator.
-    """
-
-    remainder = 0
-    """Number of samples that the last batch repeats, as accelerate asks for it."""
-
-    def __init__(self, iterator: LoaderIterator) -> None:
-        self._iterator = iterator
-        _show_accelerate(self)
-        weakref.finalize(self, _show_accelerate).atexit = False
-
-    @property
-    def end_of_dataloader(self) -> bool:
-        """True if the loop has the last batch of a pass whose length is known."""
-        return self._iterator.is_full()
-
-    def __iter__(self) -> AcceleratedIterator:
-        return self
-
-    def __next__(self) -> Any:
-        try:
-            return next(self._iterator)
-        except StopIteration:
-            _show_accelerate(without=self)
-            raise
-
-
-def _gradients() -> Any:
-    """Return the state in which accelerate knows the loaders that are read; None if the
-    program does not use it.
-    """
-    kind = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
-    return kind() if kind is not None and kind._shared_state else None
-
-
-def _show_accelerate(
-    read: AcceleratedIterator | None = None, without: AcceleratedIterator | None = None
-) -> None:
-    """Tell accelerate that an iterator is read, or is read no more."""
-    gradients = _gradients()
-    if gradients is not None:
-        known = gradients.dataloader_references
-        # Those that were dropped are None, and so is the first, which stays.
-        still = [one for one in known if one is not None and one is not without]
-        gradients.dataloader_references = [None, *still, *([] if read is None else [read])]
-
-
-def _resumed(batches: Dataset, position: bytes) -> DatasetIterator:
-    """Return an iterator that continues at a position.
-
-    Raises:
-        FailedPreconditionError: the position belongs to another pipeline.
-    """
-    try:
-        return batches._resumed(msgspec.msgpack.decode(position))
-    except InvalidArgumentError as error:
-        raise FailedPreconditionError(
-            "this state is of a loader over other operations. A loader with `device=` or "
-            "`pin_memory=` has operations of its own: load its state into a loader that has "
-            f"one of them, too, such as `device='cpu'`. {error}"
-        ) from None
-
-
-def _one(element: tuple[Any, ...]) -> Any:
-    return element[0] if len(element) == 1 else element
 
 
 def _checked(state: Any) -> LoaderState:

@@ -12,14 +12,15 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import Any
 from weakref import WeakSet
 
 import msgspec
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from msgspec.structs import replace
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
 
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.threads import collection_rests
@@ -101,25 +102,101 @@ class Draw:
     """Seed of the workers."""
     order: BatchIndices | None
     """Order of the items; None for an iterable-style dataset."""
+    rest: Iterator[Any] | None = None
+    """The sampler behind the order if it draws once more when it ends."""
+    rest_at: int = 0
+    """Number of the batch for which the sampler is asked for its end."""
 
 
-def draw(loader: DataLoader[Any], batches: int | None) -> Draw:
-    """Draw the seed and then the order of a pass, as torch does.
+class PassDraw:
+    """The draws of a pass, in the turns in which torch makes them. An iterator draws
+    the seed. With processes it draws the order, too, and otherwise the first batch
+    does.
 
     Args:
         loader: the loader.
         batches: most batches to draw; None for all.
+        seed: seed that was drawn already; None to draw it.
 
     Raises:
         InvalidArgumentError: the sampler does not end.
     """
-    is_stream = isinstance(loader.dataset, IterableDataset)
-    indices = None if is_stream else iter(loader._index_sampler)
-    seed = _seed(loader)
-    if indices is None:
-        return Draw(seed, None)
-    with collection_rests():  # thousands of lists are created, and none is garbage
-        return Draw(seed, BatchIndices(_drawn(loader, indices, batches)))
+
+    def __init__(self, loader: DataLoader[Any], batches: int | None, seed: int | None) -> None:
+        self._loader, self._batches, self._random = loader, batches, _random(loader)
+        self._rest_at = 0
+        before = generators(loader)
+        is_stream = isinstance(loader.dataset, IterableDataset)
+        self._indices = None if is_stream else iter(self._random or loader._index_sampler)
+        # Some samplers draw in __iter__, others when they are asked for an index.
+        is_early = not is_stream and (loader.num_workers > 0 or generators(loader) != before)
+        self._before = replace(before, seed=seed) if is_early else None
+        self._seed = _seed(loader) if seed is None else seed
+        self._drawn = self._order() if is_early else None
+
+    @property
+    def is_over(self) -> bool:
+        """True if the order is drawn."""
+        return self._drawn is not None
+
+    def generators(self) -> Generators:
+        """Return the states of the generators from which the pass can be drawn again,
+        with the seed if they are those behind its draw.
+        """
+        return self._before or replace(generators(self._loader), seed=self._seed)
+
+    def finish(self) -> Draw:
+        """Draw what is left, and return all of it."""
+        order = self._order() if self._drawn is None else self._drawn
+        if self._random is None:
+            return Draw(self._seed, order)
+        return Draw(self._seed, order, self._indices, self._rest_at)
+
+    def _order(self) -> BatchIndices | None:
+        loader, indices = self._loader, self._indices
+        if indices is None:
+            return None
+        with collection_rests():  # thousands of lists are created, and none is garbage
+            if self._random is None:
+                return BatchIndices(_drawn(loader, indices, self._batches))
+            sampler, found = loader._index_sampler, [*islice(indices, len(self._random))]
+            self._rest_at = len(found)
+            if sampler is not self._random:
+                size = sampler.batch_size
+                self._rest_at //= size
+                found = [found[first : first + size] for first in range(0, len(found), size)]
+            order = BatchIndices(found[: len(sampler)][: self._batches])
+        if asked_ahead(loader) > self._rest_at:
+            next(indices, None)
+        return order
+
+
+def draw(loader: DataLoader[Any], batches: int | None, seed: int | None = None) -> Draw:
+    """Draw the seed and then the order of a pass at once, as torch does.
+
+    Args:
+        loader: the loader.
+        batches: as for ``PassDraw``.
+        seed: as for ``PassDraw``.
+    """
+    return PassDraw(loader, batches, seed).finish()
+
+
+def asked_ahead(loader: DataLoader[Any]) -> int:
+    """Return the number of batches whose indices processes of torch ask for before the
+    loop has its first batch.
+    """
+    return int(loader.num_workers * (loader.prefetch_factor or 0))
+
+
+def _random(loader: DataLoader[Any]) -> Any:
+    """Return the sampler if it draws a permutation more when it ends, which a loop that
+    breaks leaves out. Others draw that from a generator of their own.
+    """
+    sampler: Any = loader._index_sampler
+    sampler = sampler.sampler if type(sampler) is BatchSampler else sampler
+    is_random = type(sampler) is RandomSampler and not sampler.replacement
+    return sampler if is_random and sampler.generator is not None else None
 
 
 def _seed(loader: DataLoader[Any]) -> int:
@@ -185,6 +262,8 @@ class Generators(msgspec.Struct, frozen=True):
     """The epochs of its samplers, in the same manner."""
     lives_on: bool = False
     """True if the loader has drawn the seed of workers that live on."""
+    seed: int | None = None
+    """Seed of the pass if it was drawn before these states; None if not."""
 
 
 def generators(loader: DataLoader[Any]) -> Generators:

@@ -8,9 +8,10 @@ A supply says how long a pass is, begins a pass, and continues a pass from a sta
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -71,6 +72,20 @@ class Pass:
     """True if ``position`` is the end of the pass before."""
     source: Callable[[], str] = str
     """Returns by what a state knows again what is read; "" if that is not known."""
+    rest: Iterator[Any] | None = None
+    """The sampler behind its last batch if it draws once more when it ends."""
+    rest_at: int = 0
+    """Number of batches that the loop has had when torch asks for the rest."""
+
+
+@dataclass(frozen=True)
+class NextPass:
+    """A pass before its first batch, at the cost that ``iter`` has in torch."""
+
+    begin: Callable[[], Pass]
+    """Begins the pass at the service."""
+    generators: Callable[[], bytes] = bytes
+    """Returns the generators of torch from which its order can be drawn again."""
 
 
 class Supply(Protocol):
@@ -97,11 +112,11 @@ class Supply(Protocol):
     def length(self) -> int | None:
         """Return the number of batches of a pass; None if it is unknown."""
 
-    def begin(self, epoch: int) -> Pass:
-        """Begin the next pass."""
+    def following(self) -> NextPass:
+        """Return the next pass, and draw what torch draws when an iterator is made."""
 
-    def resume(self, epoch: int, state: LoaderState) -> Pass:
-        """Continue a pass."""
+    def resumed(self, state: LoaderState) -> NextPass:
+        """Return what is left of a pass, with the generators as they were then."""
 
     def check(self, state: LoaderState) -> None:
         """Raise an error for a state that this loader cannot continue."""
@@ -116,8 +131,8 @@ class Supply(Protocol):
         """Return the part of a state that belongs to this consumer, by its number.
 
         Args:
-            generators: generators of torch as they were when the pass began.
-            source: hash of what is read.
+            generators: generators from which the order can be drawn again.
+            source: hash of what is read; "" if the pass has not begun.
         """
 
     def present(self) -> bytes:
@@ -151,8 +166,8 @@ class RankState(msgspec.Struct, frozen=True):
     present: bytes
     """Generators as they were when the state was taken."""
     generators: bytes = b""
-    """Generators as they were when the pass began; empty if all consumers agreed on
-    them.
+    """Generators from which the order can be drawn again; empty if all consumers agreed
+    on them.
     """
     source: str = ""
     """Hash of what is read; "" if it is the same for all consumers."""
@@ -275,11 +290,11 @@ class DatasetSupply:
             return sum(-(-count // consumers) for count in counts)
         return sum(counts) // consumers
 
-    def begin(self, epoch: int) -> Pass:
-        return self._pass()
+    def following(self) -> NextPass:
+        return NextPass(self._pass)
 
-    def resume(self, epoch: int, state: LoaderState) -> Pass:
-        return self._pass(state.batches, state.position, state.is_next)
+    def resumed(self, state: LoaderState) -> NextPass:
+        return NextPass(partial(self._pass, state.batches, state.position, state.is_next))
 
     def _pass(self, first: int = 0, position: bytes = b"", is_next: bool = False) -> Pass:
         return Pass(
