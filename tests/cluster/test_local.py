@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata import Dataset, audit, distribute, distributed_save
+from zmqdata import Dataset, WorkerConfig, WorkerServer, audit, distribute, distributed_save
 from zmqdata.client.calls import status
 from zmqdata.cluster import LocalCluster
 from zmqdata.cluster.starting import ServerStartError
@@ -297,6 +297,23 @@ def test_a_refused_worker_says_why(in_process: bool) -> None:
         ),
     ):
         LocalCluster(1, in_process=in_process, worker_addresses=["10.255.255.1"])
+
+
+@pytest.mark.realprocess
+def test_the_address_of_a_worker_is_taken_for_that_of_no_dispatcher() -> None:
+    """A worker, a reader and a question that are pointed at a worker end at once with
+    what listens there.
+    """
+    with LocalCluster(1, in_process=True, **FAST) as cluster:
+        there = cluster.workers[0].address
+        told = rf"A worker listens on port {there.rpartition(':')[2]}, and no dispatcher"
+        with pytest.raises(FailedPreconditionError, match=told):
+            audit(there, "job")
+        with pytest.raises(FailedPreconditionError, match=told):
+            list(Dataset.range(3).apply(distribute("distributed_epoch", there)))
+        with pytest.raises(FailedPreconditionError, match=told):
+            WorkerServer(WorkerConfig(there))
+        assert len(list(Dataset.range(3).apply(distribute("distributed_epoch", cluster)))) == 3
 
 
 @pytest.mark.realprocess

@@ -40,6 +40,15 @@ SILENCE_MS = 10_000
 """Milliseconds of silence after which a connection is closed."""
 OF_CLIENTS = (m.OpenLink, m.Grant, m.CloseLink, m.RequestStatus, m.RequestEcho, m.RequestTrace)
 """Messages that clients send; all others come from the dispatcher."""
+ASKS_OF_NEWCOMERS = (
+    m.RegisterWorker,
+    m.RegisterDataset,
+    m.DescribeDataset,
+    m.StartSave,
+    m.DrainWorker,
+    m.RequestAudit,
+)
+"""First messages of a peer that a dispatcher does not know yet."""
 
 
 class ControlSockets:
@@ -134,7 +143,7 @@ class ControlSockets:
         try:
             message = wire.to_worker.control([frame.buffer for frame in frames])
         except ProtocolError as error:
-            self._drop(peer, frames, str(error))
+            self._drop(peer, frames, self._misdirected(peer, frames) or str(error))
             if isinstance(error, VersionMismatchError):
                 self._tell_version(peer, frames, error)
             return
@@ -148,6 +157,25 @@ class ControlSockets:
             self._drop(peer, frames, objection)
         else:
             self._received(peer, message)
+
+    def _misdirected(self, peer: e.Peer, frames: Sequence[zmq.Frame]) -> str:
+        """Return why a request is dropped that a dispatcher would answer, and tell its
+        sender, which has the wrong address; "" for any other message.
+        """
+        try:
+            message = wire.to_dispatcher.control([frame.buffer for frame in frames])
+        except ProtocolError:
+            return ""
+        # A peer that the dispatcher knows waits until it is back.
+        if peer != e.DISPATCHER and isinstance(message, ASKS_OF_NEWCOMERS):
+            text = (
+                f"A worker listens on port {self.bound.rpartition(':')[2]}, and no dispatcher. Was "
+                "the address of a worker copied? Name the address that the dispatcher prints when "
+                "it is ready."
+            )
+            request = m.request_of(message)[:MOST_CHARACTERS]
+            self.send(e.Send(peer, m.RequestRefused(request, "FailedPreconditionError", text)))
+        return f"{type(message).__name__} is for a dispatcher"
 
     def _drop(self, peer: e.Peer, frames: Sequence[zmq.Frame], reason: str) -> None:
         if peer == e.DISPATCHER:
