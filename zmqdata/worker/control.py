@@ -34,7 +34,7 @@ from zmqdata.transport.entrance import Entrance
 from zmqdata.transport.keys import Key
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
-from zmqdata.worker.processes.crumbs import EARLY, MEMORY, RECYCLES, CrumbFile
+from zmqdata.worker.processes.crumbs import EARLY, MEMORY, QUIET, RECYCLES, CrumbFile
 
 SILENCE_MS = 10_000
 """Milliseconds of silence after which a connection is closed."""
@@ -267,5 +267,6 @@ def profile_of(
         deaths=msgspec.convert(crumbs.told(), tuple[m.Death, ...]),
         max_tasks=max_tasks,
         files=files_token(),
+        is_quiet=bool(crumbs.cells[QUIET]),
         memory=MemoryLimit(crumbs.cells[MEMORY], crumbs.cells[RECYCLES], crumbs.cells[EARLY]),
     )

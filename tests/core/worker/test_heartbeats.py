@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from zmqdata.core.worker.heartbeats import FEW_TASKS, Heartbeats
+from zmqdata.core.worker import events as e
+from zmqdata.core.worker.heartbeats import FEW_TASKS, Heartbeats, notices
+from zmqdata.core.worker.profile import WorkerProfile
 
 
 def test_news_of_few_tasks_are_told_at_once() -> None:
@@ -55,6 +57,19 @@ def test_who_says_nothing_is_given_up_once_in_so_long() -> None:
     assert not beats.gives_up(123.0)
     assert beats.gives_up(124.0)
     assert not beats.gives_up(125.0)
+
+
+def test_one_process_of_a_worker_warns_of_a_silent_dispatcher() -> None:
+    """Of the processes of a worker, the first warns that the dispatcher is silent. The
+    others only note it.
+    """
+    for is_quiet, level in ((False, "warning"), (True, "info")):
+        beats = Heartbeats(1.0, 600.0)
+        who = WorkerProfile("w", "tcp://a:1", is_quiet=is_quiet)
+        assert notices(beats, who, False, 0.0) == []
+        (line,) = notices(beats, who, False, 3.0)
+        assert isinstance(line, e.LogLine)
+        assert line.level == level
 
 
 def test_a_silent_dispatcher_is_reported_every_minute() -> None:

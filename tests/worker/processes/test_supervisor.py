@@ -303,6 +303,19 @@ def test_children_that_were_told_to_leave_are_not_started_again(signals: StopSig
     assert said == ["tcp://a:1"] * 2
 
 
+@pytest.mark.realprocess
+def test_one_child_speaks_for_all(signals: StopSignals) -> None:
+    """All children but the first are told to be quiet about what concerns all."""
+    said: list[str] = []
+    program = (
+        "import sys; from zmqdata.worker.processes.crumbs import QUIET, CrumbFile; "
+        "print('ready', CrumbFile(int(sys.argv[1])).cells[QUIET], flush=True); sys.stdin.read()"
+    )
+    commands = [[sys.executable, "-c", program]] * 3
+    assert Supervisor(commands, stop_after(3, said), signals).run() == 0
+    assert sorted(said) == ["0", "1", "1"]
+
+
 CHILD = """
 import os, signal, sys, threading
 from zmqdata.worker.processes.crumbs import NUMBER, CrumbFile

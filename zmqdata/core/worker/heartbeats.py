@@ -176,7 +176,7 @@ def notices(
     silence = beats.silence(now, registered)
     if silence:
         text = is_silent(who.dispatcher, registered, silence, who.dispatcher_timeout)
-        found.append(e.LogLine("warning", text))
+        found.append(e.LogLine("info" if who.is_quiet else "warning", text))
     if beats.gives_up(now):
         text = given_up(who.dispatcher, who.dispatcher_timeout)
         found.append(e.Finish("UnavailableError", text))

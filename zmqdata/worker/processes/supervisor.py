@@ -31,7 +31,7 @@ from zmqdata.config.logs import LogSettings
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.printable import shown_bytes
 from zmqdata.worker.processes.accounts import Account, environment_of, rights_of
-from zmqdata.worker.processes.crumbs import CrumbFile, CrumbNote, make_file
+from zmqdata.worker.processes.crumbs import QUIET, CrumbFile, CrumbNote, make_file
 from zmqdata.worker.processes.interpreter import PYTHON, folder_on_path, working_folder
 from zmqdata.worker.processes.lifetime import StopSignals, describe_exit, own_thread
 from zmqdata.worker.processes.limits import NO_LIMITS, Limits
@@ -343,6 +343,7 @@ class Supervisor:
 
     def _start(self, child: Child) -> None:
         child.crumbs.begin(child.untold, child.recycles, child.early)
+        child.crumbs.cells[QUIET] = child.index > 0
         child.stillness, child.stuck = Stillness(), []
         child.retires = child.is_recycled = False
         child.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
