@@ -13,6 +13,7 @@ import os
 import platform
 import secrets
 import sys
+from dataclasses import dataclass
 
 RUN_ID = "ZMQDATA_RUN_ID"
 """Environment variable with the key of the run, set by the user."""
@@ -137,3 +138,27 @@ def _started(process: int) -> str:
             return file.read().rpartition(b")")[2].split()[19].decode()
     except (OSError, IndexError):
         return ""
+
+
+@dataclass(frozen=True)
+class LoaderWorker:
+    """A worker process of a torch ``DataLoader``."""
+
+    number: int
+    """Its number."""
+    count: int
+    """Number of the worker processes."""
+    seed: int
+    """Seed of the pass, which they have in common."""
+
+
+def loader_worker() -> LoaderWorker | None:
+    """Return the worker of a torch ``DataLoader`` that this process is; None in any
+    other process.
+    """
+    loading = sys.modules.get("torch.utils.data")
+    worker = None if loading is None else loading.get_worker_info()
+    if worker is None:
+        return None
+    number = int(worker.id)
+    return LoaderWorker(number, int(worker.num_workers), int(worker.seed) - number)

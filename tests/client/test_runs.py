@@ -9,6 +9,7 @@ import secrets
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -243,7 +244,7 @@ def test_a_worker_of_a_data_loader_names_its_owner(monkeypatch: pytest.MonkeyPat
     """A worker of a data loader tells its pass, and the process that owns the data
     loader in the place of its own.
     """
-    worker = SimpleNamespace(id=2, seed=702)
+    worker = SimpleNamespace(id=2, num_workers=3, seed=702)
     monkeypatch.setitem(
         sys.modules,
         "torch.utils.data",
@@ -267,7 +268,7 @@ def test_a_worker_of_a_data_loader_counts_the_datasets_that_it_makes(
     monkeypatch.setitem(
         sys.modules,
         "torch.utils.data",
-        SimpleNamespace(get_worker_info=lambda: SimpleNamespace(id=0, seed=7)),  # type: ignore[arg-type]
+        SimpleNamespace(get_worker_info=lambda: SimpleNamespace(id=0, num_workers=2, seed=7)),  # type: ignore[arg-type]
     )
     key = secrets.token_hex(8)
     turns = [
@@ -278,6 +279,26 @@ def test_a_worker_of_a_data_loader_counts_the_datasets_that_it_makes(
         if part is not None
     ]
     assert turns == [0, 1, 0, 2]
+
+
+def test_a_job_without_a_name_is_refused_in_several_workers_of_a_data_loader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A dataset that is made in one of several workers of a data loader is refused, as
+    each of them would read all of it. A copy, a part of a shipped pipeline, and a
+    dataset in the only worker are read.
+    """
+    here = DatasetRun("key", "family", this_process())
+    here.check_loader()
+    worker = SimpleNamespace(id=1, num_workers=2, seed=7)
+    loading = SimpleNamespace(get_worker_info=lambda: worker)
+    monkeypatch.setitem(sys.modules, "torch.utils.data", loading)  # type: ignore[arg-type]
+    with pytest.raises(FailedPreconditionError, match=r"made in worker 1 .*num_workers=2.*job_na"):
+        here.check_loader()
+    replace(here, is_shipped=True).check_loader()
+    DatasetRun("key", "family", "the owner", pickled_at=1.0).unpickled().check_loader()
+    worker.num_workers = 1
+    here.check_loader()
 
 
 # --- copies of dataset objects

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_worker_info
 
 import zmqdata
 from zmqdata import Dataset
@@ -55,6 +56,51 @@ def test_processes_share_a_job(
         persistent_workers=is_kept,
     )
     assert [rows(loader) for _ in range(2)] == [[*range(40)]] * 2
+
+
+class Own(IterableDataset[int]):
+    """A dataset of a user, which yields the elements of another."""
+
+    def __init__(self, make: Callable[[], Dataset]) -> None:
+        self.make = make
+
+    def __iter__(self) -> Iterator[int]:
+        return map(int, self.make())
+
+
+@pytest.mark.parametrize("name", ["named", None])
+def test_a_dataset_that_each_process_makes_is_shared_or_refused(
+    cluster: str, name: str | None
+) -> None:
+    """Processes of a DataLoader that make a dataset share its job if that has a name.
+    Otherwise they are refused, unless there is one process.
+    """
+
+    def make() -> Dataset:
+        return Dataset.range(40).apply(zmqdata.distribute("distributed_epoch", cluster, name))
+
+    shared = DataLoader(Own(make), batch_size=4, num_workers=2)
+    if name is None:
+        with pytest.raises(FailedPreconditionError, match=r"each of these processes would read"):
+            rows(shared)
+        shared = DataLoader(Own(make), batch_size=4, num_workers=1)
+    assert rows(shared) == [*range(40)]
+
+
+def test_sharding_what_is_shared_already_is_refused(cluster: str) -> None:
+    """The recipe of torch for processes of a DataLoader, ``shard(num_workers, id)``, is
+    refused of a dataset whose elements the processes share. Other shards are not.
+    """
+    made = Dataset.range(40).apply(zmqdata.distribute("distributed_epoch", cluster))
+
+    def of_worker() -> Dataset:
+        info = get_worker_info()
+        assert info is not None
+        return made.shard(info.num_workers, info.id)
+
+    with pytest.raises(FailedPreconditionError, match="share the elements of the service already"):
+        rows(DataLoader(Own(of_worker), batch_size=4, num_workers=2))
+    assert len(rows(DataLoader(Own(lambda: made.shard(4, 3)), batch_size=4, num_workers=2))) <= 10
 
 
 def local(cluster: str) -> Loader:

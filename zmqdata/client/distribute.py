@@ -202,6 +202,16 @@ class DataServiceDataset(Node):
         return lambda element: check_declared(element, declared, registered.dataset_id or "")
 
     @property
+    def is_shared(self) -> bool:
+        """True if each element goes to one of the processes that hold a copy."""
+        options = self.options
+        return (
+            self.run.is_copy
+            and options.num_consumers is None
+            and options.cross_trainer_cache is None
+        )
+
+    @property
     def shipped(self) -> Node | None:
         """The pipeline that workers run, or None if only its id is known."""
         return self.original
@@ -215,7 +225,8 @@ class DataServiceDataset(Node):
 
         Raises:
             FailedPreconditionError: elements are known to contain objects that this
-                process must not unpickle.
+                process must not unpickle, or this is one of several processes of a
+                DataLoader that would each read all elements.
         """
         self.check_objects()
         iterator = make(
@@ -237,6 +248,8 @@ class DataServiceDataset(Node):
         Args:
             context: context of the reading.
         """
+        if self.options.job_name is None:
+            self.run.check_loader()
         # A dataset that a function makes of an element, or returns for it, is no other
         # dataset for each element.
         fixed_seed = None if context.nest else context.fixed_seed

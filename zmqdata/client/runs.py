@@ -33,6 +33,7 @@ from zmqdata.runkeys import (
     given_key,
     is_of_family,
     launched_key,
+    loader_worker,
     num_ranks,
 )
 
@@ -151,14 +152,13 @@ class DatasetRun:
             on_existing: what happens if the name of the job is in use.
         """
         process, copies, part = self.maker, self._here().copies, None
-        loader = _loader_worker()
+        loader = loader_worker()
         if loader is not None:
-            worker, seed = loader
             if copies:  # the data loader belongs to the process that gave it the object
                 copies = copies[:-1]
             else:
                 process, turn = f"{platform.node()}:{os.getppid()}", next(_turns[self.key, job])
-            part = m.ReadingPass(seed=seed, turn=turn, worker=worker, process=this_process())
+            part = m.ReadingPass(loader.seed, turn, loader.number, this_process())
         now = time.monotonic()
         return m.Affiliation(
             run=self.key,
@@ -180,6 +180,25 @@ class DatasetRun:
     def is_copy(self) -> bool:
         """True if the object was created in another process, which may read it too."""
         return bool(self._here().copies)
+
+    def check_loader(self) -> None:
+        """Check that processes of a DataLoader do not each read all of a job without a
+        name.
+
+        Raises:
+            FailedPreconditionError: this is one of several such processes, and the
+                dataset was made in it.
+        """
+        loader = loader_worker()
+        if loader is not None and loader.count > 1 and not self.is_copy and not self.is_shipped:
+            raise FailedPreconditionError(
+                f"The dataset was made in worker {loader.number} of a DataLoader with "
+                f"num_workers={loader.count}, and its job has no name, so each of these processes "
+                "would read every element. Make the dataset before the DataLoader, or pass "
+                "`job_name=` to distribute(): its processes then share the elements. Workers of "
+                "the service do the work, so that `num_workers=0` or 1 is enough, too. For "
+                "datasets that differ by `get_worker_info().id`, pass a `job_name` with that id"
+            )
 
 
 def run_of_process(is_named: bool) -> DatasetRun:
@@ -240,12 +259,3 @@ def _torch_group() -> Any:
         if group is not None and group.is_available() and group.is_initialized():
             return group
     return None
-
-
-def _loader_worker() -> tuple[int, int] | None:
-    """Return the number of this worker of a torch DataLoader and the seed of its epoch;
-    None in any other process.
-    """
-    loading = sys.modules.get("torch.utils.data")
-    worker = None if loading is None else loading.get_worker_info()
-    return None if worker is None else (int(worker.id), int(worker.seed) - int(worker.id))

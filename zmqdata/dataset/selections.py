@@ -28,9 +28,10 @@ from zmqdata.dataset.refusals import check_call, check_comparable, check_return
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import INFINITE_CARDINALITY, NoneTensorSpec, TensorSpec
-from zmqdata.errors import InvalidArgumentError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.iterators import infer_spec, known_spec
 from zmqdata.nodes import SHARD_HINT, Options
+from zmqdata.runkeys import loader_worker
 
 
 class Selections(DatasetMethods[D]):
@@ -47,6 +48,9 @@ class Selections(DatasetMethods[D]):
 
         Raises:
             InvalidArgumentError: the index is not between 0 and ``num_shards - 1``.
+            FailedPreconditionError: these are the number and the index of a process of
+                a DataLoader, and the service shares the elements among its processes
+                already.
 
         >>> from zmqdata.dataset import Dataset
         >>> [int(x) for x in Dataset.range(10).shard(3, index=1)]
@@ -67,6 +71,17 @@ class Selections(DatasetMethods[D]):
             hint = ". SHARD_HINT is meant for num_shards" if place == SHARD_HINT else ""
             raise InvalidArgumentError(
                 f"Index must be between 0 and {count - 1} (currently index = {place}){hint}."
+            )
+        loader = loader_worker()
+        if (
+            loader is not None
+            and (loader.number, loader.count) == (place, count)
+            and any(node.is_shared for node in nodes.every_node(self._node))
+        ):
+            raise FailedPreconditionError(
+                f"The {count} processes of this DataLoader share the elements of the service "
+                f"already: each element goes to one of them. shard({count}, {place}) would lose "
+                "the others. Leave it out"
             )
         return self._then(nodes.Shard, num_shards=count, index=place)
 

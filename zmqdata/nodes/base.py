@@ -183,6 +183,13 @@ class Node:
         return False
 
     @property
+    def is_shared(self) -> bool:
+        """True if other processes have copies of this node, and each of its elements
+        goes to one of them.
+        """
+        return False
+
+    @property
     def declared_spec(self) -> Any:
         """The spec that the user has declared for the results of its function, which
         are cast to it; None if there is none.
