@@ -137,6 +137,25 @@ def copies(service: str) -> Any:
     return [rows(wrapped(service, **place)), rows(Loader(ordered, **place))]
 
 
+def gathered(service: str, *more: str) -> Any:
+    """Return what accelerate gathers for a metric from loaders of each number of items
+    and with each rule for the end, and how much is skipped before.
+    """
+    from accelerate import Accelerator
+
+    accelerator, found = Accelerator(cpu=True), []
+    for count, size, finite, skipped in map(json.loads, more):
+        plain: Any = DataLoader(range(count), size)  # type: ignore[arg-type]
+        loader = distribute_dataloader(plain, service, finite=finite)
+        loader = accelerator.skip_first_batches(accelerator.prepare(loader), skipped)
+        had: list[int] = []
+        for batch in loader:
+            padded = accelerator.pad_across_processes(batch, pad_index=-1)
+            had += accelerator.gather_for_metrics(padded).tolist()
+        found.append(had)
+    return found
+
+
 def bereaved(service: str, kind: str) -> Any:
     """Return the error that ends this rank after rank 0 has died in the first pass, and
     the seconds since its last batch. The ranks wait so long for each other.
@@ -164,7 +183,18 @@ def bereaved(service: str, kind: str) -> Any:
 
 CASES: dict[str, Callable[..., Any]] = {
     one.__name__: one
-    for one in (dealt, alone, sharded, streams, dataset, ordered, resumed, copies, bereaved)
+    for one in (
+        dealt,
+        alone,
+        sharded,
+        streams,
+        dataset,
+        ordered,
+        resumed,
+        copies,
+        gathered,
+        bereaved,
+    )
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,74 @@ def test_the_end_of_a_pass_is_a_step(lasting: str) -> None:
     for validates in (False, True):
         found = steps_of(lambda: distribute_dataloader(plain(), lasting), validates=validates)
         assert found == wanted
+
+
+def skipping(loader: Any, count: int) -> Any:
+    """Return what is left behind the first batches, twice, and whole passes between."""
+    import torch
+    from accelerate import skip_first_batches
+
+    torch.manual_seed(3)
+    rest = skip_first_batches(loader, count)
+    passes = [[batch.tolist() for batch in one] for one in (rest, loader, rest, loader)]
+    return passes, torch.rand(1).item()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("own", [True, False], ids=["own", "global"])
+@pytest.mark.parametrize("count", [0, 2, 5, 9])
+def test_the_first_batches_are_skipped(lasting: str, count: int, own: bool, workers: int) -> None:
+    """``skip_first_batches`` leaves out the batches that it leaves out of a DataLoader,
+    in the same shuffled passes, and the workers of the service make the others.
+    """
+    import torch
+    from torch.utils.data import DataLoader
+
+    from zmqdata.torch import distribute_dataloader
+
+    def plain() -> Any:
+        generator = torch.Generator().manual_seed(5) if own else None
+        numbers: Any = range(9)
+        return DataLoader(numbers, 2, shuffle=True, num_workers=workers, generator=generator)
+
+    assert skipping(distribute_dataloader(plain(), lasting), count) == skipping(plain(), count)
+
+
+def test_skipped_batches_come_from_the_service(lasting: str) -> None:
+    """Workers make what is left after skipping, also if the DataLoader has processes.
+    It leaves states. A loader of unknown length is skipped, too.
+    """
+    from accelerate import skip_first_batches
+    from torch.utils.data import DataLoader
+
+    from zmqdata import Dataset
+    from zmqdata.torch import Loader, distribute_dataloader
+
+    plain: Any = DataLoader(Processes(), 1, num_workers=2)
+    loader = distribute_dataloader(plain, lasting)
+    rest = skip_first_batches(loader, 2)
+    assert len(rest) == 4
+    found, state = [], None
+    for batch in rest:
+        found.append(batch.tolist()[0])
+        state = state or loader.state_dict()
+    assert [number for number, _ in found] == [2, 3, 4, 5]
+    assert os.getpid() not in {parent for _, parent in found}
+    loader.load_state_dict(state)
+    assert [batch.tolist()[0][0] for batch in loader] == [3, 4, 5]
+    unknown = Loader(Dataset.range(6).filter(lambda number: True))
+    assert [int(number) for number in skip_first_batches(unknown, 4)] == [4, 5]
+
+
+class Processes:
+    """Rows with the parent of the process that has made them, which is this process for
+    those of a local DataLoader.
+    """
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, number: int) -> Any:
+        import torch
+
+        return torch.tensor([number, os.getppid()])

@@ -83,6 +83,27 @@ def test_uneven_ranks_lose_and_repeat_nothing(cluster: LocalCluster) -> None:
     assert (one[2], other[2]) == (len(one[0]), len(other[0]))
 
 
+def test_accelerate_gathers_each_sample_once(cluster: LocalCluster) -> None:
+    """``gather_for_metrics`` returns the samples of all ranks, each once: all of them
+    with "pad", and fewer than a batch per rank less with "drop", whatever the sizes of
+    the last batches, and also behind batches that were skipped.
+    """
+    pytest.importorskip("accelerate")
+    wanted = [
+        (count, size, finite, skipped)
+        for count in (1, 7, 8, 9, 10, 11, 12)
+        for size in (2, 3)
+        for finite in ("pad", "drop")
+        for skipped in (0, 1)
+    ]
+    for found in ranks(cluster, "gathered", *map(json.dumps, wanted)):
+        for (count, size, finite, skipped), had in zip(wanted, found, strict=True):
+            first = min(count, skipped * 2 * size)
+            kept = len(had) if finite == "drop" else count - first
+            assert had == [*range(first, first + kept)]
+            assert count - first - kept < 2 * size
+
+
 def test_a_loader_that_one_rank_makes_alone_shifts_nothing(cluster: LocalCluster) -> None:
     """After rank 0 has read a loader of its own, and made one over other data, all
     ranks share the next.

@@ -9,8 +9,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from zmqdata.torch.dataloaders import FINITE, BatchDealing
-from zmqdata.torch.ranks import Consumer
+from zmqdata.torch.ranks import FINITE, BatchDealing, Consumer
 
 SIZES, RANKS = range(1, 14), range(1, 5)
 
@@ -62,3 +61,26 @@ def test_the_states_of_all_ranks_agree(finite: str) -> None:
                 base = one.had(0, len(mine[:step]))
                 assert list(one.numbers(base, size))[: len(mine) - step] == mine[step:]
                 assert len(one.numbers(base, size)) == len(mine[step:])
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("finite", ["drop", "pad"])
+def test_the_last_step_has_as_many_samples_as_are_said(finite: str, world: int) -> None:
+    """If all ranks fill their batches to one size, and cut what they gather in the last
+    step to the remainder, they have each sample once. With "pad" they have all, from
+    any step on.
+    """
+    for count in range(1, 14):
+        order = [[*range(count)][first : first + 2] for first in range(0, count, 2)]
+        for base in range(0, len(order), world):
+            had: list[int] = []
+            ranks = dealings(world, finite)
+            steps = [*zip(*(rank.numbers(base, len(order)) for rank in ranks), strict=True)]
+            for step in steps:
+                batches = [order[number] for number in step]
+                size = max(map(len, batches))
+                gathered = [item for one in batches for item in [*one, None][:size]]
+                remainder = ranks[0].remainder(base, order) if step == steps[-1] else 0
+                had += gathered[:remainder] if remainder else gathered
+            assert had == [*range(2 * base, count)][: len(had)]
+            assert finite == "drop" or len(had) == count - 2 * base

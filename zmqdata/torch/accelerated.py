@@ -6,7 +6,11 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
 
 from zmqdata.torch.reading import LoaderIterator
 
@@ -19,9 +23,6 @@ class AcceleratedIterator:
         iterator: the iterator.
     """
 
-    remainder = 0
-    """Number of samples that the last batch repeats, as accelerate asks for it."""
-
     def __init__(self, iterator: LoaderIterator) -> None:
         self._iterator = iterator
         self._is_shown = False
@@ -30,6 +31,13 @@ class AcceleratedIterator:
     def end_of_dataloader(self) -> bool:
         """True if the loop has the last batch of a pass whose length is known."""
         return self._iterator.is_full()
+
+    @property
+    def remainder(self) -> int:
+        """Number of samples of the last step before those that repeat others; 0 if none
+        does, -1 if that is unknown.
+        """
+        return self._iterator.remainder
 
     def __iter__(self) -> AcceleratedIterator:
         return self
@@ -44,6 +52,59 @@ class AcceleratedIterator:
         except StopIteration:
             _show_accelerate(without=self)
             raise
+
+
+class BatchesToSkip(IterableDataset[Any]):
+    """The batches of a ``Loader`` for ``accelerate.skip_first_batches``, which makes a
+    ``DataLoader`` around them that leaves the first ones out.
+
+    Args:
+        loader: the loader.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._loader)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+
+def _same(batch: Any) -> Any:
+    return batch
+
+
+_AROUND: dict[str, Callable[[Any], Any]] = {
+    "dataset": BatchesToSkip,
+    "collate_fn": lambda loader: _same,
+    # The seed of a loader around another one is nobody's.
+    "generator": lambda loader: torch.Generator(),
+    "num_workers": lambda loader: 0,
+    "pin_memory": lambda loader: False,
+    "drop_last": lambda loader: False,
+    "batch_size": lambda loader: None,
+    "prefetch_factor": lambda loader: None,
+    "worker_init_fn": lambda loader: None,
+}
+
+
+def around(name: str) -> Callable[[Any], Any] | None:
+    """Return a function of a loader for the value of an attribute, if accelerate asks
+    for it to make a ``DataLoader`` anew. It makes one around the loader with it. None:
+    the attribute has its own value.
+
+    Args:
+        name: name of the attribute, for which the caller's caller has asked.
+    """
+    if name not in _AROUND or sys._getframe(2).f_globals.get("__name__") != _REMAKER:
+        return None
+    return _AROUND[name]
+
+
+_REMAKER = "accelerate.data_loader"
+"""Module that makes a ``DataLoader`` anew."""
 
 
 def gradients() -> Any:

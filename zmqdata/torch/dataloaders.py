@@ -51,6 +51,8 @@ from zmqdata.torch.orders import (
 from zmqdata.torch.packing import unpack
 from zmqdata.torch.parcels import LoaderParcel
 from zmqdata.torch.ranks import (
+    FINITE,
+    BatchDealing,
     Consumer,
     consumer_of,
     copy_number,
@@ -72,8 +74,6 @@ PATIENCE = 30.0
 """Seconds to wait for a dispatcher that says which workers it has, if the user names no
 other time.
 """
-FINITE = ("drop", "pad", "uneven")
-"""Values of ``finite``."""
 
 
 @names_arguments
@@ -446,9 +446,11 @@ class DataLoaderSupply:
             )
         numbers = self._dealing.numbers(base, len(drawn.order))
         count = first + len(numbers)
+        remainder = self._dealing.remainder(base, drawn.order)
         if self._batches is not None:
             if count < self._batches:
                 raise short(self._batches, count)
+            remainder = remainder if count == self._batches else 0
             count = self._batches
         batches = self._source(drawn, numbers)
         # Nothing is left of a pass whose state was taken behind its last batch.
@@ -460,6 +462,7 @@ class DataLoaderSupply:
             unpack,
             count,
             padding=padding,
+            remainder=remainder,
             first=first,
             base=base,
             generators=before,
@@ -552,56 +555,6 @@ class DataLoaderSupply:
     def set_epoch(self, epoch: int) -> None:
         for one in self._told():
             (self._holds if one is self.loader.dataset else one).set_epoch(epoch)
-
-
-class BatchDealing:
-    """Deals the batches of a pass to the consumers in turn.
-
-    Args:
-        consumer: the consumer that reads.
-        finite: as for ``distribute_dataloader``.
-
-    >>> [list(BatchDealing(Consumer(1, 2), finite).numbers(0, 5)) for finite in FINITE]
-    [[1, 3], [1, 3, 0], [1, 3]]
-    """
-
-    def __init__(self, consumer: Consumer, finite: str) -> None:
-        self.consumer = consumer
-        self._finite = finite
-
-    def had(self, base: int, steps: int) -> int:
-        """Return the number of batches that all consumers together have had, counted in
-        whole steps. After a padded or uneven step, it exceeds that of the pass.
-
-        Args:
-            base: their number before the first of the steps.
-            steps: number of steps that this consumer has taken since.
-        """
-        return base + steps * self.consumer.count
-
-    def numbers(self, base: int, count: int) -> Sequence[int]:
-        """Return the numbers of the batches of this consumer.
-
-        Args:
-            base: number of batches that all consumers together have had. Nothing is
-                left if it is beyond ``count``.
-            count: number of batches of the pass.
-        """
-        consumer = self.consumer
-        mine = range(base + consumer.index, count, consumer.count)
-        if self._finite == "drop":
-            return mine[: max(0, count - base) // consumer.count]
-        padding = self.padding(base, count)
-        return (
-            [*mine, (base + consumer.index + len(mine) * consumer.count) % count]
-            if padding
-            else mine
-        )
-
-    def padding(self, base: int, count: int) -> int:
-        """Return the number of batches of this consumer that repeat others, 0 or 1."""
-        rest = max(0, count - base) % self.consumer.count
-        return int(self._finite == "pad" and 0 < rest <= self.consumer.index)
 
 
 def _service_of(service: Service | None) -> Service:

@@ -16,7 +16,7 @@ from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import positive
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.recipes import names_arguments
-from zmqdata.torch.accelerated import AcceleratedIterator, gradients
+from zmqdata.torch.accelerated import AcceleratedIterator, around, gradients
 from zmqdata.torch.devices import Copier, checked_device
 from zmqdata.torch.iterables import Batch, LoaderDataset
 from zmqdata.torch.lightning import probes, takes_ahead
@@ -141,6 +141,10 @@ class Loader(Generic[Batch]):
         return supply
 
     # --- what training libraries ask for
+
+    def __getattribute__(self, name: str) -> Any:
+        made = around(name)
+        return super().__getattribute__(name) if made is None else made(self)
 
     @property
     def dataset(self) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 
 SAY_SO_AFTER = 10.0
 """Seconds of waiting for another rank after which a warning is logged, each time."""
+FINITE = ("drop", "pad", "uneven")
+"""Values of ``finite``."""
 _made: Counter[str] = Counter()
 """Number of loaders of this process by the name of what they read."""
 _launchers: dict[tuple[str, str], Any] = {}
@@ -54,6 +57,75 @@ class Consumer:
     def agrees(self) -> bool:
         """True if ranks have to agree on what is read."""
         return not self.is_alone or self.has_copies
+
+
+class BatchDealing:
+    """Deals the batches of a pass to the consumers in turn.
+
+    Args:
+        consumer: the consumer that reads.
+        finite: as for ``distribute_dataloader``.
+
+    >>> [list(BatchDealing(Consumer(1, 2), finite).numbers(0, 5)) for finite in FINITE]
+    [[1, 3], [1, 3, 0], [1, 3]]
+    """
+
+    def __init__(self, consumer: Consumer, finite: str) -> None:
+        self.consumer = consumer
+        self._finite = finite
+
+    def had(self, base: int, steps: int) -> int:
+        """Return the number of batches that all consumers together have had, counted in
+        whole steps. After a padded or uneven step, it exceeds that of the pass.
+
+        Args:
+            base: their number before the first of the steps.
+            steps: number of steps that this consumer has taken since.
+        """
+        return base + steps * self.consumer.count
+
+    def numbers(self, base: int, count: int) -> Sequence[int]:
+        """Return the numbers of the batches of this consumer.
+
+        Args:
+            base: number of batches that all consumers together have had. Nothing is
+                left if it is beyond ``count``.
+            count: number of batches of the pass.
+        """
+        consumer = self.consumer
+        mine = range(base + consumer.index, count, consumer.count)
+        if self._finite == "drop":
+            return mine[: max(0, count - base) // consumer.count]
+        padding = self.padding(base, count)
+        return (
+            [*mine, (base + consumer.index + len(mine) * consumer.count) % count]
+            if padding
+            else mine
+        )
+
+    def remainder(self, base: int, order: Sequence[Any]) -> int:
+        """Return the number of samples of all consumers in their last step, if it has
+        less than full batches, or repeats others behind them; otherwise 0.
+
+        Args:
+            base: as for ``numbers``.
+            order: indices of the items of each batch of the pass.
+        """
+        count, world = len(order), self.consumer.count
+        first = base + (len(self.numbers(base, count)) - 1) * world
+        if world == 1 or first < base:
+            return 0
+        step = [order[number % count] for number in range(first, first + world)]
+        sizes = [len(batch) if isinstance(batch, list) else 0 for batch in step]
+        own, largest = sizes[: count - first], max(sizes)
+        if {*own[:-1]} - {largest} or sum(own) == world * largest:
+            return 0  # accelerate cuts off what is behind, and nothing in between
+        return sum(own)
+
+    def padding(self, base: int, count: int) -> int:
+        """Return the number of batches of this consumer that repeat others, 0 or 1."""
+        rest = max(0, count - base) % self.consumer.count
+        return int(self._finite == "pad" and 0 < rest <= self.consumer.index)
 
 
 def consumer_of(consumer_index: int | None, num_consumers: int | None) -> Consumer:

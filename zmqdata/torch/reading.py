@@ -249,6 +249,11 @@ class LoaderIterator:
         return self._read.generators
 
     @property
+    def remainder(self) -> int:
+        """As in the pass."""
+        return self._read.remainder
+
+    @property
     def is_padding(self) -> bool:
         """True if another consumer has had the last batch, too."""
         count, padding = self._read.count, self._read.padding

@@ -60,6 +60,10 @@ class Pass:
     """Number of batches at the end that other consumers have had, too; None if
     unknown.
     """
+    remainder: int = 0
+    """Number of samples that all consumers together have in their last step, if some of
+    it repeats others or fills a batch; otherwise 0. -1: unknown.
+    """
     first: int = 0
     """Number of the first batch."""
     base: int = 0
@@ -297,12 +301,14 @@ class DatasetSupply:
         return NextPass(partial(self._pass, state.batches, state.position, state.is_next))
 
     def _pass(self, first: int = 0, position: bytes = b"", is_next: bool = False) -> Pass:
+        is_padded = self._finite == "pad" and not self.consumer.is_alone
         return Pass(
             self._read,
             TensorContent(copy=self._copies),
             self.length(),
             self._read.cardinality() == INFINITE_CARDINALITY,
-            None if self._finite == "pad" and not self.consumer.is_alone else 0,
+            None if is_padded else 0,
+            -1 if is_padded else 0,
             first,
             position=position,
             is_next=is_next,
