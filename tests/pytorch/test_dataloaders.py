@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import random
+import re
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -261,6 +263,64 @@ def test_a_dataset_that_is_changed_is_sent_again(cluster: str) -> None:
     assert numbers(growing) == [[1, 2], [3]]
     items.append(4)
     assert numbers(growing) == [[1, 2], [3, 4]]
+
+
+class Counting(IterableDataset):
+    """A stream that counts its passes."""
+
+    passes = -1
+
+    def __iter__(self) -> Iterator[int]:
+        self.passes += 1
+        yield from range(self.passes * 10, self.passes * 10 + 2)
+
+
+class Told(Counting):
+    """A stream that is told the number of its pass."""
+
+    def set_epoch(self, number: int) -> None:
+        self.passes = number - 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers", "persistent", "text"),
+    [
+        (Counting, 0, False, "num_workers=0, a DataLoader keeps one.*pass `num_workers=1`"),
+        (Counting, 1, True, "persistent_workers=True, a .*leave `persistent_workers` out"),
+        (Told, 1, True, "persistent_workers=True, a .*leave `persistent_workers` out"),
+        (Told, 0, False, ""),
+        (Told, 1, False, ""),
+        (Counting, 1, False, ""),
+    ],
+)
+def test_a_stream_that_torch_keeps_is_warned_of(
+    cluster: str, kind: Any, workers: int, persistent: bool, text: str
+) -> None:
+    """A warning at the line of the call names the remedies for a stream that torch
+    keeps from pass to pass. Without the warning, passes are torch's.
+    """
+
+    def made() -> DataLoader:
+        return DataLoader(kind(), 2, num_workers=workers, persistent_workers=persistent)
+
+    def passes(loader: Any) -> Any:
+        found = []
+        for number in range(3):
+            if kind is Told:
+                getattr(loader, "set_epoch", loader.dataset.set_epoch)(number)
+            found += numbers(loader)
+        return found
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        loader = distribute_dataloader(made(), cluster)
+    assert len(caught) == bool(text)
+    for warning in caught:
+        assert re.search(text, str(warning.message))
+        assert warning.filename == __file__
+    plain = made()
+    plain.multiprocessing_context = "fork" if workers else None
+    assert text or passes(loader) == passes(plain)
 
 
 def test_persistent_workers_are_no_difference(cluster: str) -> None:

@@ -60,7 +60,7 @@ from zmqdata.torch.ranks import (
     numbered,
     told_by_first,
 )
-from zmqdata.torch.refusals import check_kind, check_options, check_samplers
+from zmqdata.torch.refusals import check_kind, check_options, check_samplers, warn_of_state
 from zmqdata.torch.supplies import LoaderState, NextPass, Pass, RankState, other_world, short
 from zmqdata.words import Finite
 
@@ -236,6 +236,7 @@ class DataLoaderSupply:
         self._is_stream = isinstance(loader.dataset, IterableDataset)
         check_kind(loader)
         check_samplers(loader)
+        warn_of_state(loader)
         self._site = call_site()
         self._workers, self._asked = 1, -math.inf
         self._holds = LoaderParcel(loader, self._site, options.get("ship", ()), self._empty)

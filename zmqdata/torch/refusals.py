@@ -1,15 +1,16 @@
-"""Refusals at the call of ``distribute_dataloader``: loaders whose batches do not
-follow from their attributes, and options that follow from the loader.
+"""Refusals and warnings at the call of ``distribute_dataloader``: loaders whose
+batches do not follow from their attributes, and options that follow from the loader.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch.nn import Module
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.torch.orders import samplers
@@ -75,6 +76,28 @@ def _check_stateful(loader: DataLoader[Any]) -> None:
             "a state was loaded into the StatefulDataLoader, which the Loader cannot read. Pass a "
             "torch.utils.data.DataLoader, and load a state of the Loader"
         )
+
+
+def warn_of_state(loader: DataLoader[Any]) -> None:
+    """Warn of an iterable-style dataset that torch keeps from pass to pass, and of
+    which the service opens a copy for each pass.
+    """
+    dataset: Any = loader.dataset
+    knows_epoch = callable(getattr(dataset, "set_epoch", None))
+    is_kept = loader.persistent_workers or not (loader.num_workers or knows_epoch)
+    if not isinstance(dataset, IterableDataset) or not is_kept:
+        return
+    cause, remedy = "num_workers=0", "pass `num_workers=1`"
+    if loader.persistent_workers:
+        cause, remedy = "persistent_workers=True", "leave `persistent_workers` out"
+    warnings.warn(
+        f"each pass reads a new copy of the iterable-style dataset {type(dataset).__name__}. With "
+        f"{cause}, a DataLoader keeps one from pass to pass. If the dataset counts its passes, it "
+        "stays in the first one here. Let it depend on a method `set_epoch(epoch)` of its own, "
+        f"and call `loader.set_epoch(epoch)` before each pass. If it counts none, {remedy}: a "
+        "DataLoader then reads a new copy in each pass, too, and this warning is gone",
+        stacklevel=4,
+    )
 
 
 def check_samplers(loader: DataLoader[Any]) -> None:
