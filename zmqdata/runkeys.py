@@ -76,6 +76,20 @@ def num_ranks() -> int:
     return max([int(size) for size in sizes if size.isdigit()], default=1)
 
 
+def ranks_told() -> str:
+    """Return a sentence on the environment variables that make this process one of
+    several ranks; "" if there are none. They may be left over from another program.
+    """
+    for rank, size in RANKS.items():
+        count = os.environ.get(size, "")
+        if rank in os.environ and count.isdigit() and int(count) > 1:
+            return (
+                f"`{rank}={os.environ[rank]}` and `{size}={count}` in the environment make this "
+                f"process one of {int(count)} ranks: unset them if it is alone"
+            )
+    return ""
+
+
 def is_first_rank() -> bool:
     """Return True unless a launcher says that this process is another rank than the
     first.

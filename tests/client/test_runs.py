@@ -148,7 +148,9 @@ def test_ranks_that_nothing_connects_are_an_error(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("WORLD_SIZE", "8")
     assert run_of_process(True).key.startswith("process:"), "the shell of an allocation has it"
     monkeypatch.setenv("RANK", "3")
-    with pytest.raises(FailedPreconditionError, match=r"one of 8 ranks.*ZMQDATA_RUN_ID"):
+    with pytest.raises(
+        FailedPreconditionError, match=r"one of 8 ranks.*ZMQDATA_RUN_ID.*`WORLD_SIZE=8`.* unset"
+    ):
         run_of_process(True)
     assert run_of_process(False).key.startswith("process:")
 

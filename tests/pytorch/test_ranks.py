@@ -281,3 +281,39 @@ def test_a_state_that_is_put_together_from_two_ranks_resumes_both(
     if read <= COUNT // BATCH // 2:
         assert [rank(whole, one) for rank, one in zip(again, loaders, strict=True)] == rest
     assert [rank(whole, one) for rank, one in zip(again, loaders, strict=True)] == later
+
+
+def test_variables_that_are_left_over_are_named(
+    cluster: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A single process with the variables of another program is told their names, at
+    once or, if they name a launcher, within ten seconds.
+    """
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    loader = distribute_dataloader(DataLoader(range(4)), cluster)  # type: ignore[arg-type]
+    with pytest.raises(FailedPreconditionError, match=r"`RANK=0` and `WORLD_SIZE=2`.* unset them"):
+        iter(loader)
+    patience: list[float] = []
+
+    def refuse(*_: Any, timeout: Any, **__: Any) -> None:
+        patience.append(timeout.total_seconds())
+        raise RuntimeError("refused")
+
+    monkeypatch.setattr(distributed, "TCPStore", refuse)
+    for name, value in (("ADDR", "localhost"), ("PORT", "29500")):
+        monkeypatch.setenv(f"MASTER_{name}", value)
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    with pytest.raises(FailedPreconditionError, match=r"no launcher answers.*`WORLD_SIZE=2`"):
+        ranks._store()
+    assert caplog.text.count("`WORLD_SIZE=2`") == 2
+    assert patience[0] < 10 < patience[1]
+
+
+def test_the_count_of_ranks_alone_makes_no_rank(
+    cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process without a number among the ranks reads alone."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    loader = distribute_dataloader(DataLoader([1, 2, 3]), cluster)  # type: ignore[arg-type]
+    assert [int(x) for x in loader] == [1, 2, 3]

@@ -35,6 +35,7 @@ from zmqdata.runkeys import (
     launched_key,
     loader_worker,
     num_ranks,
+    ranks_told,
 )
 
 IN_STORE = "zmqdata_run"
@@ -236,7 +237,7 @@ def _agreed_key(is_named: bool) -> str:
             f"belong to: no {RUN_ID}, no torch process group, and no launcher that zmqdata "
             "knows (torchrun, Slurm, MPI, MASTER_ADDR). Ranks that share a job_name must agree "
             f"on a run. Set the environment variable {RUN_ID} to a text that is equal in all "
-            "ranks and different in each start of the program."
+            f"ranks and different in each start of the program. {ranks_told()}"
         )
     return own
 

@@ -50,6 +50,7 @@ from zmqdata.messages import (
     encode_checkpoint,
     shown_name,
 )
+from zmqdata.runkeys import ranks_told
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import is_refused
 from zmqdata.transport.clocks import boottime
@@ -85,6 +86,7 @@ class ReaderShell:
         meter: LoopMeter | None = None,
     ) -> None:
         self.core = ClientCore(profile)
+        self.core.notices.ranks = ranks_told()
         self._meter, self._recent = meter or LoopMeter(time.perf_counter), new_recent()
         self.recording = LoopRecording(self._meter, self.core, self._send)
         self._lacks_codec = profile.job.compression is not None and not profile.decompresses

@@ -18,6 +18,7 @@ from torch import distributed
 
 from zmqdata.client.options import MOST_COUNT
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
+from zmqdata.runkeys import ranks_told
 
 log = logging.getLogger(__name__)
 
@@ -244,8 +245,9 @@ def _comes(store: Any, name: str, patience: float) -> bool:
             log.warning(
                 "waiting for %.0f s for rank 0 to begin the same pass of a loader: all ranks have "
                 "to read a loader over equal data. One that a single rank reads needs "
-                "num_consumers=1",
+                "num_consumers=1. %s",
                 waited,
+                ranks_told(),
             )
     return False
 
@@ -275,7 +277,7 @@ def _store() -> Any:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and port.isdecimal():
         place = (address, port)
         if place not in _launchers:
-            store = distributed.TCPStore(address, int(port), is_master=False)
+            store = _launcher_store(address, int(port))
             # The store outlives a restart of the ranks, which begin anew.
             attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
             _launchers[place] = distributed.PrefixStore(f"zmqdata/{attempt}", store)
@@ -284,5 +286,24 @@ def _store() -> Any:
         "This process is one of several ranks, and has no store in which they could agree on the "
         "order of the batches. Call torch.distributed.init_process_group() before the loader is "
         "read, start the ranks with torchrun, or pass `num_consumers=1` if each rank reads data "
-        "of its own"
+        f"of its own. {ranks_told()}"
     )
+
+
+def _launcher_store(address: str, port: int) -> Any:
+    """Return the store of a launcher, which is there before its ranks.
+
+    Raises:
+        FailedPreconditionError: it is not there.
+    """
+    for patience in (0.8 * SAY_SO_AFTER, 240.0):
+        try:
+            store = distributed.TCPStore(
+                address, port, is_master=False, timeout=timedelta(seconds=patience)
+            )
+            store.set_timeout(timedelta(seconds=300))
+            return store
+        except RuntimeError as error:
+            text = f"no launcher answers at {address}:{port} ({error}). {ranks_told()}"
+            log.warning("%s", text)
+    raise FailedPreconditionError(f"The ranks cannot agree on the order of the batches: {text}")

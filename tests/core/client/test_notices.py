@@ -228,7 +228,9 @@ def test_what_is_waited_for_is_named() -> None:
         "is registered at tcp://d:1. Start one"
     )
     plan = m.TaskList(2, (), True, m.Plan((), 0, {}, (1, 2)))
-    assert "s for consumer 1, 2 of this job, still without a client" in waiter.waits(plan)
+    assert waiter.waits(plan).endswith("s for consumer 1, 2 of this job, still without a client")
+    waiter.notices.ranks = "`WORLD_SIZE=3` makes it one"
+    assert waiter.waits(plan).endswith("still without a client. `WORLD_SIZE=3` makes it one")
     waiter.notices.joined(opened())
     assert waiter.waits(m.TaskList(3, (), True)).endswith("s for the end of the iteration")
     tasks = m.TaskList(3, (m.TaskPlace(1, 1, "w", "w:1"), m.TaskPlace(2, 1, "", "")), True)

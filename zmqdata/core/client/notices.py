@@ -49,6 +49,7 @@ class Notices:
         idle: the workers, if the dispatcher said that none hosts a task for the client.
         silences: returns the seconds since the last message of each worker, by address.
         left_out: the elements that workers left out.
+        ranks: sentence on what makes this process one of several ranks, or "".
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Notices:
         self.patience = patience
         self.heard = 0.0
         self.is_closed = False
-        self.awaited = ""
+        self.awaited = self.ranks = ""
         self.idle: m.IdleWorkers | None = None
         self.silences: Callable[[float], Mapping[str, float]] = lambda now: {}
         self._do = do
@@ -361,7 +362,8 @@ class Notices:
         plan = tasks.plan
         if plan is not None and plan.missing:
             names = ", ".join(map(str, plan.missing))
-            return f"consumer {names} of this job, still without a client"
+            ranks = self.ranks and f". {self.ranks}"
+            return f"consumer {names} of this job, still without a client{ranks}"
         places = [reading.tasks[number].place for number in reading.unended]
         hosts = sorted({place.address for place in places if place.address})
         unhosted = sum(not place.address for place in places)

@@ -46,8 +46,10 @@ class TaskGenerators:
 
     def __init__(self, node: Node, seed: int) -> None:
         self._nodes = every_node(node)
-        passes = [one for one in map(loader_seed, self._nodes) if one is not None]
-        self.captured = Captured(mixed_seed(seed, *passes) if passes else seed)
+        for one in self._nodes:
+            of_pass = loader_seed(one)
+            seed = seed if of_pass is None else mixed_seed(seed, of_pass)
+        self.captured = Captured(seed)
         self.due = self._first = 0
         self._policy = options_of(node).experimental_external_state_policy
         self._found = self._search()
