@@ -28,8 +28,7 @@ ROWS = [{"x": number, "y": number / 2} for number in range(40)]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the files that recipes read."""
     made = tmp_path_factory.mktemp("recipes")
-    (made / "images").mkdir()
-    for name in ("rows.parquet", "shard.tar", "images/a.jpg"):
+    for name in ("rows.parquet", "shard.tar", "a.jpg"):
         (made / name).write_bytes(b"\1\2")
     (made / "lines.txt").write_text("a\nb\n")
     (made / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
@@ -60,6 +59,8 @@ def names(folder: Path) -> Iterator[dict[str, Any]]:
             "pyarrow": SimpleNamespace(parquet=SimpleNamespace(read_table=lambda path: table)),
             "pandas": SimpleNamespace(DataFrame=len),
             "read_tar": lambda path: iter([path]),
+            "read": lambda: iter(ROWS),
+            "load": str,
         }
 
 
@@ -113,6 +114,13 @@ def test_an_unknown_source_is_answered_by_the_general_ones(name: str) -> None:
     """For a source without a recipe, the error names the two that take anything."""
     with pytest.raises(AttributeError, match=r"Dataset\.from_source.*Dataset\.from_generator"):
         getattr(Dataset, name)
+
+
+@pytest.mark.parametrize("name", ["to_arrow", "write_lance", "iter_spans"])
+def test_an_unknown_end_is_answered_by_the_general_ones(name: str) -> None:
+    """For an end without a recipe, the error names the loop and the file."""
+    with pytest.raises(AttributeError, match=r"`for element in ds`.*`ds\.save\(path\)`"):
+        getattr(Dataset.range(1), name)
 
 
 def test_other_names_have_no_advice() -> None:

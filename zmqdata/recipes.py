@@ -21,11 +21,9 @@ RECIPES = {
     "from_text from_lines read_text": 'zmqdata.TextLineDataset("lines.txt")',
     "from_tfrecord from_tfrecords read_tfrecords": 'zmqdata.TFRecordDataset("rows.tfrecord")',
     "from_sql read_sql": (
-        'zmqdata.SqlDataset("sqlite", "rows.db", "SELECT x, y FROM rows", (np.int64, np.float64))'
+        'zmqdata.SqlDataset("sqlite", "rows.db", "SELECT x FROM rows", np.int64)'
     ),
-    "from_files from_folder from_directory read_images read_binary_files image_folder": (
-        'Dataset.list_files("images/*.jpg").map(lambda path: (path, np.fromfile(path, np.uint8)))'
-    ),
+    "from_files from_folder from_directory read_images": 'Dataset.list_files("*.jpg").map(load)',
     "from_webdataset from_tar read_webdataset": (
         'Dataset.list_files("*.tar").flat_map('
         "lambda path: Dataset.from_generator(read_tar, args=(path,)))"
@@ -33,45 +31,36 @@ RECIPES = {
     "from_pandas from_dataframe from_df": 'Dataset.from_tensor_slices(frame.to_dict("list"))',
     "from_arrow from_table": "Dataset.from_list(table.to_pylist())",
     "from_polars": "Dataset.from_list(polars_frame.to_dicts())",
-    "from_tensor_slices from_numpy from_array from_arrays from_tensor from_tensors from_dict": (
-        'Dataset.from_tensor_slices({"x": x, "y": y})'
-    ),
+    "from_tensor_slices from_numpy from_array from_tensor": "Dataset.from_tensor_slices(x)",
+    "from_tensors from_arrays from_dict": 'Dataset.from_tensor_slices({"x": x, "y": y})',
     "from_list from_items from_rows from_dicts from_records": "Dataset.from_list(rows)",
-    "from_source from_hf from_huggingface from_dataset from_torch from_sequence load_dataset": (
-        "Dataset.from_source(rows)"
-    ),
-    "from_generator from_iterable from_iterator from_iter from_function": (
-        "Dataset.from_generator(lambda: iter(rows))"
-    ),
+    "from_source from_hf from_huggingface from_dataset": "Dataset.from_source(rows)",
+    "from_torch from_pytorch from_sequence load_dataset": "Dataset.from_source(rows)",
+    "from_generator from_iterable from_iterator from_iter": "Dataset.from_generator(read)",
     "from_tf from_tensorflow from_tfds": "Dataset.from_generator(tf_dataset.as_numpy_iterator)",
     "from_range range arange": "Dataset.range(10)",
-    "list_files glob": 'Dataset.list_files("images/*.jpg")',
+    "list_files glob": 'Dataset.list_files("*.jpg")',
     "load from_saved load_from_disk": "Dataset.load(path)",
     "distribute service": 'ds.apply(zmqdata.distribute("distributed_epoch", service))',
     "to_torch as_torch to_dataloader dataloader DataLoader Loader iter_torch_batches "
     "to_torch_dataset with_format set_format": "zmqdata.torch.Loader(ds.batch(32))",
-    "prefetch_to_device copy_to_device to_device": (
-        'zmqdata.torch.Loader(ds.batch(32), device="cpu")'
-    ),
+    "prefetch_to_device to_device": 'zmqdata.torch.Loader(ds.batch(32), device="cpu")',
     "to_tf to_tf_dataset to_tensorflow": "zmqdata.tensorflow.to_tf_dataset(ds)",
     "to_jax iter_jax_batches": "zmqdata.jax.device_iterator(ds.batch(32))",
     "to_keras": "zmqdata.keras.PyDataset(ds.batch(32), batches=3)",
     "to_list as_list tolist collect take_all": "list(ds)",
     "to_numpy as_numpy numpy numpy_iterator": "list(ds.as_numpy_iterator())",
     "to_pandas to_dataframe to_df": "pandas.DataFrame(list(ds))",
-    "save_to_disk to_parquet write_parquet to_csv write_csv to_json write_json write": (
-        "ds.save(path)"
-    ),
-    "iter_batches iter_epochs": "for batch in ds.batch(32): train(batch)",
+    "save_to_disk to_parquet to_csv to_json write_parquet write_csv": "ds.save(path)",
+    "iter_batches": "for batch in ds.batch(32): train(batch)",
     "iter_rows iterator make_one_shot_iterator as_iterator": "for element in ds: train(element)",
     "state_dict load_state_dict": "iter(ds).state_dict()",
     "parallel_map pmap map_parallel": "ds.map(f, num_parallel_calls=zmqdata.AUTOTUNE)",
     "transform with_transform set_transform starmap for_each foreach": "ds.map(f)",
     "map_and_batch": "ds.map(f).batch(32)",
     "collate collate_fn": "ds.batch(32, collate_fn=list)",
-    "select select_columns remove_columns drop_columns rename_columns": (
-        'rows_dataset.map(lambda row: {"x": row["x"]})'
-    ),
+    "select select_columns remove_columns": 'rows_dataset.map(lambda row: {"x": row["x"]})',
+    "drop_columns rename_columns rename": 'rows_dataset.map(lambda row: {"z": row["x"]})',
     "random_split train_test_split split": "test, train = ds.take(20), ds.skip(20)",
     "where filter_map": "ds.filter(lambda x: x > 5)",
     "head show first limit islice": "ds.take(5)",
@@ -81,9 +70,7 @@ RECIPES = {
     "union chain append add extend": "ds.concatenate(other)",
     "sort sort_by order_by": "Dataset.from_list(sorted(ds))",
     "distinct dedup drop_duplicates": "ds.unique()",
-    "group_by groupby": (
-        "ds.group_by_window(lambda x: x % 2, lambda key, group: group.batch(4), window_size=4)"
-    ),
+    "group_by groupby": "ds.group_by_window(lambda x: x % 2, lambda key, xs: xs.batch(4), 4)",
     "flatten explode unnest": "ds.batch(4).unbatch()",
     "pad": "ds.padded_batch(4)",
     "buffer": "ds.prefetch(4)",
@@ -94,11 +81,12 @@ RECIPES = {
     "columns column_names features schema dtypes shape": "ds.element_spec",
 }
 """Code to write instead of each name; ``ds`` is the dataset."""
-_OTHER_SOURCES = (
+_SOURCES = (
     "`Dataset.from_source(rows)` takes what has a length and an index, and "
     "`Dataset.from_generator(read)` a function that yields"
 )
-_KINDS = {"from_": _OTHER_SOURCES, "read_": _OTHER_SOURCES}
+_LOOPS = "`for element in ds` yields numpy arrays, and `ds.save(path)` writes them"
+_KINDS = {"from": _SOURCES, "read": _SOURCES, "to": _LOOPS, "iter": _LOOPS, "write": _LOOPS}
 
 
 class WithRecipes(type):
@@ -122,7 +110,7 @@ def missing(owner: object, shown: str, name: str) -> AttributeError:
     "'Dataset' object has no attribute 'pad'. Write `ds.padded_batch(4)`"
     """
     recipes = [f"Write `{one}`" for names, one in RECIPES.items() if name in names.split()]
-    kinds = [one for prefix, one in _KINDS.items() if name.startswith(prefix)]
+    kinds = [one for kind, one in _KINDS.items() if name.startswith(f"{kind}_")]
     told = "".join(f". {one}" for one in (recipes or kinds)[:1])
     return AttributeError(f"{shown} has no attribute {name!r}{told}", name=name, obj=owner)
 
