@@ -120,6 +120,9 @@ BATCHES = ways(
     grain="single",
     ray="iter_rows",
 )
+EVERYDAY = ways(
+    zmqdata="default", torch="shared tensors, batches", grain="single|batches", ray="iter_batches"
+)
 LINK = ways(zmqdata="default", tfdata="AUTO|uncompressed")
 LINK_NOTE = "1 Gbit/s between workers and client"
 
@@ -172,6 +175,10 @@ CASES = (
     over_link("photographs over a link", "photographs", 1.15),
     over_link("float32 photographs over a link", "float photographs", 1.2),
     over_link("int64 tokens over a link", "tokens", 1.8),
+    *(
+        Case(name, name, EVERYDAY, workers=2, longer=3.0)
+        for name in ("decoded photographs", "tokenized texts", "windows")
+    ),
     Case(
         "2 ms of Python per element",
         "work",

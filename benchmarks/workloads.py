@@ -1,5 +1,6 @@
-"""The elements of the cases. They cost next to nothing to make, so that only their
-transport is measured.
+"""The elements of the cases. Most cost next to nothing to make, so that only their
+transport is measured. Three are made as training programs make theirs: photographs are
+decoded, texts are tokenized, and windows are cut from a series.
 
 Each kind has a few different elements, which are used in turn: enough that they do not
 stay in the processor's caches, few enough that they take no time to make.
@@ -7,6 +8,8 @@ stay in the processor's caches, few enough that they take no time to make.
 
 from __future__ import annotations
 
+import io
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -54,7 +57,69 @@ def variants(name: str) -> list[Any]:
             if name == "photographs"
             else [image.astype(np.float32) / 255 for image in images]
         )
+    if name in MADE:
+        return [MADE[name](x) for x in range(VARIANTS)]
     raise ValueError(f"There is no kind of element {name!r}")
+
+
+@cache
+def files() -> list[bytes]:
+    """Return photographs of 640 x 480 pixels as JPEG: soft forms with some noise."""
+    from PIL import Image
+
+    draw, found = np.random.default_rng(0), []
+    for _ in range(VARIANTS):
+        forms = Image.fromarray(draw.integers(0, 255, (12, 16, 3), np.uint8))
+        soft = np.asarray(forms.resize((640, 480), Image.Resampling.BICUBIC), np.int16)
+        pixels = (soft + draw.integers(-8, 8, soft.shape)).clip(0, 255).astype(np.uint8)
+        kept = io.BytesIO()
+        Image.fromarray(pixels).save(kept, "JPEG", quality=90)
+        found.append(kept.getvalue())
+    return found
+
+
+def decoded(x: int) -> Any:
+    """Decode a photograph and resize it to 224 x 224 pixels."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(files()[x % VARIANTS]))
+    return np.array(image.resize((224, 224), Image.Resampling.BILINEAR))
+
+
+@cache
+def texts() -> list[str]:
+    """Return texts of 400 words."""
+    draw = np.random.default_rng(0)
+    return [" ".join(f"word{n}" for n in draw.zipf(1.3, 400) % 50_000) for _ in range(VARIANTS)]
+
+
+def tokenized(x: int) -> Any:
+    """Split a text into words, and return 512 numbers: of each word, and zeros."""
+    words = texts()[x % VARIANTS].lower().split()
+    tokens = np.zeros(512, np.int64)
+    tokens[: len(words)] = [1 + zlib.crc32(word.encode()) % 50_000 for word in words]
+    return tokens
+
+
+@cache
+def series() -> Any:
+    """Return measurements of 100,000 moments, eight each."""
+    return np.random.default_rng(0).random((100_000, 8), np.float32)
+
+
+def window(x: int) -> Any:
+    """Cut 256 moments out of the series, and scale them."""
+    begin = x * 17 % 99_000
+    cut = series()[begin : begin + 256]
+    return (cut - cut.mean(axis=0)) / cut.std(axis=0)
+
+
+MADE: dict[str, Callable[[int], Any]] = {
+    "decoded photographs": decoded,
+    "tokenized texts": tokenized,
+    "windows": window,
+}
+"""Elements that cost what they cost in a training program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +143,8 @@ class Make:
             return spin(self.spins, x)
         if name == "scalars":
             return x
+        if name in MADE:
+            return MADE[name](int(x))
         kept = variants(name)
         if name == "digits":
             return {"image": kept[x & (VARIANTS - 1)], "label": x}

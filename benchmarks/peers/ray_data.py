@@ -17,7 +17,7 @@ import ray.data
 
 from benchmarks.peers.rows import rows
 from benchmarks.reading import Peer, Turn
-from benchmarks.workloads import Make
+from benchmarks.workloads import LARGE, Make, weight
 
 SETTINGS = {
     "iter_rows": "rows, as dicts of one column or more",
@@ -64,7 +64,7 @@ class Measured(Peer):
         if turn.setting == "iter_rows":
             found = iter(dataset.iter_rows())
         else:
-            size = 32 if turn.element == "images" else 1024
+            size = 32 if weight(turn.element) >= LARGE else 1024
             found = rows(iter(dataset.iter_batches(batch_size=size, batch_format="numpy")))
         column = {"scalars": "id", "digits": ""}.get(turn.element, "element")
         elements = (row[column] for row in found) if column else found

@@ -10,7 +10,9 @@ import pytest
 from benchmarks.cases import CASES
 from benchmarks.workloads import Make, spin, touching, variants, weight
 
-KINDS = sorted({case.element for case in CASES} - {"photographs", "float photographs"})
+KINDS = sorted(
+    {case.element for case in CASES} - {"photographs", "float photographs", "decoded photographs"}
+)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -34,6 +36,14 @@ def test_elements_can_be_made_and_looked_at(name: str) -> None:
 def test_weights(name: str, size: int) -> None:
     """The weight of an element is the sum of its leaves."""
     assert weight(name) == size
+
+
+def test_elements_of_training_programs() -> None:
+    """A text becomes its tokens and zeros, and a window has the mean 0."""
+    tokens = Make("tokenized texts")(1)
+    assert tokens[:400].all()
+    assert not tokens[400:].any()
+    assert abs(Make("windows")(3).mean()) < 1e-5
 
 
 def test_neighbours_differ() -> None:
