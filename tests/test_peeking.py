@@ -9,7 +9,7 @@ import pytest
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import PipelineError
-from zmqdata.peeking import has, is_a, peek, shown
+from zmqdata.peeking import has, is_a, misfit, parameters_of, peek, shown
 
 
 class Refusing:
@@ -74,3 +74,14 @@ def test_datasets_take_objects_that_answer_with_errors() -> None:
             refused(Config())  # type: ignore[operator]  # both take an argument
     with pytest.raises(PipelineError, match="must return a Dataset, it returned a Config"):
         list(Dataset.range(1).flat_map(Config()))
+
+
+def test_a_method_that_takes_any_number_of_arguments_takes_its_object_among_them() -> None:
+    """The arguments of a bound method whose only place is ``*given`` are any number."""
+
+    class Held:
+        def call(*given: object) -> int:
+            return len(given)
+
+    for count in (0, 1, 3):
+        assert misfit(parameters_of(Held().call), count) is None

@@ -140,7 +140,7 @@ OTHERS = {
 }
 """Classes whose arguments are not written by name."""
 PUBLIC = [
-    *calls(zmqdata, [*set(zmqdata.__all__) - OTHERS]),
+    *calls(zmqdata, sorted(set(zmqdata.__all__) - OTHERS)),
     *calls(Dataset.range(1), [name for name in dir(Dataset) if not name.startswith("_")]),
 ]
 

@@ -71,7 +71,9 @@ def parameters_of(function: Any) -> list[inspect.Parameter] | None:
     plain = called.func if is_a(called, partial) else called
     if not is_a(plain, FunctionType) or "__signature__" in vars(plain):
         return None
-    return list(inspect.signature(called, follow_wrapped=False).parameters.values())[bound:]
+    found = list(inspect.signature(called, follow_wrapped=False).parameters.values())
+    takes_any = found and found[0].kind is inspect.Parameter.VAR_POSITIONAL
+    return found if takes_any else found[bound:]
 
 
 def returned_class(function: Any) -> type | None:

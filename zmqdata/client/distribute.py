@@ -521,7 +521,7 @@ def distribute(
             )
         if options.policy is ShardingPolicy.DYNAMIC:
             check_parts(dataset.node)
-        check_splitting(dataset.node, options.policy, options.num_tasks, level=4)
+        check_splitting(dataset.node, options.policy, options.num_tasks)
         registration = registration_of(
             dataset.node, options.service, options.compression, options.dispatcher_timeout, ship
         )

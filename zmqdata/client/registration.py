@@ -8,7 +8,6 @@ import logging
 import re
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from zmqdata.client.calls import ask_dispatcher, call, new_request, status
 from zmqdata.client.runs import shipping
 from zmqdata.client.splitting import losses_of, units_of
 from zmqdata.client.supplying import Progress, Upload
+from zmqdata.config.settings import warn_user
 from zmqdata.core.job_rules import changed_content
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.seeds import fixed_seed
@@ -446,7 +446,7 @@ def _check_copies(node: Node) -> None:
             )
         if text not in _warned:
             _warned.add(text)
-            warnings.warn(text, stacklevel=2)
+            warn_user(text)
 
 
 _warned: set[str] = set()

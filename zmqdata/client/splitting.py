@@ -10,34 +10,31 @@ only its id lack the pipeline.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 from zmqdata import messages as m
 from zmqdata import nodes
 from zmqdata.client.options import ShardingPolicy
 from zmqdata.client.pairing import lost_partners, over_splits
+from zmqdata.config.settings import warn_user
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node, selects, source_nodes
 from zmqdata.splits import SplitSource
 
 
-def check_splitting(
-    node: Node, policy: ShardingPolicy, num_tasks: int | None = None, level: int = 3
-) -> None:
+def check_splitting(node: Node, policy: ShardingPolicy, num_tasks: int | None = None) -> None:
     """Warn of each operation that loses elements or pairs of a local reading.
 
     Args:
         node: the pipeline.
         policy: the policy under which it is read.
         num_tasks: number of tasks if an order is promised, else None.
-        level: number of frames up to the user's code.
 
     Raises:
         InvalidArgumentError: an order is promised in which elements would lose their
             partner, or would be left out.
     """
-    check_losses(losses_of(node), policy, num_tasks, level + 1)
+    check_losses(losses_of(node), policy, num_tasks)
 
 
 def losses_of(node: Node) -> m.SplitLosses:
@@ -57,9 +54,7 @@ def units_of(node: Node, sources: Sequence[SplitSource]) -> m.DatasetUnits:
     return m.DatasetUnits(node.batch_rows, splits)
 
 
-def check_losses(
-    losses: m.SplitLosses, policy: ShardingPolicy, num_tasks: int | None, level: int = 3
-) -> None:
+def check_losses(losses: m.SplitLosses, policy: ShardingPolicy, num_tasks: int | None) -> None:
     """Warn of the losses of a pipeline, as ``check_splitting`` does."""
     if policy is not ShardingPolicy.DYNAMIC or num_tasks == 1:
         return
@@ -67,7 +62,7 @@ def check_losses(
         raise InvalidArgumentError(losses.refusal)
     partners = losses.partners if num_tasks is None else ()
     for text in filter(None, (*partners, losses.selection)):
-        warnings.warn(text, stacklevel=level)
+        warn_user(text)
 
 
 def _changed_selection(node: Node) -> str:

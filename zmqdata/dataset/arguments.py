@@ -8,7 +8,6 @@ import operator
 import os
 import sys
 import threading
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -18,6 +17,7 @@ from typing import Any, NoReturn, TypeAlias, get_args
 import numpy as np
 
 from zmqdata import filenames
+from zmqdata.config.settings import warn_user
 from zmqdata.dataset.frames import refuse_frame
 from zmqdata.elements.lists import array_of
 from zmqdata.elements.nesting import leaves_of, map_structure, nesting_of
@@ -190,10 +190,9 @@ def parallel_calls(
     ordered = None if deterministic is None else flag("deterministic", deterministic)
     if num_parallel_calls is None:
         if deterministic is not None:
-            warnings.warn(
+            warn_user(
                 "deterministic has no effect without num_parallel_calls: calls in a "
-                "single thread are in order",
-                stacklevel=3,
+                "single thread are in order"
             )
         return {}
     calls = integer(name, num_parallel_calls)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from zmqdata.config.settings import warn_user
 from zmqdata.nodes.base import NOTHING_AGAIN, Node
 from zmqdata.nodes.transforms import Unary
 
@@ -192,10 +193,7 @@ class Options(OptionGroup):
         for name, value in later.settings:
             if self._settings.get(name, value) != value:
                 before = self._settings[name]
-                warnings.warn(
-                    f"Changing the value of option {name} from {before!r} to {value!r}.",
-                    stacklevel=3,
-                )
+                warn_user(f"Changing the value of option {name} from {before!r} to {value!r}.")
         return Options({**self._settings, **later._settings}.items())
 
     def __repr__(self) -> str:

@@ -60,8 +60,8 @@ def test_who_says_nothing_is_given_up_once_in_so_long() -> None:
 
 
 def test_one_process_of_a_worker_warns_of_a_silent_dispatcher() -> None:
-    """Of the processes of a worker, the first warns that the dispatcher is silent. The
-    others only note it.
+    """The first process of a worker warns that the dispatcher is silent. The others
+    only note it.
     """
     for is_quiet, level in ((False, "warning"), (True, "info")):
         beats = Heartbeats(1.0, 600.0)
