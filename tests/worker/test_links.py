@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import zmq
 
+from zmqdata import descriptors
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.worker import events as e
 from zmqdata.transport.access import Visitor
@@ -12,7 +15,7 @@ from zmqdata.transport.addresses import host_token
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
 from zmqdata.transport.sockets import NEAR_SEND_BYTES
-from zmqdata.worker.links import LinkSockets, domain_of
+from zmqdata.worker.links import OF_LINK, LinkSockets, domain_of
 
 
 @pytest.mark.parametrize("near", [True, False])
@@ -59,5 +62,31 @@ def test_a_client_that_comes_too_late_is_no_stranger() -> None:
         assert [visit("one", one), visit("two", one)] == [Visitor.LATE, Visitor.LATE]
         assert visit("one", b"guess") is Visitor.STRANGER
         assert visit("two", two) is Visitor.CLIENT
+        links.close()
+        loop.discard()
+
+
+def test_links_whose_clients_are_on_their_way_keep_their_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A link is refused with a remedy while the descriptors that are left are those of
+    links that were granted before. When a client has connected, it has its own.
+    """
+    config, told = WorkerConfig("127.0.0.1:1", insecure=True), list[Any]()
+    loop = Loop("test", lambda: None)
+    monkeypatch.setattr(descriptors, "left", lambda: 2 * OF_LINK)
+    with zmq.Context() as context:
+        links = LinkSockets(
+            context, loop, config, lambda port: f"127.0.0.1:{port}", told.append, Rejects(), None
+        )
+        for name in ("one", "two", "three"):
+            links.bind(e.BindLink(name, "elsewhere", ("tcp",)))
+        assert [bound.error == "" for bound in told] == [True, True, False]
+        assert f"needs {3 * OF_LINK} file descriptors" in told[2].error
+        assert "raise the limit" in told[2].error
+        secret = told[0].secret.encode()
+        assert links.visitor(domain_of("one"), b"PLAIN", [b"me", secret]) is Visitor.CLIENT
+        links.bind(e.BindLink("three", "elsewhere", ("tcp",)))
+        assert told[3].error == ""
         links.close()
         loop.discard()
