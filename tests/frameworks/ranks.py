@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from torch.utils.data import (
 )
 
 import zmqdata
+from zmqdata.errors import InvalidArgumentError
 from zmqdata.torch import Loader, distribute_dataloader
 
 COUNT = 103
@@ -137,6 +139,31 @@ def copies(service: str) -> Any:
     return [rows(wrapped(service, **place)), rows(Loader(ordered, **place))]
 
 
+def named(service: str, *more: str) -> Any:
+    """Return for each kind of dataset and for options what the ranks read at one time,
+    or the error of the call.
+    """
+    found: list[Any] = []
+    for kind, given in map(json.loads, more):
+        mine = int(os.environ["RANK"])
+        options = {name: mine if value == "rank" else value for name, value in given.items()}
+        make = partial(wrapped, service) if kind == "DataLoader" else partial(loader_of, service)
+        try:
+            loader = make(**options)
+        except InvalidArgumentError as error:
+            found.append(str(error))
+        else:
+            iterator = iter(loader)
+            had = [next(iterator)]
+            distributed.barrier()  # both have begun before one has ended
+            found.append(rows([*had, *iterator]))
+    return found
+
+
+def loader_of(service: str, **options: Any) -> Loader:
+    return Loader(read(service, **options))
+
+
 def gathered(service: str, *more: str) -> Any:
     """Return what accelerate gathers for a metric from loaders of each number of items
     and with each rule for the end, and how much is skipped before.
@@ -192,6 +219,7 @@ CASES: dict[str, Callable[..., Any]] = {
         ordered,
         resumed,
         copies,
+        named,
         gathered,
         bereaved,
     )

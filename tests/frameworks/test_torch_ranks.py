@@ -83,6 +83,40 @@ def test_uneven_ranks_lose_and_repeat_nothing(cluster: LocalCluster) -> None:
     assert (one[2], other[2]) == (len(one[0]), len(other[0]))
 
 
+NAMES = [{}, {"job_name": "train"}, {"deterministic": True}]
+NAMES.append({"deterministic": True, "job_name": "both"})
+
+
+def test_ranks_share_whatever_the_user_names(cluster: LocalCluster) -> None:
+    """Ranks that read at one time share a distributed dataset with and without a job
+    name and a promised order. A DataLoader refuses both at the call, and says what to
+    do instead. So who reads is said only by the arguments for it.
+    """
+    kinds = [(kind, options) for kind in ("Dataset", "DataLoader") for options in NAMES]
+    one, other = ranks(cluster, "named", *map(json.dumps, kinds))
+    for (kind, options), found, others in zip(kinds, one, other, strict=True):
+        if kind == "DataLoader" and options:
+            assert found == others
+            assert re.search("`(job_name|deterministic)` cannot be passed.* Leave it out", found)
+            assert ("save `loader.state_dict()`" in found) == ("job_name" in options)
+        else:
+            assert len(found) == len(others) > 1
+            shared = rows(found, others)
+            assert len(shared) == len({*shared}) >= COUNT - BATCH
+
+
+def test_ranks_read_as_the_consumers_that_the_user_names(cluster: LocalCluster) -> None:
+    """Ranks whose dataset names consumers read as these, with its rule for the end, in
+    a promised order and without one.
+    """
+    place = {"consumer_index": "rank", "num_consumers": 2, "finite": "pad"}
+    named = [{**place, "job_name": "mine"}, {**place, "job_name": "our", "deterministic": True}]
+    one, other = ranks(cluster, "named", *(json.dumps(("Dataset", each)) for each in named))
+    for found, others in zip(one, other, strict=True):
+        assert len(found) == len(others) > 1
+        assert {*rows(found, others)} == {*range(COUNT)}
+
+
 def test_accelerate_gathers_each_sample_once(cluster: LocalCluster) -> None:
     """``gather_for_metrics`` returns the samples of all ranks, each once: all of them
     with "pad", and fewer than a batch per rank less with "drop", whatever the sizes of

@@ -135,6 +135,10 @@ class ReadOptions:
     """Codec, ``"AUTO"`` or None."""
     seed: int = 0
     """Seed of a job that promises an order."""
+    names_consumer: bool = False
+    """True if the user has said which consumer reads. A promised order needs one, too,
+    which is the only one if the user names none.
+    """
 
     @property
     def heartbeat(self) -> float:
@@ -183,6 +187,7 @@ def checked(options: ReadOptions) -> ReadOptions:
         compression=validate_compression(options.compression),
         num_tasks=tasks,
         seed=given_seed() if tasks is not None else 0,
+        names_consumer=consumers is not None,
     )
     if tasks is not None and consumers is None:
         # A single reader, each of whose rounds is a single element.

@@ -35,6 +35,12 @@ _OURS = frozenset(
 def check_options(names: Iterable[str]) -> None:
     """Raise an error for options of ``distribute`` that follow from the loader."""
     wrong = sorted(_OURS & {*names})
+    if "job_name" in wrong or "on_existing" in wrong:
+        raise InvalidArgumentError(
+            f"`{wrong[-1]}` cannot be passed to distribute_dataloader: each pass is a job of its "
+            "own, which ranks that read equal loaders share by themselves. Leave it out. To go on "
+            "after a restart, save `loader.state_dict()`, and load it into the new loader"
+        )
     if wrong:
         raise InvalidArgumentError(
             f"`{wrong[0]}` cannot be passed to distribute_dataloader: it follows from the "

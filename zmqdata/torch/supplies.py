@@ -264,8 +264,8 @@ class DatasetSupply:
                 "`num_consumers=1` if each process reads a dataset of its own"
             )
         options = node.options
-        if options.num_consumers is not None and options.job_name is not None:
-            return dataset  # The user has said who reads.
+        if options.names_consumer:
+            return dataset
         name = numbered(f"loader-{node.registration.description.fingerprint[:16]}")
         if consumer.has_copies and options.num_tasks is None:
             raise InvalidArgumentError(
