@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.errors import NotFoundError
+from zmqdata.dataset import Dataset
+from zmqdata.errors import NotFoundError, PipelineError
 from zmqdata.failures.exceptions import (
     MAX_ARG_CHARS,
     MAX_ARGS,
@@ -219,6 +220,18 @@ def test_the_traceback_names_causes() -> None:
     error = ValueError("outer")
     error.__cause__ = KeyError("inner")
     assert "KeyError: 'inner'" in describe_exception(error).traceback
+
+
+def test_a_traceback_begins_in_the_user_s_code() -> None:
+    """The calls of this package that led to the user's function are left out, and an
+    error of the package itself keeps its own.
+    """
+    for function, first in ((lambda x: 1 // 0, __file__), (lambda x, y: x, "zmqdata")):
+        with pytest.raises(PipelineError) as raised:
+            list(Dataset.range(1).map(lambda x: x).map(function))
+        cause = raised.value.__cause__
+        assert cause is not None
+        assert first in describe_exception(cause).traceback.split("File ")[1].split(",")[0]
 
 
 def test_describing_never_fails() -> None:

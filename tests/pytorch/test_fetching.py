@@ -17,8 +17,12 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
 
+import zmqdata
+from tests.pytorch import loaders
 from tests.pytorch.comparing import assert_same, seed
 from tests.pytorch.loaders import AtOnce, Made, Stream, whole
+from zmqdata.errors import PipelineError
+from zmqdata.failures.exceptions import formatted
 from zmqdata.pipelines.parcels import Parcel
 from zmqdata.testing.cluster import await_condition
 from zmqdata.torch import fetching
@@ -394,3 +398,78 @@ def test_a_failed_batch_of_a_stream_is_an_error_among_batches() -> None:
         batch_or_error(found[1])
     assert any(entry.name == "broken" for entry in raised.traceback)
     assert batch_or_error(b"", 0) == (b"", 0)
+
+
+class Slotted(Exception):
+    """An exception that takes no other attributes."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("__"):
+            raise AttributeError(name)
+        super().__setattr__(name, value)
+
+
+def broken_at_three(index: int) -> int:
+    if index == 3:
+        raise ValueError("broken")
+    return index
+
+
+def refuse_three(items: Any) -> Any:
+    if 3 in items:
+        raise ValueError("broken")
+    return items
+
+
+def slotted(index: int) -> int:
+    raise Slotted
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        (parts_of(Made(7, broken_at_three)), "failed for item 3 of batch 1: ValueError: broken"),
+        (
+            parts_of(AtOnce(7, broken_at_three)),
+            "failed for batch 1 of the items 2, 3: ValueError: broken",
+        ),
+        (
+            parts_of(Made(7), collate_fn=refuse_three),
+            "failed for batch 1 of the items 2, 3: ValueError: broken",
+        ),
+        (parts_of(Made(7, slotted)), "failed: Slotted: "),
+    ],
+)
+def test_an_error_names_the_item(parts: LoaderParts, text: str) -> None:
+    """The error of a batch has the index of the item that failed, or the indices of the
+    batch, and the traceback begins in the user's code.
+    """
+    fetcher = BatchFetcher(Parcel(parts, ""), ORDER, 5)
+    batches = iter(zmqdata.Dataset.range(4).map(fetcher))
+    if "Slotted" not in text:
+        next(batches)
+    with pytest.raises(PipelineError, match=text) as raised:
+        next(batches)
+    first = formatted(raised.value.__cause__).split("File ")[1]  # type: ignore[arg-type]
+    assert first.startswith(f'"{__file__}"') or first.startswith(f'"{loaders.__file__}"')
+
+
+def test_an_error_names_a_single_item_and_a_virtual_worker() -> None:
+    """Without batches it names the item, and a stream the batch and the worker."""
+    single = parts_of(Made(7, broken_at_three), is_batched=False)
+    order = BatchIndices([4, 3])
+    fetcher = BatchFetcher(Parcel(single, ""), order, 5)
+    batches = zmqdata.Dataset.range(1, 2).map(fetcher)
+    with pytest.raises(PipelineError, match="failed for item 3: ValueError"):
+        next(iter(batches))
+
+    class Broken(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            yield from (0, 1)
+            raise ValueError("broken")
+
+    stream = StreamFetcher(Parcel(parts_of(Broken(), 3, batch_size=2), ""), 5)
+    streams = iter(zmqdata.Dataset.range(1, 2).flat_map(stream).map(batch_or_error))
+    next(streams)
+    with pytest.raises(PipelineError, match="failed for batch 1 of virtual worker 1: ValueError"):
+        next(streams)

@@ -7,6 +7,7 @@ written in Python, and creates no exception that could end a process or a loop.
 
 from __future__ import annotations
 
+import os
 import traceback
 from typing import Any
 
@@ -130,18 +131,22 @@ def _safe_repr(arg: object) -> str:
         return f"<{type(arg).__qualname__} object>"
 
 
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TRACEBACK: Any = vars(BaseException)["__traceback__"]
 
 
 def formatted(error: BaseException) -> str:
     """Return an exception with its traceback as Python prints it, or in short if Python
-    cannot print it.
+    cannot print it. It begins with the first call of code that is not of this package.
 
     CPython parses the lines of a traceback for that. If two threads do so at a time,
     one of them may meet a ``SystemError`` (3.11.7).
     """
     try:
-        return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        first = error.__traceback__
+        while first is not None and first.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            first = first.tb_next
+        return "".join(traceback.format_exception(type(error), error, first or error.__traceback__))
     except Exception:  # also a user's __str__ or a broken __cause__
         places = [
             f'  File "{frame.f_code.co_filename}", line {line}, in {frame.f_code.co_name}\n'

@@ -36,6 +36,7 @@ from zmqdata.iterators.quarantine import Quarantine
 from zmqdata.iterators.watching import Watch
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.nodes import Node, Options, lineage, source_nodes
+from zmqdata.peeking import peek
 from zmqdata.splits import SplitProvider, turn_of
 
 CLOSED = "The iterator was closed while a thread waited for its element"
@@ -712,6 +713,10 @@ def make_iterator(node: Node, context: Context) -> ElementIterator:
     )
 
 
+CALLED_FOR = "zmqdata_called_for"
+"""Attribute of an exception that names the items that a function was called for."""
+
+
 def failure(
     node: Node, error: BaseException, called_for: str = ""
 ) -> PipelineError | DataLossError:
@@ -735,6 +740,7 @@ def failure(
         hint = _STOPPED
     elif is_shortage(error) and not isinstance(error, DescriptorShortageError):
         hint = f". {remedy('It')}"
+    called_for = called_for or peek(error, CALLED_FOR, "")
     failed = f"failed for {called_for}" if called_for else "failed"
     return pipeline_error(error)(
         f"{node.label} {failed}: {type(error).__name__}: {text_of(error)}{hint}", node=node.label

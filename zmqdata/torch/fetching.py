@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import torch
 from torch.utils.data import _utils
 from torch.utils.data._utils.worker import WorkerInfo
 
+from zmqdata.iterators.base import CALLED_FOR
 from zmqdata.pipelines.parcels import Parcel
 from zmqdata.torch.orders import BatchIndices
 from zmqdata.torch.packing import Packed, pack
@@ -116,6 +117,7 @@ class _VirtualWorker:
         return pack(self._parts.collate_fn(items))
 
 
+_MOST_NAMED = 8
 _OF_BATCH, _OF_BEGINNING = 0, 1
 """Places in a pass at which user code draws."""
 
@@ -160,11 +162,18 @@ class BatchFetcher(_Fetcher):
         self._order = order
         self._workers: dict[int, _VirtualWorker] = {}
 
+    _item: Any  # that is fetched
+
     def __call__(self, number: int) -> Packed:
         batch = int(number)
-        worker = self._worker(batch % max(1, self._parts.num_workers))
+        worker, indices = self._worker(batch % max(1, self._parts.num_workers)), self._order[batch]
         with worker.at_batch(batch):
-            return worker.collated(self._fetched(self._order[batch]))
+            self._item = _END
+            try:
+                return worker.collated(self._fetched(indices))
+            except Exception as error:
+                _name(error, self._told(batch, indices))
+                raise
 
     def _worker(self, number: int) -> _VirtualWorker:
         if number not in self._workers:
@@ -172,12 +181,24 @@ class BatchFetcher(_Fetcher):
         return self._workers[number]
 
     def _fetched(self, indices: Any) -> Any:
-        dataset = self._parts.dataset
+        dataset, items = self._parts.dataset, []
         if not self._parts.is_batched:
             return dataset[indices]
         if getattr(dataset, "__getitems__", None):
             return dataset.__getitems__(indices)
-        return [dataset[index] for index in indices]
+        for self._item in indices:
+            items.append(dataset[self._item])
+        self._item = _END
+        return items
+
+    def _told(self, batch: int, indices: Any) -> str:
+        """Return for which items the dataset or ``collate_fn`` has failed."""
+        if not self._parts.is_batched:
+            return f"item {indices!r}"
+        if self._item is not _END:
+            return f"item {self._item!r} of batch {batch}"
+        some = ", ".join(map(repr, islice(indices, _MOST_NAMED)))
+        return f"batch {batch} of the items {some}{', ...' * (len(indices) > _MOST_NAMED)}"
 
 
 class StreamFetcher(_Fetcher):
@@ -203,8 +224,14 @@ class StreamFetcher(_Fetcher):
                         return
                     made = worker.collated(batch)
                 except Exception as error:  # as a DataLoader, which goes on after it
+                    _name(error, f"batch {turn} of virtual worker {index}")
                     made = FailedBatch(error)
             yield made
+
+
+def _name(error: Exception, items: str) -> None:
+    with suppress(AttributeError, TypeError):  # an exception with slots
+        setattr(error, CALLED_FOR, items)
 
 
 class _ItemBatches:
