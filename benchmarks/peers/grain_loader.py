@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import grain
+from absl import flags
 
 from benchmarks.peers.rows import rows
 from benchmarks.reading import Peer, Turn
 from benchmarks.workloads import ENDLESS, Make
 
+# Without a command line of absl, Grain's flags keep their defaults.
+flags.FLAGS.mark_as_parsed()
 SETTINGS = {
     "single": "elements one by one",
     "batches": "batches of 128, which the loop takes apart",
