@@ -35,6 +35,32 @@ def test_only_public_names_are_shown() -> None:
     assert dir(zmqdata) == sorted([*zmqdata.__all__, *adapters, "__version__"])
 
 
+OF_SERVERS = {"address", "join", "metrics_address", "start", "stop"}
+
+
+@pytest.mark.parametrize(
+    ("server", "own"),
+    [
+        (zmqdata.DispatchServer, {"num_workers", "snapshot_streams", "target"}),
+        (
+            zmqdata.WorkerServer,
+            {"drain", "drained", "num_tasks", "snapshot_task_progresses", "wait_registered"},
+        ),
+    ],
+)
+def test_servers_show_what_their_users_call(server: type, own: set[str]) -> None:
+    """A server has no public name that only a supervisor needs."""
+    assert {name for name in dir(server) if not name.startswith("_")} == OF_SERVERS | own
+
+
+@pytest.mark.parametrize(
+    "name", ["AUTOTUNE", "SHARD_HINT", "INFINITE_CARDINALITY", "UNKNOWN_CARDINALITY"]
+)
+def test_numbers_are_documented(name: str) -> None:
+    """``help(zmqdata)`` says what a number means, which has no docstring of its own."""
+    assert f"``{name}``" in (zmqdata.__doc__ or "")
+
+
 def test_type_checkers_see_the_same_names() -> None:
     """The imports for type checkers match the names loaded on first use."""
     adapters = {name.partition(".")[2] for name in EXTRAS}

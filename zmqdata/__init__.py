@@ -8,6 +8,11 @@ module that defines a name documents it.
         for batch in ds.apply(zmqdata.distribute("distributed_epoch", cluster.target)):
             ...
 
+Numbers with a meaning: ``AUTOTUNE`` lets zmqdata choose a number, such as the size of a
+buffer. ``SHARD_HINT``, for both arguments of ``shard``, is replaced by the number of
+workers and the index of the worker. ``INFINITE_CARDINALITY`` and
+``UNKNOWN_CARDINALITY`` are results of ``cardinality()``.
+
 Names are imported on first use, so a supervisor or a dispatcher does not load the
 modules that only a client needs.
 """

@@ -22,6 +22,8 @@ PAGES = [
     "docs/restarting.md",
     "docs/shipping-code.md",
     "docs/several-workers.md",
+    "docs/poison.md",
+    "docs/logging.md",
 ]
 PROGRAM = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROGRAMS = [
