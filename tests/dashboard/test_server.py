@@ -111,6 +111,12 @@ def test_a_closed_window_is_forgotten(page: DashboardServer) -> None:
     await_condition(lambda: watch.viewers == 0)
 
 
+def test_the_head_of_a_stream_is_no_stream(page: DashboardServer) -> None:
+    """A question about the stream alone is answered, and is no viewer."""
+    code, headers, text = ask(local(page, "/events"), method="HEAD")
+    assert (code, headers["content-type"], text) == (200, "text/event-stream", "")
+
+
 def test_too_many_windows_are_refused(
     page: DashboardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

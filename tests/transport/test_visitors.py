@@ -64,6 +64,32 @@ def test_a_request_has_to_be_complete_in_time(
         assert slow.recv(1) == b""
 
 
+def told(server: VisitorServer, sent: bytes) -> bytes:
+    with connected(server, sent) as visitor:
+        return b"".join(iter(lambda: visitor.recv(1 << 16), b""))
+
+
+def test_a_request_has_a_longest_head(server: VisitorServer) -> None:
+    """Headers that are too long together are refused, as they would take memory."""
+    line = b"A: " + b"b" * 20_000 + b"\r\n"
+    assert told(server, b"GET / HTTP/1.1\r\n" + 2 * line + b"\r\n").startswith(b"HTTP/1.1 200 ")
+    assert told(server, b"GET / HTTP/1.1\r\n" + 4 * line).startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"nonsense\r\n\r\n", b"400"),
+        (b"GET / HTTP/9.9\r\n\r\n", b"505"),
+        (b"DELETE / HTTP/1.1\r\n\r\n", b"405"),
+        (b"HEAD /x HTTP/1.1\r\n\r\n", b"200"),
+    ],
+)
+def test_other_requests_are_answered(server: VisitorServer, sent: bytes, status: bytes) -> None:
+    """A request that is none, and one that would change something, get an error."""
+    assert status in told(server, sent).partition(b"\r\n")[0]
+
+
 def test_visitors_that_are_answered_keep_their_places() -> None:
     """A visitor whose request is complete never makes room; a further one is sent
     away.

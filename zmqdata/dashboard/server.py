@@ -138,8 +138,9 @@ class _PageVisit(Visit):
         forget = watch.listen(news.set)
         try:
             self.begin(200, {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
-            for text in views(watch, news, self._is_over):
-                self.wfile.write(text.encode())
+            if self.command != "HEAD":
+                for text in views(watch, news, self._is_over):
+                    self.wfile.write(text.encode())
         finally:
             forget()
 

@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from http import HTTPStatus
+from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar, cast
 
 from zmqdata.descriptors import is_shortage, left
 
@@ -26,6 +27,8 @@ REQUEST_SECONDS = 10.0
 """Seconds within which a request has to be complete. An answer that the visitor does
 not take for as long is given up.
 """
+MOST_HEAD_BYTES = 64 << 10
+"""Maximum length of a request's line and headers."""
 POLL = 0.1
 """Seconds between two looks at the requests that are not complete."""
 RESERVED = 32
@@ -225,12 +228,28 @@ def _hang_up(connection: socket.socket | None) -> None:
         pass
 
 
+class _ShortHead:
+    """The lines of a request, as far as they are not too long together."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._left = file, MOST_HEAD_BYTES
+        self.close = file.close
+
+    def readline(self, size: int) -> bytes:
+        """Return the next line."""
+        line = self._file.readline(min(size, self._left))
+        self._left -= len(line)
+        if not self._left:
+            raise LineTooLong("head")
+        return line
+
+
 class Visit(BaseHTTPRequestHandler):
     """Answers one request of a connection. A subclass says how."""
 
     server: VisitorServer
     timeout = REQUEST_SECONDS
-    protocol_version = "HTTP/1.1"
+    protocol_version = default_request_version = "HTTP/1.1"
     always: Mapping[str, str] = MappingProxyType({})
     """Headers of every answer."""
 
@@ -240,6 +259,7 @@ class Visit(BaseHTTPRequestHandler):
 
     def handle(self) -> None:
         """Answer the request, and close the connection."""
+        self.rfile = cast(Any, _ShortHead(cast(BinaryIO, self.rfile)))
         self.handle_one_request()
 
     def do_GET(self) -> None:
