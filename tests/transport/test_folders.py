@@ -184,3 +184,19 @@ def test_a_file_of_this_user_is_emptied_once_it_is_judged(tmp_path: Path) -> Non
             file.write(content)
     assert (tmp_path / "file").read_bytes() == b"s"
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("mode", ["wb", "ab", "r+b"])
+def test_no_file_is_written_by_another_name(tmp_path: Path, mode: str) -> None:
+    """A hard link is not written. The file that it names keeps its content, and may be
+    read.
+    """
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "lock").hardlink_to(tmp_path / "victim")
+    with (
+        pytest.raises(PermissionDeniedError, match="/lock has 2 names"),
+        open(tmp_path / "lock", mode, opener=open_own),
+    ):
+        pass
+    with open(tmp_path / "lock", "rb", opener=open_own) as file:
+        assert file.read() == b"precious"

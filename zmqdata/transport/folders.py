@@ -112,7 +112,8 @@ def open_own(path: str | Path, flags: int) -> int:
     """Open a file of this user, as an opener of ``open``. A new file has mode 600.
 
     Raises:
-        PermissionDeniedError: another user owns the file, or it is a symbolic link.
+        PermissionDeniedError: another user owns the file, it is a symbolic link, or it
+            is to be written and has another name.
         OSError: the file cannot be opened.
     """
     place = Path(path)
@@ -126,7 +127,12 @@ def open_own(path: str | Path, flags: int) -> int:
             _check_entry(place, place.lstat())
         raise
     try:
-        _check_entry(place, os.fstat(descriptor))
+        _check_entry(place, status := os.fstat(descriptor))
+        if flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink > 1:
+            raise PermissionDeniedError(
+                f"{place} has {status.st_nlink} names, so another file would be written with it. "
+                "Replace it by a copy, or remove this name"
+            )
         if flags & os.O_TRUNC:
             os.ftruncate(descriptor, 0)
     except BaseException:
