@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,12 @@ from zmqdata import Dataset, WorkerConfig, WorkerServer, audit, distribute, dist
 from zmqdata.client.calls import status
 from zmqdata.cluster import LocalCluster
 from zmqdata.cluster.starting import ServerStartError
-from zmqdata.errors import FailedPreconditionError, PipelineError, UnavailableError
+from zmqdata.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    PipelineError,
+    UnavailableError,
+)
 from zmqdata.storage.progress import progress_of
 from zmqdata.testing.cluster import await_condition, descendants, listens, no_leaks
 from zmqdata.testing.forks import told_by_child
@@ -403,6 +409,34 @@ def test_a_save_that_fails_while_closing_waits_is_raised(tmp_path: Path) -> None
         cluster.close()
     assert repr(cluster).endswith("closed>")
     opening.join()
+
+
+def test_a_save_whose_folder_vanishes_is_an_error(tmp_path: Path) -> None:
+    """``close`` raises an error if the folder of a save is removed while it waits."""
+    path, gate = tmp_path / "save", tmp_path / "gate"
+    cluster = LocalCluster(1, in_process=True, **FAST)
+    distributed_save(Dataset.range(20).map(gated(gate, 19)), str(path), cluster.target)
+    removing = threading.Timer(0.3, shutil.rmtree, (path,))
+    removing.start()
+    opening = threading.Timer(0.6, gate.touch)  # lets the worker's thread end
+    opening.start()
+    with pytest.raises(DataLossError, match=f"save to {path} was removed or changed"):
+        cluster.close()
+    opening.join()
+
+
+def test_an_exit_without_a_code_is_no_exception(tmp_path: Path) -> None:
+    """``sys.exit()`` in the ``with`` block waits for saves, as the end of the block."""
+    path = str(tmp_path / "save")
+
+    def leave() -> None:
+        with LocalCluster(1, in_process=True, **FAST) as cluster:
+            distributed_save(Dataset.range(20), path, cluster.target)
+            sys.exit()
+
+    with pytest.raises(SystemExit):
+        leave()
+    assert progress_of(path).state == "done"
 
 
 @pytest.mark.parametrize("lacking", ["worker", "dispatcher"])

@@ -26,10 +26,10 @@ from zmqdata.config.settings import as_written, check_int, check_type, flag_of, 
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.dataset.bars import show_save
 from zmqdata.descriptors import shortage_explained
-from zmqdata.errors import DataServiceError, UnavailableError
+from zmqdata.errors import DataLossError, DataServiceError, UnavailableError
 from zmqdata.iterators.loading import raised
 from zmqdata.recipes import meant
-from zmqdata.storage.manifests import read_save, read_save_error
+from zmqdata.storage.manifests import is_done, read_save, read_save_error
 from zmqdata.storage.progress import GOES_ON, SaveProgress, progress_of
 from zmqdata.transport.closed import LAST_LIFE, SAVES, note_closed
 from zmqdata.transport.folders import SocketFolder
@@ -97,8 +97,8 @@ class LocalCluster:
 
     The end of a ``with`` block, ``close()`` and the end of the program wait for each
     ``distributed_save`` that is in progress. Ctrl-C ends the wait. An exception that
-    ends the block or the program is not delayed: it ends the cluster at once, and a
-    warning names the unfinished saves.
+    ends the block or the program is not delayed, except for ``sys.exit()`` without a
+    code: it ends the cluster at once, and a warning names the unfinished saves.
 
     Only the arguments configure them;
     ``ZMQDATA_*`` variables are ignored. The exception is the key: unless an argument
@@ -213,6 +213,7 @@ class LocalCluster:
         Raises:
             UnavailableError: a save is unfinished, and no dispatcher or worker is left.
                 The cluster is closed.
+            DataLossError: the folder of a save has vanished. The cluster is closed.
             Exception: a save has failed during the wait, and this is why. The cluster
                 is closed.
         """
@@ -243,8 +244,8 @@ class LocalCluster:
     def __enter__(self) -> LocalCluster:
         return self
 
-    def __exit__(self, kind: object, *error: object) -> None:
-        if kind is None:
+    def __exit__(self, kind: object, error: object, *trace: object) -> None:
+        if kind is None or (isinstance(error, SystemExit) and not error.code):
             self.close()
         else:
             self._close(None)
@@ -424,6 +425,11 @@ def _await_saves(dispatcher: ServerHandle, workers: Sequence[ServerHandle], work
         failed = read_save_error(path)
         if failed is not None:
             raise raised(failed)
+        if not is_done(path):
+            raise DataLossError(
+                f"The folder of the distributed save to {path} was removed or changed before the "
+                "save was done. Save again, and leave the folder alone until then"
+            )
 
 
 def _lacking(dispatcher: ServerHandle, workers: Sequence[ServerHandle]) -> str:
