@@ -224,6 +224,8 @@ class OpenClientUpdate(Update, frozen=True):
     """Static shards of the workers beside it, if only it may read those."""
     owners: tuple[str, ...] = ()
     """The members of which it reads a copy, or whose data loader it serves."""
+    script: str = ""
+    """Path of its script."""
 
 
 class CloseClientUpdate(Update, frozen=True):

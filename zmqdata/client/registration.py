@@ -57,6 +57,7 @@ from zmqdata.nodes import (
 )
 from zmqdata.paths import files_token
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
+from zmqdata.pipelines.fingerprints import nodes_in_order
 from zmqdata.pipelines.generators import Held, generators_of, iterators_of, loader_seed
 from zmqdata.pipelines.memorymaps import FilePart
 from zmqdata.pipelines.packing import ParcelContent
@@ -70,6 +71,8 @@ log = logging.getLogger(__name__)
 
 KEEP_EVERY = 20.0
 """Seconds between two requests that keep a dataset registered."""
+MOST_OPERATIONS, MOST_LABEL = 200, 200
+"""Most operations in the outline of a pipeline, and most characters of each."""
 MOST_CARDINALITY = 2**63 - 1
 """Largest cardinality that a message can carry."""
 
@@ -544,7 +547,13 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         losses=losses_of(node),
         units=units_of(node, sources or ()),
         parcel_key=_parcel_key_of(packed),
+        outline=_outline_of(node),
     )
+
+
+def _outline_of(node: Node) -> tuple[str, ...]:
+    nodes = nodes_in_order(node)[:MOST_OPERATIONS]
+    return tuple([legible(one.label[:MOST_LABEL]) for one in nodes])
 
 
 def _parcel_key_of(packed: PackedPipeline) -> str:

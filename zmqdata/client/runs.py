@@ -25,6 +25,7 @@ from typing import Any
 
 from zmqdata import messages as m
 from zmqdata.errors import FailedPreconditionError
+from zmqdata.filenames import legible
 from zmqdata.runkeys import (
     RANKS,
     RUN_ID,
@@ -170,6 +171,7 @@ class DatasetRun:
             # A task of a worker that comes late reads what is left, and begins nothing.
             is_fresh=is_of_family(self.key) and not self.is_copy and not self.is_shipped,
             on_existing=on_existing,
+            script=_script(),
         )
 
     @property
@@ -213,6 +215,12 @@ def run_of_process(is_named: bool) -> DatasetRun:
             which run they belong to.
     """
     return DatasetRun(given_key() or _agreed_key(is_named), family(), this_process())
+
+
+def _script() -> str:
+    """Return the path of the script of this process; "" if it runs none."""
+    name = sys.argv[0] if sys.argv else ""
+    return legible(os.path.abspath(name)) if name and not name.startswith("-") else ""
 
 
 def rank() -> str:

@@ -199,6 +199,10 @@ class DatasetDescription(Discreet, frozen=True):
     """Key under which workers keep opened parcels between tasks: the id of a dataset,
     "/", and which process reads; "" if they keep none.
     """
+    outline: tuple[str, ...] = ()
+    """Its operations for errors, inputs first: ``"range(50) at train.py:12"``. Those of
+    a long pipeline end early.
+    """
 
 
 class SaveParameters(Discreet, frozen=True):
@@ -337,6 +341,8 @@ class Affiliation(Discreet, frozen=True):
     the first copy comes first. Workers of a data loader name the copy that the data
     loader has.
     """
+    script: str = ""
+    """Path of the script that the client's process runs; empty if it runs none."""
 
 
 class TaskPlace(Discreet, frozen=True):

@@ -10,7 +10,7 @@ from msgspec import structs
 from tests.core.dispatcher.test_placement import Listed, placed
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core.dispatcher.admission import Admission, lacking
+from zmqdata.core.dispatcher.admission import Admission, lacking, outline_difference
 from zmqdata.core.dispatcher.placement import Placement
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.limits import MOST_CONSUMERS, MOST_TASKS
@@ -112,6 +112,55 @@ def test_every_parameter_must_agree(changes: dict[str, Any], text: str) -> None:
         in said
     )
     assert text in said
+
+
+FIFTY, MAP = "range(50) at a.py:1", "map(parse) at a.py:2"
+
+
+@pytest.mark.parametrize(
+    ("outline", "existing", "asked"),
+    [
+        (("range(60) at b.py:7", MAP), FIFTY, "range(60) at b.py:7"),
+        ((FIFTY, MAP, "batch(2) at b.py:3"), "no such operation", "batch(2) at b.py:3"),
+        ((FIFTY,), MAP, "no such operation"),
+        (("range(50) at b.py:9", "map(other)"), MAP, "map(other)"),
+        ((FIFTY, MAP), f"{FIFTY}, {MAP}", "the same with other functions or arguments"),
+        ((FIFTY, "map(\x1b[2J)"), MAP, "map(?[2J)"),
+    ],
+)
+def test_datasets_differ_by_their_operations(
+    outline: tuple[str, ...], existing: str, asked: str
+) -> None:
+    """The text shows the operations in which the datasets of two scripts differ,
+    wherever their lines are.
+    """
+    assert outline_difference((FIFTY, MAP), outline) == (existing, asked)
+
+
+def test_the_readers_of_an_existing_job_are_named() -> None:
+    """The text names script, process and host of the readers of the existing job, three
+    at most. Without readers it says so.
+    """
+    assert "The existing job has no readers now." in objection(processing_mode="OFF")[1]
+    state = DispatcherState()
+    for name in ("dataset", "other"):
+        described = structs.replace(DESCRIPTION, fingerprint=name, outline=(f"range of {name}",))
+        state.apply(u.RegisterDatasetUpdate(name, described))
+    state.apply(u.BeginIncarnationUpdate(1, JOB))
+    state.apply(u.CreateIterationUpdate(2000, 1, 0, 7))
+    state.apply(u.BindRunUpdate("job", "", 1))
+    for number in range(5):
+        client = u.OpenClientUpdate(
+            f"c{number}", 2000, process=f"node{number}:{number + 10}:abcd", script="/a/train.py"
+        )
+        state.apply(client)
+    ask = m.OpenIteration("k", structs.replace(JOB, dataset_id="other"), 0)
+    _, text = Admission(state, placed("tcp://a")).objection(ask) or (None, "")
+    assert "Existing dataset: <range of dataset>; got <range of other>." in text
+    assert (
+        "The existing job is read by /a/train.py (process 10 on node0), /a/train.py (process 11 on "
+        "node1), /a/train.py (process 12 on node2) and 2 more."
+    ) in text
 
 
 @pytest.mark.parametrize("other", ["redrawn", "next"])

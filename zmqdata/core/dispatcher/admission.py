@@ -5,6 +5,8 @@ Decision 0005; protocol 3.1, 9.1 and 9.12.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import structs
 
 from zmqdata import messages as m
@@ -34,11 +36,14 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.messages.identity import Fingerprint
+from zmqdata.printable import printable
 from zmqdata.splits import ChunkSplits
 
 Objection = tuple[type[Exception], str]
 """An error class and the text for the user."""
 
+MOST_NAMED, MOST_HOLDERS = 5, 3
+"""Most operations, and most readers, that the text of an error names."""
 _ORDER = "order of a shuffle that has no `seed=`, so that each program draws its own"
 
 
@@ -100,7 +105,7 @@ class Admission:
         found = (
             self._of_limits()
             or self._of_content(job, dataset)
-            or (None if bound is None else self._of_name(bound.job, job))
+            or (None if bound is None else self._of_name(bound, job))
             or self._of_consumers(ask, dataset)
             or self._of_dataset(job, dataset)
         )
@@ -131,7 +136,7 @@ class Admission:
         new one if that is None; None if it may read there.
         """
         if incarnation is not None and not incarnation.is_collected:
-            return self._of_name(incarnation.job, ask.job)
+            return self._of_name(incarnation, ask.job)
         many = too_many("jobs", len(self.state.living), MOST_JOBS)
         if ask.job.num_tasks is not None:
             many = many or too_many("tasks", len(self.state.tasks), MOST_TASKS_TOGETHER)
@@ -149,6 +154,7 @@ class Admission:
             "run": ask.affiliation.run,
             "member": ask.affiliation.member,
             "process": ask.affiliation.process,
+            "script": ask.affiliation.script,
             "worker": "" if part is None else part.process,
             "copy": max((one.name for one in ask.affiliation.copies), key=len, default=""),
         } | structs.asdict(ask.job)
@@ -169,15 +175,31 @@ class Admission:
             job.dataset_id, job.fingerprint, dataset.fingerprint
         )
 
-    def _of_name(self, existing: m.JobParameters, job: m.JobParameters) -> Objection | None:
-        difference = self._difference(existing, job)
+    def _of_name(self, existing: Incarnation, job: m.JobParameters) -> Objection | None:
+        difference = self._difference(existing.job, job)
         if not difference:
             return None
         return InvalidArgumentError, (
             f"Tried to create job with name {job.name}, but found an existing job "
-            f"with different parameters: {difference} Use another job_name, or the "
-            "same parameters in every client."
+            f"with different parameters: {difference} {self._holder(existing)} Use another "
+            "job_name, or the same parameters in every client."
         )
+
+    def _holder(self, existing: Incarnation) -> str:
+        """Return who reads an existing job, in a sentence."""
+        readers = {
+            (opening.script or "a program without a script", opening.process)
+            for iteration in existing.iterations.values()
+            for opening in iteration.openings.values()
+        }
+        told = []
+        for script, process in sorted(readers)[:MOST_HOLDERS]:
+            host, _, rest = process.partition(":")
+            told.append(f"{script} (process {rest.partition(':')[0]} on {host})")
+        if not told:
+            return "The existing job has no readers now."
+        more = f" and {len(readers) - len(told)} more" if len(readers) > len(told) else ""
+        return printable(f"The existing job is read by {', '.join(told)}{more}.")
 
     def _difference(self, existing: m.JobParameters, asked: m.JobParameters) -> str:
         # tf.data's text, which users search for: the elements of one trainer are
@@ -232,7 +254,12 @@ class Admission:
         one, two = Fingerprint.parse(known.fingerprint), Fingerprint.parse(other.fingerprint)
         # The bytecode of different Python versions always differs.
         comparable = known.python == other.python and one.functions and two.functions
-        if one.structure == two.structure and comparable and one.functions != two.functions:
+        others = comparable and one.functions != two.functions
+        if one.structure == two.structure and not others:
+            return "", ""
+        if known.outline and other.outline:
+            return outline_difference(known.outline, other.outline)
+        if one.structure == two.structure:
             return f"functions {one.functions[:24]}", f"functions {two.functions[:24]}"
         return one.structure[:24], two.structure[:24]
 
@@ -367,6 +394,28 @@ class Admission:
             "the deployment mode "
             f"is COLOCATED, but no local worker is found. {remedy}"
         )
+
+
+def outline_difference(one: Sequence[str], other: Sequence[str]) -> tuple[str, str]:
+    """Return the operations in which two outlines differ. If their names and visible
+    arguments are equal, functions or other arguments differ.
+
+    >>> outline_difference(["range(5) at a.py:1", "batch(2)"], ["range(6)", "batch(2)"])
+    ('range(5) at a.py:1', 'range(6)')
+    """
+    mine, others = [*one], [*other]
+    for end in (0, -1):
+        while mine and others and _without_place(mine[end]) == _without_place(others[end]):
+            mine.pop(end)
+            others.pop(end)
+    if mine or others:
+        named = [", ".join(rest[:MOST_NAMED]) or "no such operation" for rest in (mine, others)]
+        return printable(named[0]), printable(named[1])
+    return printable(", ".join(one[:MOST_NAMED])), "the same with other functions or arguments"
+
+
+def _without_place(label: str) -> str:
+    return label.rpartition(" at ")[0] or label
 
 
 def of_poison(rule: str) -> Objection | None:

@@ -175,6 +175,7 @@ class Runs:
                 how=how,
                 shards=beside,
                 owners=tuple(_owners(ask)),
+                script=who.script,
             )
         )
         iteration.traceparent = iteration.traceparent or ask.traceparent
