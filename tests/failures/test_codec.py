@@ -20,7 +20,7 @@ from zmqdata.errors import (
     WrongTypeError,
     pipeline_error,
 )
-from zmqdata.failures.codec import MISSING_MODULE, Failure, decode_failure, encode_failure, told_by
+from zmqdata.failures.codec import Failure, decode_failure, encode_failure, missing_module, told_by
 from zmqdata.failures.exceptions import RemoteError, RemoteException
 
 WORKER = "tcp://worker:5"
@@ -78,7 +78,7 @@ def test_a_module_that_a_function_imports_and_a_worker_lacks_comes_with_remedies
         "map(f) at train.py:12 failed: ModuleNotFoundError: No module named 'mine'", node="map(f)"
     )
     found = str(sent(raised(error, missing)))
-    assert f"No module named 'mine'. {MISSING_MODULE} (element 7" in found
+    assert f"No module named 'mine'. {missing_module()} (element 7" in found
     assert "ship=" in found
     assert "pip install" in found
 

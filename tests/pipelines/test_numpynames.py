@@ -92,7 +92,7 @@ def test_different_versions_of_numpy_are_told() -> None:
     with pytest.raises(FailedPreconditionError) as caught:
         open_pipeline(packed)
     text = str(caught.value)
-    assert f"the client has numpy {other} and this worker numpy {np.__version__}" in text
+    assert f"the client has numpy {other} and this process numpy {np.__version__}" in text
     assert f"pip install 'numpy=={other[0]}.*'" in text
     same = msgspec.structs.replace(packed, numpy=np.__version__)
     with pytest.raises(FailedPreconditionError, match="probably in another version"):

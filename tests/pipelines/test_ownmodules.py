@@ -74,7 +74,7 @@ def test_a_worker_with_the_old_source_refuses_the_pipeline(module: types.ModuleT
     new = msgspec.structs.replace(packed, sources={"own_module": digest(NEW)})
     with pytest.raises(
         FailedPreconditionError,
-        match=r"'own_module' \(.*own_module\.py\).*Restart the workers.*ship=\['own_module'\]",
+        match=r"'own_module' \(.*own_module\.py\).*Restart it.*ship=\['own_module'\]",
     ):
         open_pipeline(new)
     importlib.reload(module)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import pickle
 import re
 import subprocess
 import sys
@@ -210,9 +211,9 @@ def test_another_python_is_refused_before_opening() -> None:
     """
     packed = altered(pack_pipeline(len), python="3.2", payload=b"never looked at")
     with pytest.raises(
-        FailedPreconditionError, match=r"Start the worker with Python 3\.2"
+        FailedPreconditionError, match=r"Start this worker with Python 3\.2"
     ) as caught:
-        open_pipeline(packed)
+        open_pipeline(packed, opener="this worker")
     assert "client: Python 3.2" in str(caught.value)
     assert f"Python {sys.version_info[0]}.{sys.version_info[1]}" in str(caught.value)
 
@@ -230,7 +231,7 @@ def test_modules_that_the_worker_lacks_are_all_named() -> None:
     )
     with pytest.raises(
         FailedPreconditionError,
-        match="needs modules 'lacking_one', 'lacking_two' which this worker",
+        match="needs modules 'lacking_one', 'lacking_two' which this process",
     ):
         open_pipeline(packed)
 
@@ -247,6 +248,40 @@ def test_a_module_with_a_broken_import_is_lacking(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(
         FailedPreconditionError, match=r"'lacking'.*ship=\[the module\]\).*pip install.*PYTHONPATH"
     ):
+        open_pipeline(packed)
+
+
+@pytest.mark.parametrize("opener", ["this worker", "`zmqdata replay`", "this process"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"modules": ("lacking",)},
+        {"python": "3.2"},
+        {"version": "99.1"},
+        {"payload": b"garbage"},
+        {"buffers": ("lacking",)},
+        {"pickle": "lacking"},
+        {"payload": pickle.dumps(len).replace(b"len", b"lem")},
+        {"payload": b"garbage", "numpy": "99.1"},
+    ],
+)
+def test_an_error_speaks_of_the_process_that_opens(opener: str, change: Any) -> None:
+    """Whatever is missing or other, the text names the process that it is missing in,
+    and no worker where none runs.
+    """
+    with pytest.raises(FailedPreconditionError, match=opener) as caught:
+        open_pipeline(altered(pack_pipeline(len), **change), opener=opener)
+    assert opener == "this worker" or "worker" not in str(caught.value)
+
+
+def test_a_file_that_the_opener_lacks_is_named(tmp_path: Path) -> None:
+    """A file that the pipeline holds open must exist where it is opened."""
+    with (tmp_path / "file").open("w"):
+        pass
+    with (tmp_path / "file").open() as file:
+        packed = pack_pipeline(file)
+    (tmp_path / "file").unlink()
+    with pytest.raises(FailedPreconditionError, match=r"holds a file that this process .*/file'"):
         open_pipeline(packed)
 
 
@@ -268,7 +303,7 @@ def test_a_module_that_disappears_while_opening_is_named(
     (tmp_path / "passing_module.py").unlink()
     importlib.invalidate_caches()
     with pytest.raises(
-        FailedPreconditionError, match="needs module 'passing_module' which this worker"
+        FailedPreconditionError, match="needs module 'passing_module' which this process"
     ):
         open_pipeline(packed)
 
@@ -304,7 +339,7 @@ def test_bytes_that_cannot_be_opened_are_a_failed_precondition() -> None:
     """Any failure while unpickling raises a single error class with the original as its
     cause.
     """
-    with pytest.raises(FailedPreconditionError, match="cannot be opened by this worker") as caught:
+    with pytest.raises(FailedPreconditionError, match="cannot be opened by this process") as caught:
         open_pipeline(altered(pack_pipeline(len), payload=b"\x80\x05garbage"))
     assert caught.value.__cause__ is not None
 
@@ -369,7 +404,7 @@ def test_arrays_are_views_of_parts_that_can_be_written() -> None:
 def test_a_part_that_is_not_there_is_an_error() -> None:
     """A missing part raises an error with the remedy."""
     with pytest.raises(
-        FailedPreconditionError, match="part of the pipeline is no longer on this worker"
+        FailedPreconditionError, match="this process has a part of the pipeline no longer"
     ):
         open_pipeline(pack_pipeline(np.zeros(LARGE, np.uint8)), lambda digest: None)
 

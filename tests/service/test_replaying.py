@@ -12,7 +12,8 @@ import pytest
 from tests.service.conftest import Service
 from zmqdata import Dataset
 from zmqdata.client.replaying import FetchedTask, fetch_task
-from zmqdata.errors import NotFoundError, PipelineError
+from zmqdata.errors import FailedPreconditionError, NotFoundError, PipelineError
+from zmqdata.pipelines import packing
 from zmqdata.worker.tasks.replay import ReplayedElement, TaskReplay
 
 
@@ -52,6 +53,21 @@ def test_the_element_of_an_error_is_made_again_after_its_job(
     assert element == 37
     assert str(replayed(fetched, element).error.__cause__) == "no 37"  # type: ignore[union-attr]
     assert replayed(fetched, element - 1).elements == (36,)
+
+
+def test_what_a_person_lacks_is_not_said_of_a_worker(
+    make_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package that is missing where an element is made again is missing there."""
+    service = make_service(1)
+    task, _ = failing(service.read(Dataset.range(9).map(lambda x: np.ones(1) / [][x])))
+    fetched = fetch_task(service.target, task, 30)
+    monkeypatch.setattr(packing, "_can_import", lambda name: False)
+    with pytest.raises(
+        FailedPreconditionError, match=r"module 'numpy' which `zmqdata replay` .* cannot import"
+    ) as caught:
+        TaskReplay(fetched.definition, fetched.pipeline, fetched.parts.get)
+    assert "worker" not in str(caught.value)
 
 
 def test_the_task_of_a_living_job_is_known(make_service: Callable[..., Service]) -> None:

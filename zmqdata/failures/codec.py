@@ -40,13 +40,22 @@ class Failure(msgspec.Struct, frozen=True):
 
 _decoder = msgspec.msgpack.Decoder(Failure)
 
-MISSING_MODULE = (
-    "If it is your own module, ship it: distribute(..., ship=[the module]), or define "
-    "what you use of it in the training script, which is shipped automatically. "
-    "Otherwise install it on the worker (pip install), or start the worker where Python "
-    "finds it (the same folder or PYTHONPATH as the training script)."
-)
-"""Advice for a module that a worker lacks."""
+
+def missing_module(opener: str = "the worker") -> str:
+    """Return advice for a module that a process lacks.
+
+    Args:
+        opener: name of the process.
+
+    >>> "Otherwise install it for the worker (pip install)" in missing_module()
+    True
+    """
+    return (
+        "If it is your own module, ship it: distribute(..., ship=[the module]), or define "
+        "what you use of it in the training script, which is shipped automatically. "
+        f"Otherwise install it for {opener} (pip install), or start {opener} where Python "
+        "finds it (the same folder or PYTHONPATH as the training script)."
+    )
 
 
 MISSING_SHIPPED_FILE = (
@@ -62,7 +71,7 @@ def _remedy(cause: BaseException) -> str:
     if isinstance(cause, FileNotFoundError) and PREFIX in str(cause.filename):
         return MISSING_SHIPPED_FILE
     if isinstance(cause, ModuleNotFoundError):
-        return MISSING_SHIPPED_FILE if str(cause.name).startswith(PREFIX) else MISSING_MODULE
+        return MISSING_SHIPPED_FILE if str(cause.name).startswith(PREFIX) else missing_module()
     return ""
 
 

@@ -29,19 +29,19 @@ def module_here(module: str, major: int = _MAJOR) -> str:
     return module
 
 
-def other_numpy(version: str) -> str:
+def other_numpy(version: str, opener: str) -> str:
     """Return the likely cause of a failure and the remedy if a client's numpy is of
     another major version than the installed one, otherwise "".
 
-    >>> other_numpy(np.__version__)
+    >>> other_numpy(np.__version__, "this worker")
     ''
     """
     major = version.partition(".")[0]
     if not major or int(major) == _MAJOR:
         return ""
     return (
-        f"The likely cause is that the client has numpy {version} and this worker numpy "
+        f"The likely cause is that the client has numpy {version} and {opener} numpy "
         f"{np.__version__}. Arrays travel between these versions, but some other objects of "
         f"numpy do not. Install the same major version on both sides (pip install "
-        f"'numpy=={major}.*' on the worker), or make the object inside the function."
+        f"'numpy=={major}.*' for {opener}), or make the object inside the function."
     )

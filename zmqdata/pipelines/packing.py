@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.failures.codec import MISSING_MODULE
+from zmqdata.failures.codec import missing_module
 from zmqdata.failures.names import plain_name
 from zmqdata.messages.identity import Fingerprint
 from zmqdata.peeking import is_a
@@ -346,9 +346,10 @@ def open_pipeline(
     find: FindPart | None = None,
     folder: Path | None = None,
     stream: int = 0,
+    opener: str = "this process",
 ) -> Any:
-    """Return the value that was passed to ``pack_pipeline``. For workers alone: opening
-    runs the sender's code.
+    """Return the value that was passed to ``pack_pipeline``. For processes that trust
+    the sender: opening runs its code.
 
     Args:
         packed: the result of ``pack_pipeline``.
@@ -360,6 +361,7 @@ def open_pipeline(
             folder.
         stream: number of the task within its job. Parcels that are kept are opened once
             for each.
+        opener: name of the process for errors, such as ``this worker``.
 
     Raises:
         FailedPreconditionError: this process cannot run the pipeline. Python or zmqdata
@@ -369,38 +371,40 @@ def open_pipeline(
     >>> open_pipeline(pack_pipeline(len)) is len
     True
     """
-    _check_versions(packed)
+    _check_versions(packed, opener)
     take = find or packed.contents.get
     shipment = (
-        install({digest: _part(digest, take) for digest in packed.shipped}, folder)
+        install({digest: _part(digest, take, opener) for digest in packed.shipped}, folder)
         if packed.shipped
         else None
     )
     shipped = shipment.names if shipment is not None else frozenset()
     missing = [name for name in packed.modules if name not in shipped and not _can_import(name)]
     if missing:
-        raise FailedPreconditionError(_missing_text(", ".join(map(repr, missing)), packed))
+        raise FailedPreconditionError(_missing_text(", ".join(map(repr, missing)), packed, opener))
     old = outdated(packed.sources)
     if old:
-        raise FailedPreconditionError(_outdated_text(old))
+        raise FailedPreconditionError(_outdated_text(old, opener))
     from zmqdata.pipelines.unpickler import open_pickle
 
     def opened_parcel(encoded: bytes, key: str) -> Parcel:
         return kept_parcel(
             key,
             stream,
-            lambda: Parcel(open_pipeline(PackedPipeline.decode(encoded), take, folder)),
+            lambda: Parcel(
+                open_pipeline(PackedPipeline.decode(encoded), take, folder, opener=opener)
+            ),
         )
 
     # A pipeline may write to its arrays, so each array gets its own memory, even if two
     # have the same content.
     files = {one.name: one for one in packed.files}
     buffers = [
-        _range(files[name], take) if name in files else _writable(_part(name, take))
+        _range(files[name], take) if name in files else _writable(_part(name, take, opener))
         for name in packed.buffers
     ]
     try:
-        payload = _part(packed.pickle, take) if packed.pickle else packed.payload
+        payload = _part(packed.pickle, take, opener) if packed.pickle else packed.payload
         own = {(open_parcel.__module__, open_parcel.__name__): opened_parcel}
         opened = open_pickle(payload, buffers, shipment, packed.digest, own)
         opened = opened if packed.pickle else opened[-1]
@@ -410,21 +414,21 @@ def open_pipeline(
         raise
     except ModuleNotFoundError as error:
         if str(error.name).startswith("numpy."):
-            raise FailedPreconditionError(_skew_text(error, packed)) from error
+            raise FailedPreconditionError(_skew_text(error, packed, opener)) from error
         raise FailedPreconditionError(
-            _missing_text(repr(plain_name(str(error.name))), packed)
+            _missing_text(repr(plain_name(str(error.name))), packed, opener)
         ) from error
     except Exception as error:
         text = _skew_text if _is_skew(error) else _failed_text
-        raise FailedPreconditionError(text(error, packed)) from error
+        raise FailedPreconditionError(text(error, packed, opener)) from error
 
 
-def _part(digest: str, find: FindPart) -> bytes | memoryview:
+def _part(digest: str, find: FindPart, opener: str) -> bytes | memoryview:
     """Return the content of a part; raise if it is unavailable."""
     content = find(digest)
     if content is None:
         raise FailedPreconditionError(
-            f"a part of the pipeline is no longer on this worker ({digest[:16]}...). "
+            f"{opener} has a part of the pipeline no longer ({digest[:16]}...). "
             "Was its cache emptied while the pipeline ran? Read the dataset again, "
             "which sends the part again"
         )
@@ -475,9 +479,9 @@ def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def _here() -> str:
+def _here(opener: str) -> str:
     return (
-        f"this worker ({platform.node()}, Python {platform.python_version()}, zmqdata "
+        f"{opener} ({platform.node()}, Python {platform.python_version()}, zmqdata "
         f"{zmqdata_version()}, numpy {np.__version__})"
     )
 
@@ -486,21 +490,21 @@ def _there(packed: PackedPipeline) -> str:
     return f"client: Python {packed.python}, zmqdata {packed.version}, numpy {packed.numpy}"
 
 
-def _check_versions(packed: PackedPipeline) -> None:
+def _check_versions(packed: PackedPipeline, opener: str) -> None:
     if packed.python != _minor(platform.python_version()):
         raise FailedPreconditionError(
-            f"the pipeline was packed by another Python than that of {_here()} "
+            f"the pipeline was packed by another Python than that of {_here(opener)} "
             f"({_there(packed)}). Functions are shipped as bytecode, which only the "
-            "same minor version can run. Start the worker with Python "
+            f"same minor version can run. Start {opener} with Python "
             f"{packed.python}, or the training script with Python "
             f"{_minor(platform.python_version())}"
         )
     major, ours = packed.version.partition(".")[0], zmqdata_version().partition(".")[0]
     if major != ours:
         raise FailedPreconditionError(
-            f"the pipeline was packed by zmqdata {packed.version}, which {_here()} "
+            f"the pipeline was packed by zmqdata {packed.version}, which {_here(opener)} "
             f"cannot open ({_there(packed)}). Install the same major version on both "
-            f"sides: pip install 'zmqdata=={major}.*' on the worker"
+            f"sides: pip install 'zmqdata=={major}.*' for {opener}"
         )
 
 
@@ -516,19 +520,19 @@ def _can_import(name: str) -> bool:
 _BY_VALUE = "or define the function in the training script, so that it is shipped by value."
 
 
-def _missing_text(names: str, packed: PackedPipeline) -> str:
+def _missing_text(names: str, packed: PackedPipeline, opener: str) -> str:
     noun = "modules" if "," in names else "module"
     return (
-        f"the pipeline needs {noun} {names} which {_here()} cannot import ({_there(packed)}). "
-        f"{MISSING_MODULE}"
+        f"the pipeline needs {noun} {names} which {_here(opener)} cannot import "
+        f"({_there(packed)}). {missing_module(opener)}"
     )
 
 
-def _outdated_text(names: list[str]) -> str:
+def _outdated_text(names: list[str], opener: str) -> str:
     files = ", ".join(f"{name!r} ({file_of(name)})" for name in names)
     return (
-        f"the file of a module has changed since {_here()} imported it: {files}. The client has "
-        "loaded its new source, and the worker would run the old one. Restart the workers, for "
+        f"the file of a module has changed since {_here(opener)} imported it: {files}. The "
+        "client has loaded its new source, and the old one would run there. Restart it, for "
         "example with a new LocalCluster, or ship the module, which always sends the present "
         f"source: distribute(..., ship={sorted({name.partition('.')[0] for name in names})})"
     )
@@ -542,24 +546,30 @@ def _is_skew(error: Exception) -> bool:
     return owner is None or is_importable(owner if is_a(owner, type) else type(owner))
 
 
-def _skew_text(error: Exception, packed: PackedPipeline) -> str:
+def _skew_text(error: Exception, packed: PackedPipeline, opener: str) -> str:
     return (
-        f"the pipeline refers to a name that {_here()} does not have: "
+        f"the pipeline refers to a name that {_here(opener)} does not have: "
         f"{plain_name(str(error))} ({_there(packed)}). "
         + (
-            other_numpy(packed.numpy)
-            or "The worker has the module, probably in another version: install the client's "
-            f"version on the worker, {_BY_VALUE}"
+            other_numpy(packed.numpy, opener)
+            or "It has the module, probably in another version: install the client's version for "
+            f"{opener}, {_BY_VALUE}"
         )
     )
 
 
-def _failed_text(error: Exception, packed: PackedPipeline) -> str:
+def _failed_text(error: Exception, packed: PackedPipeline, opener: str) -> str:
+    if isinstance(error, FileNotFoundError):
+        return (
+            f"the pipeline holds a file that {_here(opener)} cannot open: "
+            f"{plain_name(str(error))}. Put it where {opener} finds it under this path, or open it "
+            "inside the function"
+        )
     return (
-        f"the pipeline cannot be opened by {_here()}: {type(error).__name__}: "
+        f"the pipeline cannot be opened by {_here(opener)}: {type(error).__name__}: "
         f"{plain_name(str(error))} ({_there(packed)}). "
         + (
-            other_numpy(packed.numpy)
+            other_numpy(packed.numpy, opener)
             or "The likely cause is an object that pickle cannot make again: a class with other "
             "arguments than its objects were stored with (define `__getnewargs__` or "
             "`__reduce__`), or a class that differs between the versions on both sides (install "

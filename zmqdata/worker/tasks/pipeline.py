@@ -118,8 +118,10 @@ def own_process() -> None:
     _is_own_process = True
 
 
-def opened(encoded: bytes | memoryview, definition: TaskDefinition, find_part: FindPart) -> Node:
-    """Return the pipeline of a task.
+def opened(
+    encoded: bytes | memoryview, definition: TaskDefinition, find_part: FindPart, opener: str
+) -> Node:
+    """Return the pipeline of a task, for a process with a name.
 
     Raises:
         FailedPreconditionError: the pipeline does not match the registered digest.
@@ -130,7 +132,7 @@ def opened(encoded: bytes | memoryview, definition: TaskDefinition, find_part: F
             "pipeline. Check whether the dispatcher's work folder was changed."
         )
     node: Node = open_pipeline(
-        PackedPipeline.decode(encoded), find_part, own_folder(), definition.stream
+        PackedPipeline.decode(encoded), find_part, own_folder(), definition.stream, opener
     )
     if _is_own_process:
         _seed_soon()

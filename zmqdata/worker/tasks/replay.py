@@ -95,7 +95,7 @@ class TaskReplay:
         self, definition: TaskDefinition, pipeline: bytes | memoryview, find_part: FindPart
     ) -> None:
         self._definition = definition
-        self._whole = opened(pipeline, definition, find_part)
+        self._whole = opened(pipeline, definition, find_part, "`zmqdata replay`")
         self._lanes = definition.num_consumers or 1
 
     def run(self, number: int) -> ReplayedElement:

@@ -315,7 +315,7 @@ class TaskRunner:
         if self._reason:
             raise FailedPreconditionError(self._reason)
         encoded = self._pipeline or self._find_part(self.definition.digest) or b""
-        whole = opened(encoded, self.definition, self._find_part)
+        whole = opened(encoded, self.definition, self._find_part, "this worker")
         self._pipeline = b""
         self._label = whole.label
         return prepared(
