@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import argparse
 import bz2
 import gzip
 import io
@@ -126,6 +127,14 @@ def test_functions_may_hold_a_lock_and_a_file(tmp_path: Path) -> None:
     exec("def f(x):\n with LOCK: return FILE.readline()", names)
     function: Any = names["f"]
     assert (sent(function)(0), function(0), sent(function)(0)) == ("one\n", "one\n", "two\n")
+
+
+def test_a_file_that_does_not_travel_does_not_matter(tmp_path: Path) -> None:
+    """A global file whose name is that of an attribute is no part of the pipeline."""
+    with (tmp_path / "file").open("w") as file:
+        names: dict[str, Any] = {"__name__": "__main__", "f": file}
+        exec("def of(x): return x.f", names)
+        assert sent(names["of"])(argparse.Namespace(f=7)) == 7
 
 
 OPENED: dict[str, Callable[[Path], Any]] = {

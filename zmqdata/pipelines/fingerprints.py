@@ -36,7 +36,7 @@ from zmqdata.pipelines.findable import SCRIPT_MODULES, is_importable
 from zmqdata.pipelines.forms import CLASS, FUNCTION, Scribe, digest_of, joined
 from zmqdata.pipelines.functions import codes, fields_of
 from zmqdata.pipelines.generators import is_generator
-from zmqdata.pipelines.handles import seek
+from zmqdata.pipelines.handles import RefusedError, seek
 from zmqdata.pipelines.holding import attributes, body, is_hashable, lineage, module_of
 from zmqdata.pipelines.memorymaps import file_part
 from zmqdata.pipelines.parcels import Parcel
@@ -218,7 +218,10 @@ class _Manner:
             ) and not (has(kind, "__getnewargs_ex__") or is_a(value, (list, dict)))
             is_usual = is_usual and is_hashable(kind) and kind not in copyreg.dispatch_table
             reducer = reducer_of(kind) if is_usual else None
-            answer = NotImplemented if reducer is None else reducer(value)
+            try:
+                answer = NotImplemented if reducer is None else reducer(value)
+            except RefusedError:  # pack_pipeline raises it with the path
+                return False
             self._is_stored = is_usual and (answer is NotImplemented or answer[0] is new_instance)
         return self._is_stored
 
