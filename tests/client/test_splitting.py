@@ -17,7 +17,7 @@ from zmqdata import (
     from_dataset_id,
     register_dataset,
 )
-from zmqdata.client.splitting import check_splitting
+from zmqdata.client.splitting import LONGEST_ORIGIN, check_splitting, units_of
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.storage.manifests import is_done
 from zmqdata.testing import SimulatedService
@@ -179,3 +179,27 @@ def test_readers_by_id_lose_nothing_elsewhere(target: str) -> None:
         from_dataset_id("parallel_epochs", target, both)
         from_dataset_id(ShardingPolicy.DATA, target, both)
         from_dataset_id("distributed_epoch", target, kept, **ORDERED)
+
+
+def test_a_status_names_what_is_read() -> None:
+    """The origin of a dataset has the line of its last operation and at most three of
+    its sources, and is short. A function may name a dataset of another library.
+    """
+
+    class Fetch:
+        zmqdata_dataset_name = "ImageFolder"
+
+        def __call__(self, row: Any) -> Any:
+            return row
+
+    def origin(dataset: Dataset) -> str:
+        return units_of(dataset.node, ()).origin
+
+    read = origin(ROWS.map(itself).batch(2))
+    assert read.startswith("test_splitting.py:")
+    assert read.endswith(", range(40)")
+    assert origin(ROWS.map(Fetch()).map(itself)).endswith(", ImageFolder")
+    many = Dataset.zip((ROWS,) * 4)
+    assert origin(many).endswith(", range(40), range(40), range(40)")
+    Fetch.zmqdata_dataset_name = "I" * 300
+    assert len(origin(ROWS.map(Fetch()))) == LONGEST_ORIGIN

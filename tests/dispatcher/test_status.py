@@ -73,6 +73,15 @@ def test_rows_are_left_out_if_their_number_is_unknown() -> None:
     assert job["splits"][0]["unit"] == "splits"
 
 
+def test_a_job_has_what_its_clients_say_of_its_dataset() -> None:
+    """The row of a job names the line and the dataset; none is known of one that older
+    clients have registered.
+    """
+    (job,) = measured(m.DatasetUnits(origin="train.py:12, ImageFolder"))["jobs"]
+    assert job["origin"] == "train.py:12, ImageFolder"
+    assert measured()["jobs"][0]["origin"] == ""
+
+
 def worker_row(cluster: Cluster) -> dict[str, Any]:
     found = status_of(cluster.core, cluster.now, "", DispatcherConfig(), Counter())
     [row] = found["workers"]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from torch.utils.data import DataLoader
 
+from tests.pytorch.loaders import Made, Stream
 from zmqdata import Dataset, distribute
+from zmqdata.client.calls import status
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.torch import Loader, distribute_dataloader
 
@@ -47,3 +52,18 @@ def test_a_loader_without_numbers_says_why(cluster: str) -> None:
     assert len(list(local)) == 2
     with pytest.raises(FailedPreconditionError, match="is not distributed"):
         local.stats()
+
+
+@pytest.mark.parametrize("rows", [Made(8), Stream(0, 8)])
+def test_a_status_names_the_line_and_the_dataset(cluster: str, rows: Any) -> None:
+    """The job of a pass has an invented name, and beside it the line that has made the
+    loader, not that of the loop, and the class of its dataset.
+    """
+    line = sys._getframe().f_lineno + 1
+    loader = distribute_dataloader(DataLoader(rows, 2, num_workers=1), cluster)
+    with loader:
+        next(iter(loader))
+        found = {job["job"]: job["origin"] for job in status(cluster, 10.0)["jobs"]}
+    wanted = f"test_stats.py:{line}, {type(rows).__name__}"
+    [name] = [name for name, origin in found.items() if origin == wanted]
+    assert name.startswith("anonymous_")

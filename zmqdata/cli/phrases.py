@@ -61,14 +61,18 @@ def shown_bytes_rate(per_second: float) -> str:
 
 def job_name(job: Row) -> str:
     """Return the name of a job, with its incarnation if it began anew, and with its
-    repetition from the second on.
+    repetition from the second on. An invented name has beside it what is read.
 
     >>> job_name({"job": "train", "incarnation": 1, "repetition": 0})
     'train'
     >>> job_name({"job": "train", "incarnation": 2, "repetition": 3})
     'train (incarnation 2, repetition 3)'
+    >>> job_name({"job": "anonymous_a9bb", "origin": "train.py:12, ImageFolder"})
+    'anonymous_a9bb (train.py:12, ImageFolder)'
     """
-    which = [f"incarnation {job['incarnation']}"] if is_anew(job) else []
+    is_invented = str(job["job"]).startswith(("anonymous_", "loader-"))
+    which = [job["origin"]] if is_invented and job.get("origin") else []
+    which += [f"incarnation {job['incarnation']}"] if is_anew(job) else []
     which += [f"repetition {job['repetition']}"] if job.get("repetition") else []
     return f"{job['job']} ({', '.join(which)})" if which else str(job["job"])
 

@@ -186,6 +186,7 @@ WORKERS: Columns = {
 }
 JOBS: Columns = {
     "job": lambda row: str(row["job"]),
+    "reads": lambda row: str(row.get("origin", "")),
     "mode": lambda row: str(row["processing_mode"]),
     "repetition": lambda row: str(row["repetition"]),
     "clients": lambda row: f"{row['clients']:,}",

@@ -18,8 +18,15 @@ from zmqdata.client.options import ShardingPolicy
 from zmqdata.client.pairing import lost_partners, over_splits
 from zmqdata.config.settings import warn_user
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.nodes import Node, selects, source_nodes
+from zmqdata.nodes import Node, every_node, selects, source_nodes
 from zmqdata.splits import SplitSource
+
+DATASET_NAME = "zmqdata_dataset_name"
+"""Attribute of a function that reads a dataset of another library: its name."""
+MOST_NAMES = 3
+"""Maximum number of sources that a status names."""
+LONGEST_ORIGIN = 120
+"""Maximum number of characters by which a status names a dataset."""
 
 
 def check_splitting(node: Node, policy: ShardingPolicy, num_tasks: int | None = None) -> None:
@@ -48,10 +55,14 @@ def losses_of(node: Node) -> m.SplitLosses:
 
 def units_of(node: Node, sources: Sequence[SplitSource]) -> m.DatasetUnits:
     """Return the words for what a pipeline counts."""
-    found = tuple(one.split_unit for one in source_nodes(node))
+    found = source_nodes(node)
     # Parts of an order stand for the sources below them.
-    splits = found if len(found) == len(sources) else ("splits",) * len(sources)
-    return m.DatasetUnits(node.batch_rows, splits)
+    splits = tuple(one.split_unit for one in found)
+    splits = splits if len(splits) == len(sources) else ("splits",) * len(sources)
+    made = [getattr(getattr(one, "function", None), DATASET_NAME, "") for one in every_node(node)]
+    read = [*filter(None, made)][:1] or [one.label.partition(" at ")[0] for one in found]
+    origin = ", ".join(filter(None, [node.site, *read[:MOST_NAMES]]))
+    return m.DatasetUnits(node.batch_rows, splits, origin[:LONGEST_ORIGIN])
 
 
 def check_losses(losses: m.SplitLosses, policy: ShardingPolicy, num_tasks: int | None) -> None:

@@ -101,6 +101,7 @@ def _job(job: Row, tasks: Sequence[Row]) -> dict[str, Any]:
     measures = job.get("measures", {})
     return {
         "job": _text(job["job"]),
+        "origin": _text(job.get("origin", "")),
         "iteration": job["iteration"],
         "repetition": job["repetition"],
         "mode": job["processing_mode"],

@@ -214,6 +214,7 @@ def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
     ]
     return {
         "job": iteration.job.name,
+        "origin": units.origin,
         "dataset_id": iteration.job.dataset_id,
         "processing_mode": iteration.job.processing_mode,
         "iteration": iteration.iteration,

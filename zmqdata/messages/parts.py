@@ -140,7 +140,7 @@ class SplitLosses(Discreet, frozen=True):
 
 
 class DatasetUnits(Discreet, frozen=True):
-    """The words for what a dataset counts, for statuses."""
+    """The words for a dataset and for what it counts, for statuses."""
 
     batch_rows: Number | None = None
     """Number of rows in an element that is a full batch; 0 if it varies or is unknown.
@@ -148,6 +148,10 @@ class DatasetUnits(Discreet, frozen=True):
     """
     splits: tuple[str, ...] = ()
     """Unit of the splits of each source, such as ``"rows"`` or ``"files"``."""
+    origin: str = ""
+    """Line of the user's program that made the dataset, and what it reads, such as
+    ``"train.py:12, ImageFolder"``.
+    """
 
 
 class DatasetDescription(Discreet, frozen=True):

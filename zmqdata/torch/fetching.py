@@ -143,6 +143,11 @@ class _Fetcher:
         return (self._parts.batch_size or 0) if self._parts.is_batched else None
 
     @property
+    def zmqdata_dataset_name(self) -> str:
+        """Name of the class of the dataset, for statuses."""
+        return type(self._parts.dataset).__name__
+
+    @property
     def _parts(self) -> LoaderParts:
         parts: LoaderParts = self.parcel.value
         return parts

@@ -312,6 +312,7 @@ function showJob(job) {
     [count(job.workers, "worker"), job.state === "reading" && job.workers && job.workers_needed > job.workers ? `of ${job.workers_needed} that would feed it` : ""],
     [count(job.clients, "training loop"), ""],
     [job.mode, "sharding"],
+    ...(job.origin ? [[job.origin, "is read"]] : []),
   ];
   if (job.unit === "batches" && job.rows_rate) facts.push([amount(job.rows_rate), "rows/s"]);
   if (job.redone) facts.push([amount(job.redone), "made again after a loss"]);
