@@ -293,7 +293,7 @@ def test_variables_that_are_left_over_are_named(
     monkeypatch.setenv("WORLD_SIZE", "2")
     loader = distribute_dataloader(DataLoader(range(4)), cluster)  # type: ignore[arg-type]
     with pytest.raises(FailedPreconditionError, match=r"`RANK=0` and `WORLD_SIZE=2`.* unset them"):
-        iter(loader)
+        next(iter(loader))
     patience: list[float] = []
 
     def refuse(*_: Any, timeout: Any, **__: Any) -> None:
