@@ -364,7 +364,7 @@ def test_a_missing_module_is_named(
     assert "'only_at_the_client'" in text
     assert f"this worker ({os.uname().nodename}, Python {version}" in text
     assert f"client: Python {version}, zmqdata " in text
-    assert "install it on the worker" in text
+    assert "install it for this worker" in text
 
 
 @pytest.mark.full

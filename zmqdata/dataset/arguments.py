@@ -88,6 +88,13 @@ def at_least(name: str, value: Any, least: int, most: int | None = None) -> int:
     return number
 
 
+def element_count(count: Any) -> int:
+    """Return the count of ``repeat``, ``take`` or ``skip``: each negative number stands
+    for -1, as in tf.data.
+    """
+    return max(-1, integer("count", count))
+
+
 def positive(what: str, name: str, value: Any, most: int | None = None) -> int:
     """Return the argument as an int of at least 1 and, if given, at most ``most``.
 

@@ -12,6 +12,7 @@ from zmqdata.dataset.arguments import (
     MOST,
     at_least,
     call_site,
+    element_count,
     error_policy,
     flag,
     function,
@@ -242,7 +243,7 @@ class Transformations(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.repeat``.
         """
-        return self._then(nodes.Repeat, count=-1 if count is None else _count(count))
+        return self._then(nodes.Repeat, count=-1 if count is None else element_count(count))
 
     def take(self, count: int) -> D:
         """Yield at most the first ``count`` elements; a negative number: all.
@@ -253,7 +254,7 @@ class Transformations(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.take``. With the service, it counts per worker.
         """
-        return self._then(nodes.Take, count=_count(count))
+        return self._then(nodes.Take, count=element_count(count))
 
     def skip(self, count: int) -> D:
         """Skip the first ``count`` elements; a negative number: all.
@@ -264,7 +265,7 @@ class Transformations(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.skip``. With the service, it counts per worker.
         """
-        return self._then(nodes.Skip, count=_count(count))
+        return self._then(nodes.Skip, count=element_count(count))
 
     def filter(self, predicate: Callable[..., Any]) -> D:
         """Yield the elements for which a function returns true.
@@ -444,10 +445,3 @@ class Transformations(DatasetMethods[D]):
             # Python's stack.
             before = self._node.inputs
         return self._wrap(nodes.Concatenate(inputs=(*before, other), site=call_site()))
-
-
-def _count(count: Any) -> int:
-    """Return the count of ``repeat``, ``take`` or ``skip``; each negative number stands
-    for -1, as in tf.data.
-    """
-    return max(-1, integer("count", count))
