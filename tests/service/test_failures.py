@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import signal
 import socket
@@ -126,10 +127,12 @@ def closed_socket() -> socket.socket:
         return made
 
 
-@pytest.mark.parametrize("make", [threading.Lock, lambda: (n for n in range(3)), closed_socket])
+@pytest.mark.parametrize(
+    "make", [multiprocessing.Lock, lambda: (n for n in range(3)), closed_socket]
+)
 def test_what_cannot_be_sent_is_refused_at_the_call(make: Callable[[], Any]) -> None:
-    """apply() raises a TypeError for a pipeline that holds a lock, a generator or a
-    socket, and names the path to it.
+    """apply() raises a TypeError for a pipeline that holds a lock between
+    processes, a generator or a socket, and names the path to it.
     """
     held = make()
     ds = Dataset.range(3).map(lambda x: (x, held))
