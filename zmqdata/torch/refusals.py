@@ -4,7 +4,6 @@ batches do not follow from their attributes, and options that follow from the lo
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from torch.nn import Module
 from torch.utils.data import DataLoader, IterableDataset
 
+from zmqdata.config.settings import warn_user
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.torch.orders import samplers
 
@@ -96,13 +96,12 @@ def warn_of_state(loader: DataLoader[Any]) -> None:
     cause, remedy = "num_workers=0", "pass `num_workers=1`"
     if loader.persistent_workers:
         cause, remedy = "persistent_workers=True", "leave `persistent_workers` out"
-    warnings.warn(
+    warn_user(
         f"each pass reads a new copy of the iterable-style dataset {type(dataset).__name__}. With "
         f"{cause}, a DataLoader keeps one from pass to pass. If the dataset counts its passes, it "
         "stays in the first one here. Let it depend on a method `set_epoch(epoch)` of its own, "
         f"and call `loader.set_epoch(epoch)` before each pass. If it counts none, {remedy}: a "
-        "DataLoader then reads a new copy in each pass, too, and this warning is gone",
-        stacklevel=4,
+        "DataLoader then reads a new copy in each pass, too, and this warning is gone"
     )
 
 
