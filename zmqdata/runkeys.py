@@ -30,6 +30,8 @@ their count. The count alone says nothing: it is set in the shell of ``salloc``,
 ``mpirun`` comes before Slurm, which may number the daemons that it starts.
 """
 
+VIRTUAL = "zmqdata_is_virtual"
+"""Attribute of the worker info of torch that a worker of the service makes."""
 _PROGRAM = secrets.token_hex(8)
 """Random name of this program, which its forked children share."""
 
@@ -164,6 +166,8 @@ class LoaderWorker:
     """Number of the worker processes."""
     seed: int
     """Seed of the pass, which they have in common."""
+    is_virtual: bool
+    """True if a worker of the service plays its part, and reads for its items."""
 
 
 def loader_worker() -> LoaderWorker | None:
@@ -175,4 +179,5 @@ def loader_worker() -> LoaderWorker | None:
     if worker is None:
         return None
     number = int(worker.id)
-    return LoaderWorker(number, int(worker.num_workers), int(worker.seed) - number)
+    is_virtual = bool(getattr(worker, VIRTUAL, False))
+    return LoaderWorker(number, int(worker.num_workers), int(worker.seed) - number, is_virtual)

@@ -299,7 +299,9 @@ def test_a_job_without_a_name_is_refused_in_several_workers_of_a_data_loader(
         here.check_loader()
     replace(here, is_shipped=True).check_loader()
     DatasetRun("key", "family", "the owner", pickled_at=1.0).unpickled().check_loader()
-    worker.num_workers = 1
+    worker.zmqdata_is_virtual = True
+    here.check_loader()
+    worker.zmqdata_is_virtual, worker.num_workers = False, 1
     here.check_loader()
 
 

@@ -193,7 +193,8 @@ class DatasetRun:
                 dataset was made in it.
         """
         loader = loader_worker()
-        if loader is not None and loader.count > 1 and not self.is_copy and not self.is_shipped:
+        is_one = loader is not None and loader.count > 1 and not loader.is_virtual
+        if loader is not None and is_one and not self.is_copy and not self.is_shipped:
             raise FailedPreconditionError(
                 f"The dataset was made in worker {loader.number} of a DataLoader with "
                 f"num_workers={loader.count}, and its job has no name, so each of these processes "
