@@ -57,13 +57,13 @@ class LoaderParts:
     """True if an incomplete last batch of an iterable dataset is left out."""
 
 
-class VirtualInfo(WorkerInfo):
-    """What user code is told of a virtual worker, which is no process of a
+class SeenWorker(WorkerInfo):
+    """Tells user code of its virtual worker, which is no process of a
     ``DataLoader``.
     """
 
 
-setattr(VirtualInfo, VIRTUAL, True)
+setattr(SeenWorker, VIRTUAL, True)
 
 
 class _VirtualWorker:
@@ -109,7 +109,7 @@ class _VirtualWorker:
         with _drawing(self._seed, *place):
             before = _utils.worker._worker_info
             if parts.num_workers:
-                _utils.worker._worker_info = VirtualInfo(
+                _utils.worker._worker_info = SeenWorker(
                     id=self._number,
                     num_workers=parts.num_workers,
                     seed=self._seed + self._number,
