@@ -148,6 +148,7 @@ def test_ranks_that_nothing_connects_are_an_error(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("WORLD_SIZE", "8")
     assert run_of_process(True).key.startswith("process:"), "the shell of an allocation has it"
     monkeypatch.setenv("RANK", "3")
+    monkeypatch.setattr(sys, "argv", ["/home/a/train.py", "--epochs=3"])
     with pytest.raises(
         FailedPreconditionError, match=r"one of 8 ranks.*ZMQDATA_RUN_ID.*`WORLD_SIZE=8`.* unset"
     ):
@@ -204,11 +205,16 @@ def test_a_cell_of_a_notebook_is_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_iterator_says_its_run_and_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An iterator tells the run, the rank, the process and what it was asked for."""
+    """An iterator tells the run, the rank, the process, the script and what it was asked
+    for.
+    """
     monkeypatch.setenv("RANK", "3")
+    monkeypatch.setattr(sys, "argv", ["/home/a/train.py", "--epochs=3"])
     key = run_of_process(True).key
     told = run_of_process(True).affiliation("job", 0, "new")
-    assert told == m.Affiliation(key, "3", this_process(), None, "new", is_fresh=True)
+    assert told == m.Affiliation(
+        key, "3", this_process(), None, "new", is_fresh=True, script="/home/a/train.py"
+    )
 
 
 def test_a_copy_says_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,6 +261,7 @@ def test_a_worker_of_a_data_loader_names_its_owner(monkeypatch: pytest.MonkeyPat
     part = m.ReadingPass(seed=700, turn=4, worker=2, process=this_process())
     monkeypatch.setattr(runs, "_forks", [(this_process(), 1.0)])
     forked = DatasetRun("key", "family", "the owner")
+    monkeypatch.setattr(sys, "argv", ["-c"])
     told = m.Affiliation("key", "", "the owner", part)
     assert forked.affiliation("job", 4, "share") == told
     spawned = DatasetRun("key", "family", "the owner", pickled_at=1.0).unpickled()
