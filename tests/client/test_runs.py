@@ -205,8 +205,8 @@ def test_a_cell_of_a_notebook_is_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_iterator_says_its_run_and_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An iterator tells the run, the rank, the process, the script and what it was asked
-    for.
+    """An iterator tells the run, the rank, the process, the script, and what it was
+    asked for.
     """
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setattr(sys, "argv", ["/home/a/train.py", "--epochs=3"])
