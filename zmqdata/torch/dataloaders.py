@@ -314,12 +314,16 @@ class DataLoaderSupply:
     def following(self) -> NextPass:
         return self._following(None, None)
 
-    def _following(self, seed: int | None, now: Generators | None) -> NextPass:
+    def _following(
+        self, seed: int | None, now: Generators | None, at_once: bool = False
+    ) -> NextPass:
         """Return the next pass.
 
         Args:
             seed: seed that was drawn before a state was taken; None to draw it.
             now: generators after a draw for a state that was taken behind it.
+            at_once: True to draw the order now. A trainer that resumes may draw between
+                an iterator and its first batch what it has drawn before the state.
         """
         if not is_first(self._dealing.consumer):  # rank 0 draws
             if now is not None:
@@ -327,7 +331,7 @@ class DataLoaderSupply:
             return NextPass(self._followed, self.present)
         before = generators(self.loader)
         try:
-            drawing = PassDraw(self.loader, self._most(), seed)
+            drawing = PassDraw(self.loader, self._most(), seed, at_once)
         except BaseException:  # The others draw, too, and so get the error of a sampler.
             self._tell(before, None)
             raise
@@ -406,7 +410,9 @@ class DataLoaderSupply:
         if not (state.batches or state.position):  # No rank has had a batch.
             if mine is None:
                 restore_global(now)
-            return self._following(seed, now)
+            # A state behind an iterator: what it has drawn is drawn already.
+            is_drawn = seed is not None or _decoded(before) != now
+            return self._following(seed, now if is_drawn else None, at_once=not is_drawn)
         drawn = draw(self.loader, self._most(), seed)
         if mine is None:
             restore_global(now)

@@ -117,19 +117,28 @@ class PassDraw:
         loader: the loader.
         batches: most batches to draw; None for all.
         seed: seed that was drawn already; None to draw it.
+        at_once: True to draw the order now.
 
     Raises:
         InvalidArgumentError: the sampler does not end.
     """
 
-    def __init__(self, loader: DataLoader[Any], batches: int | None, seed: int | None) -> None:
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        batches: int | None,
+        seed: int | None,
+        at_once: bool = False,
+    ) -> None:
         self._loader, self._batches, self._random = loader, batches, _random(loader)
         self._rest_at = 0
         before = generators(loader)
         is_stream = isinstance(loader.dataset, IterableDataset)
         self._indices = None if is_stream else iter(self._random or loader._index_sampler)
         # Some samplers draw in __iter__, others when they are asked for an index.
-        is_early = not is_stream and (loader.num_workers > 0 or generators(loader) != before)
+        is_early = at_once or (
+            not is_stream and (loader.num_workers > 0 or generators(loader) != before)
+        )
         self._before = replace(before, seed=seed) if is_early else None
         self._seed = _seed(loader) if seed is None else seed
         self._drawn = self._order() if is_early else None
