@@ -223,10 +223,10 @@ def test_misspelt_arguments_are_refused(call: Callable[..., object]) -> None:
 
 @pytest.mark.claim("1.4p")
 def test_what_cannot_be_sent_is_said_at_the_call() -> None:
-    """``distribute`` refuses a function that holds a lock."""
-    import threading
+    """``distribute`` refuses a function that holds a lock between processes."""
+    import multiprocessing
 
-    lock = threading.Lock()
+    lock = multiprocessing.Lock()
     with pytest.raises(TypeError, match="lock"):
         RANGE.map(lambda x: (lock, x)[1]).apply(zmqdata.distribute("parallel_epochs", NOWHERE))
 

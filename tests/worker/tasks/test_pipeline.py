@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -42,10 +43,11 @@ def test_opening_a_pipeline_waits_for_no_batch(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(pipeline, "_is_own_process", True)
     packed = pack_pipeline(Dataset.range(3).node)
     task = TaskDefinition(1, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), ())
+    called = partial(pipeline.opened, packed.encoded, task, lambda digest: None, "this worker")
     with pipeline.seeding():
         random.seed(1)
         with ThreadPoolExecutor(1) as thread:
-            thread.submit(pipeline.opened, packed.encoded, task, lambda digest: None).result(10)
+            thread.submit(called).result(10)
         assert random.random() == random.Random(1).random()
         random.seed(1)
     assert random.random() != random.Random(1).random()
