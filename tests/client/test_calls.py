@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -12,7 +13,15 @@ from typing import Any
 import pytest
 import zmq
 
-from zmqdata import Dataset, distribute, from_dataset_id, register_dataset, wire
+from zmqdata import (
+    Dataset,
+    DispatcherConfig,
+    DispatchServer,
+    distribute,
+    from_dataset_id,
+    register_dataset,
+    wire,
+)
 from zmqdata import messages as m
 from zmqdata.client import calls
 from zmqdata.client.calls import check_timeout, likely_cause, status
@@ -70,6 +79,21 @@ def test_the_likely_cause() -> None:
         == likely_cause("ipc:///tmp/none")
         == "Check that it is running and that this machine can reach it."
     )
+
+
+def test_a_server_of_another_protocol_is_named() -> None:
+    """The port of the metrics or of another program explains silence, and the port of a
+    dispatcher does not.
+    """
+    with DispatchServer(DispatcherConfig(metrics_port=0)) as server:
+        place = (server.metrics_address or "").split("/")[2]
+        assert likely_cause(f"tcp://{place}").startswith("What listens there speaks another prot")
+        assert likely_cause(server.target) == likely_cause(NOBODY)
+    for opening in (b"SSH-2.0-x\r\n", b""):
+        with socket.create_server(("127.0.0.1", 0)) as other, ThreadPoolExecutor(1) as thread:
+            thread.submit(lambda: other.accept()[0].sendall(opening))  # noqa: B023 - it ends here
+            cause = likely_cause(f"tcp://127.0.0.1:{other.getsockname()[1]}")
+        assert ("another protocol" in cause) == bool(opening)
 
 
 def test_an_unknown_host_is_named_while_waiting_and_at_the_end(

@@ -34,7 +34,7 @@ from zmqdata.errors import (
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import resolve_host
 from zmqdata.transport.closed import why_closed
-from zmqdata.transport.handshakes import Handshakes
+from zmqdata.transport.handshakes import Handshakes, is_foreign
 from zmqdata.transport.keychoice import shown_key
 
 log = logging.getLogger(__name__)
@@ -262,6 +262,11 @@ def likely_cause(endpoint: str) -> str:
             resolve_host(host)
     except (InvalidArgumentError, ResourceExhaustedError) as error:
         return f"{error}."
+    if is_foreign(endpoint):
+        return (
+            "What listens there speaks another protocol. Is it the port of the metrics, of the "
+            "dashboard or of another program? Name the address that the dispatcher prints."
+        )
     return "Check that it is running and that this machine can reach it."
 
 

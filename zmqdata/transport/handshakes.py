@@ -229,15 +229,31 @@ def mechanism_of(endpoint: str) -> str | None:
     """Return the security mechanism in the greeting of a server at a TCP endpoint; None
     if no greeting comes.
     """
+    greeting = _greeting_of(endpoint, SIGNATURE)
+    if len(greeting) < GREETING_BYTES or greeting[0] != SIGNATURE[0]:
+        return None
+    return greeting[12:32].rstrip(b"\0").decode(errors="replace")
+
+
+def is_foreign(endpoint: str) -> bool:
+    """Return True if the server at a TCP endpoint speaks another protocol, such as
+    HTTP.
+    """
+    # A server of lines answers when one has ended.
+    return not SIGNATURE.startswith(_greeting_of(endpoint, SIGNATURE + b"\r\n\r\n")[:1])
+
+
+def _greeting_of(endpoint: str, opening: bytes) -> bytes:
+    """Return the beginning of what a server says; nothing if it does not answer."""
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     if not endpoint.startswith("tcp://"):
-        return None
+        return b""
     greeting = b""
     with (
         contextlib.suppress(OSError, ValueError),
         plain.create_connection((host.strip("[]"), int(port)), LOOKS) as connection,
     ):
-        connection.sendall(SIGNATURE)
+        connection.sendall(opening)
         until = time.monotonic() + LOOKS
         while len(greeting) < GREETING_BYTES and (left := until - time.monotonic()) > 0:
             connection.settimeout(left)
@@ -245,6 +261,4 @@ def mechanism_of(endpoint: str) -> str | None:
             if not part:
                 break
             greeting += part
-    if len(greeting) < GREETING_BYTES or greeting[0] != SIGNATURE[0]:
-        return None
-    return greeting[12:32].rstrip(b"\0").decode(errors="replace")
+    return greeting
