@@ -476,6 +476,37 @@ def test_an_exception_ends_the_cluster_at_once(
     assert f"the save to {path} is unfinished. It is abandoned with this cluster" in caplog.text
 
 
+def test_saves_of_other_clusters_are_not_awaited(tmp_path: Path) -> None:
+    """A cluster in the folder of an earlier one does not wait for its unfinished save
+    if it is closed already, has no journal, or cannot start.
+    """
+    path = str(tmp_path / "save")
+    options: dict[str, Any] = {"work_dir": str(tmp_path / "work"), **FAST}
+    earlier = LocalCluster(0, in_process=True, **options)
+    distributed_save(Dataset.range(20), path, earlier.target)
+    with pytest.raises(FailedPreconditionError, match="another dispatcher"):
+        LocalCluster(0, in_process=True, **options)
+    with pytest.raises(UnavailableError, match="unfinished"):
+        earlier.close()
+    earlier.close()
+    LocalCluster(0, in_process=True, fault_tolerant_mode=False, **options).close()
+    assert progress_of(path).state == "stopped"
+
+
+def test_a_relative_folder_of_a_cluster_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster waits for its saves, and only for them, wherever its program goes."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "saves").mkdir()
+    LocalCluster(0, in_process=True, fault_tolerant_mode=False, **FAST).close()
+    cluster = LocalCluster(0, in_process=True, work_dir="work", **FAST)
+    distributed_save(Dataset.range(20), "save", cluster.target)
+    monkeypatch.chdir("saves")
+    with pytest.raises(UnavailableError, match=f"save to {tmp_path}/save is unfinished"):
+        cluster.close()
+
+
 def program_that_saves(path: str, end: str) -> str:
     """Return a program that never closes its cluster, and ends with a statement."""
     return (

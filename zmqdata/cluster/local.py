@@ -156,26 +156,27 @@ class LocalCluster:
             options.get("work_dir") is None and options.get("fault_tolerant_mode") is not False
         )
         of_dispatcher = {**options, "work_dir": "temporary"} if self._lends_folder else options
-        self._dispatcher_config = DispatcherConfig(**_only(of_dispatcher, OF_DISPATCHER))
+        config = DispatcherConfig(**_only(of_dispatcher, OF_DISPATCHER))
         self._worker_options = _only(options, OF_WORKER)
         worker = WorkerConfig("127.0.0.1:1", **self._worker_options)
-        _check_together(self._dispatcher_config, worker, num_workers * processes_per_worker)
+        _check_together(config, worker, num_workers * processes_per_worker)
         self._servers: list[ServerHandle] = []
         self._numbers = itertools.count()
         self._owner = os.getpid()
         with shortage_explained("a LocalCluster"):
             folder = SocketFolder() if self._lends_folder else None
         if folder is not None:
-            self._dispatcher_config = replace(
-                self._dispatcher_config, work_dir=str(folder.path / "dispatcher")
-            )
+            config = replace(config, work_dir=str(folder.path / "dispatcher"))
+        elif config.work_dir:  # the program may change its folder
+            config = replace(config, work_dir=os.path.abspath(config.work_dir))
+        self._dispatcher_config = config
         self._finalizer = weakref.finalize(self, _close_servers, self._servers, self._owner, folder)
         self._finalizer.atexit = False  # iterators say goodbye first
         _open.add(self)
         try:
             self._start(num_workers)
         except BaseException:
-            self.close()
+            self._close(None)
             raise
 
     def _start(self, num_workers: int) -> None:
@@ -223,9 +224,11 @@ class LocalCluster:
             self._close(None)
 
     def _await_saves(self) -> None:
-        work_dir = Path(self._dispatcher_config.work_dir or "").absolute()
-        if os.getpid() == self._owner and (work_dir / SAVES).exists():
-            _await_saves(self.dispatcher, self.workers, str(work_dir))
+        # Without a journal nobody continues the saves of earlier clusters.
+        config = self._dispatcher_config
+        is_closed = os.getpid() != self._owner or not self._finalizer.alive
+        if config.fault_tolerant_mode and config.work_dir and not is_closed:
+            _await_saves(self.dispatcher, self.workers, config.work_dir)
 
     def _close(self, program_ends: float | None) -> None:
         # At the end of the program a finalizer cannot be called any more. It lives on
@@ -446,7 +449,8 @@ def _lacking(dispatcher: ServerHandle, workers: Sequence[ServerHandle]) -> str:
 
 def _in_progress(work_dir: str, counts: dict[str, tuple[int, int]]) -> Iterator[SaveProgress]:
     """Yield the progress of each unfinished save of a dispatcher, given its folder."""
-    for line in (Path(work_dir) / SAVES).read_text(encoding="utf-8").splitlines():
+    saves = Path(work_dir) / SAVES
+    for line in saves.read_text(encoding="utf-8").splitlines() if saves.exists() else ():
         path = json.loads(line)
         with contextlib.suppress(OSError, DataServiceError):  # its folder is gone, for example
             description, found = read_save(path), progress_of(path, counts)
