@@ -6,7 +6,7 @@ import inspect
 import json
 import pickle
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
@@ -127,6 +127,26 @@ def test_other_names_have_no_advice() -> None:
     """A name without a recipe is a plain AttributeError."""
     with pytest.raises(AttributeError, match=r"^'Dataset' object has no attribute 'nonsense'$"):
         _ = Dataset.range(1).nonsense  # type: ignore[attr-defined]  # it is missing
+
+
+class Sized(Dataset, Collection[Any]):
+    """A subclass with an abstract base, and a property that fails."""
+
+    @property
+    def pad(self) -> int:
+        raise AttributeError("no size is declared")
+
+    def __len__(self) -> int:
+        return 1
+
+    def __contains__(self, element: object) -> bool:
+        return False
+
+
+def test_a_subclass_may_have_abstract_bases_and_properties_that_fail() -> None:
+    """No advice takes the place of the error of a property."""
+    with pytest.raises(AttributeError, match="no size is declared"):
+        _ = Sized(Dataset.range(1).node).pad
 
 
 def calls(owner: Any, names: list[str]) -> list[tuple[str, Any]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+from abc import ABCMeta
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -89,8 +90,10 @@ _LOOPS = "`for element in ds` yields numpy arrays, and `ds.save(path)` writes th
 _KINDS = {"from": _SOURCES, "read": _SOURCES, "to": _LOOPS, "iter": _LOOPS, "write": _LOOPS}
 
 
-class WithRecipes(type):
-    """The class of ``Dataset``. It answers for names that it lacks."""
+class WithRecipes(ABCMeta):
+    """The class of ``Dataset``. It answers for names that it lacks. A subclass may have
+    an abstract class as another base.
+    """
 
     if not TYPE_CHECKING:
 

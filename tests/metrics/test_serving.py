@@ -95,7 +95,9 @@ def test_openmetrics_is_answered_as_asked(dispatcher: DispatchServer) -> None:
     """A visitor that accepts OpenMetrics gets it; any other gets the older text."""
     asked = "application/openmetrics-text;version=1.0.0"
     assert get(shown_at(dispatcher), asked)[1].endswith("# EOF\n")
-    assert "# EOF" not in get(shown_at(dispatcher))[1]
+    for others in ("", "application/openmetrics-text;version=x", "application/openmetrics-text;,;"):
+        status, text = get(shown_at(dispatcher), others)
+        assert (status, "# EOF" in text) == (200, others.endswith(";,;"))
 
 
 def test_other_paths_are_refused(dispatcher: DispatchServer) -> None:

@@ -91,6 +91,8 @@ class Dataset(
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):  # a property of a subclass has failed, and says why
+                return self.__getattribute__(name)
             raise missing(self, f"{type(self).__name__!r} object", name)
 
     @property

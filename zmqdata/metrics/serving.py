@@ -171,7 +171,10 @@ class Monitor:
         """
         from prometheus_client.exposition import choose_encoder
 
-        encoder, kind = choose_encoder(accepted)
+        try:
+            encoder, kind = choose_encoder(accepted)
+        except (TypeError, ValueError):  # of a version that is no number
+            encoder, kind = choose_encoder("")
         with self._one_at_a_time:
             now = time.monotonic()
             kept = self._kept
