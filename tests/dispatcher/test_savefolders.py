@@ -96,6 +96,18 @@ def test_nothing_is_saved_to_the_memory_of_a_process(tmp_path: Path) -> None:
     assert "only the process that writes to memory://bucket/save can read it" in refused.text
 
 
+def test_saves_are_listed_in_no_file_of_another_name(tmp_path: Path) -> None:
+    """A link that another user put into an open work folder is refused, and the file
+    that it names stays as it is.
+    """
+    (tmp_path / "victim").write_text("precious", encoding="utf-8")
+    (tmp_path / "saves").symlink_to(tmp_path / "victim")
+    asked = e.PrepareSave(str(tmp_path / "save"), "run", None, None, -2)
+    refused = prepare_save(asked, work_dir=str(tmp_path))
+    assert (refused.error, "symbolic link" in refused.text) == ("PermissionDeniedError", True)
+    assert (tmp_path / "victim").read_text(encoding="utf-8") == "precious"
+
+
 def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path: Path) -> None:
     """A save.json that is no regular file refuses a new save and fails a running
     save.

@@ -451,8 +451,9 @@ def _in_progress(work_dir: str, counts: dict[str, tuple[int, int]]) -> Iterator[
     """Yield the progress of each unfinished save of a dispatcher, given its folder."""
     saves = Path(work_dir) / SAVES
     for line in saves.read_text(encoding="utf-8").splitlines() if saves.exists() else ():
-        path = json.loads(line)
-        with contextlib.suppress(OSError, DataServiceError):  # its folder is gone, for example
+        # Its folder is gone, for example, or its dispatcher was killed at the line.
+        with contextlib.suppress(OSError, ValueError, DataServiceError):
+            path = json.loads(line)
             description, found = read_save(path), progress_of(path, counts)
             if description and description.work_dir == work_dir and found.state in GOES_ON:
                 yield found

@@ -50,6 +50,7 @@ from zmqdata.storage.manifests import (
     uncommitted_path,
 )
 from zmqdata.transport.closed import SAVES
+from zmqdata.transport.folders import open_own
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +126,7 @@ def prepare_save(command: e.PrepareSave, work_dir: str = "") -> e.SavePrepared:
             ),
         )
         if work_dir:
-            with Path(work_dir, SAVES).open("a", encoding="utf-8") as saves:
+            with open(Path(work_dir, SAVES), "a", encoding="utf-8", opener=open_own) as saves:
                 saves.write(f"{json.dumps(command.path)}\n")
     except DataServiceError as error:
         return e.SavePrepared(command.path, command.save_id, type(error).__name__, str(error))
