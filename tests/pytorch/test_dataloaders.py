@@ -621,5 +621,6 @@ class Reading(Dataset[int]):
 
 def test_items_are_read_from_the_service_that_reads_them(cluster: str) -> None:
     """A dataset may read from the same workers for each item."""
-    loader = distribute_dataloader(DataLoader(Reading(cluster), 2, num_workers=2), cluster)
-    assert numbers(loader) == [[10, 11], [12, 13]]
+    plain = DataLoader(Reading(cluster), 2, num_workers=2)
+    for loader in (plain, distribute_dataloader(plain, cluster)):
+        assert numbers(loader) == [[10, 11], [12, 13]]

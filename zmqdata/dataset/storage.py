@@ -303,8 +303,8 @@ def _present(folder: str, wait: bool) -> nodes.Load:
     if error is not None and not wait:
         raise ValueError(
             f"Failed to load the dataset at {folder}. The save job failed to write "
-            f"it. {error.error}: {error.text}. Remove the folder, repair the pipeline "
-            "(or let map(on_error='skip') skip such elements), and save again"
+            f"it. {error.error}: {error.text}. Remove the folder and the cause, and save "
+            "again. If an element fails, map(on_error='skip') can skip it"
         )
     if (
         error is not None and description is None
