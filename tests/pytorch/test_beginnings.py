@@ -94,6 +94,18 @@ def test_an_iterator_alone_begins_nothing() -> None:
         made.clear()
 
 
+def test_a_state_is_of_the_newest_iterator_that_is_held() -> None:
+    """A state is that of the newest iterator that the program holds. If it drops that
+    one before its first batch, the state is of an older pass that has begun since.
+    """
+    loader = Loader(Dataset.range(6).batch(2))
+    older, newer = iter(loader), iter(loader)
+    next(older)
+    assert [loader.state_dict()[name] for name in ("epoch", "batches")] == [1, 0]
+    del newer
+    assert [loader.state_dict()[name] for name in ("epoch", "batches")] == [0, 1]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", ["own", "global", "stream"])
 def test_a_state_behind_an_iterator_resumes_exactly(cluster: str, kind: str, workers: int) -> None:

@@ -115,7 +115,7 @@ class Loader(Generic[Batch]):
         self._started: LoaderIterator | None = None
         self._started_from: LoaderState | None = None
         self._current: LoaderIterator | None = None
-        self._next: weakref.ref[LoaderIterator] | None = None  # its pass has not begun
+        self._next: weakref.ref[LoaderIterator] | None = None  # its pass may not have begun
         self._stream: DatasetIterator | None = None  # of a dataset without an end
         self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
 
@@ -179,10 +179,9 @@ class Loader(Generic[Batch]):
         self._skips_empty = False
         if supply.length() is None and takes_ahead(caller):
             iterator.look_back(supply)
+        self._next = weakref.ref(iterator)
         if iterator.is_begun:
-            self._current, self._next = iterator, None
-        else:
-            self._next = weakref.ref(iterator)
+            self._current = iterator
         # The reader of a dataset around this loader may take batches ahead of the loop.
         is_read_by_loop = caller != LoaderDataset.__module__
         return AcceleratedIterator(iterator) if gradients() and is_read_by_loop else iterator
@@ -223,8 +222,8 @@ class Loader(Generic[Batch]):
         self._epoch = epoch + 1
         if state is self._resumed:
             self._resumed = None
-        if self._newest() is iterator:
-            self._current, self._next = iterator, None
+        if iterator is not self._started:
+            self._current = iterator
 
     def _newest(self) -> LoaderIterator | None:
         """Return the iterator that the loop has, whose pass may not have begun."""
