@@ -238,7 +238,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "device": (lambda path: io.FileIO("/dev/null"), "is not the file that is open"),
     "temporary": (
         lambda path: tempfile._TemporaryFileWrapper(path.open("rb"), "", delete=False),
-        "Open it inside",
+        "process",
     ),
     "lines": (of_lines, "disabled by next"),
     "output": (lambda path: sys.__stdout__, "open for reading"),
@@ -247,11 +247,12 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_file_that_no_worker_can_open_is_refused(path: Path, kind: str) -> None:
-    """The error names the object, the reason and the remedy."""
+    """The error names the place of the object, the reason and the remedy."""
     make, reason = REFUSED[kind]
     file = make(path)
-    with pytest.raises(TypeError, match=rf"which cannot leave.*{reason}.*Open it inside|{reason}"):
-        pack_pipeline([file])
+    told = rf"object\['rows'\] is a .* which cannot leave.*{reason}.*[Oo]pen it inside"
+    with pytest.raises(TypeError, match=told):
+        pack_pipeline({"rows": file})
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from zmqdata.nodes.base import Node
 from zmqdata.peeking import counted, has, is_a, misfit, parameters_of, peek, shown
 from zmqdata.pipelines.classes import ATOMS
 from zmqdata.pipelines.findable import SCRIPT_MODULES, is_importable
-from zmqdata.pipelines.handles import FILE
+from zmqdata.pipelines.handles import ANY_FILE, FILE
 from zmqdata.pipelines.holding import Step, class_names, held, is_container
 from zmqdata.pipelines.reducing import is_plain_class, reducer_of, reduction
 
@@ -225,7 +225,8 @@ def _parts(holder: Any, shipped: Container[str]) -> Iterator[tuple[Step, Any]]:
     if is_a(holder, types.ModuleType) or (is_named and is_importable(holder, shipped)):
         return
     kind = type(holder)
-    if is_container(holder) or is_a(holder, type) or is_plain_class(kind):
+    is_plain = is_plain_class(kind) and not is_a(holder, ANY_FILE)
+    if is_plain or is_container(holder) or is_a(holder, type):
         yield from (one for one in held(holder) if one[0].way not in ("default", "entry"))
         return
     with contextlib.suppress(Exception):
