@@ -15,7 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
+from torch.utils.data import Dataset, IterableDataset, Subset, default_collate, get_worker_info
 
 import zmqdata
 from tests.pytorch import loaders
@@ -430,7 +430,15 @@ def slotted(index: int) -> int:
     [
         (parts_of(Made(7, broken_at_three)), "failed for item 3 of batch 1: ValueError: broken"),
         (
+            parts_of(Subset(Subset(Made(7, broken_at_three), [1, 2, 3]), [0, 1, 2])),
+            "failed for item 2 of batch 1: ValueError: broken",
+        ),
+        (
             parts_of(AtOnce(7, broken_at_three)),
+            "failed for batch 1 of the items 2, 3: ValueError: broken",
+        ),
+        (
+            parts_of(Subset(AtOnce(7, broken_at_three), range(4))),
             "failed for batch 1 of the items 2, 3: ValueError: broken",
         ),
         (
@@ -451,7 +459,8 @@ def test_an_error_names_the_item(parts: LoaderParts, text: str) -> None:
     with pytest.raises(PipelineError, match=text) as raised:
         next(batches)
     first = formatted(raised.value.__cause__).split("File ")[1]  # type: ignore[arg-type]
-    assert first.startswith(f'"{__file__}"') or first.startswith(f'"{loaders.__file__}"')
+    files = __file__, loaders.__file__, torch.utils.data.dataset.__file__
+    assert first.startswith(tuple(f'"{file}"' for file in files))
 
 
 def test_an_error_names_a_single_item_and_a_virtual_worker() -> None:

@@ -737,7 +737,7 @@ def failure(
     elif _wants_tensor(error):
         hint = _ARRAYS
     elif isinstance(error, StopIteration):
-        hint = _STOPPED
+        hint = f"{text_of(error) and '; '}{_STOPPED}"
     elif is_shortage(error) and not isinstance(error, DescriptorShortageError):
         hint = f". {remedy('It')}"
     called_for = called_for or peek(error, CALLED_FOR, "")

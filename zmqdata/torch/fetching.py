@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import _utils
+from torch.utils.data import Subset, _utils
 from torch.utils.data._utils.worker import WorkerInfo
 
 from zmqdata.iterators.base import CALLED_FOR
@@ -199,7 +199,10 @@ class BatchFetcher(_Fetcher):
         dataset, items = self._parts.dataset, []
         if not self._parts.is_batched:
             return dataset[indices]
-        if getattr(dataset, "__getitems__", None):
+        base = dataset
+        while type(base) is Subset:  # its own `__getitems__` hides the item that fails
+            base = base.dataset
+        if getattr(base, "__getitems__", None):
             return dataset.__getitems__(indices)
         for self._item in indices:
             items.append(dataset[self._item])
