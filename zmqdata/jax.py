@@ -6,7 +6,6 @@ This module needs JAX (``pip install 'zmqdata[jax]'``), and no other module impo
 from __future__ import annotations
 
 import os
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,6 +14,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from zmqdata.config.settings import warn_user
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import at_least, refuse
 from zmqdata.elements.nesting import EqualNesting, leaves_of, map_structure, nesting_of, places_of
@@ -96,7 +96,7 @@ def device_iterator(
     transfer = _Transfer(sharding, strict=dtypes == "strict", copies=not ds.node.runs_elsewhere)
     narrowed = transfer.check(known_spec(ds.node))
     if narrowed:
-        warnings.warn(_narrowing(narrowed), stacklevel=2)
+        warn_user(_narrowing(narrowed))
     return DeviceIterator(iter(ds), transfer, most, is_told=bool(narrowed))
 
 
@@ -139,7 +139,7 @@ class DeviceIterator:
         element, narrowed = self._feed.take()
         if narrowed and not self._is_told:
             self._is_told = True
-            warnings.warn(_narrowing(narrowed), stacklevel=2)
+            warn_user(_narrowing(narrowed))
         return element
 
     def state_dict(self) -> State:

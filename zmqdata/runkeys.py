@@ -30,8 +30,6 @@ their count. The count alone says nothing: it is set in the shell of ``salloc``,
 ``mpirun`` comes before Slurm, which may number the daemons that it starts.
 """
 
-VIRTUAL = "zmqdata_is_virtual"
-"""Attribute of the worker info of torch that a worker of the service makes."""
 _PROGRAM = secrets.token_hex(8)
 """Random name of this program, which its forked children share."""
 
@@ -166,8 +164,8 @@ class LoaderWorker:
     """Number of the worker processes."""
     seed: int
     """Seed of the pass, which they have in common."""
-    is_virtual: bool
-    """True if a worker of the service plays its part, and reads for its items."""
+    is_of_stream: bool
+    """True if each of them reads a part of an iterable-style dataset."""
 
 
 def loader_worker() -> LoaderWorker | None:
@@ -176,8 +174,7 @@ def loader_worker() -> LoaderWorker | None:
     """
     loading = sys.modules.get("torch.utils.data")
     worker = None if loading is None else loading.get_worker_info()
-    if worker is None:
+    if loading is None or worker is None:
         return None
-    number = int(worker.id)
-    is_virtual = bool(getattr(worker, VIRTUAL, False))
-    return LoaderWorker(number, int(worker.num_workers), int(worker.seed) - number, is_virtual)
+    number, is_of_stream = int(worker.id), isinstance(worker.dataset, loading.IterableDataset)
+    return LoaderWorker(number, int(worker.num_workers), int(worker.seed) - number, is_of_stream)

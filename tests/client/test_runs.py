@@ -248,16 +248,19 @@ def test_a_dataset_that_comes_back_is_no_copy(monkeypatch: pytest.MonkeyPatch) -
     assert content.unpickled().affiliation("job", 0, "share").copies == ()
 
 
+def in_worker(monkeypatch: pytest.MonkeyPatch, number: int, count: int, seed: int) -> Any:
+    """Return what torch says of this process, a worker of a DataLoader."""
+    worker = SimpleNamespace(id=number, num_workers=count, seed=seed, dataset=())
+    loading: Any = SimpleNamespace(get_worker_info=lambda: worker, IterableDataset=tuple)
+    monkeypatch.setitem(sys.modules, "torch.utils.data", loading)
+    return worker
+
+
 def test_a_worker_of_a_data_loader_names_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker of a data loader tells its pass, and the process that owns the data
     loader in the place of its own.
     """
-    worker = SimpleNamespace(id=2, num_workers=3, seed=702)
-    monkeypatch.setitem(
-        sys.modules,
-        "torch.utils.data",
-        SimpleNamespace(get_worker_info=lambda: worker),  # type: ignore[arg-type]
-    )
+    in_worker(monkeypatch, 2, 3, seed=702)
     part = m.ReadingPass(seed=700, turn=4, worker=2, process=this_process())
     monkeypatch.setattr(runs, "_forks", [(this_process(), 1.0)])
     forked = DatasetRun("key", "family", "the owner")
@@ -274,11 +277,7 @@ def test_a_worker_of_a_data_loader_counts_the_datasets_that_it_makes(
     """A worker of a data loader that makes its dataset anew for each epoch begins
     another pass with each of the same job.
     """
-    monkeypatch.setitem(
-        sys.modules,
-        "torch.utils.data",
-        SimpleNamespace(get_worker_info=lambda: SimpleNamespace(id=0, num_workers=2, seed=7)),  # type: ignore[arg-type]
-    )
+    in_worker(monkeypatch, 0, 2, seed=7)
     key = secrets.token_hex(8)
     turns = [
         part.turn
@@ -294,21 +293,19 @@ def test_a_job_without_a_name_is_refused_in_several_workers_of_a_data_loader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A dataset that is made in one of several workers of a data loader is refused, as
-    each of them would read all of it. A copy, a part of a shipped pipeline, and a
-    dataset in the only worker are read.
+    each of them would read all of it. A copy, a part of a shipped pipeline, a
+    dataset in the only worker, and one that makes an item are read.
     """
     here = DatasetRun("key", "family", this_process())
     here.check_loader()
-    worker = SimpleNamespace(id=1, num_workers=2, seed=7)
-    loading = SimpleNamespace(get_worker_info=lambda: worker)
-    monkeypatch.setitem(sys.modules, "torch.utils.data", loading)  # type: ignore[arg-type]
+    worker = in_worker(monkeypatch, 1, 2, seed=7)
     with pytest.raises(FailedPreconditionError, match=r"made in worker 1 .*num_workers=2.*job_na"):
         here.check_loader()
     replace(here, is_shipped=True).check_loader()
     DatasetRun("key", "family", "the owner", pickled_at=1.0).unpickled().check_loader()
-    worker.zmqdata_is_virtual = True
+    worker.num_workers = 1
     here.check_loader()
-    worker.zmqdata_is_virtual, worker.num_workers = False, 1
+    worker.num_workers, worker.dataset = 2, [0, 1]
     here.check_loader()
 
 

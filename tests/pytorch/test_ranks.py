@@ -294,6 +294,8 @@ def test_variables_that_are_left_over_are_named(
     loader = distribute_dataloader(DataLoader(range(4)), cluster)  # type: ignore[arg-type]
     with pytest.raises(FailedPreconditionError, match=r"`RANK=0` and `WORLD_SIZE=2`.* unset them"):
         next(iter(loader))
+    with pytest.raises(InvalidArgumentError, match=r"read all of it.*`WORLD_SIZE=2`.* unset them"):
+        Loader(Dataset.range(4))
     patience: list[float] = []
 
     def refuse(*_: Any, timeout: Any, **__: Any) -> None:

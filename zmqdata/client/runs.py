@@ -185,7 +185,7 @@ class DatasetRun:
         return bool(self._here().copies)
 
     def check_loader(self) -> None:
-        """Check that processes of a DataLoader do not each read all of a job without a
+        """Check that processes of a DataLoader do not each yield all of a job without a
         name.
 
         Raises:
@@ -193,8 +193,9 @@ class DatasetRun:
                 dataset was made in it.
         """
         loader = loader_worker()
-        is_one = loader is not None and loader.count > 1 and not loader.is_virtual
-        if loader is not None and is_one and not self.is_copy and not self.is_shipped:
+        if loader is None or not loader.is_of_stream or loader.count == 1:
+            return  # an item of a map-style dataset may be made of all elements
+        if not self.is_copy and not self.is_shipped:
             raise FailedPreconditionError(
                 f"The dataset was made in worker {loader.number} of a DataLoader with "
                 f"num_workers={loader.count}, and its job has no name, so each of these processes "

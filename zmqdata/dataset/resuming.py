@@ -11,7 +11,6 @@ import logging
 import os
 import tempfile
 import time
-import warnings
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +23,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
+from zmqdata.config.settings import warn_user
 from zmqdata.dataset.depth import too_deep, within_stack
 from zmqdata.dataset.drawing import difference, parameter_lines, shipped_in
 from zmqdata.dataset.seeds import resumed_orders
@@ -507,11 +507,10 @@ class DatasetIterator:
                 f"strict=False{_SAME_THERE if shipped_in(self._node) else ''}"
             )
         if then.code != now.code:
-            warnings.warn(
+            warn_user(
                 "the code of a function in this pipeline (or the Python version) has "
                 "changed since the state was saved. The following elements may "
-                "differ from the elements of the saved run",
-                stacklevel=3,
+                "differ from the elements of the saved run"
             )
 
     def save(self, path: FileName) -> None:

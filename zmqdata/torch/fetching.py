@@ -22,7 +22,6 @@ from torch.utils.data._utils.worker import WorkerInfo
 
 from zmqdata.iterators.base import CALLED_FOR
 from zmqdata.pipelines.parcels import Parcel
-from zmqdata.runkeys import VIRTUAL
 from zmqdata.torch.orders import BatchIndices
 from zmqdata.torch.packing import Packed, pack
 from zmqdata.worker.tasks.pipeline import may_seed_modules, seeding
@@ -55,15 +54,6 @@ class LoaderParts:
     """Number of items of a batch of an iterable dataset."""
     drop_last: bool = False
     """True if an incomplete last batch of an iterable dataset is left out."""
-
-
-class SeenWorker(WorkerInfo):
-    """Tells user code of its virtual worker, which is no process of a
-    ``DataLoader``.
-    """
-
-
-setattr(SeenWorker, VIRTUAL, True)
 
 
 class _VirtualWorker:
@@ -109,7 +99,7 @@ class _VirtualWorker:
         with _drawing(self._seed, *place):
             before = _utils.worker._worker_info
             if parts.num_workers:
-                _utils.worker._worker_info = SeenWorker(
+                _utils.worker._worker_info = WorkerInfo(
                     id=self._number,
                     num_workers=parts.num_workers,
                     seed=self._seed + self._number,

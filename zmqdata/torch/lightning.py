@@ -11,10 +11,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-import warnings
 import weakref
 from functools import cache
 from typing import Any
+
+from zmqdata.config.settings import warn_user
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 """The names under which Lightning is installed, the newer one first."""
@@ -152,12 +153,11 @@ def takes_ahead(caller: str) -> bool:
     if caller not in _READERS:
         return False
     if not _callbacks:
-        warnings.warn(
+        warn_user(
             "Lightning takes a batch ahead of its loop, because the number of batches is not "
             "known, and saves states that leave this batch out. Pass `batches=` to the Loader, "
             "or `callbacks=[zmqdata.torch.LightningStateCallback()]` to the Trainer. Lightning "
-            "adds this callback by itself where zmqdata is installed as a package",
-            stacklevel=3,
+            "adds this callback by itself where zmqdata is installed as a package"
         )
     return any(trainer.training for trainer in _fitting)
 

@@ -36,6 +36,7 @@ from zmqdata.nodes import (
     counts_by_task,
     every_node,
 )
+from zmqdata.runkeys import ranks_told
 from zmqdata.torch.ranks import Consumer, copy_number, numbered
 from zmqdata.torch.tensors import tensors_of
 
@@ -261,7 +262,7 @@ class DatasetSupply:
                 f"This process is consumer {consumer.index} of {consumer.count}, and the dataset "
                 "does not end with `distribute`, so each of them would read all of it. Make "
                 "`.apply(zmqdata.distribute(...))` its last operation, or pass "
-                "`num_consumers=1` if each process reads a dataset of its own"
+                f"`num_consumers=1` if each process reads a dataset of its own. {ranks_told()}"
             )
         options = node.options
         if options.names_consumer:
