@@ -81,6 +81,11 @@ def test_the_likely_cause() -> None:
     )
 
 
+def greet(server: socket.socket, opening: bytes) -> None:
+    with server.accept()[0] as visitor:
+        visitor.sendall(opening)
+
+
 def test_a_server_of_another_protocol_is_named() -> None:
     """The port of the metrics or of another program explains silence, and the port of a
     dispatcher does not.
@@ -91,7 +96,7 @@ def test_a_server_of_another_protocol_is_named() -> None:
         assert likely_cause(server.target) == likely_cause(NOBODY)
     for opening in (b"SSH-2.0-x\r\n", b""):
         with socket.create_server(("127.0.0.1", 0)) as other, ThreadPoolExecutor(1) as thread:
-            thread.submit(lambda: other.accept()[0].sendall(opening))  # noqa: B023 - it ends here
+            thread.submit(greet, other, opening)
             cause = likely_cause(f"tcp://127.0.0.1:{other.getsockname()[1]}")
         assert ("another protocol" in cause) == bool(opening)
 
