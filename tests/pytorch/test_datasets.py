@@ -43,3 +43,17 @@ def test_too_few_batches_are_refused_at_the_call() -> None:
             assert len(Loader(dataset, batches=3)) == 3
             with pytest.raises(InvalidArgumentError, match="has 3: 2 are missing"):
                 Loader(dataset, batches=5)
+
+
+def test_a_loader_whose_job_another_one_has_read_names_the_remedy() -> None:
+    """Of two loaders over a named job, the second has no batches, and the error says
+    how each of them reads all.
+    """
+    with LocalCluster(num_workers=1, in_process=True) as cluster:
+        read = distribute(
+            "distributed_epoch", cluster, deterministic=True, num_tasks=1, job_name="shared"
+        )
+        loaders = [Loader(Dataset.range(4).apply(read)) for _ in range(2)]
+        assert len(list(loaders[0])) == 4
+        with pytest.raises(InvalidArgumentError, match=r"4 are missing.* `job_name`.*one for each"):
+            list(loaders[1])

@@ -439,7 +439,8 @@ def unread() -> FailedPreconditionError:
 def short(wanted: int, found: int) -> InvalidArgumentError:
     """Return the error for a pass with too few batches."""
     return InvalidArgumentError(
-        f"`batches={wanted}` batches were asked for, and the dataset has {found}: {wanted - found} "
-        "are missing. Pass a smaller number, or call .repeat() on the dataset before it is "
-        "distributed"
+        f"a pass should have {wanted} batches, and the dataset has {found}: {wanted - found} are "
+        "missing. With `batches=`, pass a smaller number, or call .repeat() on the dataset before "
+        "it is distributed. With a `job_name`, another reader may have had them: choose one for "
+        "each Loader that reads all of them"
     )
