@@ -112,11 +112,14 @@ def test_a_save_says_that_no_dispatcher_writes_it(
     that none can continue it. A save whose dispatcher may be out of sight is running.
     """
     work, save, foreign = tmp_path / "work", str(tmp_path / "save"), str(tmp_path / "foreign")
+    hidden, circle = str(tmp_path / "hidden"), tmp_path / "circle"
+    circle.symlink_to(circle)
     seen = SaveDescription("run", None, None, 20, work_dir=str(work), files=files_token())
     begin_save(save, seen)
     begin_save(foreign, structs.replace(seen, files="of another machine"))
+    begin_save(hidden, structs.replace(seen, work_dir=str(circle / "work")))
     lock = WorkDirLock(work)
-    assert progress_of(save).state == "running"
+    assert progress_of(save).state == progress_of(hidden).state == "running"
     lock.close()
     assert progress_of(save).state == "stopped"
     assert main(["save-status", save]) == 1

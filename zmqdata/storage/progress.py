@@ -132,17 +132,21 @@ def writer_of(description: SaveDescription | None) -> tuple[str, str]:
     writes it.
 
     A dispatcher is found by the lock on its work folder, in processes that see the same
-    files. All others take it for running.
+    files and may look into the folder. All others take it for running.
     """
     if description is None or not description.files or description.files != files_token():
         return RUNNING, ""
-    if not os.path.isdir(description.work_dir):
+    try:
+        os.stat(description.work_dir)
+    except FileNotFoundError:
         return ABANDONED, (
             "No dispatcher writes it, and none can continue it: its dispatcher has ended, and the "
             f"journal in {description.work_dir} was removed (a LocalCluster removes its own). Save "
             "again to another path. `LocalCluster.close()` waits for saves unless an exception "
             "ends the `with` block"
         )
+    except OSError:  # another user may look
+        return RUNNING, ""
     if is_locked(os.path.join(description.work_dir, LOCK)) is False:
         return STOPPED, (
             "No dispatcher writes it. Start a dispatcher with "
