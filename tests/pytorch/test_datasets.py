@@ -46,8 +46,8 @@ def test_too_few_batches_are_refused_at_the_call() -> None:
 
 
 def test_a_loader_whose_job_another_one_has_read_names_the_remedy() -> None:
-    """Of two loaders over a named job, the second has no batches, and the error says
-    how each of them reads all.
+    """The second loader over a named job has no batches, and the error says how each
+    of them reads all.
     """
     with LocalCluster(num_workers=1, in_process=True) as cluster:
         read = distribute(
