@@ -109,9 +109,10 @@ def test_the_first_batches_are_skipped(lasting: str, count: int, own: bool, work
 
 def test_skipped_batches_come_from_the_service(lasting: str) -> None:
     """Workers make what is left after skipping, also if the DataLoader has processes.
-    It leaves states. A loader of unknown length is skipped, too.
+    It leaves states. A loader of unknown length is skipped, too. One that is prepared
+    alone stays what it is.
     """
-    from accelerate import skip_first_batches
+    from accelerate import Accelerator, skip_first_batches
     from torch.utils.data import DataLoader
 
     from zmqdata import Dataset
@@ -119,6 +120,7 @@ def test_skipped_batches_come_from_the_service(lasting: str) -> None:
 
     plain: Any = DataLoader(Processes(), 1, num_workers=2)
     loader = distribute_dataloader(plain, lasting)
+    assert Accelerator(cpu=True).prepare_data_loader(loader) is loader
     rest = skip_first_batches(loader, 2)
     assert len(rest) == 4
     found, state = [], None

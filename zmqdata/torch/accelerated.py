@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from zmqdata.torch.reading import LoaderIterator
 
@@ -76,31 +76,26 @@ def _same(batch: Any) -> Any:
     return batch
 
 
-_AROUND: dict[str, Callable[[Any], Any]] = {
-    "dataset": BatchesToSkip,
-    "collate_fn": lambda loader: _same,
-    # The seed of a loader around another one is nobody's.
-    "generator": lambda loader: torch.Generator(),
-    "num_workers": lambda loader: 0,
-    "pin_memory": lambda loader: False,
-    "drop_last": lambda loader: False,
-    "batch_size": lambda loader: None,
-    "prefetch_factor": lambda loader: None,
-    "worker_init_fn": lambda loader: None,
-}
+_REMADE = frozenset(
+    {"dataset", "collate_fn", "generator", "num_workers", "pin_memory", "drop_last"}
+    | {"batch_size", "prefetch_factor", "worker_init_fn"}
+)
+"""Attributes of a ``Loader`` that accelerate asks for to make a ``DataLoader`` anew."""
 
 
-def around(name: str) -> Callable[[Any], Any] | None:
-    """Return a function of a loader for the value of an attribute, if accelerate asks
-    for it to make a ``DataLoader`` anew. It makes one around the loader with it. None:
-    the attribute has its own value.
+def is_remade(name: str) -> bool:
+    """Return True if accelerate asks for an attribute to make a ``DataLoader`` anew.
 
     Args:
         name: name of the attribute, for which the caller's caller has asked.
     """
-    if name not in _AROUND or sys._getframe(2).f_globals.get("__name__") != _REMAKER:
-        return None
-    return _AROUND[name]
+    return name in _REMADE and sys._getframe(2).f_globals.get("__name__") == _REMAKER
+
+
+def around(loader: Any) -> DataLoader[Any]:
+    """Return a ``DataLoader`` around a ``Loader``, which hands its batches out."""
+    own = torch.Generator()  # the loader alone draws from the program's
+    return DataLoader(BatchesToSkip(loader), None, collate_fn=_same, generator=own)
 
 
 _REMAKER = "accelerate.data_loader"

@@ -16,7 +16,7 @@ from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import positive
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.recipes import names_arguments
-from zmqdata.torch.accelerated import AcceleratedIterator, around, gradients
+from zmqdata.torch.accelerated import AcceleratedIterator, around, gradients, is_remade
 from zmqdata.torch.devices import Copier, checked_device
 from zmqdata.torch.iterables import Batch, LoaderDataset
 from zmqdata.torch.lightning import probes, takes_ahead
@@ -77,6 +77,7 @@ class Loader(Generic[Batch]):
     batch_size: int | None = None
     drop_last = False
     num_workers = 0
+    _is_accelerate_prepared = True  # by accelerate, which then leaves it alone
 
     @names_arguments
     def __init__(
@@ -143,8 +144,7 @@ class Loader(Generic[Batch]):
     # --- what training libraries ask for
 
     def __getattribute__(self, name: str) -> Any:
-        made = around(name)
-        return super().__getattribute__(name) if made is None else made(self)
+        return getattr(around(self), name) if is_remade(name) else super().__getattribute__(name)
 
     @property
     def dataset(self) -> Any:
