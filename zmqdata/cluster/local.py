@@ -97,8 +97,8 @@ class LocalCluster:
 
     The end of a ``with`` block, ``close()`` and the end of the program wait for each
     ``distributed_save`` that is in progress. Ctrl-C ends the wait. An exception that
-    ends the block or the program is not delayed, except for ``sys.exit()`` without a
-    code: it ends the cluster at once, and a warning names the unfinished saves.
+    ends the block, or the program with a traceback, ends the cluster at once, and a
+    warning names the unfinished saves. ``sys.exit()`` without a code does wait.
 
     Only the arguments configure them;
     ``ZMQDATA_*`` variables are ignored. The exception is the key: unless an argument
@@ -454,9 +454,9 @@ def _in_progress(work_dir: str, counts: dict[str, tuple[int, int]]) -> Iterator[
         # Its folder is gone, for example, or its dispatcher was killed at the line.
         with contextlib.suppress(OSError, ValueError, DataServiceError):
             path = json.loads(line)
-            description, found = read_save(path), progress_of(path, counts)
-            if description and description.work_dir == work_dir and found.state in GOES_ON:
-                yield found
+            description = None if is_done(path) else read_save(path)
+            if description and description.work_dir == work_dir:
+                yield from (one for one in [progress_of(path, counts)] if one.state in GOES_ON)
 
 
 def _close_all() -> None:
