@@ -70,10 +70,13 @@ def told(server: VisitorServer, sent: bytes) -> bytes:
 
 
 def test_a_request_has_a_longest_head(server: VisitorServer) -> None:
-    """Headers that are too long together are refused, as they would take memory."""
+    """Headers that are too long together are refused, as they would take memory, and
+    so is a line.
+    """
     line = b"A: " + b"b" * 20_000 + b"\r\n"
     assert told(server, b"GET / HTTP/1.1\r\n" + 2 * line + b"\r\n").startswith(b"HTTP/1.1 200 ")
     assert told(server, b"GET / HTTP/1.1\r\n" + 4 * line).startswith(b"HTTP/1.1 431 ")
+    assert told(server, b"GET /".ljust(1 + (64 << 10), b"a")).startswith(b"HTTP/1.1 414 ")
 
 
 @pytest.mark.parametrize(

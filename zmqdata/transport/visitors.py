@@ -27,8 +27,10 @@ REQUEST_SECONDS = 10.0
 """Seconds within which a request has to be complete. An answer that the visitor does
 not take for as long is given up.
 """
-MOST_HEAD_BYTES = 64 << 10
-"""Maximum length of a request's line and headers."""
+MOST_HEAD_BYTES = (64 << 10) + 2
+"""Maximum length of a request's line and headers: just more than a line, so that
+``http.server`` answers a line that is too long.
+"""
 POLL = 0.1
 """Seconds between two looks at the requests that are not complete."""
 RESERVED = 32
