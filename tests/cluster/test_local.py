@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -389,6 +390,18 @@ def test_closing_waits_for_saves(tmp_path: Path, in_process: bool) -> None:
         cluster.close()
         assert progress_of(path).state == "done"
         opening.join()
+
+
+def test_threads_close_a_cluster_together(tmp_path: Path) -> None:
+    """Several threads may wait for the same save. One of them closes the cluster."""
+    path, gate = tmp_path / "save", tmp_path / "gate"
+    cluster = LocalCluster(1, in_process=True, **FAST)
+    distributed_save(Dataset.range(20).map(gated(gate, 19)), str(path), cluster.target)
+    with ThreadPoolExecutor(3) as threads:
+        closing = [threads.submit(cluster.close) for _ in range(3)]
+        gate.touch()
+        assert [one.result(30.0) for one in closing] == [None] * 3
+    assert progress_of(str(path)).state == "done"
 
 
 def test_a_save_that_fails_while_closing_waits_is_raised(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -163,6 +164,7 @@ class LocalCluster:
         self._servers: list[ServerHandle] = []
         self._numbers = itertools.count()
         self._owner = os.getpid()
+        self._closing = threading.RLock()
         with shortage_explained("a LocalCluster"):
             folder = SocketFolder() if self._lends_folder else None
         if folder is not None:
@@ -233,11 +235,14 @@ class LocalCluster:
     def _close(self, program_ends: float | None) -> None:
         # At the end of the program a finalizer cannot be called any more. It lives on
         # if this is interrupted, so that close() can be called again.
-        ending = self._finalizer.peek()
-        if ending is not None:
-            servers, owner, folder = ending[2]
-            _close_servers(servers, owner, folder, program_ends)
-            self._finalizer.detach()
+        if os.getpid() != self._owner:  # the lock may be that of a thread of the parent
+            return
+        with self._closing:  # several threads may have waited for the same save
+            ending = self._finalizer.peek()
+            if ending is not None:
+                servers, owner, folder = ending[2]
+                _close_servers(servers, owner, folder, program_ends)
+                self._finalizer.detach()
 
     def _ask_workers_to_stop(self) -> None:
         if os.getpid() == self._owner:
