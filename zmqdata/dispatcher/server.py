@@ -604,13 +604,13 @@ class DispatchServer(Server[DispatcherShell]):
 
 
 class OwnedDispatcher(DispatchServer):
-    """A dispatcher that ends with another process or with a cluster, which lends it
-    things.
+    """A dispatcher of a command or of a cluster, which owns its socket for metrics or
+    its work folder.
 
     Args:
         config: as for ``DispatchServer``.
-        listening: socket for metrics, which a process keeps open for the next
-            dispatcher; None without one.
+        listening: socket for metrics, which the command keeps open for the next
+            dispatcher; None if there are no metrics.
         synced: False if the work folder is deleted with the cluster. The dispatcher
             then writes each fact before it reveals the fact, but never waits for the
             disk. The death of its process loses nothing. A crash of the machine ends

@@ -143,7 +143,7 @@ class ControlSockets:
         try:
             message = wire.to_worker.control([frame.buffer for frame in frames])
         except ProtocolError as error:
-            self._drop(peer, frames, self._misdirected(peer, frames) or str(error))
+            self._drop(peer, frames, self._refuse_misdirected(peer, frames) or str(error))
             if isinstance(error, VersionMismatchError):
                 self._tell_version(peer, frames, error)
             return
@@ -158,9 +158,9 @@ class ControlSockets:
         else:
             self._received(peer, message)
 
-    def _misdirected(self, peer: e.Peer, frames: Sequence[zmq.Frame]) -> str:
-        """Return why a request is dropped that a dispatcher would answer, and tell its
-        sender, which has the wrong address; "" for any other message.
+    def _refuse_misdirected(self, peer: e.Peer, frames: Sequence[zmq.Frame]) -> str:
+        """Refuse a request that is meant for a dispatcher, because its sender has the
+        wrong address. Return why it is dropped; "" for any other message.
         """
         try:
             message = wire.to_dispatcher.control([frame.buffer for frame in frames])
