@@ -34,6 +34,18 @@ def test_a_calm_network_keeps_order() -> None:
     assert Wires().send(100) == list(range(100))
 
 
+def test_a_network_is_steady_while_nothing_changes_and_nothing_is_lost() -> None:
+    """A network is steady from the moment of its last change on. One that loses
+    messages never is.
+    """
+    wires = Wires(drop=0.5)
+    wires.clock.advance(1.0)
+    assert not wires.network.is_steady(0.5)
+    wires.network.faults = Faults()
+    assert [wires.network.is_steady(since) for since in (0.0, 0.5, 1.0)] == [False, False, True]
+    assert wires.network.was_lossy
+
+
 def test_faults_lose_repeat_and_reorder() -> None:
     """Each fault does what its name says, and no more."""
     assert 20 < len(Wires(drop=0.5).send(100)) < 80

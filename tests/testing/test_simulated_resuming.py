@@ -29,6 +29,13 @@ def test_what_was_had_before_and_what_comes_after_is_everything(family: int) -> 
         ResumingScenario(seed).run()
 
 
+def test_no_late_misfortune_kills_whoever_reads_the_rest() -> None:
+    """A misfortune that waits for the last of the first readers does not kill their
+    successor.
+    """
+    ResumingScenario(6101105).run()
+
+
 def world_of_one() -> tuple[ResumingScenario, Laws]:
     """Return a world in which one reader resumes, and which reader had which element
     before.

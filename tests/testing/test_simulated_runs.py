@@ -29,6 +29,13 @@ def test_no_run_is_silently_less_than_an_iteration(family: int) -> None:
         RunsScenario(seed).run()
 
 
+def test_a_message_lost_before_the_network_was_calm_may_delay_an_end() -> None:
+    """The laws of the end judge no reader that spoke before the network lost no more
+    messages.
+    """
+    RunsScenario(6000520).run()
+
+
 def finished(scenario: RunsScenario) -> Outcome:
     """Return what came of a repetition that ended with elements."""
     scenario.run()

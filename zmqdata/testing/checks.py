@@ -143,7 +143,7 @@ class Laws:
         lines = [
             f"{when:9.4f} {who:>16} {what}"
             for when, who, what in self.story
-            if isinstance(what, str) or not keys or any(str(key) in str(what) for key in keys)
+            if isinstance(what, str) or not keys or any(str(key) in f"{who} {what}" for key in keys)
         ]
         told = "\n".join(lines[-STORY:])
         raise LawBroken(f"seed {self.seed}: {text}\n{told}\nseed {self.seed}: {text}")

@@ -19,7 +19,6 @@ from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.core.job_rules import is_copied
 from zmqdata.testing.checks import AnyCommand, AnyEvent
 from zmqdata.testing.disk import SLOW, STALL
-from zmqdata.testing.network import Faults
 from zmqdata.testing.runner import Name
 from zmqdata.testing.world import DISPATCHER, SimulatedClient, World
 
@@ -287,13 +286,13 @@ class EndLaws:
         iteration = self.iteration_of(client)
         if iteration is None or not self._is_subject(client, iteration):
             return
-        world, faults = self.world, self.world.network.faults
+        world = self.world
         owing = self._owing(iteration)
         more = max(0, math.ceil(len(iteration.clients) / ASKED_AT_ONCE) - 1) * NEXT_ASKED
-        hop = faults.delay[1] + SLOW
+        hop = world.network.faults.delay[1] + SLOW
         beat = HEARTBEAT + world.times.beat_share * len(world.workers)
         for seconds, by_worker in ((4 * hop + more, False), (6 * hop + beat + more, True)):
-            check = partial(self._check_over, client, since, by_worker, faults, owing)
+            check = partial(self._check_over, client, since, by_worker, owing)
             world.clock.after(seconds, check)
 
     def _check_over(
@@ -301,11 +300,10 @@ class EndLaws:
         client: SimulatedClient,
         since: float,
         by_worker: bool,
-        faults: Faults,
         owing: set[int],
     ) -> None:
         record, iteration = self.records[client.name], self.iteration_of(client)
-        is_calm = not (faults.drop or faults.reorder) and self.world.network.faults is faults
+        is_calm = self.world.network.is_steady(since)
         if iteration is None or not is_calm or not self._is_undisturbed(client, since):
             return
         is_waiting = record.done == since and not client.core.finished

@@ -46,6 +46,11 @@ class Faults:
     them.
     """
 
+    @property
+    def is_lossy(self) -> bool:
+        """True if messages are lost, or overtaken by later ones, by chance."""
+        return bool(self.drop or self.reorder)
+
 
 CALM = Faults()
 """A network that only delays messages."""
@@ -85,6 +90,7 @@ class SimulatedNetwork:
 
     Attributes:
         aliases: names of the nodes that have other addresses, by address.
+        was_lossy: True if the network has ever been lossy.
 
     Example:
         >>> clock = Clock()
@@ -97,6 +103,7 @@ class SimulatedNetwork:
 
     def __init__(self, clock: Clock, seed: int, faults: Faults = CALM) -> None:
         self.clock = clock
+        self.was_lossy = False
         self.faults = faults
         self.random = random.Random(seed)
         self.lines: dict[str, Line] = {}
@@ -106,6 +113,23 @@ class SimulatedNetwork:
         self._severed: dict[Pair, float] = {}
         self._healed: dict[Pair, float] = {}
         self._held: dict[Pair, list[Any]] = {}
+
+    @property
+    def faults(self) -> Faults:
+        """Faults of the network. Others may be set at any time."""
+        return self._faults
+
+    @faults.setter
+    def faults(self, faults: Faults) -> None:
+        self._faults = faults
+        self._changed = self.clock.now
+        self.was_lossy |= faults.is_lossy
+
+    def is_steady(self, since: float) -> bool:
+        """Return True if the faults are the same since a time, and lose nothing by
+        chance.
+        """
+        return not self.faults.is_lossy and self._changed <= max(0.0, since)
 
     # --- nodes
 

@@ -229,7 +229,9 @@ class ResumingScenario(Scenario):
 
         def happen() -> None:
             clients = self.world.clients
-            if len(clients) >= self.readers and all(
+            if len(clients) > self.readers:
+                return  # the successors have come, who must reach the end
+            if len(clients) == self.readers and all(
                 one.core.opened or one.outcome for one in clients
             ):
                 misfortune()

@@ -67,8 +67,6 @@ class RunLaws:
     Attributes:
         programs: the programs, which the scenario adds.
         outcomes: what came of each repetition.
-        worsened: when the network last changed.
-        is_lossy: True if the network has ever lost or delayed messages by chance.
     """
 
     def __init__(self, world: World) -> None:
@@ -76,20 +74,8 @@ class RunLaws:
         self.programs: list[TrainingProgram] = []
         self.outcomes: dict[Where, Outcome] = {}
         self.openings: list[Opening] = []
-        self.is_lossy = False
-        self.note_faults()
         world.laws.on_opened.append(self._opened)
         world.laws.on_collected.append(self.note_outcomes)
-
-    def note_faults(self) -> None:
-        """Note that the faults of the network have changed."""
-        self.worsened = self.world.clock.now
-        self.is_lossy |= self._is_bad
-
-    @property
-    def _is_bad(self) -> bool:
-        faults = self.world.network.faults
-        return bool(faults.drop or faults.reorder)
 
     # --- when an iterator is let in
 
@@ -233,7 +219,7 @@ class RunLaws:
     def _surely_reads(self, client: SimulatedClient, asked: float) -> bool:
         """Return True if an iterator reads, and nothing can hide that."""
         world, since = self.world, asked - USUAL
-        is_calm = not self._is_bad and self.worsened <= max(0.0, since)
+        is_calm = self.world.network.is_steady(since)
         nodes = (client, world.dispatcher)
         return (
             is_calm
@@ -292,7 +278,7 @@ class RunLaws:
         own = [one for one in [*self.openings, last] if one.process is process]
         return process.has_copies and (
             any(one.was_finished for one in own)
-            or self.is_lossy
+            or self.world.network.was_lossy
             or world.network.was_severed(DISPATCHER, process.begun)
             or world.dispatcher.awake_since > process.begun
             or any(client.awake_since > client.asked for client in process.clients)
@@ -372,7 +358,7 @@ class RunLaws:
         """
         rule = process.program.on_existing
         was_absent = (
-            self.is_lossy
+            self.world.network.was_lossy
             or self.world.network.was_severed(client.name, client.asked)
             or client.awake_since > client.asked
             or self.world.dispatcher.awake_since > client.asked

@@ -64,10 +64,6 @@ class RunsScenario(Scenario):
             *[self.crash_run, self.restart_run, self.restart_member, self.close_client] * 2,
         ]
 
-    def worsen(self) -> None:
-        super().worsen()
-        self.laws.note_faults()
-
     # --- what runs do
 
     def start_run(self) -> None:
