@@ -19,6 +19,13 @@ def test_whatever_goes_wrong_each_element_is_read_once(family: int) -> None:
         SharingScenario(seed).run()
 
 
+def test_a_reader_that_joins_anew_is_done_anew() -> None:
+    """The laws of the end measure the wait of a reader that the dispatcher has given up
+    from when its next client is done.
+    """
+    SharingScenario(7000227).run()
+
+
 @pytest.mark.parametrize(
     ("elements", "paces", "workers", "late"),
     [

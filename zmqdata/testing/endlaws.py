@@ -136,6 +136,8 @@ class EndLaws:
         return core.opened and not core.finished and is_known
 
     def _note_done(self, client: SimulatedClient, record: ReaderRecord, message: m.Message) -> None:
+        if isinstance(message, m.OpenIteration):
+            record.done = None  # the dispatcher has given it up, and it joins anew
         if not isinstance(message, m.ClientHeartbeat):
             return
         if not message.done:
