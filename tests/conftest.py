@@ -1,6 +1,6 @@
 """Configuration of all tests: fixed hypothesis settings for CI, collection and reports.
 
-Fakes and servers live in ``zmqdata.testing``, not here.
+Fakes and servers live in ``zmqdata.testing`` and ``tests.kit``, not here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests of the examples in the package's docstrings."""
+"""Tests of the examples in the docstrings of the package and of the simulator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.frameworks.missing import is_missing
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    for path in sorted((ROOT / "zmqdata").rglob("*.py"))
+    for folder in ("zmqdata", "tests/kit")
+    for path in sorted((ROOT / folder).rglob("*.py"))
     if path.name != "__main__.py" and ">>> " in path.read_text(encoding="utf-8")
 ]
 

@@ -69,7 +69,6 @@ SMALL = {
     "zmqdata.iterators.raggeds": "a family of operations, as each module beside it",
     "zmqdata.messages.diagnosis": "a family of messages, as each module beside it",
     "zmqdata.nodes.combinations": "a family of operations, as each module beside it",
-    "zmqdata.testing.forks": "public: tests of users import it",
     "zmqdata.transport.clocks": "the only code that reads the clock of a suspended machine",
     "zmqdata.worker.answers": "the answers of a server, as in the dispatcher's folder",
     "zmqdata.worker.processes.keylending": "the only code that hands a key to a child",

@@ -16,16 +16,16 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.testing.endings.aimed import AimedScenario, CrowdedScenario, SetBackScenario
-from tests.testing.endings.mutations import MOST_WORLDS, MUTATIONS, broken_by
-from tests.testing.endings.relaunches import RelaunchScenario
+from tests.kit.aimed import AimedScenario, CrowdedScenario, SetBackScenario
+from tests.kit.coordinated import CoordinatedPoisonScenario, CoordinatedScenario
+from tests.kit.mutations import MOST_WORLDS, MUTATIONS, broken_by
+from tests.kit.relaunches import RelaunchScenario
+from tests.kit.resuming import ResumingScenario
+from tests.kit.runs import RunsScenario
+from tests.kit.saving import SavingPoisonScenario, SavingScenario
+from tests.kit.scenario import PoisonScenario, Scenario
+from tests.kit.sharing import SharingScenario
 from zmqdata.testing.checks import LawBroken
-from zmqdata.testing.coordinated import CoordinatedPoisonScenario, CoordinatedScenario
-from zmqdata.testing.resuming import ResumingScenario
-from zmqdata.testing.runs import RunsScenario
-from zmqdata.testing.saving import SavingPoisonScenario, SavingScenario
-from zmqdata.testing.scenario import PoisonScenario, Scenario
-from zmqdata.testing.sharing import SharingScenario
 
 KINDS: dict[str, Callable[[int], Scenario]] = {
     "plain": Scenario,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kit.forks import told_by_child
 from zmqdata import Dataset, WorkerConfig, WorkerServer, audit, distribute, distributed_save
 from zmqdata.client.calls import status
 from zmqdata.cluster import LocalCluster
@@ -28,7 +29,6 @@ from zmqdata.errors import (
 )
 from zmqdata.storage.progress import progress_of
 from zmqdata.testing.cluster import await_condition, descendants, listens, no_leaks
-from zmqdata.testing.forks import told_by_child
 from zmqdata.transport import keys
 
 FAST = {"heartbeat_interval_ms": 100}

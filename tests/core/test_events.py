@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
+from tests.kit.world import World
 from zmqdata import DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer
 from zmqdata import messages as m
 from zmqdata.client.shell import ReaderShell
@@ -39,7 +40,7 @@ from zmqdata.core.worker.events import (
     WriteBlock,
 )
 from zmqdata.core.worker.profile import WorkerProfile
-from zmqdata.testing import SimulatedService, World
+from zmqdata.testing import SimulatedService
 
 
 def profile(service: str = "tcp://d:1") -> ClientProfile:

@@ -6,13 +6,13 @@ from typing import Any
 
 from msgspec import structs
 
+from tests.kit.transcript import Transcript
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.splits import IndexSplits
-from zmqdata.testing import Transcript
 
 DIGEST = "d" * 64
 LATER = 1000.0

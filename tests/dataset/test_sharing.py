@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from tests.kit.forks import told_by_child
 from zmqdata.dataset import Dataset
 from zmqdata.errors import CancelledError, FailedPreconditionError, PipelineError
 from zmqdata.testing.cluster import await_condition
-from zmqdata.testing.forks import told_by_child
 
 N = 1_000
 PIPELINES: dict[str, Callable[[], Dataset]] = {

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kit.forks import told_by_child
 from tests.service.conftest import Service
 from zmqdata import Dataset
-from zmqdata.testing.forks import told_by_child
 from zmqdata.transport.memory import NAME
 
 LENGTH = 60_032

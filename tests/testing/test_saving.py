@@ -12,11 +12,11 @@ import pytest
 from msgspec import structs
 
 from tests.full import seeds
+from tests.kit.saving import Saver, SavingPoisonScenario, SavingScenario, SavingWorld
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.saving import Saves
 from zmqdata.testing import LawBroken, SimulatedPipeline
-from zmqdata.testing.saving import Saver, SavingPoisonScenario, SavingScenario, SavingWorld
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 FAMILIES = 4

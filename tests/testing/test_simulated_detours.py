@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 
 from tests.full import seeds
-from zmqdata.testing import SimulatedPipeline, World
+from tests.kit.world import World
+from zmqdata.testing import SimulatedPipeline
 
 PIPELINE = SimulatedPipeline(splits=200, most=3)
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.full import seeds
+from tests.kit.endlaws import EndLaws
+from tests.kit.world import SimulatedClient, World
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.core.events import LogLine
-from zmqdata.testing import SimulatedPipeline, World
-from zmqdata.testing.endlaws import EndLaws
+from zmqdata.testing import SimulatedPipeline
 from zmqdata.testing.network import Faults
-from zmqdata.testing.world import SimulatedClient
 
 TIMEOUT = 5.0
 PIPELINE = SimulatedPipeline(splits=300, most=1)

@@ -9,7 +9,8 @@ import os
 import pytest
 
 from tests.full import seeds
-from zmqdata.testing import LawBroken, ResumingScenario
+from tests.kit.resuming import ResumingScenario
+from zmqdata.testing import LawBroken
 from zmqdata.testing.checks import Laws
 
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))

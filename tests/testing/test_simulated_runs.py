@@ -9,10 +9,12 @@ import os
 import pytest
 
 from tests.full import seeds
+from tests.kit.programs import TrainingProgram
+from tests.kit.runlaws import Outcome, RunLaws
+from tests.kit.runs import RunsScenario
+from tests.kit.world import World
 from zmqdata import updates as u
-from zmqdata.testing import LawBroken, RunsScenario, SimulatedPipeline, World
-from zmqdata.testing.programs import TrainingProgram
-from zmqdata.testing.runlaws import Outcome, RunLaws
+from zmqdata.testing import LawBroken, SimulatedPipeline
 
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
 WORLDS = 5

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.full import seeds
-from zmqdata.testing import SharingScenario, SimulatedPipeline, World, time_to_share
+from tests.kit.sharing import SharingScenario, time_to_share
+from tests.kit.world import World
+from zmqdata.testing import SimulatedPipeline
 
 WORLDS = 5
 

@@ -12,22 +12,15 @@ import time
 import pytest
 
 from tests.full import full, seeds
+from tests.kit.coordinated import CoordinatedPoisonScenario, CoordinatedScenario
+from tests.kit.scenario import PoisonScenario, Scenario
+from tests.kit.world import World
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.core.dispatcher.state.tasks import Task
 from zmqdata.core.lineage import MOST_STATES
-from zmqdata.testing import (
-    CALM,
-    CoordinatedPoisonScenario,
-    CoordinatedScenario,
-    Faults,
-    LawBroken,
-    PoisonScenario,
-    Scenario,
-    SimulatedPipeline,
-    World,
-)
+from zmqdata.testing import CALM, Faults, LawBroken, SimulatedPipeline
 from zmqdata.testing.runner import SimulatedRunner
 
 FAMILIES = 60

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from tests.kit.world import SimulatedClient, World
 from zmqdata import messages as m
-from zmqdata.testing import LawBroken, SimulatedPipeline, World
-from zmqdata.testing.world import SimulatedClient
+from zmqdata.testing import LawBroken, SimulatedPipeline
 
 Change = Callable[[m.Checkpoint], m.Checkpoint]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.kit.steps import StepLaws
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.splits import IndexSplits
 from zmqdata.testing import Clock, LawBroken, Laws, SimulatedPipeline
-from zmqdata.testing.steps import StepLaws
 
 DESCRIPTION = m.DatasetDescription(
     "digest", "print", (IndexSplits(4),), "", None, -1, None, "3.11", "0"

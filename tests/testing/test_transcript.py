@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.kit.transcript import Transcript
 from zmqdata import messages as m
 from zmqdata.core import events as e
 from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.core.worker.profile import WorkerProfile
-from zmqdata.testing import Transcript
 
 
 def test_a_transcript_shows_what_was_done() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.kit.forks import told_by_child
 from zmqdata import DispatchServer, WorkerConfig, WorkerServer
-from zmqdata.testing.forks import told_by_child
 from zmqdata.transport.forks import check_process
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.kit.forks import told_by_child
 from zmqdata import DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer
 from zmqdata.errors import NotFoundError
 from zmqdata.testing.cluster import await_condition, listens, no_leaks
-from zmqdata.testing.forks import told_by_child
 from zmqdata.transport.lifecycle import waitable
 
 NOWHERE = "tcp://127.0.0.1:1"

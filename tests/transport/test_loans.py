@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from zmqdata.testing.forks import told_by_child
+from tests.kit.forks import told_by_child
 from zmqdata.transport.loans import Pool, address_of, lend
 
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from tests.kit.forks import told_by_child
 from zmqdata.blocks import Gathered
 from zmqdata.config.worker import LEAST_SHARED_MEMORY
 from zmqdata.errors import ProtocolError
 from zmqdata.messages import Memory, Slot
 from zmqdata.testing.cluster import no_leaks
-from zmqdata.testing.forks import told_by_child
 from zmqdata.transport import memory
 from zmqdata.transport.memory import HEAD_BYTES, PLACE_FROM, MappedMemory, SharedMemory
 from zmqdata.transport.slots import MOST_SLOTS, PAGE

@@ -2,8 +2,7 @@
 messages, and severs connections.
 
 It carries control messages between named nodes, and blocks over the links of workers to
-clients. It does not know what messages mean. The nodes that send and receive them are
-in ``zmqdata.testing.world``.
+clients. It does not know what messages mean.
 """
 
 from __future__ import annotations

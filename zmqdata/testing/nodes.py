@@ -1,7 +1,5 @@
 """The nodes of a simulated world, each a core with its place in the network, and the
 node of the dispatcher.
-
-Workers and training loops are in ``zmqdata.testing.world``.
 """
 
 from __future__ import annotations

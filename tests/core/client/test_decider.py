@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from tests.kit.transcript import Transcript
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import LINK_PATIENCE, SETTLE, ClientCore, ClientProfile
 from zmqdata.core.client.leaving import COPIES_PATIENCE
 from zmqdata.core.client.left_out import PATIENCE
 from zmqdata.core.credit import FIRST_ELEMENTS, FIRST_SHARED
-from zmqdata.testing import Transcript
 
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
 D = e.DISPATCHER

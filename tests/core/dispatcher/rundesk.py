@@ -6,13 +6,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tests.kit.transcript import Transcript
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherPolicy, DispatcherTimes
 from zmqdata.core.dispatcher.lease import GRACE
 from zmqdata.splits import IndexSplits
-from zmqdata.testing import Transcript
 
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")
 PAIR = replace(JOB, num_consumers=2, finite="drop", num_tasks=2)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from tests.kit.transcript import Transcript
 from zmqdata import messages as m
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
@@ -15,7 +16,6 @@ from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.splits import IndexSplits
-from zmqdata.testing import Transcript
 
 DIGEST = hashlib.sha256(b"pipeline").hexdigest()
 DESCRIPTION = m.DatasetDescription(

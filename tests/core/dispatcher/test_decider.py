@@ -4,12 +4,12 @@ are lost.
 
 from __future__ import annotations
 
+from tests.kit.transcript import Transcript
 from zmqdata import messages as m
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.splits import IndexSplits, Split, SplitSource
-from zmqdata.testing import Transcript
 
 TIMES = DispatcherTimes()
 DIGEST = "d" * 64

@@ -8,12 +8,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tests.kit.transcript import Transcript
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.splits import IndexSplits, Split
-from zmqdata.testing import Transcript
 
 JOB = m.JobParameters("job", "dataset", "DYNAMIC", consumer_timeout=20.0)
 PAIR = replace(JOB, num_consumers=2, finite="drop")

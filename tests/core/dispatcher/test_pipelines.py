@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.kit.transcript import Transcript
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
@@ -15,7 +16,6 @@ from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.dispatcher.pipelines import ABANDONED_AFTER, ALONE_FOR, UNUSED_FOR, Parts
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.splits import IndexSplits
-from zmqdata.testing import Transcript
 
 ONE, TWO = "1" * 64, "2" * 64
 

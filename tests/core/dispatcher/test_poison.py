@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.kit.transcript import TICK, Transcript
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
@@ -28,8 +29,6 @@ from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.ranges import RangeSet
 from zmqdata.splits import FileSplits, IndexSplits, Split, SplitSource
-from zmqdata.testing import Transcript
-from zmqdata.testing.transcript import TICK
 
 ROWS = IndexSplits(100)
 LABEL = "map(parse) at train.py:12"

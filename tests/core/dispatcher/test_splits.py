@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.core.dispatcher.test_decider import Cluster
+from tests.kit.transcript import Transcript
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
@@ -17,7 +18,6 @@ from zmqdata.core.dispatcher.saving import LOOK_INTERVAL, RETRY
 from zmqdata.core.dispatcher.splits import PATIENCE, Filling
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.splits import FIRST_CHUNK, ChunkSplits, FileSplits, IndexSplits, Split
-from zmqdata.testing import Transcript
 
 A, B, C = "a", "b", "c"
 FILES = FileSplits(("*.txt",), False, None)

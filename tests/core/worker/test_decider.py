@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import structs
 
+from tests.kit.transcript import Transcript
 from zmqdata import messages as m
 from zmqdata.core.credit import FEW_BYTES, FEW_SHARED_BYTES
 from zmqdata.core.worker import events as e
@@ -17,7 +18,6 @@ from zmqdata.core.worker.streams import occupied
 from zmqdata.core.worker.tasks import LAST_WORDS, UNREAD_ELEMENTS
 from zmqdata.decisions import LEFT_OUT_KEPT
 from zmqdata.splits import Split
-from zmqdata.testing import Transcript
 
 D = e.DISPATCHER
 

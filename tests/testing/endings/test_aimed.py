@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.full import full, seeds
-from tests.testing.endings.aimed import AimedScenario, CrowdedScenario, SetBackScenario
+from tests.kit.aimed import AimedScenario, CrowdedScenario, SetBackScenario
 
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
 WORLDS = 15

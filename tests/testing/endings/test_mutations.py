@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.full import full
-from tests.testing.endings.mutations import MUTATIONS, Mutation, broken_by
+from tests.kit.mutations import MUTATIONS, Mutation, broken_by
+from tests.kit.scenario import Scenario
 from zmqdata.core.client.leaving import ReadingEnd
-from zmqdata.testing.scenario import Scenario
 
 CHEAP = "ends-at-once"
 

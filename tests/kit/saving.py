@@ -12,6 +12,8 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
+from tests.kit.scenario import NEVER, Scenario, deadly_pipeline
+from tests.kit.world import DATASET, DISPATCHER, SimulatedWorker, World
 from zmqdata import messages as m
 from zmqdata.core import events
 from zmqdata.core.dispatcher import events as dispatcher_events
@@ -22,8 +24,6 @@ from zmqdata.splits import IndexSplits
 from zmqdata.testing.network import CALM, Faults
 from zmqdata.testing.nodes import SimulatedDispatcher
 from zmqdata.testing.runner import Name, SimulatedPipeline
-from zmqdata.testing.scenario import NEVER, Scenario, deadly_pipeline
-from zmqdata.testing.world import DATASET, DISPATCHER, SimulatedWorker, World
 
 PATH = "/save"
 RUN = "run"

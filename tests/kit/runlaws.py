@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from zmqdata.testing.programs import RepetitionRead, TrainingProcess, TrainingProgram, Where
+from tests.kit.programs import RepetitionRead, TrainingProcess, TrainingProgram, Where
+from tests.kit.world import DISPATCHER, SimulatedClient, World
 from zmqdata.testing.runner import Name
-from zmqdata.testing.world import DISPATCHER, SimulatedClient, World
 from zmqdata.updates import OpenClientUpdate
 
 FLIGHT = 5.0

@@ -1,7 +1,7 @@
 """Scenarios that act within the last steps of an iteration, when little is left and
 readers are about to end.
 
-``zmqdata.testing.endlaws`` has the laws that they may break.
+``tests.kit.endlaws`` has the laws that they may break.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tests.kit.scenario import NEVER, PATIENCE, RATES, Scenario
+from tests.kit.world import DISPATCHER, SimulatedClient, SimulatedWorker, World
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing.network import CALM
 from zmqdata.testing.runner import SimulatedPipeline
-from zmqdata.testing.scenario import NEVER, PATIENCE, RATES, Scenario
-from zmqdata.testing.world import DISPATCHER, SimulatedClient, SimulatedWorker, World
 
 JOBS = (
     *["named"] * 5,

@@ -1,7 +1,7 @@
 """Training programs in simulated worlds: their processes, the data loaders of these,
 and the repetitions that they read.
 
-``zmqdata.testing.runs`` decides what goes wrong.
+``tests.kit.runs`` decides what goes wrong.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.kit.world import SimulatedClient, World
 from zmqdata import messages as m
 from zmqdata.testing.runner import Name
-from zmqdata.testing.world import SimulatedClient, World
 
 Where = tuple[int, int]
 """An incarnation and a repetition."""

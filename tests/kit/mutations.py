@@ -14,8 +14,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.testing.endings.aimed import AimedScenario
-from tests.testing.endings.relaunches import RelaunchScenario
+from tests.kit.aimed import AimedScenario
+from tests.kit.relaunches import RelaunchScenario
+from tests.kit.scenario import Scenario
 from zmqdata import messages as m
 from zmqdata.core.client.leaving import ReadingEnd
 from zmqdata.core.dispatcher.leaving import Departing, Departures
@@ -25,7 +26,6 @@ from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.core.dispatcher.tasklists import TaskLists
 from zmqdata.core.worker.links import SendLinks
 from zmqdata.testing.checks import LawBroken
-from zmqdata.testing.scenario import Scenario
 
 MOST_WORLDS = 2000
 """Number of worlds within which a mutation must break a law."""
@@ -149,7 +149,7 @@ def broken_by(
     mutation, too, does not count.
 
     Example:
-        >>> from tests.testing.endings.mutations import MUTATIONS, broken_by
+        >>> from tests.kit.mutations import MUTATIONS, broken_by
         >>> worlds, broken = broken_by(MUTATIONS["ends-at-once"])
         >>> worlds < 100
         True

@@ -2,8 +2,8 @@
 network, on a simulated clock.
 
 Here are the simulated workers and training loops, and the world that connects them.
-``zmqdata.testing.scenario`` decides what goes wrong, and ``zmqdata.testing.checks``
-checks what must hold.
+``tests.kit.scenario`` decides what goes wrong, and ``zmqdata.testing.checks`` checks
+what must hold.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tests.kit.standing import Had, Standings
+from tests.kit.steps import StepLaws
 from zmqdata import messages as m
 from zmqdata.core import events
 from zmqdata.core.client import events as client_events
@@ -38,8 +40,6 @@ from zmqdata.testing.runner import (
     SimulatedRunner,
     Slipped,
 )
-from zmqdata.testing.standing import Had, Standings
-from zmqdata.testing.steps import StepLaws
 
 DISPATCHER = "dispatcher"
 DATASET = "dataset"

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from tests.kit.endlaws import EndLaws
+from tests.kit.world import DISPATCHER, SimulatedClient, SimulatedWorker, World
 from zmqdata import messages as m
 from zmqdata.core import events as e
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.core.job_rules import is_copied
-from zmqdata.testing.endlaws import EndLaws
 from zmqdata.testing.network import CALM, Faults
 from zmqdata.testing.runner import SimulatedPipeline
-from zmqdata.testing.world import DISPATCHER, SimulatedClient, SimulatedWorker, World
 
 STORM = 10.0
 """Seconds for which the world runs on after the last scheduled misfortune."""

@@ -1,7 +1,7 @@
 """Scenarios in which training programs start, crash, overlap and start again under one
 job name.
 
-``zmqdata.testing.runlaws`` checks what each program reads.
+``tests.kit.runlaws`` checks what each program reads.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from tests.kit.programs import SimulatedLoader, TrainingProcess, TrainingProgram
+from tests.kit.runlaws import RunLaws
+from tests.kit.scenario import NEVER, PATIENCE, RATES, STORM, Scenario
+from tests.kit.world import World
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing.network import CALM
-from zmqdata.testing.programs import SimulatedLoader, TrainingProcess, TrainingProgram
-from zmqdata.testing.runlaws import RunLaws
 from zmqdata.testing.runner import SimulatedPipeline
-from zmqdata.testing.scenario import NEVER, PATIENCE, RATES, STORM, Scenario
-from zmqdata.testing.world import World
 
 
 class RunsScenario(Scenario):
