@@ -17,6 +17,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = sorted((ROOT / "zmqdata").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
+KIT = sorted((ROOT / "tests" / "kit").rglob("*.py"))
+"""The simulator, whose form is that of the package."""
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 BENCHMARKS = sorted((ROOT / "benchmarks").rglob("*.py"))
 SHELLS = {"client", "cluster", "dispatcher", "testing", "transport", "worker"}
@@ -240,7 +242,7 @@ def test_nothing_grows_too_long() -> None:
     comments and empty lines are free.
     """
     long = []
-    for path in PACKAGE:
+    for path in PACKAGE + KIT:
         spans = [("module", "", range(1, len(path.read_text(encoding="utf-8").splitlines()) + 1))]
         spans += [
             (
@@ -261,13 +263,13 @@ def test_nothing_grows_too_long() -> None:
 
 
 def test_no_folder_holds_too_many_modules() -> None:
-    """No folder of the package has over 25 modules, and ``core`` has at most 8 of its
-    own.
+    """No folder of the package or the simulator has over 25 modules, and ``core`` has
+    at most 8 of its own.
     """
     # Iterators have a module for each family of operations.
     limits = {"core": 8, "iterators": 50}
     full = []
-    for folder in {path.parent for path in PACKAGE}:
+    for folder in {path.parent for path in PACKAGE + KIT}:
         modules = [path for path in folder.glob("*.py") if not path.name.startswith("__")]
         if len(modules) > limits.get(folder.name, 25):
             full.append(f"{folder.relative_to(ROOT)}: {len(modules)} modules")
@@ -275,9 +277,9 @@ def test_no_folder_holds_too_many_modules() -> None:
 
 
 def test_each_class_has_a_name_of_its_own() -> None:
-    """No two classes of the package have the same name."""
+    """No two classes of the package and the simulator have the same name."""
     found: dict[str, list[str]] = {}
-    for path, node in nodes(PACKAGE, ast.ClassDef):
+    for path, node in nodes(PACKAGE + KIT, ast.ClassDef):
         assert isinstance(node, ast.ClassDef)
         found.setdefault(node.name, []).append(place(path, node))
     assert {name: places for name, places in found.items() if len(places) > 1} == {}
