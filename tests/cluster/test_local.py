@@ -375,21 +375,28 @@ def gated(gate: Path, last: int) -> Callable[[int], int]:
     return wait
 
 
-@both_ways
-def test_closing_waits_for_saves(tmp_path: Path, in_process: bool) -> None:
+@pytest.mark.parametrize(
+    ("in_process", "work_dir"),
+    [
+        pytest.param(True, None, id="threads"),
+        pytest.param(True, "work", id="threads-folder"),
+        pytest.param(False, "work", id="processes-folder", marks=pytest.mark.realprocess),
+    ],
+)
+def test_closing_waits_for_saves(tmp_path: Path, in_process: bool, work_dir: str | None) -> None:
     """The end of a ``with`` block waits for a save, also on a cluster with a folder of
     the user. A second call of ``close`` has no effect.
     """
-    for work_dir in (None, str(tmp_path / "work")):
-        path, gate = str(tmp_path / f"{work_dir is None}"), tmp_path / f"gate{work_dir is None}"
-        with LocalCluster(1, in_process=in_process, work_dir=work_dir, **FAST) as cluster:
-            distributed_save(Dataset.range(20).map(gated(gate, 19)), path, cluster.target)
-            assert progress_of(path).state == "running"
-            opening = threading.Timer(0.3, gate.touch)
-            opening.start()
-        cluster.close()
-        assert progress_of(path).state == "done"
-        opening.join()
+    path, gate = tmp_path / "save", tmp_path / "gate"
+    folder = None if work_dir is None else str(tmp_path / work_dir)
+    with LocalCluster(1, in_process=in_process, work_dir=folder, **FAST) as cluster:
+        distributed_save(Dataset.range(20).map(gated(gate, 19)), str(path), cluster.target)
+        assert progress_of(str(path)).state == "running"
+        opening = threading.Timer(0.3, gate.touch)
+        opening.start()
+    cluster.close()
+    assert progress_of(str(path)).state == "done"
+    opening.join()
 
 
 def test_threads_close_a_cluster_together(tmp_path: Path) -> None:
@@ -520,38 +527,58 @@ def test_a_relative_folder_of_a_cluster_stays(
         cluster.close()
 
 
-def program_that_saves(path: str, end: str) -> str:
-    """Return a program that never closes its cluster, and ends with a statement."""
-    return (
-        "import threading, zmqdata\n"
-        "cluster = zmqdata.LocalCluster(1)\n"
-        "ds = zmqdata.Dataset.range(500).map(lambda x: threading.Event().wait(0.01) or x)\n"
-        f"zmqdata.distributed_save(ds, {path!r}, cluster.target)\n{end}\n"
-    )
-
-
-@pytest.mark.parametrize(("end", "state"), [("", "done"), ("raise KeyError", "abandoned")])
-def test_the_end_of_a_program_waits_for_saves(tmp_path: Path, end: str, state: str) -> None:
-    """A program that never closes its cluster waits for its saves at its end, unless an
-    exception ends it. A warning then names the save.
+def program_that_saves(path: Path, end: str) -> list[str]:
+    """Return the command of a program that never closes its cluster, and ends with a
+    statement. Its save goes on when a file ``gate`` is beside the folder of the save.
     """
-    path = str(tmp_path / "save")
-    program = [sys.executable, "-c", program_that_saves(path, end)]
+    program = (
+        "import pathlib, threading, zmqdata\n"
+        "def gated(number):\n"
+        f"    while number == 19 and not pathlib.Path({str(path.with_name('gate'))!r}).exists():\n"
+        "        threading.Event().wait(0.01)\n"
+        "    return number\n"
+        "cluster = zmqdata.LocalCluster(1)\n"
+        "ds = zmqdata.Dataset.range(20).map(gated)\n"
+        f"zmqdata.distributed_save(ds, {str(path)!r}, cluster.target)\n{end}\n"
+    )
+    return [sys.executable, "-c", program]
+
+
+def test_the_end_of_a_program_waits_for_saves(tmp_path: Path) -> None:
+    """A program that never closes its cluster waits for its saves at its end, and says
+    so.
+    """
+    path = tmp_path / "save"
+    program = program_that_saves(path, "")
+    with subprocess.Popen(program, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        assert "the cluster ends after this save" in running.stderr.readline()
+        (tmp_path / "gate").touch()
+        said = running.communicate(timeout=60)[1]
+    assert (running.returncode, progress_of(str(path)).state) == (0, "done"), said
+
+
+def test_the_end_of_a_program_by_an_exception_waits_for_no_save(tmp_path: Path) -> None:
+    """A program that an exception ends does not wait for its saves. A warning names the
+    save.
+    """
+    path = tmp_path / "save"
+    program = program_that_saves(path, "raise KeyError")
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, progress_of(path).state) == (bool(end), state), done.stderr
-    assert (f"the save to {path} is unfinished" in done.stderr) == bool(end)
+    assert (done.returncode, progress_of(str(path)).state) == (1, "abandoned"), done.stderr
+    assert f"the save to {path} is unfinished" in done.stderr
 
 
 def test_an_interrupt_ends_the_wait_at_the_end_of_a_program(tmp_path: Path) -> None:
     """Ctrl-C ends the wait for a save at the end of a program. A warning names the
     save.
     """
-    path = str(tmp_path / "save")
-    program = [sys.executable, "-c", program_that_saves(path, "")]
+    path = tmp_path / "save"
+    program = program_that_saves(path, "")
     with subprocess.Popen(program, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
         assert "Ctrl-C ends the wait" in running.stderr.readline()
         running.send_signal(signal.SIGINT)
         said = running.communicate(timeout=60)[1]
     assert f"the save to {path} is unfinished" in said
-    assert progress_of(path).state == "abandoned"
+    assert progress_of(str(path)).state == "abandoned"
