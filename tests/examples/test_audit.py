@@ -66,15 +66,14 @@ def test_it_runs_without_any_server(audit: ModuleType, capsys: pytest.CaptureFix
     assert "yes: 3 files" in capsys.readouterr().out
 
 
-@pytest.mark.timeout(180)
-@pytest.mark.realprocess
-def test_it_runs_on_worker_processes() -> None:
-    """The script trains on two workers, proves exactly once, and exits with 0."""
-    command = [sys.executable, str(SCRIPT), "--files", "6", "--epochs", "1"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert "yes: 6 files" in ended.stdout
-    assert re.search(r"splits finished +│ +6 ", ended.stdout)
+def test_it_runs_on_workers(
+    audit: ModuleType, on_threads: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The script trains on two workers, proves exactly once, and returns 0."""
+    assert audit.main(["--files", "6", "--epochs", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "yes: 6 files" in shown
+    assert re.search(r"splits finished +│ +6 ", shown)
 
 
 @pytest.mark.full

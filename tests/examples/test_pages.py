@@ -6,14 +6,10 @@ from __future__ import annotations
 
 import re
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-import zmqdata
-from zmqdata import LocalCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -34,13 +30,10 @@ PROGRAMS = [
 
 
 @pytest.fixture
-def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder in which a program runs, from which it imports. Its workers are
-    threads of this process, which start at once.
-    """
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_threads: None) -> Path:
+    """Return the folder in which a program runs, from which it imports."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(zmqdata, "LocalCluster", partial(LocalCluster, in_process=True))
     monkeypatch.delitem(sys.modules, "mylib", raising=False)
     return tmp_path
 
