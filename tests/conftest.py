@@ -11,6 +11,7 @@ import faulthandler
 import fcntl
 import functools
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -252,8 +253,9 @@ def pytest_runtest_call() -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """Fail a test that leaves its own handler of SIGINT behind. Ctrl-C would not reach
-    the tests that follow in this process.
+    """Fail a test that leaves its own handler of SIGINT or the level of a logger
+    behind. Ctrl-C would not reach the tests that follow in this process, and lines that
+    they await would be silenced.
     """
     try:
         return (yield)
@@ -261,6 +263,16 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
         left = signal.signal(signal.SIGINT, signal.default_int_handler)
         if left is not signal.default_int_handler:
             pytest.fail(f"{item.nodeid} left {left} as the handler of SIGINT; restore it")
+        for logger in [*logging.Logger.manager.loggerDict.values()]:
+            if isinstance(logger, logging.Logger) and logger.level and is_own(logger):
+                level = logger.level
+                logger.setLevel(logging.NOTSET)
+                pytest.fail(f"{item.nodeid} left level {level} at {logger}; restore it")
+
+
+def is_own(logger: logging.Logger) -> bool:
+    """Return True for a logger of the package."""
+    return logger.name.partition(".")[0] == "zmqdata"
 
 
 @pytest.hookimpl(wrapper=True)

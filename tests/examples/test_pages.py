@@ -4,12 +4,16 @@ are run by ``tests/frameworks/test_pages.py``.
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from zmqdata.client.tasklog import LOGGER
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -30,12 +34,17 @@ PROGRAMS = [
 
 
 @pytest.fixture
-def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_threads: None) -> Path:
-    """Return the folder in which a program runs, from which it imports."""
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_threads: None) -> Iterator[Path]:
+    """Yield the folder in which a program runs, from which it imports. What it
+    configures of logging ends with the test.
+    """
+    log = logging.getLogger(LOGGER)
+    level = log.level
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "mylib", raising=False)
-    return tmp_path
+    yield tmp_path
+    log.setLevel(level)
 
 
 def run(program: str) -> dict[str, Any]:
