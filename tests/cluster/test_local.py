@@ -125,20 +125,6 @@ def test_a_cluster_has_the_key_that_its_process_shows(
     assert (config["key_file"], config["insecure"]) == wanted
 
 
-@pytest.mark.parametrize("in_process", [True, False])
-def test_handles_refuse_what_is_no_time(in_process: bool) -> None:
-    """A deadline that is not a number of seconds is rejected before anything stops."""
-    with LocalCluster(0, in_process=in_process) as cluster:
-        for use in (cluster.dispatcher.restart, cluster.dispatcher.await_ready):
-            with pytest.raises(TypeError, match="`deadline` must be a number of seconds"):
-                use("1")  # type: ignore[arg-type]
-            with pytest.raises(
-                ValueError, match="`deadline` must be a number of seconds from 0 up, got -1"
-            ):
-                use(-1)
-        assert cluster.dispatcher.alive
-
-
 def both_ways(test: Callable[..., None]) -> Callable[..., None]:
     """Run a test with threads and with processes."""
     ways = [
@@ -152,7 +138,8 @@ def both_ways(test: Callable[..., None]) -> Callable[..., None]:
 @both_ways
 def test_a_cluster_starts_and_leaves_nothing(in_process: bool) -> None:
     """A cluster returns with its workers registered, and leaves nothing behind. The
-    test checks threads, files, ports and processes.
+    test checks threads, files, ports and processes. Closing twice is allowed, and
+    adding a worker to a closed cluster is an error.
     """
     with no_leaks(), LocalCluster(2, in_process=in_process, **FAST) as cluster:
         assert cluster.target.startswith("tcp://127.0.0.1:")
@@ -162,6 +149,9 @@ def test_a_cluster_starts_and_leaves_nothing(in_process: bool) -> None:
         assert repr(cluster) == f"<LocalCluster {cluster.target} 2 workers>"
     assert repr(cluster) == f"<LocalCluster {cluster.target} closed>"
     assert not any(worker.alive for worker in cluster.workers)
+    cluster.close()
+    with pytest.raises(RuntimeError, match="This LocalCluster is closed"):
+        cluster.add_worker()
 
 
 @both_ways
@@ -180,24 +170,24 @@ def test_workers_come_and_go(in_process: bool) -> None:
 
 @both_ways
 def test_a_dispatcher_comes_back_where_it_was(in_process: bool) -> None:
-    """A restarted dispatcher listens at the same address, even after it was killed."""
+    """A restarted dispatcher listens at the same address, even after it was killed. A
+    deadline that is not a number of seconds is rejected before anything stops.
+    """
     with LocalCluster(0, in_process=in_process) as cluster:
+        for use in (cluster.dispatcher.restart, cluster.dispatcher.await_ready):
+            with pytest.raises(TypeError, match="`deadline` must be a number of seconds"):
+                use("1")  # type: ignore[arg-type]
+            with pytest.raises(
+                ValueError, match="`deadline` must be a number of seconds from 0 up, got -1"
+            ):
+                use(-1)
+        assert cluster.dispatcher.alive
         cluster.dispatcher.kill()
         assert not listens(cluster.target)
         cluster.dispatcher.restart()
         assert listens(cluster.target)
         cluster.dispatcher.restart()
         assert cluster.dispatcher.address == cluster.target
-
-
-@both_ways
-def test_a_closed_cluster_stays_closed(in_process: bool) -> None:
-    """Closing twice is allowed, and adding a worker to a closed cluster is an error."""
-    cluster = LocalCluster(0, in_process=in_process)
-    cluster.close()
-    cluster.close()
-    with pytest.raises(RuntimeError, match="This LocalCluster is closed"):
-        cluster.add_worker()
 
 
 @pytest.mark.realprocess

@@ -20,6 +20,7 @@ import pytest
 
 from tests.full import full
 from zmqdata import Dataset, distribute
+from zmqdata.cli.commands import main
 from zmqdata.client.calls import status
 from zmqdata.cluster.processes import ServerProcess
 from zmqdata.testing.cluster import (
@@ -300,41 +301,37 @@ def test_a_worker_takes_nothing_in_its_folder_for_a_module_of_ours(
             worker.terminate()
 
 
-def test_the_status_is_printed(unused_dispatcher: ServerProcess) -> None:
+def test_the_status_is_printed(
+    unused_dispatcher: ServerProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """``zmqdata status`` prints the state of the dispatcher that the environment names,
     as tables or as JSON with ``--json``.
     """
-    dispatcher = unused_dispatcher
-    with running("worker", "--dispatcher", dispatcher.address, "--tag", "GPU") as worker:
+    monkeypatch.setenv("ZMQDATA_DISPATCHER", unused_dispatcher.address)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def shown(*options: str) -> str:
+        assert main(["status", *options]) == 0
+        return capsys.readouterr().out
+
+    with running("worker", f"--dispatcher={unused_dispatcher.address}", "--tag=GPU") as worker:
         worker.await_ready(START)
-        environment = {**os.environ, "ZMQDATA_DISPATCHER": dispatcher.address, "COLUMNS": "200"}
         command = [sys.executable, "-m", "zmqdata", "status"]
-        shown = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=START, check=True
-        )
-        assert shown.stdout.startswith("1 worker ")
-        assert worker.address in shown.stdout
-        asked = [*command, "--json"]
-        told = subprocess.run(
-            asked, env=environment, capture_output=True, text=True, timeout=START, check=True
-        )
-        found = json.loads(told.stdout)
+        told = subprocess.run(command, capture_output=True, text=True, timeout=START, check=True)
+        assert told.stdout.startswith("1 worker ")
+        assert worker.address in told.stdout
+        found = json.loads(shown("--json"))
         assert [(entry["address"], entry["tags"]) for entry in found["workers"]] == [
             (worker.address, ["GPU"])
         ]
         assert (found["jobs"], found["tasks"]) == ([], [])
         assert found["config"]["port"] == 0
-        asked = [*command, "--worker", worker.address, "--json"]
-        told = subprocess.run(
-            asked, env=environment, capture_output=True, text=True, timeout=START, check=True
-        )
-        found = json.loads(told.stdout)
+        found = json.loads(shown("--worker", worker.address, "--json"))
         assert (found["worker"], found["registered"], found["tasks"]) == (worker.address, True, [])
         assert found["config"]["worker_tags"] == ["GPU"]
-        shown = subprocess.run(
-            asked[:-1], env=environment, capture_output=True, text=True, timeout=START, check=True
-        )
-        assert "0 tasks" in shown.stdout
+        assert "0 tasks" in shown("--worker", worker.address)
 
 
 def test_servers_are_configured_by_the_environment() -> None:
