@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import zmqdata
+from tests.kit.service import WatchedService
 from tests.test_tfdata_compatibility_page import OPERATIONS
 from zmqdata import Dataset, Reducer
 from zmqdata.errors import (
@@ -22,7 +23,6 @@ from zmqdata.errors import (
     InvalidArgumentError,
     UnimplementedError,
 )
-from zmqdata.testing import SimulatedService
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "several-workers.md"
 ROWS = re.findall(
@@ -95,9 +95,9 @@ ELSEWHERE = {
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[SimulatedService]:
+def service() -> Iterator[WatchedService]:
     """A dispatcher with two workers."""
-    made = SimulatedService(2)
+    made = WatchedService(2)
     yield made
     made.stop()
 
@@ -161,7 +161,7 @@ def test_the_table_has_each_operation_once(sources: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", OPERATING)
-def test_an_operation_is_global_or_per_task(name: str, service: SimulatedService) -> None:
+def test_an_operation_is_global_or_per_task(name: str, service: WatchedService) -> None:
     """The elements of two tasks are those of a single process, or those of the
     operation on each half of the input. The table says which.
     """
@@ -177,7 +177,7 @@ def test_an_operation_is_global_or_per_task(name: str, service: SimulatedService
 
 @pytest.mark.parametrize("name", [name for name, kind in KINDS if kind == "global"])
 def test_what_is_global_is_so_without_an_order(
-    name: str, service: SimulatedService, sources: dict[str, Any]
+    name: str, service: WatchedService, sources: dict[str, Any]
 ) -> None:
     """Without a promised order, two workers yield the elements of a single process."""
     made = OPERATING[name](Dataset.range(COUNT)) if name in OPERATING else sources[name]
@@ -190,7 +190,7 @@ def test_what_is_global_is_so_without_an_order(
 
 @pytest.mark.parametrize("name", ["from_tensors", "from_generator", "from_iterable"])
 def test_a_source_without_parts_is_run_once(
-    name: str, service: SimulatedService, sources: dict[str, Any]
+    name: str, service: WatchedService, sources: dict[str, Any]
 ) -> None:
     """A single task yields all elements, in order."""
     assert dict(KINDS)[name] == "once"
@@ -200,7 +200,7 @@ def test_a_source_without_parts_is_run_once(
 
 @pytest.mark.parametrize("name", ["load", "CsvDataset", "SqlDataset", "snapshot"])
 def test_what_is_read_as_a_whole_is_refused(
-    name: str, service: SimulatedService, sources: dict[str, Any], tmp_path: Path
+    name: str, service: WatchedService, sources: dict[str, Any], tmp_path: Path
 ) -> None:
     """DYNAMIC refuses what cannot be divided, and names OFF."""
     assert dict(KINDS)[name] == "refused"
@@ -209,7 +209,7 @@ def test_what_is_read_as_a_whole_is_refused(
         [*service.read(made, "distributed_epoch")]
 
 
-def test_other_operations_per_task(service: SimulatedService) -> None:
+def test_other_operations_per_task(service: WatchedService) -> None:
     """Pairs, choices, resampling and an asserted number concern the part of a task."""
     told = dict(KINDS)
     for name in ("zip", "choose_from_datasets", "rejection_resample", "assert_cardinality"):
@@ -236,7 +236,7 @@ def test_other_operations_per_task(service: SimulatedService) -> None:
     )
 
 
-def test_a_task_counts_from_the_start(service: SimulatedService, sources: dict[str, Any]) -> None:
+def test_a_task_counts_from_the_start(service: WatchedService, sources: dict[str, Any]) -> None:
     """Two tasks of ``counter`` yield each number twice."""
     assert dict(KINDS)["counter"] == "per task"
     came = counted(service.read(sources["counter"], "distributed_epoch", **TASKS).take(COUNT))
@@ -244,14 +244,14 @@ def test_a_task_counts_from_the_start(service: SimulatedService, sources: dict[s
 
 
 @pytest.mark.parametrize("name", ["take", "skip"])
-def test_counts_of_an_order_that_stays_are_global(name: str, service: SimulatedService) -> None:
+def test_counts_of_an_order_that_stays_are_global(name: str, service: WatchedService) -> None:
     """``take`` and ``skip`` of an order that stays select from all of it."""
     stays = Dataset.range(COUNT).shuffle(COUNT, seed=1, reshuffle_each_iteration=False)
     made = getattr(stays, name)(5)
     assert counted(service.read(made, "distributed_epoch")) == counted(made)
 
 
-def test_methods_that_run_here(service: SimulatedService, tmp_path: Path) -> None:
+def test_methods_that_run_here(service: WatchedService, tmp_path: Path) -> None:
     """A method that yields a value runs in this process, on all that arrives."""
     told = dict(KINDS)
     read = service.read(Dataset.range(COUNT), "distributed_epoch")
@@ -283,7 +283,7 @@ def test_methods_that_run_here(service: SimulatedService, tmp_path: Path) -> Non
         read.at(0)
 
 
-def test_batches_of_the_first_example(service: SimulatedService) -> None:
+def test_batches_of_the_first_example(service: WatchedService) -> None:
     """Each task ends with a smaller batch, and all elements come."""
     sizes = [
         len(batch) for batch in service.read(Dataset.range(1000).batch(128), "distributed_epoch")

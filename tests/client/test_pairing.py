@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kit.service import WatchedService
 from zmqdata import Dataset, ShardingPolicy, TextLineDataset, distribute
 from zmqdata.client.splitting import check_splitting
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.testing import SimulatedService
 
 
 def images() -> Dataset:
@@ -151,7 +151,7 @@ def test_a_promised_order_keeps_pairs(kind: str) -> None:
     local = pairs_of(KEPT[kind]())
     found = []
     for workers in (1, 3):
-        with SimulatedService(workers) as service:
+        with WatchedService(workers) as service:
             check_splitting(KEPT[kind]().node, ShardingPolicy.DYNAMIC, 5)
             read = service.read(KEPT[kind](), "distributed_epoch", deterministic=True, num_tasks=5)
             found.append(pairs_of(read))
@@ -175,7 +175,7 @@ def test_a_promised_order_refuses_to_lose_pairs(kind: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("kind", ALL_CHOSEN)
 def test_a_promised_order_keeps_choices(kind: str) -> None:
     """Choices that a promised order takes leave nothing of a local reading out."""
-    with SimulatedService(2) as service:
+    with WatchedService(2) as service:
         read = service.read(
             ALL_CHOSEN[kind](), "distributed_epoch", deterministic=True, num_tasks=5
         )
@@ -199,7 +199,7 @@ def test_a_single_task_keeps_pairs_and_choices() -> None:
     dataset = chosen(low(), high()).concatenate(
         Dataset.zip(images().filter(lambda x: x > 3), labels()).map(lambda a, b: 1000 * a + b)
     )
-    with SimulatedService(2) as service:
+    with WatchedService(2) as service:
         read = service.read(dataset, "distributed_epoch", deterministic=True, num_tasks=1)
         assert list(map(int, read)) == list(map(int, dataset))
 
@@ -243,7 +243,7 @@ def test_choices_that_lose_nothing_are_silent(dataset: Dataset) -> None:
 def test_choices_without_a_stop_keep_all() -> None:
     """DYNAMIC leaves nothing out of a choice that skips inputs that have ended."""
     dataset = chosen(low(), high(), Dataset.from_list([0] * 40 + [1] * 40), stop=False)
-    with SimulatedService(2) as service:
+    with WatchedService(2) as service:
         assert sorted(map(int, service.read(dataset))) == [*range(40), *range(100, 140)]
 
 
@@ -263,7 +263,7 @@ def test_other_policies_keep_choices(policy: str, options: dict[str, Any]) -> No
     local, names = sorted(map(int, dataset)), ["localhost"] * 2
     if policy == "HINT":
         dataset = dataset.shard(-1, -1)
-    with warnings.catch_warnings(), SimulatedService(2, worker_addresses=names) as service:
+    with warnings.catch_warnings(), WatchedService(2, worker_addresses=names) as service:
         warnings.simplefilter("error")
         found = sorted(map(int, service.read(dataset, ShardingPolicy[policy], **options)))
     assert found == sorted(local * (2 if policy == "OFF" else 1))
@@ -303,7 +303,7 @@ def test_other_policies_keep_pairs(policy: str) -> None:
     dataset = Dataset.zip(images().filter(lambda x: x > 3), labels().filter(lambda x: x > 3))
     if policy == "HINT":
         dataset = dataset.shard(-1, -1)
-    with warnings.catch_warnings(), SimulatedService(2) as service:
+    with warnings.catch_warnings(), WatchedService(2) as service:
         warnings.simplefilter("error")
         check_splitting(dataset.node, ShardingPolicy[policy])
         options = {} if policy == "OFF" else {"deterministic": True, "num_tasks": 3}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.service import WatchedService
 from zmqdata import (
     Dataset,
     DispatchServer,
@@ -20,7 +21,6 @@ from zmqdata import (
 from zmqdata.client.splitting import LONGEST_ORIGIN, check_splitting, units_of
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.storage.manifests import is_done
-from zmqdata.testing import SimulatedService
 
 COUNT = 200
 ROWS = Dataset.range(40)
@@ -57,7 +57,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the path of a distributed save of several chunks."""
     path = str(tmp_path_factory.mktemp("saves") / "saved")
     small = {"snapshot_max_chunk_size_bytes": 400, "buffer_bytes": 1 << 10}
-    with SimulatedService(2, worker_options=small, pace=0.05, journalled=True) as service:
+    with WatchedService(2, worker_options=small, pace=0.05, journalled=True) as service:
         service.save(Dataset.range(COUNT), path)
         assert service.run_until(lambda: is_done(path), 600.0)
     return path
@@ -87,7 +87,7 @@ def test_a_rearranging_reader_is_silent(kind: str, saved: str) -> None:
     """A reader function that rearranges chunks, or selects elements, has every element
     under DYNAMIC, and no warning.
     """
-    with warnings.catch_warnings(), SimulatedService(2) as service:
+    with warnings.catch_warnings(), WatchedService(2) as service:
         warnings.simplefilter("error")
         read = service.read(Dataset.load(saved, reader_func=REARRANGING[kind]))
         assert sorted(map(int, read)) == list(range(COUNT))
@@ -99,7 +99,7 @@ def test_other_policies_select_chunks(policy: str, kind: str, saved: str) -> Non
     """Under OFF and DATA, a selection of chunks is that of a local reading."""
     loaded = Dataset.load(saved, reader_func=SELECTING[kind])
     names = ["localhost"] * 2
-    with warnings.catch_warnings(), SimulatedService(2, worker_addresses=names) as service:
+    with warnings.catch_warnings(), WatchedService(2, worker_addresses=names) as service:
         warnings.simplefilter("error")
         found = sorted(map(int, service.read(loaded, ShardingPolicy[policy])))
     local = sorted(map(int, loaded))

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
+from tests.kit.service import WatchedService
 from tests.kit.world import World
 from zmqdata import DispatcherConfig, DispatchServer, WorkerConfig, WorkerServer
 from zmqdata import messages as m
@@ -40,7 +41,6 @@ from zmqdata.core.worker.events import (
     WriteBlock,
 )
 from zmqdata.core.worker.profile import WorkerProfile
-from zmqdata.testing import SimulatedService
 
 
 def profile(service: str = "tcp://d:1") -> ClientProfile:
@@ -106,7 +106,7 @@ def test_simulated_services_know_every_command() -> None:
     """The tables of the nodes that run real pipelines have each command of their
     decider, except what a simulation has not.
     """
-    with SimulatedService(workers=1) as service:
+    with WatchedService(workers=1) as service:
         tables = (service.dispatcher._carriers, service.workers[0]._carriers)
     for table, union, absent in (
         (tables[0], dispatcher_events.DispatcherCommand, SENT | AT_ONCE),

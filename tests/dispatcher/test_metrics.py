@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.service import WatchedService
 from zmqdata import Dataset
 from zmqdata.core.worker.events import TaskMeasured
 from zmqdata.dispatcher.metrics import (
@@ -21,7 +22,7 @@ from zmqdata.dispatcher.metrics import (
 from zmqdata.errors import PipelineError
 from zmqdata.measures.verdict import VERDICTS
 from zmqdata.metrics.declared import DISPATCHER, Labels, Samples
-from zmqdata.testing import Faults, SimulatedService
+from zmqdata.testing import Faults
 
 STORM = Faults(drop=0.05, repeat=0.1, reorder=0.1, break_link=0.001)
 COUNTED = {one.name for one in DISPATCHER if one.name.endswith("_total")}
@@ -47,7 +48,7 @@ class Scraper:
         period: simulated seconds between them.
     """
 
-    def __init__(self, service: SimulatedService, times: int = 200, period: float = 0.1) -> None:
+    def __init__(self, service: WatchedService, times: int = 200, period: float = 0.1) -> None:
         self._service = service
         self._core: Any = None
         self._metrics: DispatcherMetrics | None = None
@@ -88,7 +89,7 @@ def test_the_counter_of_elements_is_what_readers_got(seed: int) -> None:
     """While workers die and their tasks move, each element that a reader got counts
     once, and no counter shrinks.
     """
-    with SimulatedService(3, seed=seed, pace=0.01, faults=STORM) as service:
+    with WatchedService(3, seed=seed, pace=0.01, faults=STORM) as service:
         scraper = Scraper(service)
         elements = iter(service.read(Dataset.range(600).map(lambda x: x), job_name="train"))
         service.at(0.6, service.workers[0].kill)
@@ -108,7 +109,7 @@ def test_an_exception_of_a_function_fails_no_job() -> None:
     """The training process raises the exception of a function and reads on; the
     dispatcher does not count the job as failed.
     """
-    with SimulatedService(1) as service:
+    with WatchedService(1) as service:
         scraper = Scraper(service)
         dataset = Dataset.range(4).map(lambda x: {0: 7, 2: 8, 3: 9}[int(x)])
         elements = iter(service.read(dataset, job_name="train"))
@@ -123,7 +124,7 @@ def test_a_dead_reader_counts_nothing_twice() -> None:
     """Elements that a dead reader had and did not report reach the other reader, and
     count once.
     """
-    with SimulatedService(2, pace=0.005, client_timeout_ms=3000) as service:
+    with WatchedService(2, pace=0.005, client_timeout_ms=3000) as service:
         scraper = Scraper(service)
         dataset = Dataset.range(400).map(lambda x: x)
         dies, reads = [iter(service.read(dataset, job_name="shared")) for _ in range(2)]
@@ -141,7 +142,7 @@ def test_a_restarted_dispatcher_counts_on() -> None:
     """A dispatcher that continues from its journal knows the elements that were
     delivered before.
     """
-    with SimulatedService(2, pace=0.01, journalled=True) as service:
+    with WatchedService(2, pace=0.01, journalled=True) as service:
         scraper = Scraper(service)
         elements = iter(service.read(Dataset.range(300).map(lambda x: x), job_name="train"))
         service.at(0.8, lambda: service.restart_dispatcher(0.5))
@@ -155,7 +156,7 @@ def test_collected_jobs_keep_their_totals() -> None:
     """The elements of a job stay in its counter after the dispatcher has collected it,
     and the next job of the same name adds to them.
     """
-    with SimulatedService(1, pace=0.001, job_gc_timeout_ms=500) as service:
+    with WatchedService(1, pace=0.001, job_gc_timeout_ms=500) as service:
         scraper = Scraper(service)
         dataset = service.read(Dataset.range(50).map(lambda x: x), job_name="train")
         for _ in range(2):
@@ -170,7 +171,7 @@ def test_a_job_shows_what_it_does() -> None:
     """While a job is read, its readers, tasks and verdict are shown, and the seconds of
     its nodes and tasks.
     """
-    with SimulatedService(2, pace=0.01) as service:
+    with WatchedService(2, pace=0.01) as service:
         scraper = Scraper(service)
         elements = iter(service.read(Dataset.range(500).map(lambda x: x), job_name="train"))
         numbers(islice(elements, 400))
@@ -199,7 +200,7 @@ def test_a_job_that_is_collected_between_two_steps_counts_once() -> None:
     """A snapshot is taken in steps. An iteration that is collected meanwhile is never
     counted twice, and the next scrape has it.
     """
-    with SimulatedService(1, pace=0.001, job_gc_timeout_ms=500) as service:
+    with WatchedService(1, pace=0.001, job_gc_timeout_ms=500) as service:
         metrics = DispatcherMetrics(service.dispatcher.core, Counter())
         numbers(iter(service.read(Dataset.range(50).map(lambda x: x), job_name="train")))
         steps = metrics.look()
@@ -214,7 +215,7 @@ def test_each_sample_is_declared() -> None:
     """The dispatcher makes no sample that is not declared, with as many labels as
     declared.
     """
-    with SimulatedService(2, pace=0.01) as service:
+    with WatchedService(2, pace=0.01) as service:
         scraper = Scraper(service)
         numbers(iter(service.read(Dataset.range(100).map(lambda x: x), job_name="train")))
         declared = {name: len(one.labels) for one in DISPATCHER for name in one.shown}

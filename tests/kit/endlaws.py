@@ -18,8 +18,8 @@ from zmqdata.core.client import events as client_events
 from zmqdata.core.client.decider import ClientCore
 from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.core.job_rules import is_copied
-from zmqdata.testing.checks import AnyCommand, AnyEvent
 from zmqdata.testing.disk import SLOW, STALL
+from zmqdata.testing.nodes import AnyCommand, AnyEvent
 from zmqdata.testing.runner import Name
 
 WARNING = "held by readers that have died may be missing here"

@@ -12,15 +12,14 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
+from tests.kit.dispatcher import DATASET, registration
 from tests.kit.scenario import NEVER, Scenario, deadly_pipeline
-from tests.kit.world import DATASET, DISPATCHER, SimulatedWorker, World
+from tests.kit.world import DISPATCHER, SimulatedWorker, World
 from zmqdata import messages as m
-from zmqdata.core import events
 from zmqdata.core.dispatcher import events as dispatcher_events
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.worker import events as worker_events
-from zmqdata.splits import IndexSplits
 from zmqdata.testing.network import CALM, Faults
 from zmqdata.testing.nodes import SimulatedDispatcher
 from zmqdata.testing.runner import Name, SimulatedPipeline
@@ -231,15 +230,7 @@ class SavingWorld(World):
     def _make_dispatcher(self) -> SavingDispatcher:
         core = DispatcherCore(self.seed, self.times, durable=True)
         dispatcher = SavingDispatcher(self, DISPATCHER, core)
-        source = IndexSplits(self.pipeline.splits)
-        description = m.DatasetDescription(
-            "d" * 64, "fingerprint", (source,), "", None, -2, None, "3.11", "0"
-        )
-        dispatcher.feed(
-            events.Received(
-                "somebody", m.RegisterDataset("request", DATASET, description, b"pipeline")
-            )
-        )
+        dispatcher.feed(registration(self.pipeline.splits))
         return dispatcher
 
     def add_worker(

@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tests.kit.dispatcher import DATASET, FirstAddresses, registration
 from tests.kit.standing import Had, Standings
 from tests.kit.steps import StepLaws
 from zmqdata import messages as m
@@ -26,12 +27,17 @@ from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.worker import events as worker_events
 from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.core.worker.profile import WorkerProfile
-from zmqdata.splits import IndexSplits
-from zmqdata.testing.checks import AnyCommand, AnyEvent, Laws
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
-from zmqdata.testing.nodes import FirstAddresses, SimulatedDispatcher, SimulatedNode
+from zmqdata.testing.nodes import (
+    AnyCommand,
+    AnyEvent,
+    SimulatedDispatcher,
+    SimulatedNode,
+    WorldObserver,
+)
+from zmqdata.testing.recovery import JournalLaws
 from zmqdata.testing.runner import (
     Fatal,
     Name,
@@ -42,7 +48,6 @@ from zmqdata.testing.runner import (
 )
 
 DISPATCHER = "dispatcher"
-DATASET = "dataset"
 NO_RUN = m.Affiliation()
 CHECKPOINTS = 0.01
 """Share of the occasions on which a training loop takes a checkpoint."""
@@ -460,7 +465,8 @@ class World:
         self.random = random.Random(f"{seed}/world")
         self.clock = Clock()
         self.network = SimulatedNetwork(self.clock, self.random.getrandbits(32), faults)
-        self.laws = Laws(seed, self.clock, self.pipeline)
+        self.laws = JournalLaws(seed, self.clock, self.pipeline)
+        self.observer: WorldObserver = self.laws
         self.steps = StepLaws(self.laws)
         self.standings = Standings(self.laws, self.pipeline)
         self.job = m.JobParameters("job", DATASET, mode, anonymous=anonymous, **job)
@@ -477,15 +483,7 @@ class World:
         core = DispatcherCore(self.random.getrandbits(32), self.times)
         core.places = core.hosting.placement.places = FirstAddresses(self.shards)
         dispatcher = SimulatedDispatcher(self, DISPATCHER, core)
-        source = IndexSplits(self.pipeline.splits)
-        description = m.DatasetDescription(
-            "d" * 64, "fingerprint", (source,), "", None, -2, None, "3.11", "0"
-        )
-        dispatcher.feed(
-            events.Received(
-                "somebody", m.RegisterDataset("request", DATASET, description, b"pipeline")
-            )
-        )
+        dispatcher.feed(registration(self.pipeline.splits))
         return dispatcher
 
     # --- people come
@@ -554,7 +552,7 @@ class World:
         """
         self.progress = self.clock.now
         while not condition():
-            if self.clock.now > max(self.progress, self.worked, self.dispatcher.found) + patience:
+            if self.clock.now > max(self.progress, self.worked, self.laws.found) + patience:
                 self.laws.fail(f"no training loop has received an element for {patience:g} s")
             self.clock.run_next()
 

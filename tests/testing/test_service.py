@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kit.service import WatchedService
 from zmqdata import Dataset
 from zmqdata.core.worker.events import StateNoted
 from zmqdata.errors import UnavailableError
-from zmqdata.testing import Faults, SimulatedService, StuckPipeline
+from zmqdata.testing import Faults, StuckPipeline
 
 STORM = Faults(drop=0.05, repeat=0.1, reorder=0.1, break_link=0.001)
 
@@ -38,7 +39,7 @@ def stormy(seed: int) -> list[int]:
     """Return the elements that a reader gets while workers die and join, over a bad
     network.
     """
-    with SimulatedService(2, seed=seed, pace=0.005, faults=STORM, journalled=True) as service:
+    with WatchedService(2, seed=seed, pace=0.005, faults=STORM, journalled=True) as service:
         elements = iter(service.read(mixed()))
         service.at(0.5, service.workers[0].kill)
         service.at(0.8, lambda: service.restart_dispatcher(0.5))
@@ -60,7 +61,7 @@ def test_a_run_is_repeated_by_its_seed(seed: int) -> None:
 def shared(seed: int) -> list[int]:
     """Return the elements that one of three readers gets, of which another one dies."""
     options: dict[str, Any] = {"faults": STORM, "journalled": True, "client_timeout_ms": 5000}
-    with SimulatedService(2, seed=seed, pace=0.005, **options) as service:
+    with WatchedService(2, seed=seed, pace=0.005, **options) as service:
         dies, reads, _ = [iter(service.read(mixed(), job_name="shared")) for _ in range(3)]
         service.at(0.7, dies.kill)
         return numbers(reads)
@@ -75,7 +76,7 @@ def test_a_killed_reader_says_nothing_more() -> None:
     """A killed reader sends no message, not even when its connections break, and its
     elements reach the other reader of its job.
     """
-    with SimulatedService(2, pace=0.005, client_timeout_ms=3000) as service:
+    with WatchedService(2, pace=0.005, client_timeout_ms=3000) as service:
         dies, reads = [iter(service.read(mixed(), job_name="shared")) for _ in range(2)]
         found = numbers(islice(reads, 50))
         dies.kill()
@@ -94,7 +95,7 @@ def test_states_are_taken_in_simulated_time() -> None:
     """Tasks take their states by simulated time, in which the seed decides them, and
     not by the time that the test takes.
     """
-    with SimulatedService(1, pace=0.5) as service:
+    with WatchedService(1, pace=0.5) as service:
         seen: list[Any] = []
         feed = service.workers[0].feed
         service.workers[0].feed = lambda event: (seen.append(event), feed(event))[1]  # type: ignore[method-assign]
@@ -111,7 +112,7 @@ def test_time_is_simulated() -> None:
     """Elements take the time of their worker, so two workers take half as long."""
     ends = []
     for workers in (1, 2):
-        with SimulatedService(workers, pace=0.5) as service:
+        with WatchedService(workers, pace=0.5) as service:
             begun = service.clock.now
             assert len(list(service.read(Dataset.range(100)))) == 100
             ends.append(service.clock.now - begun)
@@ -127,7 +128,7 @@ def test_elements_are_encoded_and_decoded() -> None:
         kept.append(np.full(3, x))
         return {"x": kept[-1], "text": "é"}
 
-    with SimulatedService(1) as service:
+    with WatchedService(1) as service:
         for element in service.read(Dataset.range(20).map(keep)):
             assert element["text"] == "é"
             assert not any(np.shares_memory(element["x"], array) for array in kept)
@@ -144,7 +145,7 @@ def test_threads_of_a_pipeline_work() -> None:
         threads.add(threading.current_thread().name)
         return x
 
-    with SimulatedService(2) as service:
+    with WatchedService(2) as service:
         made = Dataset.range(300).map(note, num_parallel_calls=3).prefetch(5).repeat(2)
         read = service.read(made).map(lambda x: x, num_parallel_calls=2).prefetch(3)
         assert sorted(numbers(read)) == sorted([*range(300)] * 2)
@@ -157,7 +158,7 @@ def test_two_threads_of_a_pipeline_wait_for_splits(seed: int) -> None:
     """Splits that were requested ahead wake a source whose thread began to wait while
     the clock waited for another source, so the reading ends.
     """
-    with SimulatedService(3, seed=seed) as service:
+    with WatchedService(3, seed=seed) as service:
         mapped = Dataset.range(300).map(lambda x: x, num_parallel_calls=3)
         pairs = list(service.read(Dataset.zip(mapped, Dataset.range(300).prefetch(4))))
     for side in zip(*pairs, strict=True):
@@ -168,7 +169,7 @@ def test_functions_that_wait_for_each_other_are_an_error() -> None:
     """The error names a function that waits for another task, which the stopped clock
     does not run.
     """
-    with SimulatedService(1, turn_seconds=0.05) as service:
+    with WatchedService(1, turn_seconds=0.05) as service:
         with pytest.raises(StuckPipeline) as error:
             next(iter(service.read(Dataset.range(4).map(await_another))))
         ANOTHER.set()
@@ -179,7 +180,7 @@ def test_what_is_not_simulated_is_refused() -> None:
     """Workers in the training process and pipelines that read from the service raise an
     error that names the alternative.
     """
-    with SimulatedService(1) as service:
+    with WatchedService(1) as service:
         with pytest.raises(ValueError, match="use a `LocalCluster`"):
             service.read(Dataset.range(3), target_workers="LOCAL")
         with pytest.raises(ValueError, match="use a `LocalCluster`"):
@@ -192,14 +193,14 @@ def test_a_reader_that_waits_in_vain_is_an_error() -> None:
     """A reader that gets no element for simulated hours raises an error at once,
     because the test is wrong.
     """
-    with SimulatedService(0) as service, pytest.raises(TimeoutError, match="has got nothing for"):
+    with WatchedService(0) as service, pytest.raises(TimeoutError, match="has got nothing for"):
         next(iter(service.read(Dataset.range(3), dispatcher_timeout=1e9)))
 
 
 def test_nothing_is_left_of_a_service() -> None:
     """The threads of all tasks end with the service, in any state of its readers."""
     before = set(threading.enumerate())
-    with SimulatedService(2) as service:
+    with WatchedService(2) as service:
         next(iter(service.read(Dataset.range(10**6).prefetch(3))))
         next(iter(service.read(Dataset.range(10**6), job_name="named")))
     left = [one for one in set(threading.enumerate()) - before if "zmqdata-task" in one.name]

@@ -28,12 +28,9 @@ from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.core.worker.streams import occupied
 from zmqdata.splits import Split
 from zmqdata.testing.clock import Clock
+from zmqdata.testing.nodes import AnyCommand, AnyEvent, WorldObserver
 from zmqdata.testing.runner import Name, SimulatedPipeline
 
-AnyEvent = dispatcher_events.DispatcherEvent | worker_events.WorkerEvent | client_events.ClientEvent
-AnyCommand = (
-    dispatcher_events.DispatcherCommand | worker_events.WorkerCommand | client_events.ClientCommand
-)
 Element = tuple[int, int]
 """Task and number: the name of an element in flight."""
 
@@ -72,8 +69,8 @@ class LawBroken(AssertionError):
     """
 
 
-class Laws:
-    """Observer of a simulated world, which checks the laws.
+class Laws(WorldObserver):
+    """WorldObserver of a simulated world, which checks the laws.
 
     The nodes of the world call ``check`` for every event, and its training loops call
     ``handed_out``.

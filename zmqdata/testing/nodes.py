@@ -5,24 +5,53 @@ node of the dispatcher.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
 from zmqdata import messages as m
-from zmqdata import updates as u
+from zmqdata.core.client import events as client_events
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.state.snapshots import snapshot
-from zmqdata.core.dispatcher.state.state import DispatcherState
-from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses
+from zmqdata.core.worker import events as worker_events
 from zmqdata.dispatcher.gate import Gate
-from zmqdata.testing.checks import AnyCommand, AnyEvent, Laws, splits_of
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk
 from zmqdata.testing.network import SimulatedNetwork
 
+AnyEvent = e.DispatcherEvent | worker_events.WorkerEvent | client_events.ClientEvent
+AnyCommand = e.DispatcherCommand | worker_events.WorkerCommand | client_events.ClientCommand
+
 LONG = 30_000
 """Bytes at which a simulated journal is replaced by a snapshot."""
+
+
+class WorldObserver:
+    """Receives what the nodes of a simulated world do, and ignores it. A subclass may
+    check it.
+    """
+
+    def check(
+        self, name: str, core: object, event: AnyEvent, commands: Sequence[AnyCommand]
+    ) -> None:
+        """Receive what the core of a node returned for an event."""
+
+    def decided(self, commands: Sequence[AnyCommand]) -> None:
+        """Receive what a dispatcher returned, before its journal contains it."""
+
+    def recovered(self, core: DispatcherCore, is_set_back: bool) -> None:
+        """Receive the core of a dispatcher that has read its journal.
+
+        Args:
+            core: the core.
+            is_set_back: True if the disk has lost synced content.
+        """
+
+    def compacted(self, core: DispatcherCore) -> None:
+        """Receive the core of a dispatcher that replaces its journal by a snapshot."""
+
+    def forget(self) -> None:
+        """Receive the death of a dispatcher without a journal."""
 
 
 class Surroundings(Protocol):
@@ -34,8 +63,8 @@ class Surroundings(Protocol):
     """Clock of the world."""
     network: SimulatedNetwork
     """Network of the world."""
-    laws: Laws
-    """Laws that are checked."""
+    observer: WorldObserver
+    """WorldObserver of all nodes."""
     disk: SimulatedDisk | None
     """Disk of the dispatcher's journal, or None."""
 
@@ -105,7 +134,7 @@ class SimulatedNode:
 
     def obey(self, event: AnyEvent, commands: Sequence[AnyCommand]) -> None:
         """Carry out the commands that the core returned for an event."""
-        self.world.laws.check(self.name, self.core, event, commands)
+        self.world.observer.check(self.name, self.core, event, commands)
         for command in commands:
             self.carry_out(command)
 
@@ -127,112 +156,31 @@ class SimulatedNode:
         self.world.network.leave(self.name)
 
 
-class FirstAddresses(WorkerAddresses):
-    """Configured addresses that the first workers take in the order in which they join,
-    whatever their own address.
-    """
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self._count = count
-        self._indices: dict[str, int] = {}
-
-    def __len__(self) -> int:
-        return self._count
-
-    def place(self, address: str) -> int | None:
-        """Return the next free place, or None if all are taken."""
-        if address not in self._indices and len(self._indices) < self._count:
-            self._indices[address] = len(self._indices)
-        return self._indices.get(address)
-
-    def restore(self, held: Mapping[int, str], present: Collection[str]) -> None:
-        """Restore the places as they were held."""
-        self._indices = {address: index for index, address in held.items()}
-
-    def index(self, address: str) -> int | None:
-        """Return the place of the worker at an address, or None."""
-        return self._indices.get(address)
-
-
 class SimulatedDispatcher(SimulatedNode):
     """The dispatcher. Its routing reports peers that are not connected, and with a disk
     it keeps a journal.
-
-    Attributes:
-        found: when it last found an element to be fatal.
     """
 
     core: DispatcherCore
 
     def __init__(self, world: Surroundings, name: str, core: DispatcherCore) -> None:
         super().__init__(world, name, core)
-        self.found = 0.0
         self.gate = Gate()
         if world.disk is not None:
             self._take_up()
 
     def _take_up(self) -> None:
-        disk, laws = self.world.disk, self.world.laws
+        disk, observer = self.world.disk, self.world.observer
         assert disk is not None
         disk.read(self.core.state.apply)
         commands = self.core.resume(self.world.clock.now)
-        laws.check(self.name, self.core, e.Tick(), commands)
-        if disk.is_set_back:
-            disk.is_set_back = False
-            self._set_back(laws)
-        self._check_equal(laws.state, "what was announced and what was committed")
+        observer.check(self.name, self.core, e.Tick(), commands)
+        observer.recovered(self.core, disk.is_set_back)
+        disk.is_set_back = False
         disk.begin(snapshot(self.core.state))
-        self._check_equal(self._copy(), "a state and its snapshot")
-
-    def _copy(self) -> DispatcherState:
-        copy = DispatcherState()
-        for update in snapshot(self.core.state):
-            copy.apply(update)
-        return copy
-
-    def _set_back(self, laws: Laws) -> None:
-        """Let the laws know what a journal knows that has lost its last records.
-
-        What only clients had reported that are gone, or unknown to it, is owed again.
-        """
-        state = laws.state = self._copy()
-        laws.leased = {
-            key: task.task
-            for task in state.tasks.values()
-            for source, ledger in enumerate(task.ledger)
-            for split in ledger.entries
-            for key in splits_of(task.iteration, source, split)
-        }
-        laws.gone -= state.client_iteration.keys()
-        laws.excused |= laws.gone
-        laws.owned = {}
-        for (task, number), owner in list(laws.owners.items()):
-            if owner not in state.client_iteration and not _is_known(state, task, number):
-                del laws.owners[task, number]
-                laws.lost.add((task, number))
-            else:
-                laws.owned.setdefault(owner, set()).add((task, number))
-        laws.is_set_back = True
-
-    def _check_equal(self, state: DispatcherState, what: str) -> None:
-        ours, theirs = vars(self.core.state), vars(state)
-        for field, value in ours.items():
-            if value != theirs[field]:
-                self.world.laws.fail(f"{what} differ in {field}: {value} and {theirs[field]}")
-
-    def _check_blamed(self, update: u.Update) -> None:
-        if isinstance(update, u.PoisonUpdate):
-            self.found = self.world.clock.now
-        if isinstance(update, u.CountDeathUpdate) and update.proof:
-            place = update.crumbs[0].place
-            if place not in self.world.laws.pipeline.poison():
-                self.world.laws.fail(f"{place} does not kill, and is blamed", update.task)
 
     def obey(self, event: AnyEvent, commands: Sequence[Any]) -> None:
-        for command in commands:
-            if isinstance(command, e.Commit):
-                self._check_blamed(command.update)
+        self.world.observer.decided(commands)
         disk = self.world.disk
         if disk is None:
             super().obey(event, commands)
@@ -246,7 +194,7 @@ class SimulatedDispatcher(SimulatedNode):
         super().obey(e.Tick(), self.gate.written(turn))
         disk = self.world.disk
         if disk is not None and disk.idle and self.gate.is_open and len(disk.content) > LONG:
-            self._check_equal(self._copy(), "a state and its snapshot")
+            self.world.observer.compacted(self.core)
             disk.begin(snapshot(self.core.state))
 
     def carry_out(self, command: Any) -> None:
@@ -277,8 +225,4 @@ class SimulatedDispatcher(SimulatedNode):
         facts = [
             command for command in self.gate.written(survived) if isinstance(command, e.Commit)
         ]
-        self.world.laws.check(self.name, self.core, e.Tick(), list(facts))
-
-
-def _is_known(state: DispatcherState, task: int, number: int) -> bool:
-    return task in state.tasks and number in state.tasks[task].delivered
+        self.world.observer.check(self.name, self.core, e.Tick(), list(facts))

@@ -17,7 +17,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,7 +26,6 @@ from zmqdata.client.distribute import distribute
 from zmqdata.client.registration import Registration, registration_of
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.worker import WorkerConfig
-from zmqdata.core.credit import FEW_BYTES
 from zmqdata.core.dispatcher import events as dispatcher_events
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.events import Carriers
@@ -48,20 +47,17 @@ from zmqdata.filenames import native, portable
 from zmqdata.matching import matching_files
 from zmqdata.paths import whole_path
 from zmqdata.pipelines.packing import zmqdata_version
-from zmqdata.testing.checks import Laws
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
-from zmqdata.testing.nodes import SimulatedDispatcher, SimulatedNode
+from zmqdata.testing.nodes import SimulatedDispatcher, SimulatedNode, WorldObserver
 from zmqdata.testing.reading import (
     ClockLoop,
     SimulatedDataset,
     SimulatedRegistration,
 )
-from zmqdata.testing.runner import SimulatedPipeline
 from zmqdata.testing.turns import TURN_SECONDS, GivenTurns, TaskTurns
 from zmqdata.transport.addresses import announced_address
-from zmqdata.updates import AssignSplitsUpdate, CutLedgerUpdate
 from zmqdata.worker.chunks import ChunkThread
 from zmqdata.worker.partcache import checked
 from zmqdata.worker.processes.crumbs import CrumbFile
@@ -74,28 +70,10 @@ DISPATCHER = "dispatcher"
 TARGET = "tcp://127.0.0.1:9"
 """Replaces the dispatcher's address. Port 9 discards everything that it receives."""
 FIRST_PORT = 40_000
-MOST_COUNTED = 10_000
-"""Maximum number of splits in an assignment for the laws to check each split."""
 PATIENCE = 60.0
 """Simulated seconds to wait for an answer of the dispatcher."""
 AGAIN = 1.0
 """Simulated seconds after which a request is repeated."""
-
-
-class ServiceLaws(Laws):
-    """The laws, without the check of each split for assignments of endless sources."""
-
-    turn_bytes: ClassVar[int] = FEW_BYTES
-
-    def _check_assigned(self, update: AssignSplitsUpdate) -> None:
-        if update.split.size <= MOST_COUNTED:
-            super()._check_assigned(update)
-
-    def _take_back(self, update: CutLedgerUpdate) -> None:
-        task = self.state.tasks[update.task]
-        parts = task.ledger[update.source].parted(update.entries, update.stop)
-        if parts and all(split.size <= MOST_COUNTED for split in parts[1]):
-            super()._take_back(update)
 
 
 class PlainDispatcher(SimulatedDispatcher):
@@ -369,7 +347,7 @@ class SimulatedService:
         self._client_names = random.Random(f"{seed}/clients")
         self.clock = Clock()
         self.network = SimulatedNetwork(self.clock, self.random.getrandbits(32), faults)
-        self.laws: Laws = ServiceLaws(seed, self.clock, SimulatedPipeline(0))
+        self.observer = self._observe()
         self.disk = SimulatedDisk(self.clock, self.random.getrandbits(32)) if journalled else None
         self.packs: dict[str, bytes] = {}
         self.crumbs = CrumbFile()
@@ -384,6 +362,9 @@ class SimulatedService:
         for _ in range(workers):
             self._make_worker(**self._options)
         self._await_workers()
+
+    def _observe(self) -> WorldObserver:
+        return WorldObserver()
 
     def _make_dispatcher(self) -> PlainDispatcher:
         config = self.config
@@ -453,7 +434,7 @@ class SimulatedService:
         """
         self.dispatcher.die()
         if self.disk is None:
-            self.laws.forget()
+            self.observer.forget()
 
         def begin() -> None:
             self.dispatcher = self._make_dispatcher()

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from zmqdata.testing import SimulatedService
+from tests.kit.service import WatchedService
 
 
 @pytest.fixture
-def make_service() -> Iterator[Callable[..., SimulatedService]]:
+def make_service() -> Iterator[Callable[..., WatchedService]]:
     """Make services that end with the test."""
-    made: list[SimulatedService] = []
+    made: list[WatchedService] = []
 
-    def make(workers: int = 2, **options: Any) -> SimulatedService:
-        made.append(SimulatedService(workers, **options))
+    def make(workers: int = 2, **options: Any) -> WatchedService:
+        made.append(WatchedService(workers, **options))
         return made[-1]
 
     yield make
@@ -27,6 +27,6 @@ def make_service() -> Iterator[Callable[..., SimulatedService]]:
 
 
 @pytest.fixture
-def service(make_service: Callable[..., SimulatedService]) -> SimulatedService:
+def service(make_service: Callable[..., WatchedService]) -> WatchedService:
     """A dispatcher with two workers."""
     return make_service()

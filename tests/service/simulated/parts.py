@@ -9,8 +9,8 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tests.kit.service import WatchedService
 from zmqdata import Dataset
-from zmqdata.testing import SimulatedService
 
 MOST_BACK = 8
 """Maximum number of steps back in the input of a task of about a hundred elements. With
@@ -44,7 +44,7 @@ def grouped(elements: Iterable[Any], tasks: int = 2, each: int = 1) -> list[list
 
 
 def by_task(
-    service: SimulatedService, dataset: Dataset, tasks: int = 2, each: int = 1
+    service: WatchedService, dataset: Dataset, tasks: int = 2, each: int = 1
 ) -> list[list[Any]]:
     """Return the elements of each task, in the order of that task. ``grouped`` checks
     how many tasks made elements, and how many.
@@ -52,7 +52,7 @@ def by_task(
     return grouped(service.read(tagged(dataset)), tasks, each)
 
 
-def moved_tasks(service: SimulatedService) -> list[dict[str, Any]]:
+def moved_tasks(service: WatchedService) -> list[dict[str, Any]]:
     """Return the status of each unfinished task that continues on another worker."""
     tasks = service.status()["tasks"]
     return [task for task in tasks if task["attempt"] > 1 and task["total"] is None]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kit.service import WatchedService
 from zmqdata import Dataset, distribute
 from zmqdata.errors import (
     DataServiceError,
@@ -20,7 +21,6 @@ from zmqdata.errors import (
     PipelineError,
     UnavailableError,
 )
-from zmqdata.testing import SimulatedService
 
 ENDLESS = 10**15
 Made = tuple[int, int]
@@ -35,7 +35,7 @@ def numbered(count: int = ENDLESS) -> Dataset:
 
 
 def consumer(
-    service: SimulatedService, index: int, count: int, dataset: Dataset, mode: str, **options: Any
+    service: WatchedService, index: int, count: int, dataset: Dataset, mode: str, **options: Any
 ) -> Iterator[Any]:
     """Return an iterator that reads the job "job" as a consumer."""
     named = {"job_name": "job", **options}
@@ -43,7 +43,7 @@ def consumer(
 
 
 def consumers(
-    service: SimulatedService,
+    service: WatchedService,
     count: int,
     dataset: Dataset,
     mode: str = "parallel_epochs",
@@ -97,7 +97,7 @@ def drained(readers: list[Iterator[Any]]) -> tuple[list[list[int]], list[Excepti
 # --- in step
 
 
-def test_a_step_is_one_round_of_one_task(make_service: Callable[..., SimulatedService]) -> None:
+def test_a_step_is_one_round_of_one_task(make_service: Callable[..., WatchedService]) -> None:
     """A single worker makes each step of four consumers, as four elements in a row, and
     the three workers take turns.
     """
@@ -108,7 +108,7 @@ def test_a_step_is_one_round_of_one_task(make_service: Callable[..., SimulatedSe
 
 
 def test_all_consumers_get_batches_of_one_bucket(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
 ) -> None:
     """All consumers get sentences of the same bucket of lengths at each step."""
     edges = [10, 30, 60]
@@ -128,7 +128,7 @@ def test_all_consumers_get_batches_of_one_bucket(
 
 
 def test_a_consumer_that_runs_ahead_meets_the_same_steps(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
 ) -> None:
     """The n-th elements of all consumers belong to the same round, even if the
     consumers are many steps apart.
@@ -140,7 +140,7 @@ def test_a_consumer_that_runs_ahead_meets_the_same_steps(
 
 
 def test_the_next_repetition_is_read_in_step_too(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
 ) -> None:
     """Further iterators of the consumers' datasets each read all of the input again."""
     service = make_service(workers=2)
@@ -158,7 +158,7 @@ def test_the_next_repetition_is_read_in_step_too(
 
 
 def test_errors_take_the_place_of_their_element(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
 ) -> None:
     """A failing element raises an error for its own consumer at its step, and no other
     consumer notices.
@@ -183,7 +183,7 @@ def test_errors_take_the_place_of_their_element(
 @pytest.mark.parametrize("mode", ["distributed_epoch", "parallel_epochs"])
 @pytest.mark.parametrize("finite", ["drop", "pad"])
 def test_every_consumer_gets_a_round_or_none_does(
-    make_service: Callable[..., SimulatedService], mode: str, finite: str
+    make_service: Callable[..., WatchedService], mode: str, finite: str
 ) -> None:
     """Finite input ends at the same step for all consumers. Fewer elements than there
     are consumers are dropped, or each task fills its last round.
@@ -204,7 +204,7 @@ def test_every_consumer_gets_a_round_or_none_does(
 
 
 def test_the_end_of_input_without_a_rule_is_an_error_for_all(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
 ) -> None:
     """Input that proves to be finite ends with the same error at the same step for
     every consumer, then and later.
@@ -218,14 +218,14 @@ def test_the_end_of_input_without_a_rule_is_an_error_for_all(
             assert "Encountered end of sequence on a round-robin read iterator" in str(error)
 
 
-def test_known_finite_input_needs_a_rule(service: SimulatedService) -> None:
+def test_known_finite_input_needs_a_rule(service: WatchedService) -> None:
     """The call refuses finite input unless a rule decides about the rest."""
     text = "Round robin reads require .* infinite cardinality, but the dataset has cardinality 100"
     with pytest.raises(FailedPreconditionError, match=text):
         next(consumer(service, 0, 1, Dataset.range(100), "parallel_epochs"))
 
 
-def test_empty_input_ends_at_once(service: SimulatedService) -> None:
+def test_empty_input_ends_at_once(service: WatchedService) -> None:
     """Consumers of empty input end at once."""
     assert drained(consumers(service, 3, numbered(0), finite="pad")) == ([[], [], []], [None] * 3)
 
@@ -233,7 +233,7 @@ def test_empty_input_ends_at_once(service: SimulatedService) -> None:
 # --- consumers come and go
 
 
-def test_a_second_reader_of_a_consumer_is_refused(service: SimulatedService) -> None:
+def test_a_second_reader_of_a_consumer_is_refused(service: WatchedService) -> None:
     """The dispatcher refuses a second reader of a consumer, and says how far the
     consumer has come.
     """
@@ -245,7 +245,7 @@ def test_a_second_reader_of_a_consumer_is_refused(service: SimulatedService) -> 
 
 
 def test_a_successor_goes_on_where_a_consumer_stopped(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
 ) -> None:
     """A reader in the place of a closed consumer gets its next step, and the other
     consumers wait and notice nothing.
@@ -261,7 +261,7 @@ def test_a_successor_goes_on_where_a_consumer_stopped(
     assert all(map(whole, rounds(taken).values()))
 
 
-def test_all_consumers_may_be_started_again(make_service: Callable[..., SimulatedService]) -> None:
+def test_all_consumers_may_be_started_again(make_service: Callable[..., WatchedService]) -> None:
     """A job whose consumers have all stopped continues with new consumers, each at the
     step where its predecessor stopped.
     """
@@ -275,7 +275,7 @@ def test_all_consumers_may_be_started_again(make_service: Callable[..., Simulate
     assert all(map(whole, rounds(taken).values()))
 
 
-def test_those_who_wait_in_vain_get_an_error(make_service: Callable[..., SimulatedService]) -> None:
+def test_those_who_wait_in_vain_get_an_error(make_service: Callable[..., WatchedService]) -> None:
     """Consumers that wait too long for another get an error with the number that came
     and the names of the missing.
     """
@@ -291,7 +291,7 @@ def test_those_who_wait_in_vain_get_an_error(make_service: Callable[..., Simulat
         next(consumer(service, 1, 3, numbered(), "parallel_epochs", consumer_timeout=3.0))
 
 
-def test_a_consumer_that_leaves_is_missed(make_service: Callable[..., SimulatedService]) -> None:
+def test_a_consumer_that_leaves_is_missed(make_service: Callable[..., WatchedService]) -> None:
     """The other consumers get the error when a consumer stops and no successor comes in
     time.
     """
@@ -311,7 +311,7 @@ def test_a_consumer_that_leaves_is_missed(make_service: Callable[..., SimulatedS
 
 
 def test_a_new_worker_is_read_from_a_step_that_all_agree_on(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
 ) -> None:
     """A worker that joins takes its turn at the same step for every consumer, however
     far apart the consumers are.
@@ -336,7 +336,7 @@ def test_a_new_worker_is_read_from_a_step_that_all_agree_on(
 
 
 def test_rounds_of_a_lost_worker_are_made_again(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
 ) -> None:
     """Another worker continues the task of a worker that has left with the very next
     round, for every consumer.
@@ -351,7 +351,7 @@ def test_rounds_of_a_lost_worker_are_made_again(
     assert whole(taken[1::2])
 
 
-def test_consumers_wait_for_the_first_worker(make_service: Callable[..., SimulatedService]) -> None:
+def test_consumers_wait_for_the_first_worker(make_service: Callable[..., WatchedService]) -> None:
     """Consumers may start before any worker does."""
     service = make_service(workers=0)
     readers = consumers(service, 2, numbered())
@@ -365,7 +365,7 @@ def test_consumers_wait_for_the_first_worker(make_service: Callable[..., Simulat
 # --- what does not fit together
 
 
-def test_every_consumer_gives_the_same_number_of_them(service: SimulatedService) -> None:
+def test_every_consumer_gives_the_same_number_of_them(service: WatchedService) -> None:
     """The dispatcher refuses another number of consumers for a job, and the error names
     both numbers.
     """
@@ -429,7 +429,7 @@ def test_mistakes_are_errors_at_the_call(
         distribute("parallel_epochs", "tcp://nowhere:1", **options)
 
 
-def test_what_is_known_of_the_length(service: SimulatedService) -> None:
+def test_what_is_known_of_the_length(service: WatchedService) -> None:
     """Coordinated reads have infinite cardinality, as in tf.data, unless they may
     end.
     """

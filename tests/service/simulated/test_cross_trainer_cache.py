@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kit.service import WatchedService
 from zmqdata import CrossTrainerCache, Dataset
 from zmqdata.errors import DataServiceError, InvalidArgumentError
-from zmqdata.testing import SimulatedService
 
 
 @pytest.fixture
-def one(make_service: Callable[..., SimulatedService]) -> SimulatedService:
+def one(make_service: Callable[..., WatchedService]) -> WatchedService:
     """A dispatcher with a single worker."""
     return make_service(workers=1)
 
@@ -25,7 +25,7 @@ def endless() -> Dataset:
 
 
 def reader(
-    service: SimulatedService, trainer_id: str, dataset: Dataset | None = None, **options: Any
+    service: WatchedService, trainer_id: str, dataset: Dataset | None = None, **options: Any
 ) -> Any:
     options.setdefault("job_name", "shared")
     mode = options.pop("mode", "parallel_epochs")
@@ -33,7 +33,7 @@ def reader(
     return iter(service.read(dataset or endless(), mode, cross_trainer_cache=cache, **options))
 
 
-def test_every_job_gets_everything(one: SimulatedService) -> None:
+def test_every_job_gets_everything(one: WatchedService) -> None:
     """Two training jobs read the same elements in the same order."""
     first, second = reader(one, "first"), reader(one, "second")
     assert (
@@ -43,21 +43,21 @@ def test_every_job_gets_everything(one: SimulatedService) -> None:
     )
 
 
-def test_a_function_runs_once_for_all(one: SimulatedService) -> None:
+def test_a_function_runs_once_for_all(one: WatchedService) -> None:
     """The second training job reads the elements made for the first."""
     dataset = endless().map(lambda x: (x, __import__("os").urandom(8)))
     first, second = reader(one, "first", dataset), reader(one, "second", dataset)
     assert list(islice(first, 100)) == list(islice(second, 100))
 
 
-def test_equal_ids_share_one_copy(one: SimulatedService) -> None:
+def test_equal_ids_share_one_copy(one: WatchedService) -> None:
     """Two clients of the same training job get disjoint elements."""
     first, second = reader(one, "same"), reader(one, "same")
     found = [*islice(first, 300), *islice(second, 300)]
     assert len({int(x) for x in found}) == 600
 
 
-def test_the_next_client_begins_where_the_last_was_closed(one: SimulatedService) -> None:
+def test_the_next_client_begins_where_the_last_was_closed(one: WatchedService) -> None:
     """The next client of a training job begins with the first element that the closed
     client did not hand out, also within a block.
     """
@@ -67,7 +67,7 @@ def test_the_next_client_begins_where_the_last_was_closed(one: SimulatedService)
     assert [int(x) for x in islice(reader(one, "same"), 10)] == list(range(10, 20))
 
 
-def test_each_client_reads_all_of_several_workers(service: SimulatedService) -> None:
+def test_each_client_reads_all_of_several_workers(service: WatchedService) -> None:
     """Both copies of two workers reach each training job."""
     first, second = reader(service, "first"), reader(service, "second")
     for it in (first, second):
@@ -77,7 +77,7 @@ def test_each_client_reads_all_of_several_workers(service: SimulatedService) -> 
 
 
 @pytest.mark.parametrize("mode", ["parallel_epochs", "distributed_epoch"])
-def test_splits_may_be_shared_out_too(service: SimulatedService, mode: str) -> None:
+def test_splits_may_be_shared_out_too(service: WatchedService, mode: str) -> None:
     """DYNAMIC and OFF both work with a cache."""
     dataset = Dataset.range(1000).repeat()
     first = reader(service, "first", dataset, mode=mode)
@@ -87,20 +87,20 @@ def test_splits_may_be_shared_out_too(service: SimulatedService, mode: str) -> N
 
 
 @pytest.mark.parametrize("stop", [0, 10])
-def test_finite_datasets_are_refused(one: SimulatedService, stop: int) -> None:
+def test_finite_datasets_are_refused(one: WatchedService, stop: int) -> None:
     """The service refuses a cache for a dataset that is known to be finite."""
     with pytest.raises(InvalidArgumentError, match="requires the input dataset to be infinite"):
         next(reader(one, "first", Dataset.range(stop)))
 
 
-def test_a_dataset_that_ends_after_all_is_refused_then(one: SimulatedService) -> None:
+def test_a_dataset_that_ends_after_all_is_refused_then(one: WatchedService) -> None:
     """A dataset whose end was unknown raises the error when it ends."""
     it = reader(one, "first", Dataset.range(10).filter(lambda x: True))
     with pytest.raises(InvalidArgumentError, match="requires the input dataset to be infinite"):
         list(it)
 
 
-def test_only_one_repetition(one: SimulatedService) -> None:
+def test_only_one_repetition(one: WatchedService) -> None:
     """A dataset object with a cache cannot be read a second time."""
     ds = one.read(
         endless(),
@@ -115,7 +115,7 @@ def test_only_one_repetition(one: SimulatedService) -> None:
         next(iter(ds))
 
 
-def test_a_job_is_cached_for_all_or_for_none(one: SimulatedService) -> None:
+def test_a_job_is_cached_for_all_or_for_none(one: WatchedService) -> None:
     """A reader without a cache cannot join a job with a cache, nor the reverse; the
     refusal names both sides.
     """
@@ -131,7 +131,7 @@ def test_a_job_is_cached_for_all_or_for_none(one: SimulatedService) -> None:
         next(reader(one, "first", job_name="plain"))
 
 
-def test_compression_must_agree(one: SimulatedService) -> None:
+def test_compression_must_agree(one: WatchedService) -> None:
     """The dispatcher refuses a training job that asks for another compression of the
     cache.
     """
@@ -140,7 +140,7 @@ def test_compression_must_agree(one: SimulatedService) -> None:
         next(reader(one, "second", compression=None))
 
 
-def test_a_name_is_required(one: SimulatedService) -> None:
+def test_a_name_is_required(one: WatchedService) -> None:
     """The call requires a job name, because training jobs cannot share a job without a
     name.
     """
@@ -158,13 +158,13 @@ def test_a_trainer_id_is_required(trainer_id: Any) -> None:
         CrossTrainerCache(trainer_id=trainer_id)
 
 
-def test_the_argument_is_checked_at_the_call(one: SimulatedService) -> None:
+def test_the_argument_is_checked_at_the_call(one: WatchedService) -> None:
     """The call refuses an argument that is not a cache."""
     with pytest.raises(ValueError, match="must be a CrossTrainerCache or None"):
         one.read(endless(), "parallel_epochs", job_name="shared", cross_trainer_cache="first")
 
 
-def test_a_failing_element_reaches_everybody(one: SimulatedService) -> None:
+def test_a_failing_element_reaches_everybody(one: WatchedService) -> None:
     """A user's error takes the place of its element for each training job, and both
     continue after it.
     """
@@ -176,7 +176,7 @@ def test_a_failing_element_reaches_everybody(one: SimulatedService) -> None:
         assert next(it) == 1
 
 
-def test_a_new_worker_starts_over(one: SimulatedService) -> None:
+def test_a_new_worker_starts_over(one: WatchedService) -> None:
     """Another worker replaces the only worker that is lost, with elements of its
     own.
     """
@@ -192,7 +192,7 @@ def test_a_new_worker_starts_over(one: SimulatedService) -> None:
 
 
 def test_a_slow_training_job_skips_ahead_and_is_told(
-    make_service: Callable[..., SimulatedService], caplog: pytest.LogCaptureFixture
+    make_service: Callable[..., WatchedService], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A training job skips the elements that left the window before it read them; it
     counts them and warns of them.

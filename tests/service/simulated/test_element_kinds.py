@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kit.service import WatchedService
 from tests.service.kinds import Pair, mixture, objects, of_every_kind, records, same
 from zmqdata import Dataset, TensorSpec
 from zmqdata.elements.specs import merge_specs, spec_of
 from zmqdata.errors import FailedPreconditionError, PipelineError
-from zmqdata.testing import SimulatedService
 
 
 @pytest.mark.parametrize("function", [of_every_kind, objects, records, mixture])
 def test_elements_arrive_as_they_were_made(
-    make_service: Callable[..., SimulatedService], function: Any
+    make_service: Callable[..., WatchedService], function: Any
 ) -> None:
     """Every leaf and structure has the type and the value that it has in the local
     pipeline, in the order of the only worker.
@@ -33,7 +33,7 @@ def test_elements_arrive_as_they_were_made(
     assert all(map(same, found, ds))
 
 
-def test_element_specs_are_those_of_the_local_pipeline(service: SimulatedService) -> None:
+def test_element_specs_are_those_of_the_local_pipeline(service: WatchedService) -> None:
     """A distributed dataset has the local spec: objects and dataclasses are one leaf of
     dtype object.
     """
@@ -95,7 +95,7 @@ def of_every_dtype(number: Any) -> dict[str, Any]:
     ],
 )
 def test_specs_and_elements_agree_over_every_transport(
-    service: SimulatedService, shaped: Callable[[Dataset], Dataset], tmp_path: Path
+    service: WatchedService, shaped: Callable[[Dataset], Dataset], tmp_path: Path
 ) -> None:
     """Elements of every dtype match the spec locally, from the service and from a
     save.
@@ -114,7 +114,7 @@ def test_specs_and_elements_agree_over_every_transport(
             assert same(element, local[0])
 
 
-def test_objects_survive_compression_and_batches(service: SimulatedService) -> None:
+def test_objects_survive_compression_and_batches(service: WatchedService) -> None:
     """Batches of objects, which are arrays of objects, arrive equal, also in compressed
     blocks.
     """
@@ -124,7 +124,7 @@ def test_objects_survive_compression_and_batches(service: SimulatedService) -> N
     assert {batch.dtype for batch in found} == {np.dtype(object)}
 
 
-def test_large_memory_within_objects_belongs_to_the_receiver(service: SimulatedService) -> None:
+def test_large_memory_within_objects_belongs_to_the_receiver(service: WatchedService) -> None:
     """Arrays within objects are the receiver's own: they are writable, and no two
     elements share them.
     """
@@ -137,7 +137,7 @@ def test_large_memory_within_objects_belongs_to_the_receiver(service: SimulatedS
 
 
 def test_an_object_that_cannot_be_pickled_fails_alone(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
 ) -> None:
     """An object that cannot be sent is the failure of its element, at its place; all
     other elements arrive.
@@ -158,7 +158,7 @@ def test_an_object_that_cannot_be_pickled_fails_alone(
 
 
 def test_a_class_that_the_client_does_not_have_is_named(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
 ) -> None:
     """An object of a module that is not imported here ends the iteration at once, and
     the error says what to import.

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.full import full
+from tests.kit.service import WatchedService
 from tests.service.simulated.parts import by_task, together
 from zmqdata import Dataset
 from zmqdata.client import quarantine
 from zmqdata.errors import PipelineError
-from zmqdata.testing import SimulatedService
 
 
 def picky(x: Any) -> Any:
@@ -32,7 +32,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.parametrize("parallel", [None, 3])
 def test_elements_are_left_out(
-    service: SimulatedService,
+    service: WatchedService,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     parallel: int | None,
@@ -56,7 +56,7 @@ def test_elements_are_left_out(
     assert len(told) == 3
 
 
-def test_the_reader_lists_what_workers_have_left_out(service: SimulatedService) -> None:
+def test_the_reader_lists_what_workers_have_left_out(service: WatchedService) -> None:
     """At the end of an epoch the iterator's quarantine has each skipped element once,
     with its error, its traceback and its split.
     """
@@ -79,7 +79,7 @@ def never(x: Any) -> Any:
 @pytest.mark.parametrize("function", [never, picky])
 @pytest.mark.parametrize("slow", [0.0, 0.3])
 def test_the_end_does_not_overtake_what_was_left_out(
-    service: SimulatedService,
+    service: WatchedService,
     monkeypatch: pytest.MonkeyPatch,
     mode: str,
     function: Callable[[Any], Any],
@@ -117,7 +117,7 @@ NESTED = Dataset.range(50).interleave(part, cycle_length=3).batch(2)
 )
 @pytest.mark.parametrize("end", ["none", "kill", "stop"])
 def test_each_element_left_out_is_listed_once(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
     mode: str,
     dataset: Dataset,
     failures: int,
@@ -140,7 +140,7 @@ def test_each_element_left_out_is_listed_once(
         assert len(found) == failures * (2 if mode == "parallel_epochs" else 1)
 
 
-def test_what_a_state_lists_is_listed_once(service: SimulatedService) -> None:
+def test_what_a_state_lists_is_listed_once(service: WatchedService) -> None:
     """An iterator that continues from a state lists what was left out before and after
     it, each element once.
     """
@@ -156,7 +156,7 @@ def test_what_a_state_lists_is_listed_once(service: SimulatedService) -> None:
 
 
 def test_the_newest_thousand_are_listed(
-    service: SimulatedService, caplog: pytest.LogCaptureFixture
+    service: WatchedService, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The quarantine lists the newest thousand of all tasks; the log says that older
     ones were dropped, and how many there were.
@@ -172,7 +172,7 @@ def test_the_newest_thousand_are_listed(
     assert any("lists the newest 1,000 of them" in text for text in told)
 
 
-def test_more_than_may_be_left_out_fails(make_service: Callable[..., SimulatedService]) -> None:
+def test_more_than_may_be_left_out_fails(make_service: Callable[..., WatchedService]) -> None:
     """max_errors counts on each worker; the next failure is the error of its element,
     and the rest comes.
     """
@@ -184,7 +184,7 @@ def test_more_than_may_be_left_out_fails(make_service: Callable[..., SimulatedSe
     assert [int(next(elements)) for _ in range(9)] == list(range(24, 33))
 
 
-def test_budgets_are_of_each_worker(service: SimulatedService) -> None:
+def test_budgets_are_of_each_worker(service: WatchedService) -> None:
     """Two workers may skip twice as many elements."""
     dataset = Dataset.range(200).map(lambda x: 1 // 0, on_error="skip", max_errors=3)
     elements, failures = iter(service.read(dataset)), 0
@@ -198,7 +198,7 @@ def test_budgets_are_of_each_worker(service: SimulatedService) -> None:
     assert failures == 200 - 6
 
 
-def test_failures_are_tried_again(service: SimulatedService) -> None:
+def test_failures_are_tried_again(service: WatchedService) -> None:
     """on_error="retry" hides failures that end in success."""
     tries: dict[int, int] = {}
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kit.service import WatchedService
 from zmqdata import Dataset
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.pipelines import ALONE_FOR
 from zmqdata.errors import FailedPreconditionError, UnavailableError
 from zmqdata.pipelines.memorymaps import LARGE
 from zmqdata.testing.reading import ClockSupplier
-from zmqdata.testing.service import SimulatedService
 
 STEP = 4096
 
@@ -47,32 +47,32 @@ def path(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def service() -> Iterator[SimulatedService]:
+def service() -> Iterator[WatchedService]:
     """Yield a service with two workers that lack the files of clients."""
-    with SimulatedService(workers=2, journalled=True, client_timeout_ms=5000) as service:
+    with WatchedService(workers=2, journalled=True, client_timeout_ms=5000) as service:
         for worker in service.workers:
             worker.lacks_files = True
         yield service
 
 
-def rows(service: SimulatedService, path: str, **options: Any) -> Dataset:
+def rows(service: WatchedService, path: str, **options: Any) -> Dataset:
     return service.read(Dataset.from_source(Rows(path)), **options)
 
 
-def sent(service: SimulatedService) -> list[int]:
+def sent(service: WatchedService) -> list[int]:
     """Return the sizes of the large parts that the dispatcher has received."""
     return [len(content) for content in service.packs.values() if len(content) >= LARGE]
 
 
 def test_workers_that_see_the_file_receive_nothing(path: str) -> None:
     """The path is enough for workers that see the file."""
-    with SimulatedService(workers=2) as service:
+    with WatchedService(workers=2) as service:
         assert sorted(rows(service, path)) == WHOLE
         assert sent(service) == []
 
 
 def test_workers_that_lack_the_file_get_its_content(
-    service: SimulatedService, path: str, caplog: pytest.LogCaptureFixture
+    service: WatchedService, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Two workers that ask at once get the content, which the client reads and sends
     once, with a warning that tells path and size.
@@ -86,7 +86,7 @@ def test_workers_that_lack_the_file_get_its_content(
 
 
 def test_one_of_two_readers_sends_the_content(
-    service: SimulatedService, path: str, caplog: pytest.LogCaptureFixture
+    service: WatchedService, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One of two clients that share a job reads and sends the file."""
     one, two = (iter(rows(service, path, job_name="shared")) for _ in range(2))
@@ -100,7 +100,7 @@ def test_one_of_two_readers_sends_the_content(
 
 def test_a_worker_that_joins_later_gets_the_content(path: str) -> None:
     """A worker that joins in mid-iteration and lacks the file works, too."""
-    with SimulatedService(workers=1, pace=0.02) as service:
+    with WatchedService(workers=1, pace=0.02) as service:
         reader = iter(rows(service, path))
         found = [next(reader)]
         late = service.add_worker()
@@ -112,7 +112,7 @@ def test_a_worker_that_joins_later_gets_the_content(path: str) -> None:
 
 
 def test_another_client_sends_if_the_first_dies(
-    service: SimulatedService, path: str, monkeypatch: pytest.MonkeyPatch
+    service: WatchedService, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the client that was asked dies before it sends the content, the dispatcher
     asks the other.
@@ -135,7 +135,7 @@ def test_another_client_sends_if_the_first_dies(
 
 
 def test_a_dispatcher_that_restarts_gets_the_content(
-    service: SimulatedService, path: str, monkeypatch: pytest.MonkeyPatch
+    service: WatchedService, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The content arrives although the dispatcher dies while it is sent."""
     ask_dispatcher = ClockSupplier._ask
@@ -155,7 +155,7 @@ def test_a_dispatcher_that_restarts_gets_the_content(
     assert service.dispatcher.core.state.life == lives[0] + 1
 
 
-def test_a_file_that_changed_is_an_error(service: SimulatedService, path: str) -> None:
+def test_a_file_that_changed_is_an_error(service: WatchedService, path: str) -> None:
     """The error names the file and the client's reason if the file changed or vanished
     since the dataset was defined.
     """
@@ -169,7 +169,7 @@ def test_a_file_that_changed_is_an_error(service: SimulatedService, path: str) -
 
 
 def test_a_change_between_the_samples_reaches_the_next_job(
-    service: SimulatedService, path: str
+    service: WatchedService, path: str
 ) -> None:
     """A dataset that is defined after the file was changed gets the new content, while
     tasks of an earlier job continue with the old one.
@@ -185,7 +185,7 @@ def test_a_change_between_the_samples_reaches_the_next_job(
 
 
 def test_a_reader_by_id_sends_the_file_that_it_sees(
-    service: SimulatedService, path: str, caplog: pytest.LogCaptureFixture
+    service: WatchedService, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A client that knows only the dataset's id sends the file if its machine has
     it.
@@ -201,7 +201,7 @@ def test_a_reader_by_id_sends_the_file_that_it_sees(
 
 
 def test_a_save_whose_client_left_fails_with_the_remedy(
-    service: SimulatedService, path: str, tmp_path: Path
+    service: WatchedService, path: str, tmp_path: Path
 ) -> None:
     """No client can send the content for a save, so its error says so, within a
     bounded time.

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import zmqdata
+from tests.kit.service import WatchedService
 from zmqdata import Dataset, ShardingPolicy
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
-from zmqdata.testing import SimulatedService
 
 
 def stirred(count: int = 500) -> Dataset:
@@ -42,7 +42,7 @@ def hashed(elements: Iterator[Any]) -> str:
 
 
 def ordered(
-    service: SimulatedService,
+    service: WatchedService,
     dataset: Dataset,
     mode: ShardingPolicy | str = "distributed_epoch",
     **options: Any,
@@ -57,10 +57,10 @@ def test_the_stream_is_the_same_with_any_number_of_workers(num_tasks: int) -> No
     """
     hashes = []
     for count in (1, 2, 7):
-        with SimulatedService(count) as cluster:
+        with WatchedService(count) as cluster:
             hashes.append(hashed(iter(ordered(cluster, stirred(100), num_tasks=num_tasks))))
     assert len(set(hashes)) == 1
-    with SimulatedService(2) as cluster:
+    with WatchedService(2) as cluster:
         assert hashed(iter(ordered(cluster, stirred(100), num_tasks=5))) not in hashes
 
 
@@ -68,7 +68,7 @@ def test_a_worker_hosts_more_tasks_than_there_are_elements() -> None:
     """A worker that hosts hundreds of tasks finishes them all, and then serves the next
     job as usual.
     """
-    with SimulatedService(1) as cluster:
+    with WatchedService(1) as cluster:
         for tasks in (300, 4):
             found = [int(x) for x in ordered(cluster, Dataset.range(9), num_tasks=tasks)]
             assert found == list(range(9))
@@ -78,18 +78,18 @@ def test_what_keeps_order_comes_in_the_order_of_its_input() -> None:
     """The dispatcher assigns splits to tasks in turn, and the client takes elements in
     turn, so a map over a range is in order as a whole.
     """
-    with SimulatedService(3) as cluster:
+    with WatchedService(3) as cluster:
         found = [int(x) for x in ordered(cluster, Dataset.range(3_001).map(lambda x: x * 2))]
     assert found == list(range(0, 6_002, 2))
 
 
 def test_workers_that_come_and_go_change_nothing(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
 ) -> None:
     """A worker that joins takes over tasks, and a worker that leaves hands its tasks
     over; the order stays.
     """
-    with SimulatedService(1) as cluster:
+    with WatchedService(1) as cluster:
         expected = hashed(iter(ordered(cluster, stirred())))
     service = make_service(workers=1, worker_options={"buffer_bytes": 4096})
     iterator = iter(ordered(service, stirred(), max_outstanding_requests=8))
@@ -119,7 +119,7 @@ def joined(elements: list[dict[str, Any]]) -> dict[str, Any]:
 @pytest.mark.parametrize("calls", [None, 3])
 @pytest.mark.parametrize("drop", [False, True])
 def test_batches_by_a_function_hold_what_stacked_batches_hold(
-    service: SimulatedService, calls: int | None, drop: bool
+    service: WatchedService, calls: int | None, drop: bool
 ) -> None:
     """A single task makes the batches of a local reading. Of several tasks, each makes
     batches of its own rows, the same ones as a plain batch.
@@ -145,7 +145,7 @@ def test_batches_by_a_function_hold_what_stacked_batches_hold(
 
 def test_static_parts_are_those_of_the_tasks() -> None:
     """Tasks under DATA each have every n-th element, and need no list of workers."""
-    with SimulatedService(2) as cluster:
+    with WatchedService(2) as cluster:
         found = [
             int(x) for x in ordered(cluster, Dataset.range(100), ShardingPolicy.DATA, num_tasks=4)
         ]
@@ -161,7 +161,7 @@ def test_files_are_dealt_in_turn_in_every_repetition(tmp_path: Path) -> None:
     files = Dataset.list_files(str(tmp_path / "*.txt"), shuffle=True, seed=3).repeat(3)
     hashes = []
     for count in (1, 3):
-        with SimulatedService(count) as cluster:
+        with WatchedService(count) as cluster:
             lines = files.interleave(zmqdata.TextLineDataset, cycle_length=1)
             hashes.append([str(x) for x in ordered(cluster, lines, num_tasks=3)])
     assert hashes[0] == hashes[1]
@@ -191,7 +191,7 @@ FEW: dict[str, tuple[Callable[[Path], Dataset], list[int]]] = {
 
 @pytest.mark.parametrize("kind", FEW)
 def test_tasks_without_elements_end_an_endless_repeat(
-    make_service: Callable[..., SimulatedService], tmp_path: Path, kind: str
+    make_service: Callable[..., WatchedService], tmp_path: Path, kind: str
 ) -> None:
     """An endless repeat of fewer splits than tasks has the elements of each pass in
     turn, on any number of workers, and a state continues where it was taken.
@@ -212,7 +212,7 @@ def test_tasks_without_elements_end_an_endless_repeat(
 
 
 def test_tasks_that_end_do_not_keep_the_names_of_files(
-    make_service: Callable[..., SimulatedService], tmp_path: Path
+    make_service: Callable[..., WatchedService], tmp_path: Path
 ) -> None:
     """The dispatcher forgets the files of past passes although tasks without files
     have ended.
@@ -224,7 +224,7 @@ def test_tasks_that_end_do_not_keep_the_names_of_files(
     assert min(iteration.cursors[0].names) > 25
 
 
-def test_a_task_does_not_choose_without_an_input(service: SimulatedService) -> None:
+def test_a_task_does_not_choose_without_an_input(service: WatchedService) -> None:
     """A task that would choose among inputs without one of them, which has fewer splits
     than the order has tasks, is an error that names the remedy.
     """
@@ -236,7 +236,7 @@ def test_a_task_does_not_choose_without_an_input(service: SimulatedService) -> N
     assert 0.45 < sum(x < 3 for x in found) / 3_000 - 0.5 * 3 / 40 < 0.55
 
 
-def test_consumers_of_few_splits_need_few_tasks(service: SimulatedService) -> None:
+def test_consumers_of_few_splits_need_few_tasks(service: WatchedService) -> None:
     """Consumers of an order with more tasks than splits get an error that names the
     number of tasks, and read on with fewer tasks.
     """
@@ -261,26 +261,26 @@ def test_the_seed_of_the_program_decides_what_is_random() -> None:
     try:
         for seed in (1, 1, 2):
             zmqdata.set_random_seed(seed)
-            with SimulatedService(1) as cluster:
+            with WatchedService(1) as cluster:
                 found.append([int(x) for x in ordered(cluster, Dataset.range(100).shuffle(100))])
     finally:
         zmqdata.set_random_seed(0)
     assert found[0] == found[1] != found[2]
 
 
-def test_repetitions_of_a_job_differ_and_can_be_repeated(service: SimulatedService) -> None:
+def test_repetitions_of_a_job_differ_and_can_be_repeated(service: WatchedService) -> None:
     """Iterators of the dataset each read the next repetition, which is shuffled anew,
     and alike on another cluster.
     """
     dataset = ordered(service, Dataset.range(50).shuffle(50))
     first, second = [int(x) for x in dataset], [int(x) for x in dataset]
     assert first != second
-    with SimulatedService(2) as cluster:
+    with WatchedService(2) as cluster:
         again = ordered(cluster, Dataset.range(50).shuffle(50))
         assert [[int(x) for x in again], [int(x) for x in again]] == [first, second]
 
 
-def test_consumers_of_a_job_share_one_order(service: SimulatedService) -> None:
+def test_consumers_of_a_job_share_one_order(service: WatchedService) -> None:
     """Each step is a round with num_consumers, and the rounds are the same on any
     number of workers.
     """
@@ -297,7 +297,7 @@ def test_consumers_of_a_job_share_one_order(service: SimulatedService) -> None:
     assert sorted(x for step in taken[0] for x in step) == list(range(64))
 
 
-def test_an_error_takes_the_place_of_its_element(service: SimulatedService) -> None:
+def test_an_error_takes_the_place_of_its_element(service: WatchedService) -> None:
     """An element whose function fails is missing at its place, and all others keep
     their places.
     """
@@ -310,7 +310,7 @@ def test_an_error_takes_the_place_of_its_element(service: SimulatedService) -> N
     assert taken + [int(x) for x in iterator] == [100 // (x - 20) for x in range(40) if x != 20]
 
 
-def test_one_client_reads_at_a_time(service: SimulatedService) -> None:
+def test_one_client_reads_at_a_time(service: WatchedService) -> None:
     """The dispatcher refuses a second reader of the job while the first lives."""
     first = iter(ordered(service, Dataset.range(10**4), job_name="job"))
     next(first)
@@ -318,7 +318,7 @@ def test_one_client_reads_at_a_time(service: SimulatedService) -> None:
         next(iter(ordered(service, Dataset.range(10**4), job_name="job")))
 
 
-def test_a_job_with_an_order_is_not_one_without(service: SimulatedService) -> None:
+def test_a_job_with_an_order_is_not_one_without(service: WatchedService) -> None:
     """Clients that differ in the promised order do not share a job; the refusal names
     both sides.
     """

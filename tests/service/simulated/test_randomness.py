@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kit.service import WatchedService
 from tests.service.simulated.parts import moved_tasks
 from zmqdata import Dataset, ExternalStatePolicy, Options, ShardingPolicy, set_random_seed
 from zmqdata.client import registration
 from zmqdata.dataset import seeds
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
-from zmqdata.testing import SimulatedService
 
 MODES = ["distributed_epoch", "parallel_epochs"]
 
@@ -55,7 +55,7 @@ UNSEEDED: dict[str, Callable[[Path], Dataset]] = {
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", UNSEEDED)
 def test_unseeded_draws_are_new_in_each_iteration(
-    make_service: Callable[..., SimulatedService], tmp_path: Path, name: str, mode: str
+    make_service: Callable[..., WatchedService], tmp_path: Path, name: str, mode: str
 ) -> None:
     """Operations without a seed draw anew for each iteration of a job, and for each
     job.
@@ -85,7 +85,7 @@ ONCE: dict[str, Callable[[Path], Dataset]] = {
 
 @pytest.mark.parametrize("name", ONCE)
 def test_parts_of_an_order_stay_apart(
-    make_service: Callable[..., SimulatedService], tmp_path: Path, name: str
+    make_service: Callable[..., WatchedService], tmp_path: Path, name: str
 ) -> None:
     """An order that is drawn once, without a seed, is the same in all jobs, copies and
     repetitions: training data never contains test data.
@@ -112,7 +112,7 @@ def number_of(name: str) -> int:
     ],
 )
 def test_tasks_share_a_part_of_an_order(
-    make_service: Callable[..., SimulatedService], tmp_path: Path, kind: str, seed: int | None
+    make_service: Callable[..., WatchedService], tmp_path: Path, kind: str, seed: int | None
 ) -> None:
     """Tasks that share an order that stays read each element of a part once, however
     many they are, and its elements are those of a local reading.
@@ -150,7 +150,7 @@ def test_tasks_share_a_part_of_an_order(
 
 @pytest.mark.parametrize("kind", ["own", "shuffle", "both"])
 def test_tasks_share_a_part_of_each_order_of_files(
-    make_service: Callable[..., SimulatedService], tmp_path: Path, kind: str
+    make_service: Callable[..., WatchedService], tmp_path: Path, kind: str
 ) -> None:
     """In each reading, parts of names with the user's seed are those of the same local
     reading, even if it orders them anew.
@@ -174,7 +174,7 @@ def test_tasks_share_a_part_of_each_order_of_files(
 
 
 def test_unseeded_names_are_counted_once(
-    make_service: Callable[..., SimulatedService], tmp_path: Path
+    make_service: Callable[..., WatchedService], tmp_path: Path
 ) -> None:
     """Tasks share the first names of an order that each reading draws anew."""
     first = make_service(workers=3).read(Dataset.list_files(files(tmp_path)).take(13))
@@ -184,7 +184,7 @@ def test_unseeded_names_are_counted_once(
 
 
 def test_parts_of_files_survive_a_restart(
-    make_service: Callable[..., SimulatedService], tmp_path: Path
+    make_service: Callable[..., WatchedService], tmp_path: Path
 ) -> None:
     """A dispatcher that restarts continues the parts of an order of files, and draws
     later parts from the same order.
@@ -201,7 +201,7 @@ def test_parts_of_files_survive_a_restart(
 
 
 def test_tasks_must_not_count_parts_of_an_order(
-    make_service: Callable[..., SimulatedService], tmp_path: Path
+    make_service: Callable[..., WatchedService], tmp_path: Path
 ) -> None:
     """A limit behind an order that stays is refused where each task would count what it
     gets: its other part would overlap.
@@ -227,7 +227,7 @@ def ints(dataset: Dataset) -> list[int]:
 
 @pytest.mark.parametrize(("name", "count"), [("shuffle", 40), ("list_files", 15)])
 def test_a_restored_job_keeps_the_order_of_its_state(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     name: str,
@@ -275,7 +275,7 @@ SEEDED: dict[str, Callable[[Path, int], Dataset]] = {
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", SEEDED)
 def test_seeded_draws_follow_from_seed_and_repetition(
-    make_service: Callable[..., SimulatedService], tmp_path: Path, name: str, mode: str
+    make_service: Callable[..., WatchedService], tmp_path: Path, name: str, mode: str
 ) -> None:
     """The n-th reading with the user's seed is the same in every job, and equal to a
     local reading; a shuffle of a whole source, which all workers share, has its own
@@ -295,7 +295,7 @@ def test_seeded_draws_follow_from_seed_and_repetition(
     assert ([texts(local), texts(local)] == [first, second]) != is_global
 
 
-def test_tasks_share_one_permutation(make_service: Callable[..., SimulatedService]) -> None:
+def test_tasks_share_one_permutation(make_service: Callable[..., WatchedService]) -> None:
     """A source in a random order that several workers share gives each element once, in
     every repetition.
     """
@@ -305,7 +305,7 @@ def test_tasks_share_one_permutation(make_service: Callable[..., SimulatedServic
         assert sorted(map(int, dataset)) == sorted([*range(2000)] * 2)
 
 
-def test_copies_draw_for_themselves(make_service: Callable[..., SimulatedService]) -> None:
+def test_copies_draw_for_themselves(make_service: Callable[..., WatchedService]) -> None:
     """Each worker's copy has an order of its own in mode OFF."""
     service = make_service(workers=2)
     orders = set()
@@ -316,7 +316,7 @@ def test_copies_draw_for_themselves(make_service: Callable[..., SimulatedService
     assert len(orders) == 2
 
 
-def test_tasks_shuffle_for_themselves(make_service: Callable[..., SimulatedService]) -> None:
+def test_tasks_shuffle_for_themselves(make_service: Callable[..., WatchedService]) -> None:
     """The shuffle buffers of two tasks draw different positions."""
     service = make_service(workers=2)
     ds = Dataset.counter().map(lambda x: int(x)).take(20).shuffle(20).batch(20)
@@ -324,7 +324,7 @@ def test_tasks_shuffle_for_themselves(make_service: Callable[..., SimulatedServi
     assert len(orders) == 2
 
 
-def test_random_numbers_are_drawn_once(make_service: Callable[..., SimulatedService]) -> None:
+def test_random_numbers_are_drawn_once(make_service: Callable[..., WatchedService]) -> None:
     """random() assigns two workers positions of a single stream of numbers, none of
     them twice.
     """
@@ -336,7 +336,7 @@ def test_random_numbers_are_drawn_once(make_service: Callable[..., SimulatedServ
 
 
 def test_jobs_have_random_numbers_of_their_own(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
 ) -> None:
     """Without a seed, random() has other numbers in each job."""
     service = make_service(workers=2)
@@ -346,9 +346,7 @@ def test_jobs_have_random_numbers_of_their_own(
 
 
 @pytest.mark.parametrize("name", ["shuffle", "from_source"])
-def test_a_new_host_draws_the_same(
-    make_service: Callable[..., SimulatedService], name: str
-) -> None:
+def test_a_new_host_draws_the_same(make_service: Callable[..., WatchedService], name: str) -> None:
     """A task that continues elsewhere makes the same elements again: nothing is lost,
     and nothing comes twice.
     """
@@ -391,7 +389,7 @@ SHARED: dict[str, Dataset] = {
 
 @pytest.mark.parametrize("name", SHARED)
 def test_each_element_has_the_draws_of_a_local_reading(
-    make_service: Callable[..., SimulatedService], name: str
+    make_service: Callable[..., WatchedService], name: str
 ) -> None:
     """Each element gets the draws that it gets locally with a user's seed, whichever
     task makes it, in any order of delivery.
@@ -403,7 +401,7 @@ def test_each_element_has_the_draws_of_a_local_reading(
     assert sorted(service.read(SHARED[name], deterministic=True, num_tasks=5)) == expected
 
 
-def test_tasks_draw_independently(make_service: Callable[..., SimulatedService]) -> None:
+def test_tasks_draw_independently(make_service: Callable[..., WatchedService]) -> None:
     """A user's seed gives no two tasks the same draws: neither for elements that are
     counted, nor for copies of the input, nor for the choice of datasets.
     """
@@ -415,7 +413,7 @@ def test_tasks_draw_independently(make_service: Callable[..., SimulatedService])
         assert len(set(draws)) == len(draws) >= 30
 
 
-def test_a_promised_order_repeats_its_draws(make_service: Callable[..., SimulatedService]) -> None:
+def test_a_promised_order_repeats_its_draws(make_service: Callable[..., WatchedService]) -> None:
     """A run in a promised order repeats the draws for elements without names, too, on
     another number of workers, and each pass draws anew.
     """
@@ -434,7 +432,7 @@ def test_a_promised_order_repeats_its_draws(make_service: Callable[..., Simulate
 
 
 def test_a_new_host_keeps_what_draws_decided(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
 ) -> None:
     """A filter on draws keeps the same elements on another host, whether elements have
     names or are counted.
@@ -481,7 +479,7 @@ def making(count: int) -> Dataset:
 
 
 def test_what_functions_make_is_seeded_for_each_task_and_pass(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
 ) -> None:
     """No draw of a generator that a function makes when it is called comes again, in
     the pass or in the next one, but that of the first element of each of six tasks.
@@ -494,7 +492,7 @@ def test_what_functions_make_is_seeded_for_each_task_and_pass(
 
 
 def test_a_captured_generator_is_seeded_for_each_task_and_pass(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
 ) -> None:
     """No draw of a generator that a function holds comes again, in the pass or in the
     next one, and a single warning of the client names all generators.
@@ -514,7 +512,7 @@ def test_a_captured_generator_is_seeded_for_each_task_and_pass(
 
 @pytest.mark.filterwarnings("error")
 def test_a_policy_decides_what_becomes_of_a_captured_generator(
-    make_service: Callable[..., SimulatedService], monkeypatch: pytest.MonkeyPatch
+    make_service: Callable[..., WatchedService], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """IGNORE says nothing of a generator that a function holds, WARN warns and FAIL is
     an error.
@@ -538,7 +536,7 @@ def test_a_policy_decides_what_becomes_of_a_captured_generator(
 @pytest.mark.filterwarnings("ignore:.*Use random_map")
 @pytest.mark.parametrize("drawing", [holding, making])
 def test_a_promised_order_repeats_what_captured_generators_draw(
-    make_service: Callable[..., SimulatedService], drawing: Callable[[int], Dataset]
+    make_service: Callable[..., WatchedService], drawing: Callable[[int], Dataset]
 ) -> None:
     """A run in a promised order is repeated in every draw, on other workers and after
     one was lost, whether a function holds its generator or makes it.
@@ -557,7 +555,7 @@ def test_a_promised_order_repeats_what_captured_generators_draw(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_seed_of_the_program_repeats_the_draws_of_jobs(
-    make_service: Callable[..., SimulatedService], mode: str
+    make_service: Callable[..., WatchedService], mode: str
 ) -> None:
     """After the same ``set_random_seed``, operations without a seed draw the same in
     every run, whichever worker gets an element, and differ from each other.

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.kit.service import WatchedService
 from zmqdata import Dataset
 from zmqdata.errors import FailedPreconditionError, PipelineError, UnimplementedError
 from zmqdata.storage.manifests import is_done
-from zmqdata.testing import SimulatedService
 
-Make = Callable[..., SimulatedService]
+Make = Callable[..., WatchedService]
 
 COUNT = 320
 SLOW = {"pace": 0.05, "journalled": True}
@@ -26,7 +26,7 @@ SLOW = {"pace": 0.05, "journalled": True}
 SMALL = {"snapshot_max_chunk_size_bytes": 400, "buffer_bytes": 1 << 10}
 
 
-def begun(service: SimulatedService, path: str, count: int = COUNT) -> Dataset:
+def begun(service: WatchedService, path: str, count: int = COUNT) -> Dataset:
     """Begin a save, and return the dataset that reads it."""
     service.save(Dataset.range(count), path)
     return Dataset.load(path, wait=True)

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import zmqdata
+from tests.kit.service import WatchedService
 from zmqdata import Dataset
 from zmqdata import messages as m
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.testing import SimulatedService
 
 
 def encoded(content: bytes) -> str:
@@ -82,13 +82,13 @@ def test_a_shuffled_job_goes_on_with_more_workers(job_name: str | None) -> None:
     everything, once.
     """
 
-    def dataset(cluster: SimulatedService) -> Dataset:
+    def dataset(cluster: WatchedService) -> Dataset:
         plain = Dataset.range(600).shuffle(50).map(lambda x: x * 2).batch(7)
         return plain.apply(cluster.distribute("distributed_epoch", job_name=job_name))
 
-    with SimulatedService(2) as first:
+    with WatchedService(2) as first:
         before, state = stopped(dataset(first), 30)
-    with SimulatedService(3) as second:
+    with WatchedService(3) as second:
         after = gone_on(dataset(second), state)
     assert numbers(before) + numbers(after) == Counter(range(0, 1200, 2))
 
@@ -96,13 +96,13 @@ def test_a_shuffled_job_goes_on_with_more_workers(job_name: str | None) -> None:
 def test_operations_behind_the_service_go_on_too() -> None:
     """The elements that a local shuffle and batch held come again, in their order."""
 
-    def dataset(cluster: SimulatedService) -> Dataset:
+    def dataset(cluster: WatchedService) -> Dataset:
         plain = Dataset.range(300).apply(cluster.distribute("distributed_epoch"))
         return plain.shuffle(20).batch(5).prefetch(2)
 
-    with SimulatedService(2) as first:
+    with WatchedService(2) as first:
         before, state = stopped(dataset(first), 13)
-    with SimulatedService(3) as second:
+    with WatchedService(3) as second:
         after = gone_on(dataset(second), state)
     assert numbers(before) + numbers(after) == Counter(range(300))
 
@@ -111,7 +111,7 @@ def test_it_goes_on_within_a_program() -> None:
     """An iterator that has read can return to a state of its own, under the name of its
     job.
     """
-    with SimulatedService(2) as cluster:
+    with WatchedService(2) as cluster:
         dataset = Dataset.range(200).apply(
             cluster.distribute("distributed_epoch", job_name="again")
         )
@@ -128,16 +128,16 @@ def test_repetitions_go_on() -> None:
     that follow.
     """
 
-    def dataset(cluster: SimulatedService) -> Dataset:
+    def dataset(cluster: WatchedService) -> Dataset:
         return (
             Dataset.range(100)
             .apply(cluster.distribute("distributed_epoch", job_name="r"))
             .repeat(3)
         )
 
-    with SimulatedService(2) as first:
+    with WatchedService(2) as first:
         before, state = stopped(dataset(first), 130)
-    with SimulatedService(1) as second:
+    with WatchedService(1) as second:
         after = gone_on(dataset(second), state)
     assert numbers(before) + numbers(after) == Counter([*range(100)] * 3)
 
@@ -145,12 +145,12 @@ def test_repetitions_go_on() -> None:
 def test_static_parts_go_on_with_other_places() -> None:
     """Workers of other places read each worker's part to its end."""
 
-    def dataset(cluster: SimulatedService) -> Dataset:
+    def dataset(cluster: WatchedService) -> Dataset:
         return Dataset.range(300).shuffle(10).apply(cluster.distribute(zmqdata.ShardingPolicy.DATA))
 
-    with SimulatedService(2, worker_addresses=["localhost"] * 2) as first:
+    with WatchedService(2, worker_addresses=["localhost"] * 2) as first:
         before, state = stopped(dataset(first), 70)
-    with SimulatedService(3, worker_addresses=["localhost"] * 3) as second:
+    with WatchedService(3, worker_addresses=["localhost"] * 3) as second:
         after = gone_on(dataset(second), state)
     assert numbers(before) + numbers(after) == Counter(range(300))
 
@@ -159,14 +159,14 @@ def test_a_promised_order_goes_on() -> None:
     """The resumed stream is bit for bit the stream of an undisturbed run."""
     zmqdata.set_random_seed(7)
 
-    def dataset(cluster: SimulatedService) -> Dataset:
+    def dataset(cluster: WatchedService) -> Dataset:
         plain = Dataset.range(200).shuffle(30).batch(3)
         return plain.apply(cluster.distribute("distributed_epoch", deterministic=True, num_tasks=4))
 
-    with SimulatedService(2) as first:
+    with WatchedService(2) as first:
         whole = rest(iter(dataset(first)))
         before, state = stopped(dataset(first), 21)
-    with SimulatedService(3) as second:
+    with WatchedService(3) as second:
         after = gone_on(dataset(second), state)
     assert before + after == whole
 
@@ -182,20 +182,20 @@ def test_a_promised_order_goes_on_in_later_repetitions(
     """
     zmqdata.set_random_seed(7)
 
-    def dataset(cluster: SimulatedService) -> Dataset:
+    def dataset(cluster: WatchedService) -> Dataset:
         read = cluster.distribute(
             "distributed_epoch", deterministic=True, num_tasks=2, job_name=job_name
         )
         return Dataset.range(12).shuffle(12).apply(read)
 
-    with SimulatedService(2) as first:
+    with WatchedService(2) as first:
         undisturbed = dataset(first)
         whole = [rest(iter(undisturbed)) for _ in range(4)]
-    with SimulatedService(2) as second:
+    with WatchedService(2) as second:
         disturbed = dataset(second)
         assert rest(iter(disturbed)) == whole[0]
         before, state = stopped(disturbed, count)
-    with SimulatedService(1) as third:
+    with WatchedService(1) as third:
         resumed = dataset(third)
         iterator = iter(resumed)
         iterator.load_state_dict(state)
@@ -209,12 +209,12 @@ def test_every_worker_reads_all_again() -> None:
     and its successor.
     """
 
-    def dataset(cluster: SimulatedService) -> Dataset:
+    def dataset(cluster: WatchedService) -> Dataset:
         return Dataset.range(120).apply(cluster.distribute(zmqdata.ShardingPolicy.OFF))
 
-    with SimulatedService(2) as first:
+    with WatchedService(2) as first:
         before, state = stopped(dataset(first), 70)
-    with SimulatedService(2) as second:
+    with WatchedService(2) as second:
         after = gone_on(dataset(second), state)
     assert numbers(before) + numbers(after) == Counter([*range(120)] * 2)
 
@@ -226,19 +226,19 @@ def test_a_copy_that_has_ended_stays_ended(workers: int, count: int | None) -> N
     number of copies begin new ones, and none after the end.
     """
 
-    def dataset(cluster: SimulatedService) -> Dataset:
+    def dataset(cluster: WatchedService) -> Dataset:
         return Dataset.range(10).apply(cluster.distribute("parallel_epochs"))
 
-    with SimulatedService(2) as first:
+    with WatchedService(2) as first:
         iterator = iter(dataset(first))
         had = rest(iterator) if count is None else taken(iterator, count)
         state = through_msgpack(iterator.state_dict())
-    with SimulatedService(workers) as second:
+    with WatchedService(workers) as second:
         iterator = iter(dataset(second))
         iterator.load_state_dict(state)
         had += [np.asarray(one).tolist() for one in islice(iterator, 1)]
         state = through_msgpack(iterator.state_dict())
-    with SimulatedService(workers) as third:
+    with WatchedService(workers) as third:
         had += gone_on(dataset(third), state)
     copies = 2 if count is None else max(2, workers)
     assert numbers(had) == Counter([*range(10)] * copies)
@@ -249,19 +249,19 @@ def test_two_readers_of_one_job_go_on_together() -> None:
     that neither has had.
     """
 
-    def dataset(cluster: SimulatedService) -> Dataset:
+    def dataset(cluster: WatchedService) -> Dataset:
         plain = Dataset.range(600).map(lambda x: x)
         # The credit is so small that each reader gets some elements.
         options = {"job_name": "shared", "max_outstanding_requests": 8}
         return plain.apply(cluster.distribute("distributed_epoch", **options))
 
-    with SimulatedService(2) as first:
+    with WatchedService(2) as first:
         readers = [iter(dataset(first)) for _ in range(2)]
         before = [one for _ in range(40) for reader in readers for one in taken(reader, 3)]
         states = [through_msgpack(reader.state_dict()) for reader in readers]
         for reader in readers:
             reader.close()
-    with SimulatedService(3) as second:
+    with WatchedService(3) as second:
         datasets = [dataset(second) for _ in states]
         after = gone_on_together(datasets, states)
     assert numbers(before) + numbers(after[0]) + numbers(after[1]) == Counter(range(600))
@@ -272,7 +272,7 @@ def test_a_state_of_16_tasks_is_small() -> None:
     kind of read.
     """
     for order in ({}, {"deterministic": True, "num_tasks": 16}):
-        with SimulatedService(2 if order else 16) as cluster:
+        with WatchedService(2 if order else 16) as cluster:
             plain = Dataset.range(5_000).map(lambda x: np.full(20, x))
             iterator = iter(plain.apply(cluster.distribute("distributed_epoch", **order)))
             taken(iterator, 4_000)
@@ -286,21 +286,21 @@ def test_it_goes_on_again_and_again() -> None:
     elements, loses and repeats nothing.
     """
 
-    def dataset(cluster: SimulatedService) -> Dataset:
+    def dataset(cluster: WatchedService) -> Dataset:
         plain = Dataset.range(1000).map(lambda x: x * 2)
         return plain.apply(cluster.distribute("distributed_epoch")).shuffle(60).prefetch(2)
 
     had: list[Any] = []
     state: dict[str, Any] | None = None
     for workers in (2, 3, 1, 2):
-        with SimulatedService(workers) as cluster:
+        with WatchedService(workers) as cluster:
             iterator = iter(dataset(cluster))
             if state is not None:
                 iterator.load_state_dict(state)
             had += taken(iterator, 230)
             state = through_msgpack(iterator.state_dict())
             iterator.close()
-    with SimulatedService(2) as cluster:
+    with WatchedService(2) as cluster:
         had += gone_on(dataset(cluster), state or {})
     assert numbers(had) == Counter(range(0, 2000, 2))
 
@@ -311,7 +311,7 @@ def test_a_state_of_any_step_leaves_equally_many_steps(finite: str) -> None:
     the last step, which may be padded.
     """
 
-    def datasets(cluster: SimulatedService) -> list[Dataset]:
+    def datasets(cluster: WatchedService) -> list[Dataset]:
         read = {"job_name": "step", "num_consumers": 3, "finite": finite}
         return [
             Dataset.range(7).apply(
@@ -320,7 +320,7 @@ def test_a_state_of_any_step_leaves_equally_many_steps(finite: str) -> None:
             for index in range(3)
         ]
 
-    with SimulatedService(1) as first:
+    with WatchedService(1) as first:
         readers = [iter(dataset) for dataset in datasets(first)]
         total = {"drop": 2, "pad": 3}[finite]
         states = []
@@ -329,7 +329,7 @@ def test_a_state_of_any_step_leaves_equally_many_steps(finite: str) -> None:
                 taken(reader, 1)
             states.append(through_msgpack(readers[0].state_dict()))
     for step, state in enumerate(states, start=1):
-        with SimulatedService(1) as second:
+        with WatchedService(1) as second:
             left = gone_on_together(datasets(second), [state] * 3)
         assert [len(mine) for mine in left] == [total - step] * 3
 
@@ -340,7 +340,7 @@ def test_consumers_in_step_go_on_together(whose: str) -> None:
     everything, and each step comes from a single round.
     """
 
-    def dataset(cluster: SimulatedService, index: int) -> Dataset:
+    def dataset(cluster: WatchedService, index: int) -> Dataset:
         plain = Dataset.range(240).shuffle(20).batch(2)
         return plain.apply(
             cluster.distribute(
@@ -353,7 +353,7 @@ def test_consumers_in_step_go_on_together(whose: str) -> None:
             )
         )
 
-    with SimulatedService(2) as first:
+    with WatchedService(2) as first:
         iterators = [iter(dataset(first, index)) for index in range(2)]
         before = [one for _ in range(20) for iterator in iterators for one in taken(iterator, 1)]
         states = [through_msgpack(iterator.state_dict()) for iterator in iterators]
@@ -361,7 +361,7 @@ def test_consumers_in_step_go_on_together(whose: str) -> None:
             iterator.close()
     if whose != "own":
         states = [states[0 if whose == "first" else 1]] * 2
-    with SimulatedService(3) as second:
+    with WatchedService(3) as second:
         datasets = [dataset(second, index) for index in range(2)]
         after = [one for each in gone_on_together(datasets, states) for one in each]
     found, everything = numbers(before) + numbers(after), Counter(range(240))
@@ -374,7 +374,7 @@ def test_a_missing_consumer_is_named() -> None:
     names the missing consumer.
     """
 
-    def dataset(cluster: SimulatedService, index: int) -> Dataset:
+    def dataset(cluster: WatchedService, index: int) -> Dataset:
         return Dataset.range(100).apply(
             cluster.distribute(
                 "distributed_epoch",
@@ -386,7 +386,7 @@ def test_a_missing_consumer_is_named() -> None:
             )
         )
 
-    with SimulatedService(1) as cluster:
+    with WatchedService(1) as cluster:
         iterators = [iter(dataset(cluster, index)) for index in range(2)]
         for iterator in iterators:
             taken(iterator, 3)
@@ -416,7 +416,7 @@ def test_operations_behind_do_not_hide_why_a_job_cannot_go_on(name: str, tmp_pat
     """
     for number in range(2):
         (tmp_path / str(number)).write_text("line\n" * 20)
-    with SimulatedService(1) as cluster:
+    with WatchedService(1) as cluster:
         service = cluster.distribute("distributed_epoch", job_name="files")
         lines = Dataset.list_files(f"{tmp_path}/*", shuffle=False).flat_map(zmqdata.TextLineDataset)
         dataset = BEHIND[name](lines.map(len).apply(service))
@@ -434,7 +434,7 @@ def test_operations_behind_do_not_hide_why_a_job_cannot_go_on(name: str, tmp_pat
 
 def test_a_changed_dataset_is_refused() -> None:
     """A state loads only into the pipeline that saved it."""
-    with SimulatedService(1) as cluster:
+    with WatchedService(1) as cluster:
         service = cluster.distribute("distributed_epoch")
         _, state = stopped(Dataset.range(100).apply(service), 10)
         other = iter(Dataset.range(101).apply(service))
@@ -446,7 +446,7 @@ def test_a_refusal_is_raised_by_each_next() -> None:
     """The load raises what the dispatcher refuses at once, and each later next() raises
     it again.
     """
-    with SimulatedService(1) as cluster:
+    with WatchedService(1) as cluster:
         service = cluster.distribute("distributed_epoch", job_name="refused")
         dataset = Dataset.range(100).apply(service)
         _, state = stopped(dataset, 10)
@@ -467,7 +467,7 @@ def test_a_state_ends_the_older_iterators_of_its_process(job_name: str | None) -
     """An iterator that loads a state reads on at once, and the older iterators of the
     job in its process end with an error that says so.
     """
-    with SimulatedService(1) as cluster:
+    with WatchedService(1) as cluster:
         read = cluster.distribute("distributed_epoch", job_name=job_name)
         dataset = Dataset.range(1000).batch(10).apply(read)
         older = iter(dataset)
@@ -483,7 +483,7 @@ def test_a_state_ends_the_older_iterators_of_its_process(job_name: str | None) -
 
 def test_a_state_is_json() -> None:
     """A state is plain JSON data, and loads after it has passed through JSON."""
-    with SimulatedService(1) as cluster:
+    with WatchedService(1) as cluster:
         dataset = Dataset.range(100).shuffle(10).apply(cluster.distribute("distributed_epoch"))
         iterator = iter(dataset.batch(3).prefetch(2))
         before = taken(iterator, 5)
@@ -499,7 +499,7 @@ def test_a_damaged_state_is_refused_at_once(at: int) -> None:
     """A state with any byte changed is refused, and the iterator goes on as if none had
     been loaded.
     """
-    with SimulatedService(1) as cluster:
+    with WatchedService(1) as cluster:
         dataset = Dataset.range(100).apply(cluster.distribute("distributed_epoch"))
         iterator = iter(dataset)
         before = taken(iterator, 10)
@@ -518,7 +518,7 @@ def test_who_loads_a_state_is_not_warned_of_what_was_read_before(
     """The iterator that loads a state had joined the job where it was, and does not
     warn, because no reader continues from there.
     """
-    with SimulatedService(1) as cluster:
+    with WatchedService(1) as cluster:
         dataset = Dataset.range(100).apply(cluster.distribute("distributed_epoch", job_name="job"))
         first = iter(dataset)
         taken(first, 10)
@@ -545,14 +545,14 @@ def test_files_that_have_changed_are_found_out(tmp_path: Any) -> None:
             "\n".join(f"{number * 100 + line}" for line in range(100))
         )
 
-    def dataset(cluster: SimulatedService) -> Dataset:
+    def dataset(cluster: WatchedService) -> Dataset:
         files = Dataset.list_files(str(tmp_path / "*.txt"), shuffle=False)
         lines = files.flat_map(zmqdata.TextLineDataset)
         return lines.apply(cluster.distribute("distributed_epoch"))
 
-    with SimulatedService(2) as first:
+    with WatchedService(2) as first:
         before, state = stopped(dataset(first), 130)
-    with SimulatedService(3) as second:
+    with WatchedService(3) as second:
         after = gone_on(dataset(second), state)
         assert Counter(before) + Counter(after) == Counter(
             line for path in tmp_path.iterdir() for line in path.read_text().split()
@@ -575,7 +575,7 @@ def test_what_failed_once_stays_left_out(tmp_path: Any, left_out: str, before: i
             raise OSError("the share is away")
         return x
 
-    def dataset(cluster: SimulatedService) -> Dataset:
+    def dataset(cluster: WatchedService) -> Dataset:
         if left_out == "nested":
             tens = Dataset.range(30).map(lambda x: 10 * x)
             plain = tens.flat_map(lambda x: Dataset.range(x, x + 10).map(function, on_error="skip"))
@@ -590,10 +590,10 @@ def test_what_failed_once_stays_left_out(tmp_path: Any, left_out: str, before: i
             )
         return plain.apply(cluster.distribute("distributed_epoch"))
 
-    with SimulatedService(1) as first:
+    with WatchedService(1) as first:
         taken_before, state = stopped(dataset(first), before)
     fine.touch()
-    with SimulatedService(2) as second:
+    with WatchedService(2) as second:
         after = gone_on(dataset(second), state)
     missing = Counter(range(300)) - numbers(taken_before) - numbers(after)
     assert numbers(taken_before) + numbers(after) + missing == Counter(range(300))
@@ -605,7 +605,7 @@ def test_a_difference_in_what_workers_run_is_shown() -> None:
     """The refusal shows every difference in the pipelines, also of operations above
     equal ones, and says that nothing loads such a state.
     """
-    with SimulatedService(1) as cluster:
+    with WatchedService(1) as cluster:
 
         def read(dataset: Dataset) -> Dataset:
             return dataset.apply(cluster.distribute("distributed_epoch"))

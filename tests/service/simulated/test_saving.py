@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kit.service import WatchedService
 from zmqdata import Dataset, TensorSpec
 from zmqdata.cli.save_progress import progress_of
 from zmqdata.errors import (
@@ -22,17 +23,16 @@ from zmqdata.errors import (
     PipelineError,
 )
 from zmqdata.storage.manifests import is_done, read_save_error
-from zmqdata.testing import SimulatedService
 from zmqdata.testing.service import PlainWorker
 
-Make = Callable[..., SimulatedService]
+Make = Callable[..., WatchedService]
 
 
 @dataclass
 class Store:
     """A service that can save, and a folder to save to."""
 
-    service: SimulatedService
+    service: WatchedService
     path: str
 
     def save(self, dataset: Dataset, **options: Any) -> None:

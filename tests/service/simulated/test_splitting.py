@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kit.service import WatchedService
 from tests.service.simulated.parts import MOST_BACK, by_task, steps_back, together
 from zmqdata import (
     CsvDataset,
@@ -26,12 +27,11 @@ from zmqdata import (
     TFRecordWriter,
 )
 from zmqdata.errors import UnimplementedError
-from zmqdata.testing import SimulatedService
 
 FILES, RECORDS = 7, 20
 
 
-def read(service: SimulatedService, dataset: Dataset, mode: Any = "distributed_epoch") -> list[Any]:
+def read(service: WatchedService, dataset: Dataset, mode: Any = "distributed_epoch") -> list[Any]:
     return list(service.read(dataset, mode))
 
 
@@ -51,21 +51,21 @@ INDEXED: dict[str, Callable[[], Dataset]] = {
 
 
 @pytest.mark.parametrize("name", INDEXED)
-def test_what_has_indices_is_split_by_them(service: SimulatedService, name: str) -> None:
+def test_what_has_indices_is_split_by_them(service: WatchedService, name: str) -> None:
     """Each element goes to one worker, and every worker gets some."""
     parts = by_task(service, INDEXED[name]())
     assert together(parts) == list(range(100))
 
 
 @pytest.mark.parametrize("name", INDEXED)
-def test_each_repetition_is_split_anew(service: SimulatedService, name: str) -> None:
+def test_each_repetition_is_split_anew(service: WatchedService, name: str) -> None:
     """repeat(n) in the pipeline delivers each element n times."""
     assert Counter(map(int, read(service, INDEXED[name]().repeat(3)))) == dict.fromkeys(
         range(100), 3
     )
 
 
-def test_parts_of_a_structure_stay_together(service: SimulatedService) -> None:
+def test_parts_of_a_structure_stay_together(service: WatchedService) -> None:
     """A split of slices has the same rows of all arrays."""
     rows = {"x": np.arange(50), "y": (np.arange(50) * 2, np.arange(100).reshape(50, 2))}
     found = read(service, Dataset.from_tensor_slices(rows))
@@ -76,7 +76,7 @@ def test_parts_of_a_structure_stay_together(service: SimulatedService) -> None:
         assert row["y"][1].tolist() == [twice, twice + 1]
 
 
-def test_workers_share_one_order(service: SimulatedService) -> None:
+def test_workers_share_one_order(service: WatchedService) -> None:
     """A task's part of a sequence in a random order is in that order, except for splits
     that another task has returned.
     """
@@ -89,7 +89,7 @@ def test_workers_share_one_order(service: SimulatedService) -> None:
 
 
 @pytest.mark.parametrize("repetitions", [1, 3])
-def test_from_tensors_is_one_split(service: SimulatedService, repetitions: int) -> None:
+def test_from_tensors_is_one_split(service: WatchedService, repetitions: int) -> None:
     """Exactly one worker gets the element in each repetition."""
     found = read(service, Dataset.from_tensors(np.arange(3)).repeat(repetitions))
     assert [element.tolist() for element in found] == [[0, 1, 2]] * repetitions
@@ -102,7 +102,7 @@ SINGLE: dict[str, Callable[[], Dataset]] = {
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_generators_are_one_split(service: SimulatedService, name: str) -> None:
+def test_generators_are_one_split(service: WatchedService, name: str) -> None:
     """A single worker runs all of the generator, in order; the other worker has
     nothing.
     """
@@ -110,7 +110,7 @@ def test_generators_are_one_split(service: SimulatedService, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_generators_run_once_in_each_repetition(service: SimulatedService, name: str) -> None:
+def test_generators_run_once_in_each_repetition(service: WatchedService, name: str) -> None:
     """The worker that gets the generator in a repetition runs it from its beginning."""
     assert Counter(map(int, read(service, SINGLE[name]().repeat(3)))) == dict.fromkeys(
         range(500), 3
@@ -120,12 +120,12 @@ def test_generators_run_once_in_each_repetition(service: SimulatedService, name:
 # --- endless sources
 
 
-def test_workers_count_for_themselves(service: SimulatedService) -> None:
+def test_workers_count_for_themselves(service: WatchedService) -> None:
     """counter() starts anew on each worker."""
     assert by_task(service, Dataset.counter(start=5, step=2).take(4)) == [[5, 7, 9, 11]] * 2
 
 
-def test_workers_draw_different_numbers(service: SimulatedService) -> None:
+def test_workers_draw_different_numbers(service: WatchedService) -> None:
     """random() gives no number to two workers."""
     parts = by_task(service, Dataset.random(seed=4).take(50))
     assert [len(set(part)) for part in parts] == [50, 50]
@@ -191,7 +191,7 @@ def _places(part: list[Any]) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize("kind", READERS)
 @pytest.mark.parametrize("way", BY_NAMES)
-def test_files_are_splits(service: SimulatedService, numbered: Any, kind: str, way: str) -> None:
+def test_files_are_splits(service: WatchedService, numbered: Any, kind: str, way: str) -> None:
     """A file goes whole and in order to one worker, and every worker gets some, for
     each way to name the files.
     """
@@ -201,7 +201,7 @@ def test_files_are_splits(service: SimulatedService, numbered: Any, kind: str, w
     assert first | second == {number: list(range(RECORDS)) for number in range(FILES)}
 
 
-def test_files_are_listed_anew(service: SimulatedService, numbered: Any) -> None:
+def test_files_are_listed_anew(service: WatchedService, numbered: Any) -> None:
     """The dispatcher lists the files for each iteration, so a reader gets files that
     were added since.
     """
@@ -252,7 +252,7 @@ MODES = ["parallel_epochs", ShardingPolicy.DATA, ShardingPolicy.FILE_OR_DATA]
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_some_sources_cannot_be_split(service: SimulatedService, tmp_path: Path, name: str) -> None:
+def test_some_sources_cannot_be_split(service: WatchedService, tmp_path: Path, name: str) -> None:
     """The refusal names the source, the line of the user's code and the remedy, also
     for sources below or beside others.
     """
@@ -267,7 +267,7 @@ def test_some_sources_cannot_be_split(service: SimulatedService, tmp_path: Path,
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_sources_work_in_other_modes(
-    make_service: Callable[..., SimulatedService], tmp_path: Path, name: str, mode: Any
+    make_service: Callable[..., WatchedService], tmp_path: Path, name: str, mode: Any
 ) -> None:
     """Each worker reads all of the source under OFF, and reads its part of the elements
     under static policies.
@@ -280,7 +280,7 @@ def test_whole_sources_work_in_other_modes(
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_whole_sources_may_be_nested(service: SimulatedService, tmp_path: Path, name: str) -> None:
+def test_whole_sources_may_be_nested(service: WatchedService, tmp_path: Path, name: str) -> None:
     """A function may open any source, because the dispatcher does not split what it
     opens.
     """
@@ -289,7 +289,7 @@ def test_whole_sources_may_be_nested(service: SimulatedService, tmp_path: Path, 
     assert sorted(map(int, found)) == [100 * x + y for x in range(5) for y in range(20)]
 
 
-def test_whole_sources_may_choose(service: SimulatedService, tmp_path: Path) -> None:
+def test_whole_sources_may_choose(service: WatchedService, tmp_path: Path) -> None:
     """A source that cannot be split may choose among inputs, because choices are not
     split either.
     """
@@ -301,7 +301,7 @@ def test_whole_sources_may_choose(service: SimulatedService, tmp_path: Path) -> 
     assert 20 <= len(found) == len(set(map(int, found))) <= 40
 
 
-def test_endless_ones_are_read_as_long_as_somebody_reads(service: SimulatedService) -> None:
+def test_endless_ones_are_read_as_long_as_somebody_reads(service: WatchedService) -> None:
     """Endless sources give splits as long as clients read."""
     assert len(list(islice(service.read(Dataset.counter()), 10_000))) == 10_000
     assert len(list(islice(service.read(Dataset.random()), 10_000))) == 10_000

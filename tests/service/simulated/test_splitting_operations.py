@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kit.service import WatchedService
 from tests.service.simulated.parts import by_task, together
 from zmqdata import Dataset, Options, RaggedTensor, Reducer
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.testing import SimulatedService
 
 COUNT = 200
 
@@ -82,7 +82,7 @@ EACH_ONCE: dict[str, Callable[[], Dataset]] = {
 
 
 @pytest.mark.parametrize("name", EACH_ONCE)
-def test_splits_go_through(service: SimulatedService, name: str) -> None:
+def test_splits_go_through(service: WatchedService, name: str) -> None:
     """Every worker's part goes through its own copy of the operation, and together the
     parts are complete.
     """
@@ -98,7 +98,7 @@ def test_splits_go_through(service: SimulatedService, name: str) -> None:
 # --- operations that depend on the number of workers
 
 
-def test_each_worker_has_a_remainder(service: SimulatedService) -> None:
+def test_each_worker_has_a_remainder(service: WatchedService) -> None:
     """batch(n) leaves only the last batch of each worker short, and drop_remainder
     drops up to one batch per worker.
     """
@@ -110,7 +110,7 @@ def test_each_worker_has_a_remainder(service: SimulatedService) -> None:
     assert COUNT - 12 <= 7 * sum(map(len, full)) <= COUNT
 
 
-def test_ragged_batches_are_of_one_worker_each(service: SimulatedService) -> None:
+def test_ragged_batches_are_of_one_worker_each(service: WatchedService) -> None:
     """ragged_batch keeps rows of any length as they were, and each worker has its own
     remainder.
     """
@@ -125,7 +125,7 @@ def test_ragged_batches_are_of_one_worker_each(service: SimulatedService) -> Non
             )
 
 
-def test_take_and_skip_count_on_each_worker(service: SimulatedService) -> None:
+def test_take_and_skip_count_on_each_worker(service: WatchedService) -> None:
     """take(n) gives at most n elements per worker, and skip(n) omits n elements of each
     worker.
     """
@@ -134,7 +134,7 @@ def test_take_and_skip_count_on_each_worker(service: SimulatedService) -> None:
     assert len(together(by_task(service, numbers().skip(3)))) == COUNT - 6
 
 
-def test_take_while_ends_on_each_worker(service: SimulatedService) -> None:
+def test_take_while_ends_on_each_worker(service: WatchedService) -> None:
     """Each worker ends with the first of its own elements that fails the predicate, and
     loses the elements after it.
     """
@@ -142,25 +142,25 @@ def test_take_while_ends_on_each_worker(service: SimulatedService) -> None:
         assert [int(index) for index, _ in part] == [0, 1]
 
 
-def test_shard_counts_on_each_worker(service: SimulatedService) -> None:
+def test_shard_counts_on_each_worker(service: WatchedService) -> None:
     """shard(n, i) takes every n-th element of the worker."""
     for part in by_task(service, numbers().enumerate().shard(2, 1), each=2):
         assert [int(index) for index, _ in part] == list(range(1, 2 * len(part), 2))
 
 
-def test_unique_holds_on_each_worker(service: SimulatedService) -> None:
+def test_unique_holds_on_each_worker(service: WatchedService) -> None:
     """Two workers may both have seen a value."""
     assert by_task(service, numbers().map(lambda x: x * 0).unique()) == [[0], [0]]
 
 
-def test_scan_has_a_state_on_each_worker(service: SimulatedService) -> None:
+def test_scan_has_a_state_on_each_worker(service: WatchedService) -> None:
     """Every worker starts with the initial state."""
     parts = by_task(service, numbers().scan(0, lambda state, x: (state + 1, state)), each=3)
     assert all(part == list(range(len(part))) for part in parts)
     assert sum(map(len, parts)) == COUNT
 
 
-def test_enumerate_counts_on_each_worker(service: SimulatedService) -> None:
+def test_enumerate_counts_on_each_worker(service: WatchedService) -> None:
     """Each worker starts with the first index, because indices are not split."""
     parts = by_task(service, numbers().enumerate(start=10), each=3)
     assert all(
@@ -169,7 +169,7 @@ def test_enumerate_counts_on_each_worker(service: SimulatedService) -> None:
     assert sorted(int(x) for part in parts for _, x in part) == list(range(COUNT))
 
 
-def test_folds_are_of_each_worker(service: SimulatedService) -> None:
+def test_folds_are_of_each_worker(service: WatchedService) -> None:
     """group_by_reducer gives its results once for each worker."""
     count = Reducer(lambda key: 0, lambda state, x: state + 1, lambda state: state)
     parts = by_task(service, numbers().group_by_reducer(lambda x: np.int64(0), count))
@@ -177,14 +177,14 @@ def test_folds_are_of_each_worker(service: SimulatedService) -> None:
     assert sum(together(parts)) == COUNT
 
 
-def test_cardinality_is_of_each_worker(service: SimulatedService) -> None:
+def test_cardinality_is_of_each_worker(service: WatchedService) -> None:
     """assert_cardinality sees only the part of its worker, and its error says so."""
     told = r"expected to contain 200 elements .*each worker sees only a part"
     with pytest.raises(FailedPreconditionError, match=told):
         list(service.read(numbers().assert_cardinality(COUNT)))
 
 
-def test_padding_is_split(service: SimulatedService) -> None:
+def test_padding_is_split(service: WatchedService) -> None:
     """pad_to_cardinality pads the whole, and its padding is shared out like other
     elements.
     """
@@ -193,14 +193,14 @@ def test_padding_is_split(service: SimulatedService) -> None:
     assert len(padded) == COUNT + 5
 
 
-def test_draws_differ_between_workers(service: SimulatedService) -> None:
+def test_draws_differ_between_workers(service: WatchedService) -> None:
     """random_map gives no two elements the same draws, on any workers."""
     found = list(service.read(numbers().random_map(lambda x, rng: (x, rng.integers(2**62)))))
     assert sorted(int(x) for x, _ in found) == list(range(COUNT))
     assert len({int(draw) for _, draw in found}) == COUNT
 
 
-def test_a_seeded_shuffle_is_alike_on_all_workers(service: SimulatedService) -> None:
+def test_a_seeded_shuffle_is_alike_on_all_workers(service: WatchedService) -> None:
     """A seed gives each worker's buffer the same order of positions, over other
     elements.
     """
@@ -213,7 +213,7 @@ def test_a_seeded_shuffle_is_alike_on_all_workers(service: SimulatedService) -> 
 # --- several inputs
 
 
-def test_zip_pairs_what_a_worker_has(service: SimulatedService) -> None:
+def test_zip_pairs_what_a_worker_has(service: WatchedService) -> None:
     """Inputs are split independently, so a worker may pair any of their elements, each
     at most once.
     """
@@ -225,7 +225,7 @@ def test_zip_pairs_what_a_worker_has(service: SimulatedService) -> None:
 
 @pytest.mark.parametrize("lengths", [(4, 1000), (1000, 4)])
 def test_zip_ends_with_its_shortest_input(
-    service: SimulatedService, lengths: tuple[int, int]
+    service: WatchedService, lengths: tuple[int, int]
 ) -> None:
     """The iteration ends with the shortest input, and the rest of the others is
     discarded.
@@ -236,7 +236,7 @@ def test_zip_ends_with_its_shortest_input(
     assert len({int(pair[1 - shorter]) for pair in pairs}) == 4
 
 
-def test_zip_begins_each_repetition_anew(make_service: Callable[..., SimulatedService]) -> None:
+def test_zip_begins_each_repetition_anew(make_service: Callable[..., WatchedService]) -> None:
     """The longer input starts at its beginning, and on one worker repetitions are as in
     a local pipeline.
     """
@@ -246,7 +246,7 @@ def test_zip_begins_each_repetition_anew(make_service: Callable[..., SimulatedSe
     ] * 3
 
 
-def test_zip_repeats_on_several_workers(service: SimulatedService) -> None:
+def test_zip_repeats_on_several_workers(service: WatchedService) -> None:
     """Each element comes at most once in a repetition; a worker that is late for a
     repetition finds it over.
     """
@@ -257,7 +257,7 @@ def test_zip_repeats_on_several_workers(service: SimulatedService) -> None:
     assert first.keys() == set(range(40))
 
 
-def test_zip_with_an_endless_input(service: SimulatedService) -> None:
+def test_zip_with_an_endless_input(service: WatchedService) -> None:
     """An endless input does not keep a finite input from ending; counters count on each
     worker.
     """
@@ -266,7 +266,7 @@ def test_zip_with_an_endless_input(service: SimulatedService) -> None:
     assert all([int(count) for _, count in part] == list(range(len(part))) for part in parts)
 
 
-def test_one_dataset_zipped_with_itself(service: SimulatedService) -> None:
+def test_one_dataset_zipped_with_itself(service: WatchedService) -> None:
     """A dataset zipped with itself is two sources, which are split independently."""
     dataset = Dataset.range(100)
     pairs = list(service.read(Dataset.zip(dataset, dataset)))
@@ -277,7 +277,7 @@ def test_one_dataset_zipped_with_itself(service: SimulatedService) -> None:
     )
 
 
-def test_concatenate_goes_in_order_on_each_worker(service: SimulatedService) -> None:
+def test_concatenate_goes_in_order_on_each_worker(service: WatchedService) -> None:
     """Each worker reads the first input and then the second, and each element comes
     once.
     """
@@ -289,7 +289,7 @@ def test_concatenate_goes_in_order_on_each_worker(service: SimulatedService) -> 
     )
 
 
-def test_choices_are_not_split(service: SimulatedService) -> None:
+def test_choices_are_not_split(service: WatchedService) -> None:
     """Each worker makes all choices, and the inputs to choose from are split."""
     choices = Dataset.from_list([0, 1, 1]).repeat(2)
     dataset = Dataset.choose_from_datasets([numbers(), Dataset.range(COUNT, 2 * COUNT)], choices)
@@ -298,7 +298,7 @@ def test_choices_are_not_split(service: SimulatedService) -> None:
     assert len(set(together(parts))) == 12
 
 
-def test_choosing_until_all_have_ended(service: SimulatedService) -> None:
+def test_choosing_until_all_have_ended(service: WatchedService) -> None:
     """Each element of all inputs comes once with stop_on_empty_dataset=False."""
     inputs = [Dataset.range(start, start + 50) for start in (0, 50, 100)]
     dataset = Dataset.choose_from_datasets(
@@ -308,7 +308,7 @@ def test_choosing_until_all_have_ended(service: SimulatedService) -> None:
 
 
 @pytest.mark.parametrize("weights", [None, [0.2, 0.3, 0.5]])
-def test_samples_are_split(service: SimulatedService, weights: list[float] | None) -> None:
+def test_samples_are_split(service: WatchedService, weights: list[float] | None) -> None:
     """Each worker samples its own part of the inputs, and together they give each
     element once.
     """
@@ -317,13 +317,13 @@ def test_samples_are_split(service: SimulatedService, weights: list[float] | Non
     assert together(parts) == list(range(150))
 
 
-def test_samples_repeat(service: SimulatedService) -> None:
+def test_samples_repeat(service: WatchedService) -> None:
     """All inputs start anew with a repetition."""
     dataset = Dataset.sample_from_datasets([Dataset.range(0, 50), Dataset.range(50, 100)]).repeat(3)
     assert Counter(map(int, service.read(dataset))) == dict.fromkeys(range(100), 3)
 
 
-def test_trees_of_inputs(service: SimulatedService) -> None:
+def test_trees_of_inputs(service: WatchedService) -> None:
     """Sources are numbered from left to right through all levels."""
     pair = Dataset.zip(Dataset.range(10), Dataset.range(10, 1000)).map(lambda a, b: a)
     sampled = Dataset.sample_from_datasets(
@@ -336,7 +336,7 @@ def test_trees_of_inputs(service: SimulatedService) -> None:
 # --- datasets that functions make
 
 
-def test_flat_map_runs_nested_datasets_in_full(service: SimulatedService) -> None:
+def test_flat_map_runs_nested_datasets_in_full(service: WatchedService) -> None:
     """An outer element goes to one worker, with all elements that the function makes of
     it.
     """
@@ -352,7 +352,7 @@ def test_flat_map_runs_nested_datasets_in_full(service: SimulatedService) -> Non
 
 @pytest.mark.parametrize("parallel", [None, 2])
 def test_interleave_runs_nested_datasets_in_full(
-    service: SimulatedService, parallel: int | None
+    service: WatchedService, parallel: int | None
 ) -> None:
     """interleave runs nested datasets in full, also on threads."""
     dataset = Dataset.range(20).interleave(
@@ -363,7 +363,7 @@ def test_interleave_runs_nested_datasets_in_full(
     assert together(by_task(service, dataset)) == list(range(100))
 
 
-def test_flat_map_in_flat_map(service: SimulatedService) -> None:
+def test_flat_map_in_flat_map(service: WatchedService) -> None:
     """Datasets that a function returns are not split, at any depth."""
     dataset = Dataset.range(4).flat_map(
         lambda x: Dataset.range(3).flat_map(
@@ -374,7 +374,7 @@ def test_flat_map_in_flat_map(service: SimulatedService) -> None:
     assert Counter(map(int, service.read(dataset))) == expected
 
 
-def test_group_by_window_runs_nested_datasets_in_full(service: SimulatedService) -> None:
+def test_group_by_window_runs_nested_datasets_in_full(service: WatchedService) -> None:
     """Sources in the function of group_by_window are not split, and groups have
     elements of one worker.
     """
@@ -389,7 +389,7 @@ def test_group_by_window_runs_nested_datasets_in_full(service: SimulatedService)
     assert all(len(set(batch % 2)) == 1 for batch, _ in found)
 
 
-def test_windows_are_of_one_worker(service: SimulatedService) -> None:
+def test_windows_are_of_one_worker(service: WatchedService) -> None:
     """window(n) collects elements of its worker, and its windows can run beside other
     sources in full.
     """
@@ -404,7 +404,7 @@ def test_windows_are_of_one_worker(service: SimulatedService) -> None:
     assert COUNT - 18 <= len(rows) == len(set(rows))
 
 
-def test_repeat_in_a_function_is_its_own(service: SimulatedService) -> None:
+def test_repeat_in_a_function_is_its_own(service: WatchedService) -> None:
     """repeat in a function repeats only the function's dataset, and repeat outside
     repeats everything.
     """

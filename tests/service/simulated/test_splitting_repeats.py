@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from tests.kit.service import WatchedService
 from tests.service.simulated.parts import by_task, grouped, moved_tasks, tagged, together
 from zmqdata import Dataset, TextLineDataset
 from zmqdata.core.dispatcher.splits import SplitAssigner
 from zmqdata.errors import AlreadyExistsError
 from zmqdata.messages import RequestSplits
-from zmqdata.testing import SimulatedService
 
 COUNT = 60
 
@@ -53,7 +53,7 @@ def passes(part: list[Any], times: int) -> list[list[int]]:
 # --- repeat
 
 
-def test_repetitions_are_split_anew(service: SimulatedService) -> None:
+def test_repetitions_are_split_anew(service: WatchedService) -> None:
     """A task has other elements in each repetition, and all tasks together have all
     elements in each.
     """
@@ -66,14 +66,14 @@ def test_repetitions_are_split_anew(service: SimulatedService) -> None:
         assert len(set(map(frozenset, part))) == 3
 
 
-def test_repeats_of_repeats(service: SimulatedService) -> None:
+def test_repeats_of_repeats(service: WatchedService) -> None:
     """Nested repeats multiply."""
     assert counts(service.read(Dataset.range(COUNT).repeat(2).repeat(3))) == dict.fromkeys(
         range(COUNT), 6
     )
 
 
-def test_repeats_of_a_part(service: SimulatedService) -> None:
+def test_repeats_of_a_part(service: WatchedService) -> None:
     """Each repeat asks only for repetitions of its own sources."""
     first, second, third = (
         Dataset.range(20).repeat(3),
@@ -90,7 +90,7 @@ def test_repeats_of_a_part(service: SimulatedService) -> None:
     assert counts(service.read(dataset.repeat(2))) == {x: 2 * n for x, n in expected.items()}
 
 
-def test_files_are_repeated(service: SimulatedService, tmp_path: Path) -> None:
+def test_files_are_repeated(service: WatchedService, tmp_path: Path) -> None:
     """All files come in each repetition."""
     for number in range(5):
         (tmp_path / str(number)).write_text(f"{number}\n{number}\n")
@@ -100,7 +100,7 @@ def test_files_are_repeated(service: SimulatedService, tmp_path: Path) -> None:
     assert counts(service.read(dataset)) == dict.fromkeys(range(5), 6)
 
 
-def test_files_whose_names_are_not_utf8_are_read(service: SimulatedService, tmp_path: Path) -> None:
+def test_files_whose_names_are_not_utf8_are_read(service: WatchedService, tmp_path: Path) -> None:
     """Patterns and names with other bytes arrive as the file system has them, in every
     repetition, and a state continues behind them.
     """
@@ -119,7 +119,7 @@ def test_files_whose_names_are_not_utf8_are_read(service: SimulatedService, tmp_
     assert Counter([*before, *restored]) == {str(path): 2 for path in folder.iterdir()}
 
 
-def test_a_worker_without_a_split_goes_on(service: SimulatedService) -> None:
+def test_a_worker_without_a_split_goes_on(service: WatchedService) -> None:
     """A worker without a split in a repetition goes on; in the end both workers have
     had elements, and the count is right.
     """
@@ -127,7 +127,7 @@ def test_a_worker_without_a_split_goes_on(service: SimulatedService) -> None:
     assert together(parts) == [0] * 300
 
 
-def test_repeating_for_ever(service: SimulatedService) -> None:
+def test_repeating_for_ever(service: WatchedService) -> None:
     """A repeat without a count does not end, and all elements come."""
     elements = iter(service.read(Dataset.range(10).repeat()))
     assert counts(islice(elements, 1_000)).keys() == set(range(10))
@@ -136,13 +136,13 @@ def test_repeating_for_ever(service: SimulatedService) -> None:
 
 @pytest.mark.parametrize("length", [2, 5])
 def test_short_repetitions_continue_elsewhere(
-    make_service: Callable[..., SimulatedService], length: int
+    make_service: Callable[..., WatchedService], length: int
 ) -> None:
     """Repetitions that a worker got ahead of time move with its tasks when it is
     killed, and a state continues behind what was read of them.
     """
 
-    def read(service: SimulatedService, job: str) -> Any:
+    def read(service: WatchedService, job: str) -> Any:
         numbered = Dataset.range(length).repeat().enumerate()
         options: dict[str, Any] = {"deterministic": True, "num_tasks": 2, "job_name": job}
         return iter(service.read(numbered, max_outstanding_requests=4, **options))
@@ -159,14 +159,14 @@ def test_short_repetitions_continue_elsewhere(
 
 
 def test_a_state_has_the_repetitions_of_a_worker_that_stands_still(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
 ) -> None:
     """The splits of a worker that stands still come after a resume, even if another
     worker has made forty repetitions since.
     """
     drawn = Dataset.range(5).random_map(lambda x, rng: [x, rng.integers(1 << 62)], seed=7).repeat()
 
-    def read(service: SimulatedService) -> Any:
+    def read(service: WatchedService) -> Any:
         return iter(service.read(drawn, job_name="job", max_outstanding_requests=4))
 
     first, second = make_service(), make_service()
@@ -183,7 +183,7 @@ def test_a_state_has_the_repetitions_of_a_worker_that_stands_still(
 
 
 def test_a_worker_that_stands_still_does_not_hold_the_limit(
-    make_service: Callable[..., SimulatedService],
+    make_service: Callable[..., WatchedService],
 ) -> None:
     """Each worker has its share of ``max_outstanding_requests``, so that the others go
     on while one makes nothing.
@@ -197,7 +197,7 @@ def test_a_worker_that_stands_still_does_not_hold_the_limit(
 
 
 def test_short_repetitions_take_few_messages(
-    make_service: Callable[..., SimulatedService], monkeypatch: pytest.MonkeyPatch
+    make_service: Callable[..., WatchedService], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two tasks that read a single split without end ask less than once for two
     repetitions.
@@ -214,13 +214,13 @@ def test_short_repetitions_take_few_messages(
     assert 300 <= max(ask.repetition for ask in asked) > 2 * len(asked)
 
 
-def test_taking_of_what_repeats_for_ever(service: SimulatedService) -> None:
+def test_taking_of_what_repeats_for_ever(service: WatchedService) -> None:
     """take(n) after repeat() is n elements of each worker."""
     parts = by_task(service, Dataset.range(10).repeat().take(35))
     assert list(map(len, parts)) == [35, 35]
 
 
-def test_repeat_behind_distribute_begins_new_iterations(service: SimulatedService) -> None:
+def test_repeat_behind_distribute_begins_new_iterations(service: WatchedService) -> None:
     """The dispatcher has an iteration for each repetition."""
     dataset = service.read(Dataset.range(COUNT), job_name="job").repeat(3)
     assert counts(dataset) == dict.fromkeys(range(COUNT), 3)
@@ -233,7 +233,7 @@ def test_repeat_behind_distribute_begins_new_iterations(service: SimulatedServic
 
 @pytest.mark.parametrize(("seed", "again"), [(None, True), (3, True), (3, False), (None, False)])
 def test_shuffles_before_repeat(
-    make_service: Callable[..., SimulatedService], seed: int | None, again: bool
+    make_service: Callable[..., WatchedService], seed: int | None, again: bool
 ) -> None:
     """Each repetition has a new order, or the same order with
     reshuffle_each_iteration=False.
@@ -246,7 +246,7 @@ def test_shuffles_before_repeat(
     assert (first == second) is not again
 
 
-def test_shuffles_before_and_behind_repeat(service: SimulatedService) -> None:
+def test_shuffles_before_and_behind_repeat(service: WatchedService) -> None:
     """Each element comes in every repetition on several workers, with and without a
     seed.
     """
@@ -287,7 +287,7 @@ def cached(dataset: Dataset, place: str, folder: Path) -> Dataset:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_each_worker_replays_its_own_part(
-    service: SimulatedService, tmp_path: Path, seen: list[int], place: str
+    service: WatchedService, tmp_path: Path, seen: list[int], place: str
 ) -> None:
     """Each task makes its elements once, and replays them in one order in every
     repetition; together the tasks have all of them.
@@ -301,7 +301,7 @@ def test_each_worker_replays_its_own_part(
 
 @pytest.mark.parametrize("place", PLACES)
 def test_iterations_do_not_share_what_tasks_cached(
-    service: SimulatedService, tmp_path: Path, seen: list[int], place: str
+    service: WatchedService, tmp_path: Path, seen: list[int], place: str
 ) -> None:
     """A new iteration is split anew, perhaps among other workers, and makes everything
     again: nothing is missing.
@@ -316,7 +316,7 @@ def test_iterations_do_not_share_what_tasks_cached(
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_shuffle_behind_a_cache_is_new_each_time(
-    make_service: Callable[..., SimulatedService], tmp_path: Path, place: str
+    make_service: Callable[..., WatchedService], tmp_path: Path, place: str
 ) -> None:
     """A cache keeps the elements below it, so a shuffle after it draws anew."""
     dataset = cached(Dataset.range(COUNT), place, tmp_path).shuffle(COUNT).repeat(2)
@@ -327,7 +327,7 @@ def test_a_shuffle_behind_a_cache_is_new_each_time(
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_new_host_goes_on_with_what_the_task_cached(
-    make_service: Callable[..., SimulatedService], tmp_path: Path, place: str
+    make_service: Callable[..., WatchedService], tmp_path: Path, place: str
 ) -> None:
     """A task that continues elsewhere, in any repetition, loses no element and gives
     none twice.
@@ -347,7 +347,7 @@ def test_a_new_host_goes_on_with_what_the_task_cached(
     assert Counter(found) == dict.fromkeys(range(2000), 4)
 
 
-def test_no_files_are_left_behind(service: SimulatedService, tmp_path: Path) -> None:
+def test_no_files_are_left_behind(service: WatchedService, tmp_path: Path) -> None:
     """A task that ends deletes the files of its cache."""
     dataset = cached(Dataset.range(COUNT), "file", tmp_path).repeat(2)
     elements = iter(service.read(tagged(dataset)))
@@ -359,9 +359,7 @@ def test_no_files_are_left_behind(service: SimulatedService, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_cache_that_nothing_repeats(
-    service: SimulatedService, tmp_path: Path, place: str
-) -> None:
+def test_a_cache_that_nothing_repeats(service: WatchedService, tmp_path: Path, place: str) -> None:
     """A cache that no repeat in the pipeline would replay keeps nothing, and a new
     iteration reads anew.
     """
@@ -371,7 +369,7 @@ def test_a_cache_that_nothing_repeats(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_caches_that_are_not_split_share_a_file(service: SimulatedService, tmp_path: Path) -> None:
+def test_caches_that_are_not_split_share_a_file(service: WatchedService, tmp_path: Path) -> None:
     """Workers of a machine under OFF would all write the same file, so the job fails
     with an error that says what to do.
     """
@@ -383,14 +381,14 @@ def test_caches_that_are_not_split_share_a_file(service: SimulatedService, tmp_p
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_one_of_two_inputs_is_cached(service: SimulatedService, tmp_path: Path, place: str) -> None:
+def test_one_of_two_inputs_is_cached(service: WatchedService, tmp_path: Path, place: str) -> None:
     """The uncached input is split anew in each repetition."""
     kept = cached(Dataset.range(COUNT), place, tmp_path)
     dataset = Dataset.range(COUNT, 2 * COUNT).concatenate(kept).repeat(3)
     assert counts(service.read(dataset)) == dict.fromkeys(range(2 * COUNT), 3)
 
 
-def test_caches_in_a_function_are_its_own(service: SimulatedService) -> None:
+def test_caches_in_a_function_are_its_own(service: WatchedService) -> None:
     """Each task caches a dataset that a function returns as a whole."""
     whole = Dataset.range(5).cache()
     dataset = Dataset.range(20).flat_map(lambda x: whole.map(lambda y: 5 * x + y)).repeat(2)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.service import WatchedService
 from zmqdata import (
     SHARD_HINT,
     Dataset,
@@ -17,7 +18,6 @@ from zmqdata import (
     TFRecordWriter,
 )
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from zmqdata.testing import SimulatedService
 
 WORKERS = 3
 EVERYWHERE = ["localhost"] * WORKERS
@@ -25,7 +25,7 @@ HINTED = Dataset.range(20).shard(SHARD_HINT, SHARD_HINT)
 
 
 @pytest.fixture
-def static(make_service: Callable[..., SimulatedService]) -> SimulatedService:
+def static(make_service: Callable[..., WatchedService]) -> WatchedService:
     """Three workers on the three places of the list."""
     return make_service(workers=WORKERS, worker_addresses=EVERYWHERE)
 
@@ -47,7 +47,7 @@ def everything(files: int = 7) -> list[bytes]:
 
 
 @pytest.mark.parametrize("policy", [ShardingPolicy.DATA, ShardingPolicy.FILE_OR_DATA])
-def test_numbers_are_shared_out(static: SimulatedService, policy: Any) -> None:
+def test_numbers_are_shared_out(static: WatchedService, policy: Any) -> None:
     """Elements without files are divided; an unseeded shuffle loses and doubles none,
     and each repetition has all.
     """
@@ -59,7 +59,7 @@ def test_numbers_are_shared_out(static: SimulatedService, policy: Any) -> None:
 @pytest.mark.parametrize(
     "policy", [ShardingPolicy.FILE, ShardingPolicy.FILE_OR_DATA, ShardingPolicy.DATA]
 )
-def test_files_are_shared_out(static: SimulatedService, records: list[str], policy: Any) -> None:
+def test_files_are_shared_out(static: WatchedService, records: list[str], policy: Any) -> None:
     """Every record of every file comes once."""
     listed = Dataset.list_files(records).interleave(
         lambda name: TFRecordDataset(name), cycle_length=2
@@ -68,7 +68,7 @@ def test_files_are_shared_out(static: SimulatedService, records: list[str], poli
     assert sorted(static.read(TFRecordDataset(records), policy)) == everything()
 
 
-def test_hints_are_filled_in(static: SimulatedService, records: list[str]) -> None:
+def test_hints_are_filled_in(static: WatchedService, records: list[str]) -> None:
     """The pipeline is divided at its hint; without a hint every worker reads
     everything.
     """
@@ -89,7 +89,7 @@ def test_hints_are_filled_in(static: SimulatedService, records: list[str]) -> No
     ],
 )
 def test_a_range_has_no_files(
-    static: SimulatedService, policy: Any, error: type[Exception] | None, text: str
+    static: WatchedService, policy: Any, error: type[Exception] | None, text: str
 ) -> None:
     """FILE refuses a range, which has no files; OFF accepts it."""
     dataset = static.read(Dataset.range(20), policy)
@@ -103,7 +103,7 @@ def test_a_range_has_no_files(
 @pytest.mark.parametrize(
     "policy", [ShardingPolicy.OFF, ShardingPolicy.DYNAMIC, ShardingPolicy.FILE_OR_DATA]
 )
-def test_hints_are_for_their_policy(static: SimulatedService, policy: Any) -> None:
+def test_hints_are_for_their_policy(static: WatchedService, policy: Any) -> None:
     """Another policy than the hint's raises an error that names the policy."""
     with pytest.raises(
         FailedPreconditionError,
@@ -115,9 +115,7 @@ def test_hints_are_for_their_policy(static: SimulatedService, policy: Any) -> No
 @pytest.mark.parametrize(
     "policy", [ShardingPolicy.FILE, ShardingPolicy.FILE_OR_DATA, ShardingPolicy.HINT]
 )
-def test_each_worker_needs_a_file(
-    static: SimulatedService, records: list[str], policy: Any
-) -> None:
+def test_each_worker_needs_a_file(static: WatchedService, records: list[str], policy: Any) -> None:
     """Two files are too few for three workers."""
     listed = Dataset.list_files(records[:2], shuffle=False)
     hinted = listed.shard(SHARD_HINT, SHARD_HINT) if policy is ShardingPolicy.HINT else listed
@@ -125,13 +123,13 @@ def test_each_worker_needs_a_file(
         list(static.read(hinted.flat_map(TFRecordDataset), policy))
 
 
-def test_data_needs_no_files(static: SimulatedService, records: list[str]) -> None:
+def test_data_needs_no_files(static: WatchedService, records: list[str]) -> None:
     """Two files are enough for three workers if elements are divided."""
     listed = Dataset.list_files(records[:2], shuffle=False).flat_map(TFRecordDataset)
     assert sorted(static.read(listed, ShardingPolicy.DATA)) == everything(2)
 
 
-def test_without_a_list_nobody_has_a_place(make_service: Callable[..., SimulatedService]) -> None:
+def test_without_a_list_nobody_has_a_place(make_service: Callable[..., WatchedService]) -> None:
     """The dispatcher refuses a static policy without a list of workers, and the message
     says what to configure.
     """
@@ -139,7 +137,7 @@ def test_without_a_list_nobody_has_a_place(make_service: Callable[..., Simulated
         list(make_service(workers=1).read(Dataset.range(20), ShardingPolicy.FILE_OR_DATA))
 
 
-def test_a_worker_that_comes_back_elsewhere_takes_the_free_place(static: SimulatedService) -> None:
+def test_a_worker_that_comes_back_elsewhere_takes_the_free_place(static: WatchedService) -> None:
     """A worker of the same host at another port takes the place of a worker that has
     ended.
     """

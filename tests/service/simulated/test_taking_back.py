@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.kit.service import WatchedService
 from zmqdata import Dataset
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.memory import READINGS, MemoryLimit, MemoryWatch
-from zmqdata.testing import SimulatedService
 
 TOTAL = 1_500
 BEFORE = 100
@@ -31,7 +31,7 @@ def make(x: Any) -> Any:
 
 @pytest.mark.parametrize("repetitions", [1, 2])
 def test_a_worker_that_turns_slow_loses_what_it_has_not_started(
-    make_service: Callable[..., SimulatedService], repetitions: int
+    make_service: Callable[..., WatchedService], repetitions: int
 ) -> None:
     """A slow worker with hundreds of leased splits makes the splits that it has begun,
     and the other worker makes all the rest, each once.
@@ -51,7 +51,7 @@ def test_a_worker_that_turns_slow_loses_what_it_has_not_started(
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_a_reader_leaves_most_of_a_small_job_to_another(
-    make_service: Callable[..., SimulatedService], workers: int
+    make_service: Callable[..., WatchedService], workers: int
 ) -> None:
     """A reader whose loop takes a single element, and pauses, gives back most of what
     it has received, however few elements there are.
@@ -74,7 +74,7 @@ PIPELINES = {
 @pytest.mark.parametrize("kind", PIPELINES)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_recycled_worker_stops_between_elements(
-    make_service: Callable[..., SimulatedService], kind: str, workers: int
+    make_service: Callable[..., WatchedService], kind: str, workers: int
 ) -> None:
     """A worker whose memory is full stops wherever its pipeline is. Clients get what it
     had produced, the rest comes from other workers or from its successor, and each
