@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 
 from tests.kit.aimed import AimedScenario, CrowdedScenario, SetBackScenario
+from tests.kit.checks import LawBroken
 from tests.kit.coordinated import CoordinatedPoisonScenario, CoordinatedScenario
 from tests.kit.mutations import MOST_WORLDS, MUTATIONS, broken_by
 from tests.kit.relaunches import RelaunchScenario
@@ -25,7 +26,6 @@ from tests.kit.runs import RunsScenario
 from tests.kit.saving import SavingPoisonScenario, SavingScenario
 from tests.kit.scenario import PoisonScenario, Scenario
 from tests.kit.sharing import SharingScenario
-from zmqdata.testing.checks import LawBroken
 
 KINDS: dict[str, Callable[[int], Scenario]] = {
     "plain": Scenario,

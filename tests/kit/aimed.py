@@ -11,11 +11,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tests.kit.runner import SimulatedPipeline
 from tests.kit.scenario import NEVER, PATIENCE, RATES, Scenario
 from tests.kit.world import DISPATCHER, SimulatedClient, SimulatedWorker, World
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing.network import CALM
-from zmqdata.testing.runner import SimulatedPipeline
 
 JOBS = (
     *["named"] * 5,

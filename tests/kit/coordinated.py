@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from tests.kit.runner import SimulatedPipeline
 from tests.kit.scenario import NEVER, PATIENCE, RATES, Scenario, deadly_pipeline
 from tests.kit.world import World
 from zmqdata.core.dispatcher.decider import DispatcherTimes
-from zmqdata.testing.runner import SimulatedPipeline
 
 
 class CoordinatedScenario(Scenario):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from tests.kit.runner import Name
 from tests.kit.world import DISPATCHER, SimulatedClient, World
 from zmqdata import messages as m
 from zmqdata.core import events
@@ -20,7 +21,6 @@ from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.core.job_rules import is_copied
 from zmqdata.testing.disk import SLOW, STALL
 from zmqdata.testing.nodes import AnyCommand, AnyEvent
-from zmqdata.testing.runner import Name
 
 WARNING = "held by readers that have died may be missing here"
 """Part of the warning of a reader that ends without the dispatcher. No reader that

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.kit.aimed import AimedScenario
+from tests.kit.checks import LawBroken
 from tests.kit.relaunches import RelaunchScenario
 from tests.kit.scenario import Scenario
 from zmqdata import messages as m
@@ -25,7 +26,6 @@ from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.core.dispatcher.tasklists import TaskLists
 from zmqdata.core.worker.links import SendLinks
-from zmqdata.testing.checks import LawBroken
 
 MOST_WORLDS = 2000
 """Number of worlds within which a mutation must break a law."""

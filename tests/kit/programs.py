@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.kit.runner import Name
 from tests.kit.world import SimulatedClient, World
 from zmqdata import messages as m
-from zmqdata.testing.runner import Name
 
 Where = tuple[int, int]
 """An incarnation and a repetition."""

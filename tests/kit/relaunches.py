@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.kit.programs import RepetitionRead, TrainingProcess, TrainingProgram
+from tests.kit.runner import SimulatedPipeline
 from tests.kit.scenario import NEVER, PATIENCE, Scenario
 from tests.kit.world import DISPATCHER, World
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing.network import CALM
-from zmqdata.testing.runner import SimulatedPipeline
 
 WAYS = ("run", "run", "launch", "rank", "seat", "seat", "consumers")
 """Parts of a program that die and are started again: a run of one process; all ranks of

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from tests.kit.runner import Name, SimulatedPipeline
 from tests.kit.scenario import NEVER, PATIENCE, RATES, STORM, Scenario
 from tests.kit.world import World
 from zmqdata import messages as m
 from zmqdata.core.client.decider import ClientCore
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing.network import CALM
-from zmqdata.testing.runner import Name, SimulatedPipeline
 
 ANOTHER = 1_000_000_000
 """Difference between the seeds of the stopped cluster and of the cluster in which the

@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.kit.programs import RepetitionRead, TrainingProcess, TrainingProgram, Where
+from tests.kit.runner import Name
 from tests.kit.world import DISPATCHER, SimulatedClient, World
-from zmqdata.testing.runner import Name
 from zmqdata.updates import OpenClientUpdate
 
 FLIGHT = 5.0

@@ -11,11 +11,11 @@ from functools import partial
 
 from tests.kit.programs import SimulatedLoader, TrainingProcess, TrainingProgram
 from tests.kit.runlaws import RunLaws
+from tests.kit.runner import SimulatedPipeline
 from tests.kit.scenario import NEVER, PATIENCE, RATES, STORM, Scenario
 from tests.kit.world import World
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing.network import CALM
-from zmqdata.testing.runner import SimulatedPipeline
 
 
 class RunsScenario(Scenario):

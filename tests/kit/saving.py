@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.kit.dispatcher import DATASET, registration
+from tests.kit.runner import Name, SimulatedPipeline
 from tests.kit.scenario import NEVER, Scenario, deadly_pipeline
 from tests.kit.world import DISPATCHER, SimulatedWorker, World
 from zmqdata import messages as m
@@ -22,7 +23,6 @@ from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.worker import events as worker_events
 from zmqdata.testing.network import CALM, Faults
 from zmqdata.testing.nodes import SimulatedDispatcher
-from zmqdata.testing.runner import Name, SimulatedPipeline
 
 PATH = "/save"
 RUN = "run"

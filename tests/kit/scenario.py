@@ -10,13 +10,13 @@ from dataclasses import replace
 from functools import partial
 
 from tests.kit.endlaws import EndLaws
+from tests.kit.runner import SimulatedPipeline
 from tests.kit.world import DISPATCHER, SimulatedClient, SimulatedWorker, World
 from zmqdata import messages as m
 from zmqdata.core import events as e
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.core.job_rules import is_copied
 from zmqdata.testing.network import CALM, Faults
-from zmqdata.testing.runner import SimulatedPipeline
 
 STORM = 10.0
 """Seconds for which the world runs on after the last scheduled misfortune."""

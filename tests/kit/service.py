@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from tests.kit.recovery import JournalLaws
+from tests.kit.runner import SimulatedPipeline
 from zmqdata.core.credit import FEW_BYTES
-from zmqdata.testing.recovery import JournalLaws
-from zmqdata.testing.runner import SimulatedPipeline
 from zmqdata.testing.service import SimulatedService
 from zmqdata.updates import AssignSplitsUpdate, CutLedgerUpdate
 

@@ -8,11 +8,11 @@ import random
 from collections.abc import Callable
 from functools import partial
 
+from tests.kit.runner import SimulatedPipeline
 from tests.kit.scenario import NEVER, Scenario
 from tests.kit.world import World
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing.network import CALM
-from zmqdata.testing.runner import SimulatedPipeline
 
 PACES = (0.0005, 0.005, 0.05, 0.05, 0.5)
 """Seconds that a training loop takes for an element."""

@@ -10,14 +10,14 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+from tests.kit.checks import Laws
+from tests.kit.runner import Name, RunnerEvent, SimulatedPipeline, SimulatedRunner
 from zmqdata import messages as m
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import LastRounds, rounds_before
 from zmqdata.core.worker import events as e
 from zmqdata.splits import Split
-from zmqdata.testing.checks import Laws
 from zmqdata.testing.clock import Clock
-from zmqdata.testing.runner import Name, RunnerEvent, SimulatedPipeline, SimulatedRunner
 
 PLENTY = 1 << 60
 """Credit that is never used up, in bytes."""

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from tests.kit.checks import Laws
+from tests.kit.runner import Name, SimulatedPipeline
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.messages import Block, JobParameters
-from zmqdata.testing.checks import Laws
-from zmqdata.testing.runner import Name, SimulatedPipeline
 from zmqdata.updates import OpenClientUpdate
 
 Place = tuple[int, int]

@@ -2,8 +2,8 @@
 network, on a simulated clock.
 
 Here are the simulated workers and training loops, and the world that connects them.
-``tests.kit.scenario`` decides what goes wrong, and ``zmqdata.testing.checks`` checks
-what must hold.
+``tests.kit.scenario`` decides what goes wrong, and ``tests.kit.checks`` checks what
+must hold.
 """
 
 from __future__ import annotations
@@ -17,6 +17,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.kit.dispatcher import DATASET, FirstAddresses, registration
+from tests.kit.recovery import JournalLaws
+from tests.kit.runner import (
+    Fatal,
+    Name,
+    RunnerEvent,
+    SimulatedPipeline,
+    SimulatedRunner,
+    Slipped,
+)
 from tests.kit.standing import Had, Standings
 from tests.kit.steps import StepLaws
 from zmqdata import messages as m
@@ -36,15 +45,6 @@ from zmqdata.testing.nodes import (
     SimulatedDispatcher,
     SimulatedNode,
     WorldObserver,
-)
-from zmqdata.testing.recovery import JournalLaws
-from zmqdata.testing.runner import (
-    Fatal,
-    Name,
-    RunnerEvent,
-    SimulatedPipeline,
-    SimulatedRunner,
-    Slipped,
 )
 
 DISPATCHER = "dispatcher"

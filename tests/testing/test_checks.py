@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.kit.checks import LawBroken, Laws
+from tests.kit.runner import SimulatedPipeline
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core import events
@@ -17,7 +19,7 @@ from zmqdata.core.worker import events as worker_events
 from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.core.worker.profile import WorkerProfile
 from zmqdata.splits import IndexSplits, Split
-from zmqdata.testing import Clock, LawBroken, Laws, SimulatedPipeline
+from zmqdata.testing import Clock
 
 PIPELINE = SimulatedPipeline(splits=3, most=1)
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")

@@ -6,12 +6,12 @@ import contextlib
 
 import pytest
 
+from tests.kit.runner import SimulatedPipeline
 from tests.kit.world import World
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.errors import DataLossError
 from zmqdata.journal import read_journal
 from zmqdata.messages import TaskState
-from zmqdata.testing import SimulatedPipeline
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk
 from zmqdata.updates import CloseTaskListUpdate, TakeStateUpdate, Update

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.kit.checks import LawBroken
 from tests.kit.endlaws import WARNING, EndLaws
+from tests.kit.runner import SimulatedPipeline
 from tests.kit.world import SimulatedClient, World
 from zmqdata import messages as m
 from zmqdata.core import events
 from zmqdata.core.client import events as client_events
-from zmqdata.testing import LawBroken, SimulatedPipeline
 
 
 class LastSteps:

@@ -21,11 +21,11 @@ from tests.kit.programs import (
     TrainingProcess,
     TrainingProgram,
 )
+from tests.kit.runner import Name, SimulatedPipeline
 from tests.kit.world import DISPATCHER, World
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.decider import DispatcherTimes
-from zmqdata.testing import Faults, SimulatedPipeline
-from zmqdata.testing.runner import Name
+from zmqdata.testing import Faults
 
 SEEDS = how_many(1, 3)
 FAULTS = Faults(drop=0.05, repeat=0.05, reorder=0.02, break_link=0.01, bind_error=0.1, hold=0.5)

@@ -12,11 +12,12 @@ import pytest
 from msgspec import structs
 
 from tests.full import seeds
+from tests.kit.checks import LawBroken
+from tests.kit.runner import SimulatedPipeline
 from tests.kit.saving import Saver, SavingPoisonScenario, SavingScenario, SavingWorld
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.saving import Saves
-from zmqdata.testing import LawBroken, SimulatedPipeline
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 FAMILIES = 4

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from tests.full import seeds
+from tests.kit.runner import SimulatedPipeline
 from tests.kit.world import World
-from zmqdata.testing import SimulatedPipeline
 
 PIPELINE = SimulatedPipeline(splits=200, most=3)
 

@@ -11,10 +11,10 @@ import pytest
 
 from tests.counts import how_many
 from tests.full import full
+from tests.kit.runner import SimulatedPipeline
 from tests.kit.world import World
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.memory import READINGS, MemoryLimit, MemoryWatch
-from zmqdata.testing import SimulatedPipeline
 
 DRAINS, SPLITS = how_many(15, 100), how_many(1600, 4000)
 

@@ -10,11 +10,11 @@ import pytest
 
 from tests.full import seeds
 from tests.kit.endlaws import EndLaws
+from tests.kit.runner import SimulatedPipeline
 from tests.kit.world import SimulatedClient, World
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.core.events import LogLine
-from zmqdata.testing import SimulatedPipeline
 from zmqdata.testing.network import Faults
 
 TIMEOUT = 5.0

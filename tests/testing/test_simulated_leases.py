@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from tests.full import seeds
+from tests.kit.runner import SimulatedPipeline
 from tests.kit.world import DISPATCHER, SimulatedClient, World
 from zmqdata.core.client import events as e
 from zmqdata.core.dispatcher.decider import DispatcherTimes
-from zmqdata.testing import SimulatedPipeline
 
 TIMEOUT = 5.0
 PIPELINE = SimulatedPipeline(splits=1500, most=1)

@@ -9,9 +9,8 @@ import os
 import pytest
 
 from tests.full import seeds
+from tests.kit.checks import LawBroken, Laws
 from tests.kit.resuming import ResumingScenario
-from zmqdata.testing import LawBroken
-from zmqdata.testing.checks import Laws
 
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
 WORLDS = 10

@@ -9,12 +9,13 @@ import os
 import pytest
 
 from tests.full import seeds
+from tests.kit.checks import LawBroken
 from tests.kit.programs import TrainingProgram
 from tests.kit.runlaws import Outcome, RunLaws
+from tests.kit.runner import SimulatedPipeline
 from tests.kit.runs import RunsScenario
 from tests.kit.world import World
 from zmqdata import updates as u
-from zmqdata.testing import LawBroken, SimulatedPipeline
 
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
 WORLDS = 5

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.full import seeds
+from tests.kit.runner import SimulatedPipeline
 from tests.kit.sharing import SharingScenario, time_to_share
 from tests.kit.world import World
-from zmqdata.testing import SimulatedPipeline
 
 WORLDS = 5
 

@@ -12,7 +12,9 @@ import time
 import pytest
 
 from tests.full import full, seeds
+from tests.kit.checks import LawBroken
 from tests.kit.coordinated import CoordinatedPoisonScenario, CoordinatedScenario
+from tests.kit.runner import SimulatedPipeline, SimulatedRunner
 from tests.kit.scenario import PoisonScenario, Scenario
 from tests.kit.world import World
 from zmqdata import updates as u
@@ -20,8 +22,7 @@ from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.core.dispatcher.state.tasks import Task
 from zmqdata.core.lineage import MOST_STATES
-from zmqdata.testing import CALM, Faults, LawBroken, SimulatedPipeline
-from zmqdata.testing.runner import SimulatedRunner
+from zmqdata.testing import CALM, Faults
 
 FAMILIES = 60
 WORLDS = 5

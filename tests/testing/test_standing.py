@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from tests.kit.checks import LawBroken
+from tests.kit.runner import SimulatedPipeline
 from tests.kit.world import SimulatedClient, World
 from zmqdata import messages as m
-from zmqdata.testing import LawBroken, SimulatedPipeline
 
 Change = Callable[[m.Checkpoint], m.Checkpoint]
 

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from tests.kit.checks import LawBroken, Laws
+from tests.kit.runner import SimulatedPipeline
 from tests.kit.steps import StepLaws
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.splits import IndexSplits
-from zmqdata.testing import Clock, LawBroken, Laws, SimulatedPipeline
+from zmqdata.testing import Clock
 
 DESCRIPTION = m.DatasetDescription(
     "digest", "print", (IndexSplits(4),), "", None, -1, None, "3.11", "0"

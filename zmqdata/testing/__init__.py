@@ -10,11 +10,9 @@ simulated time, a network that fails by seed, and checks.
 
 from __future__ import annotations
 
-from zmqdata.testing.checks import LawBroken, Laws
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.iterators import NotResumable, check_iterator
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
-from zmqdata.testing.runner import SimulatedPipeline, SimulatedRunner
 from zmqdata.testing.service import SimulatedService
 from zmqdata.testing.turns import StuckPipeline
 
@@ -22,12 +20,8 @@ __all__ = [
     "CALM",
     "Clock",
     "Faults",
-    "LawBroken",
-    "Laws",
     "NotResumable",
     "SimulatedNetwork",
-    "SimulatedPipeline",
-    "SimulatedRunner",
     "SimulatedService",
     "StuckPipeline",
     "check_iterator",

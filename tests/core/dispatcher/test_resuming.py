@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from tests.full import seeds
+from tests.kit.runner import Name, SimulatedPipeline
 from tests.kit.world import World
 from zmqdata import messages as m
 from zmqdata import updates as u
@@ -25,7 +26,6 @@ from zmqdata.core.ledger import Ledger
 from zmqdata.errors import DataLossError, InvalidArgumentError
 from zmqdata.splits import IndexSplits, Split
 from zmqdata.testing.network import CALM, Faults
-from zmqdata.testing.runner import Name, SimulatedPipeline
 
 ROUGH = Faults(
     delay=(0.0005, 0.005), drop=0.05, repeat=0.05, reorder=0.05, break_link=0.01, hold=0.5

@@ -7,10 +7,10 @@ import os
 import pytest
 
 from tests.full import seeds
+from tests.kit.checks import LawBroken
 from tests.kit.programs import RepetitionRead
 from tests.kit.relaunches import RelaunchScenario
 from zmqdata.core.ranges import RangeSet
-from zmqdata.testing.checks import LawBroken
 
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
 WORLDS = 5

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn
 
+from tests.kit.runner import Name, SimulatedPipeline
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core import events
@@ -29,7 +30,6 @@ from zmqdata.core.worker.streams import occupied
 from zmqdata.splits import Split
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.nodes import AnyCommand, AnyEvent, WorldObserver
-from zmqdata.testing.runner import Name, SimulatedPipeline
 
 Element = tuple[int, int]
 """Task and number: the name of an element in flight."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.kit.checks import Laws, splits_of
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.state.snapshots import snapshot
 from zmqdata.core.dispatcher.state.state import DispatcherState
-from zmqdata.testing.checks import Laws, splits_of
 from zmqdata.testing.nodes import AnyCommand
 
 
