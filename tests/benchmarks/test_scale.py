@@ -29,7 +29,7 @@ def test_a_process_tells_what_it_uses() -> None:
 @pytest.mark.realprocess
 def test_a_small_company_is_measured() -> None:
     """All peers register, and every kind of request is answered."""
-    found = measure(workers=20, clients=5, seconds=5.0, links=5, reports=3, settling=1.0)
+    found = measure(workers=20, clients=5, seconds=2.0, links=5, reports=3, settling=0.5)
     assert (found["workers"], found["clients"]) == (20, 5)
     assert {kind for kind, told in found["milliseconds"].items() if told["answers"]} >= {
         "worker heartbeat",

@@ -17,12 +17,12 @@ from zmqdata.client.calls import status
 
 pytestmark = pytest.mark.realprocess
 
-COUNT = 5_000
+COUNT = 3_500
 PACE = 0.001
-"""Seconds that each element takes, so that the whole job is about five seconds of
+"""Seconds that each element takes, so that the whole job is about four seconds of
 work.
 """
-FEW = 2_500
+FEW = 2_000
 """Upper bound of the elements made since the last state and held in buffers."""
 
 

@@ -113,13 +113,14 @@ def test_killed_many_times_nothing_is_lost_and_nothing_comes_twice(cluster: Loca
     assert attempts(cluster) == {1}
 
 
-def test_killed_between_registration_and_first_read(cluster: LocalCluster) -> None:
+def test_killed_between_registration_and_first_read() -> None:
     """A registered dataset and its pipeline are still known after a restart."""
-    dataset_id = register_dataset(cluster.target, Dataset.range(100).map(lambda x: x * 2))
-    crash(cluster)
-    dataset = from_dataset_id("distributed_epoch", cluster.target, dataset_id)
-    crash(cluster)
-    assert sorted(map(int, dataset)) == list(range(0, 200, 2))
+    with LocalCluster(1, **OPTIONS) as cluster:
+        dataset_id = register_dataset(cluster.target, Dataset.range(100).map(lambda x: x * 2))
+        crash(cluster)
+        dataset = from_dataset_id("distributed_epoch", cluster.target, dataset_id)
+        crash(cluster)
+        assert sorted(map(int, dataset)) == list(range(0, 200, 2))
 
 
 @pytest.mark.full
@@ -150,10 +151,18 @@ def test_killed_with_a_worker_at_once(cluster: LocalCluster) -> None:
     assert attempts(cluster) == {1, 2}
 
 
-def test_consumers_keep_their_steps(cluster: LocalCluster) -> None:
+@pytest.fixture
+def on_threads() -> Iterator[LocalCluster]:
+    """A dispatcher with a journal, and two workers, all in threads."""
+    with LocalCluster(2, in_process=True, **OPTIONS) as made:
+        yield made
+
+
+def test_consumers_keep_their_steps(on_threads: LocalCluster) -> None:
     """Both consumers of a coordinated job have each step, and together each element
     once, through two restarts.
     """
+    cluster = on_threads
     dataset = Dataset.range(3_000).map(lambda x: x)
     readers = [
         iter(
