@@ -1,12 +1,12 @@
-"""Coverage of each pure module by its own test module; run by ``make coverage`` after a
-test run with contexts.
+"""Coverage of each pure module by its own tests; run by ``make coverage`` after a test
+run with contexts.
 
 With ``--tests`` it lists the test modules that this run needs, since coverage by other
 tests does not count.
 
 A module that only other modules' tests cover is covered by accident: the next change to
-those tests may remove it. Descriptions without behaviour (structs, enumerations) have
-no test module of their own and are left out.
+those tests may remove it. Shells and descriptions without behaviour are not measured.
+``TESTED_IN`` names the tests of what has no test module of its own name.
 """
 
 from __future__ import annotations
@@ -19,47 +19,224 @@ from pathlib import Path
 import coverage
 
 ROOT = Path(__file__).resolve().parent.parent
-PROCESSES = {"client", "cluster", "dispatcher", "testing", "transport", "worker"}
-COMMANDS = {"cli/asking.py", "cli/commands.py", "cli/keeper.py", "__main__.py"}
-"""Modules that the tests of whole commands and processes cover."""
-DESCRIPTIONS = {
-    "config/dispatcher.py",
-    "config/worker.py",
-    "messages",
-    "splits.py",
-    "updates.py",
+UNMEASURED = {
+    # Tests with sockets, threads and processes cover these.
+    "__main__.py": "cli/test_commands.py",
+    "cli/asking.py": "cli/test_commands.py",
+    "cli/commands.py": "cli/test_commands.py",
+    "cli/keeper.py": "processes/test_keeper.py",
+    "cli/top.py": "processes/test_top.py",
+    "cli/watching.py": "processes/test_top.py dashboard/test_report.py",
+    "client": "client service",
+    "cluster": "cluster",
+    "dispatcher": "dispatcher service",
+    "testing": "testing",
+    "transport": "transport",
+    "worker": "worker service",
+    "exiting.py": "test_exiting.py",
+    # Tests in environments of their own cover these.
+    "jax.py": "frameworks/test_jax.py",
+    "keras.py": "frameworks/test_keras.py",
+    "telemetry.py": "worker/tasks/test_runner.py looking/test_otel.py",
+    "tensorflow.py": "frameworks/test_tensorflow.py",
+    "torch": "pytorch frameworks",
+    # These only describe.
+    "config/dispatcher.py": "config/test_servers.py",
+    "config/worker.py": "config/test_servers.py",
+    "messages": "test_messages.py",
+    "splits.py": "test_splits.py",
+    "updates.py": "core/dispatcher/state",
 }
-LEFT_OUT = PROCESSES | COMMANDS | DESCRIPTIONS
-REQUIRED = 95.0
-"""Percentage that each module must reach."""
+"""Tests of the modules and folders whose coverage is not measured."""
+TESTED_IN = {
+    "cli/collecting.py": "cli/test_trace.py",
+    "cli/phrases.py": "cli/test_screen.py cli/test_tables.py",
+    "config/dashboard.py": "dashboard/test_server.py",
+    "config/logs.py": "cli/test_options.py",
+    "config/metrics.py": "metrics/test_serving.py",
+    "config/telemetry.py": "cli/test_trace.py",
+    "core/client/events.py": "core/test_events.py",
+    "core/client/profile.py": "dataset/test_profiling.py",
+    "core/dispatcher/events.py": "core/test_events.py",
+    "core/worker/events.py": "core/test_events.py core/worker/test_decider.py",
+    "core/worker/profile.py": "core/worker/test_heartbeats.py dataset/test_profiling.py",
+    "dataset/indexing.py": "iterators/test_random_access.py",
+    "elements/texts.py": "elements/test_casting.py",
+    "iterators/inputs.py": "iterators/test_deciding.py iterators/test_captured.py",
+    "iterators/permutation.py": "iterators/test_sequences.py iterators/test_shuffle_of_sources.py",
+    "iterators/watching.py": "iterators/test_callsites.py",
+    "measures/situation.py": "measures/test_verdict.py",
+    "metrics/declared.py": "metrics/test_serving.py",
+    "metrics/listening.py": "metrics/test_serving.py",
+    "metrics/monitors.py": "metrics/test_serving.py",
+    "pipelines/definitions.py": "pipelines/test_classes.py",
+    "pipelines/forms.py": "pipelines/test_contents.py",
+    "pipelines/functions.py": "pipelines/test_pickler.py",
+    "pipelines/holding.py": "pipelines/test_generators.py pipelines/test_unsendable.py",
+    "pipelines/weighing.py": "pipelines/test_parcels.py",
+    "runkeys.py": "client/test_runs.py client/test_runs_of_ray.py",
+    "storage/progress.py": "cli/test_save_progress.py",
+    "storage/shards.py": "iterators/test_stored.py",
+}
+"""Tests of the pure modules that have no test module of their own name."""
+BELOW = {
+    "blocks/gathered.py": 88,
+    "blocks/references.py": 79,
+    "blocks/structures.py": 88,
+    "cli/collecting.py": 88,
+    "cli/doctor.py": 93,
+    "cli/keygen.py": 79,
+    "cli/options.py": 91,
+    "cli/replay.py": 86,
+    "config/telemetry.py": 89,
+    "core/client/checkpoint.py": 92,
+    "core/client/coordinated.py": 93,
+    "core/client/leaving.py": 68,
+    "core/client/left_out.py": 67,
+    "core/client/lineage.py": 93,
+    "core/client/notices.py": 89,
+    "core/client/tasks.py": 93,
+    "core/credit.py": 93,
+    "core/dispatcher/admission.py": 86,
+    "core/dispatcher/checkpoints.py": 84,
+    "core/dispatcher/coordinated.py": 93,
+    "core/dispatcher/decider.py": 91,
+    "core/dispatcher/holdings.py": 83,
+    "core/dispatcher/hosting.py": 91,
+    "core/dispatcher/lease.py": 89,
+    "core/dispatcher/lineage.py": 90,
+    "core/dispatcher/liveness.py": 77,
+    "core/dispatcher/placement.py": 83,
+    "core/dispatcher/resuming.py": 92,
+    "core/dispatcher/runs.py": 81,
+    "core/dispatcher/saving.py": 76,
+    "core/dispatcher/state/measures.py": 91,
+    "core/dispatcher/state/outbox.py": 79,
+    "core/dispatcher/state/state.py": 87,
+    "core/dispatcher/state/tasks.py": 63,
+    "core/job_rules.py": 87,
+    "core/limits.py": 76,
+    "core/lineage.py": 74,
+    "core/rounds.py": 93,
+    "core/worker/decider.py": 93,
+    "core/worker/draining.py": 70,
+    "core/worker/heartbeats.py": 92,
+    "core/worker/lineage.py": 91,
+    "core/worker/links.py": 86,
+    "core/worker/speeds.py": 76,
+    "core/worker/splits.py": 93,
+    "core/worker/tasks.py": 69,
+    "dashboard/watching.py": 91,
+    "dataset/readers.py": 93,
+    "dataset/resuming.py": 75,
+    "dataset/sharing.py": 91,
+    "elements/conversion.py": 88,
+    "elements/dates.py": 82,
+    "elements/declared.py": 92,
+    "elements/extensions.py": 84,
+    "elements/lists.py": 85,
+    "elements/nesting.py": 82,
+    "elements/specs.py": 91,
+    "elements/subclasses.py": 66,
+    "elements/tensors.py": 69,
+    "elements/untyped.py": 61,
+    "feeding.py": 91,
+    "iterators/base.py": 79,
+    "iterators/batch.py": 93,
+    "iterators/cache.py": 93,
+    "iterators/combine.py": 90,
+    "iterators/draws.py": 76,
+    "iterators/element_maker.py": 77,
+    "iterators/folds.py": 93,
+    "iterators/guarding.py": 80,
+    "iterators/inference.py": 81,
+    "iterators/inputs.py": 90,
+    "iterators/loading.py": 59,
+    "iterators/nested.py": 93,
+    "iterators/ownthreads.py": 82,
+    "iterators/parallel.py": 87,
+    "iterators/permutation.py": 90,
+    "iterators/raggeds.py": 89,
+    "iterators/random_access.py": 86,
+    "iterators/random_map.py": 88,
+    "iterators/repeat.py": 90,
+    "iterators/results.py": 67,
+    "iterators/selections.py": 88,
+    "iterators/sequences.py": 87,
+    "iterators/shuffle.py": 86,
+    "iterators/sources.py": 75,
+    "iterators/stored.py": 89,
+    "iterators/transforms.py": 90,
+    "logrecords.py": 87,
+    "matching.py": 92,
+    "measures/fields.py": 75,
+    "measures/meter.py": 91,
+    "measures/spans.py": 79,
+    "metrics/listening.py": 88,
+    "metrics/serving.py": 92,
+    "nodes/base.py": 90,
+    "nodes/batches.py": 93,
+    "nodes/parts.py": 66,
+    "nodes/storage.py": 93,
+    "nodes/transforms.py": 92,
+    "paths.py": 79,
+    "peeking.py": 87,
+    "pipelines/classes.py": 88,
+    "pipelines/findable.py": 90,
+    "pipelines/fingerprints.py": 75,
+    "pipelines/generators.py": 90,
+    "pipelines/ownmodules.py": 92,
+    "pipelines/packing.py": 77,
+    "pipelines/parcels.py": 71,
+    "pipelines/pickler.py": 82,
+    "pipelines/reducing.py": 64,
+    "pipelines/unpickler.py": 82,
+    "pipelines/unsendable.py": 93,
+    "pipelines/weighing.py": 85,
+    "printable.py": 25,
+    "runkeys.py": 91,
+    "storage/manifests.py": 82,
+    "threads.py": 69,
+}
+"""Percentages of the modules that are short of ``REQUIRED``, which may only rise. A
+module that is short of its own percentage has lost tests.
+"""
+SHORT = "<-- below"
+REQUIRED = 95
+"""Percentage that each other module must reach."""
 
 
-def pure_modules() -> list[Path]:
+def is_measured(module: str) -> bool:
+    """Return True if neither a module nor a folder that it is in is unmeasured."""
+    path = Path(module)
+    return UNMEASURED.keys().isdisjoint(one.as_posix() for one in (path, *path.parents))
+
+
+def pure_modules() -> list[str]:
+    """Return the paths within the package of the modules that are measured."""
     package = ROOT / "zmqdata"
-    modules = (path for path in sorted(package.rglob("*.py")) if path.name != "__init__.py")
-    return [path for path in modules if not is_left_out(path.relative_to(package))]
+    paths = (path for path in sorted(package.rglob("*.py")) if path.name != "__init__.py")
+    return [*filter(is_measured, (path.relative_to(package).as_posix() for path in paths))]
 
 
-def is_left_out(module: Path) -> bool:
-    """Return True if a module, or a folder that it is in, has no test module of its
-    own.
-    """
-    return any(one.as_posix() in LEFT_OUT for one in (module, *module.parents))
+def own_tests(module: str) -> list[str]:
+    """Return the paths within the repository of a module's tests."""
+    path = Path(module)
+    tests = TESTED_IN.get(module) or (path.parent / f"test_{path.name}").as_posix()
+    return [f"tests/{one}" for one in tests.split()]
 
 
-def own_tests(module: Path) -> Path:
-    inside = module.relative_to(ROOT / "zmqdata")
-    return Path("tests") / inside.parent / f"test_{inside.name}"
-
-
-def own_coverage(measured: coverage.Coverage, module: Path) -> float:
+def own_coverage(measured: coverage.Coverage, module: str) -> float:
     """Return the percentage of lines and branches that run at import or under the
     module's own tests.
     """
-    contexts = ["^$", f"^{re.escape(own_tests(module).as_posix())}::"]
+    contexts = ["^$", *(f"^{re.escape(one)}::" for one in own_tests(module))]
     try:
         return measured.report(
-            include=[str(module)], contexts=contexts, file=io.StringIO(), skip_covered=False
+            include=[str(ROOT / "zmqdata" / module)],
+            contexts=contexts,
+            file=io.StringIO(),
+            skip_covered=False,
         )
     except coverage.exceptions.NoDataError:
         return 0.0
@@ -67,17 +244,23 @@ def own_coverage(measured: coverage.Coverage, module: Path) -> float:
 
 def main() -> int:
     if "--tests" in sys.argv:
-        print(*(tests for tests in map(own_tests, pure_modules()) if (ROOT / tests).exists()))
+        print(*sorted({one for module in pure_modules() for one in own_tests(module)}))
         return 0
     measured = coverage.Coverage(data_file=str(ROOT / ".coverage"))
     measured.load()
     shares = {module: own_coverage(measured, module) for module in pure_modules()}
+    notes = {module: judged(module, share) for module, share in shares.items()}
     for module, share in sorted(shares.items(), key=lambda pair: pair[1]):
-        print(
-            f"{share:6.1f} %  "
-            f"{module.relative_to(ROOT)}{'' if share >= REQUIRED else '   <-- below 95 %'}"
-        )
-    return 0 if min(shares.values()) >= REQUIRED else 1
+        print(f"{share:6.1f} %  zmqdata/{module}{notes[module]}")
+    return 1 if any(SHORT in note for note in notes.values()) else 0
+
+
+def judged(module: str, share: float) -> str:
+    """Return the note on the percentage of a module, an empty text for nearly all."""
+    required = BELOW.get(module, REQUIRED)
+    if share < required:
+        return f"   {SHORT} {required} %"
+    return "   take it out of BELOW" if module in BELOW and share >= REQUIRED else ""
 
 
 if __name__ == "__main__":
