@@ -48,6 +48,10 @@ def names() -> None:
     print(zmqdata.Datset)  # type: ignore[attr-defined]  # mistyped
     Dataset.rnage(3)  # type: ignore[attr-defined]  # mistyped
     Dataset.range(3).bacth(2)  # type: ignore[attr-defined]  # mistyped
+    distribute("distributed_epoch", HOST, jobname="job")  # type: ignore[call-arg]  # mistyped
+    distribute("distributed_epoch", HOST, None, None, None, "drop")  # type: ignore[call-arg]  # by name
+    zmqdata.from_dataset_id("distributed_epoch", HOST, "id", placement="auto")  # type: ignore[call-arg]  # no argument
+    zmqdata.from_dataset_id("distributed_epoch", HOST)  # type: ignore[call-arg]  # no id
     print(zmqdata.ShardingPolicy.DYNAMC)  # type: ignore[attr-defined]  # mistyped
 
 

@@ -759,10 +759,8 @@ def test_unpacked_tuples() -> None:
 UNTYPED_DOORS = {
     "client/auto_placement.py::restore": "the state of an iterator, as the user saved it",
     "client/auto_placement.py::state": "the state of an iterator, for the user to save",
-    "client/calls.py::check_timeout": "checks what a user gave as an argument",
     "client/decoding.py::check_spec_without_objects": "an element spec is any structure",
     "client/distribute.py::check_of_elements": "an element of the user",
-    "client/distribute.py::from_dataset_id": "an element spec is any structure",
     "client/distribute.py::spec": "an element spec is any structure",
     "client/iterator.py::_check": "an element of the user",
     "client/iterator.py::_next_block": "an element of the user",

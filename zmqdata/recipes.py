@@ -142,11 +142,21 @@ def names_arguments(function: Called) -> Called:
                 raise
             raise better from None
 
-    # With the globals of the function, tools take it for a function of its module.
+    return cast(Called, with_globals_of(function, called))
+
+
+def with_globals_of(function: Any, called: Any) -> Any:
+    """Return a function that replaces another: tools take it for a function of the same
+    module, because it has the globals.
+
+    Args:
+        function: the replaced function.
+        called: the function that does the work. It uses no global of its own module.
+    """
     made = FunctionType(
         called.__code__, function.__globals__, function.__name__, closure=called.__closure__
     )
-    return cast(Called, functools.wraps(function)(made))
+    return functools.wraps(function)(made)
 
 
 def name_arguments_in(kind: type) -> None:

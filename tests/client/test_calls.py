@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,24 +23,11 @@ from zmqdata import (
 )
 from zmqdata import messages as m
 from zmqdata.client import calls
-from zmqdata.client.calls import check_timeout, likely_cause, status
+from zmqdata.client.calls import likely_cause, status
 from zmqdata.errors import UnavailableError
 
 NOBODY = "tcp://127.0.0.1:1"
 UNKNOWN = "tcp://no-such-host.invalid:1"
-
-
-@pytest.mark.parametrize("seconds", ["x", None, True, 0, -1, -math.inf, math.nan, 10**400])
-def test_what_is_no_time_to_wait(seconds: object) -> None:
-    """A time-out is a number above zero, and neither NaN nor a boolean."""
-    with pytest.raises(ValueError, match="`given` must be a positive number of seconds, got "):
-        check_timeout("given", seconds)
-
-
-@pytest.mark.parametrize("seconds", [1, 0.5, math.inf])
-def test_what_is_a_time_to_wait(seconds: object) -> None:
-    """A time-out may be an integer, a fraction or infinite."""
-    check_timeout("given", seconds)
 
 
 @pytest.mark.parametrize(

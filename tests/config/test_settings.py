@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,10 +14,7 @@ from hypothesis import strategies as st
 
 from zmqdata.config.settings import (
     as_written,
-    check_int,
     check_settings,
-    check_type,
-    check_wait,
     checked,
     default_of,
     described,
@@ -26,10 +24,10 @@ from zmqdata.config.settings import (
     opposite,
     read_text,
     setting,
+    takes,
     variable_of,
     variables,
 )
-from zmqdata.config.worker import WorkerConfig
 
 
 @described
@@ -188,46 +186,6 @@ def test_a_path_is_a_text() -> None:
     assert Sample(place=Path("a/b")).place == "a/b"  # type: ignore[arg-type]
 
 
-def test_whole_numbers_have_a_range() -> None:
-    """An integer is returned, and rejected if it is out of range or no integer."""
-    assert check_int("n", 3) == 3
-    assert check_int("n", 0, least=0) == 0
-    for value, error in (
-        (True, TypeError),
-        ("3", TypeError),
-        (None, TypeError),
-        (2.0, TypeError),
-        (-1, ValueError),
-    ):
-        with pytest.raises(error, match="`n` must be"):
-            check_int("n", value, least=0)
-
-
-def test_types_are_checked() -> None:
-    """A value of a wrong type is rejected with both types."""
-    check_type("flag", True, bool)
-    with pytest.raises(TypeError, match="`flag` must be bool, got 1 of type int"):
-        check_type("flag", 1, bool)
-
-
-def test_times_to_wait() -> None:
-    """None, 0 and infinity are timeouts; texts, booleans, negatives and NaN are not."""
-    for seconds in (None, 0, 0.5, float("inf")):
-        check_wait("timeout", seconds)
-    for seconds, error in (
-        ("1", TypeError),
-        (True, TypeError),
-        (-1, ValueError),
-        (float("nan"), ValueError),
-    ):
-        with pytest.raises(error, match="`timeout` must be a number of seconds"):
-            check_wait("timeout", seconds)
-    with pytest.raises(TypeError, match="`timeout` must be a number of seconds, got None"):
-        check_wait("timeout", None, forever=False)
-    with pytest.raises(ValueError, match="`timeout` must be a number of seconds from 0 to 9, got"):
-        check_wait("timeout", float("inf"), most=9)
-
-
 def test_an_error_without_the_environment_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error about an explicit argument is independent of the environment."""
     monkeypatch.setenv("ZMQDATA_NAME", "y")
@@ -276,8 +234,59 @@ def test_a_choice_is_taken_in_any_case() -> None:
     assert Sample(mood="grim").mood == "GRIM"
 
 
-def test_a_text_can_be_written_as_utf8() -> None:
-    """A lone surrogate is rejected, also in a list, as no message can carry it."""
-    for given_ in ({"host": "\ud800"}, {"worker_tags": ("\ud800",)}):
-        with pytest.raises(ValueError, match="UTF-8"):
-            WorkerConfig("tcp://10.0.0.1:1", **given_)  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class Size:
+    """Arguments of a function.
+
+    Args:
+        width: number of columns.
+        height: number of rows.
+    """
+
+    width: int
+    height: int = 2
+
+
+@takes(Size)
+def area(size: Size) -> int:
+    """Return the area.
+
+    Args:
+        See ``Size``.
+
+    Returns:
+        Number of cells.
+    """
+    return size.width * size.height
+
+
+def test_a_function_takes_the_fields_of_a_dataclass() -> None:
+    """The fields are arguments by place and by name, in the signature and in the
+    help.
+    """
+    assert (area(3), area(3, 4), area(height=5, width=1)) == (6, 12, 5)
+    assert str(inspect.signature(area)) == "(width: 'int', height: 'int' = 2) -> 'int'"
+    assert inspect.getdoc(area) == (
+        "Return the area.\n\nArgs:\n    width: number of columns.\n    height: number of rows.\n\n"
+        "Returns:\n    Number of cells."
+    )
+    assert (area.__name__, area.__module__) == ("area", __name__)
+    assert area.__annotations__ == {"width": "int", "height": "int", "return": "int"}
+
+
+@pytest.mark.parametrize(
+    ("given", "named", "text"),
+    [
+        ((), {}, r"area\(\): missing a required argument: 'width'"),
+        ((1, 2, 3), {}, r"area\(\): too many positional arguments"),
+        ((1,), {"width": 1}, r"area\(\): multiple values for argument 'width'"),
+        ((1,), {"hight": 1}, r"area\(\) has no argument 'hight'. Did you mean 'height'\?"),
+    ],
+)
+def test_a_call_that_does_not_fit_names_the_function(
+    given: tuple[int, ...], named: dict[str, int], text: str
+) -> None:
+    """The error of a wrong call names the function and the argument."""
+    call: Any = area
+    with pytest.raises(TypeError, match=text):
+        call(*given, **named)

@@ -15,9 +15,9 @@ from tests.core.dispatcher.test_jobs import DESCRIPTION, JOB, Desk
 from tests.core.dispatcher.test_saving import ASK, Office, only
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.config.checks import MOST_CHARACTERS
 from zmqdata.core.dispatcher import admission, datasets, decider, incarnations, jobs, saving
 from zmqdata.core.dispatcher.events import SavePrepared
-from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.splits import FileSplits
 
 LONG = "x" * (MOST_CHARACTERS + 1)

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from zmqdata import messages as m
+from zmqdata.config.checks import MOST_CHARACTERS
 from zmqdata.config.worker import WorkerConfig
-from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.core.worker.profile import WorkerProfile
 from zmqdata.worker.answers import WorkerAnswers

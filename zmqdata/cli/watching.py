@@ -8,9 +8,10 @@ from contextlib import closing
 
 from zmqdata.cli.asking import DispatcherSettings, check_host, opened
 from zmqdata.cli.options import command_parser, complain, guarded, say
+from zmqdata.config.checks import check_wait
 from zmqdata.config.dashboard import DashboardSettings
 from zmqdata.config.keys import KeySettings
-from zmqdata.config.settings import MOST_SECONDS, check_wait
+from zmqdata.config.settings import MOST_SECONDS
 from zmqdata.worker.processes.lifetime import StopSignals
 
 REPORT_SECONDS = 5.0

@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from zmqdata import messages as m
-from zmqdata.client.calls import ask_dispatcher, check_name, check_timeout, status
+from zmqdata.client.calls import ask_dispatcher, status
+from zmqdata.config.checks import check_name, check_timeout, check_type
 from zmqdata.config.endpoints import Service
-from zmqdata.config.settings import check_type
 from zmqdata.errors import NotFoundError
 from zmqdata.recipes import names_arguments
 

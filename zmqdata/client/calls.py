@@ -17,9 +17,8 @@ import zmq
 
 from zmqdata import messages as m
 from zmqdata import wire
+from zmqdata.config.checks import check_timeout
 from zmqdata.config.endpoints import Service, endpoint_host, parse_service
-from zmqdata.config.settings import check_text
-from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.descriptors import shortage_explained
 from zmqdata.errors import (
     BY_NAME,
@@ -45,8 +44,6 @@ FIRST_PATIENCE = 1.0
 """Seconds until an unanswered ask is sent again. Each repetition doubles them."""
 MOST_PATIENCE = 60.0
 """Most seconds between two repetitions."""
-MOST_WHOLE_SECONDS = 2**53
-"""Largest integer that a float represents exactly."""
 REPEAT_AFTER = 5.0
 """Seconds without an answer to what was sent in between until the ask is sent again."""
 SAY_SO_AFTER = 10.0
@@ -74,40 +71,6 @@ def client_context() -> zmq.Context[zmq.Socket[bytes]]:
 def new_request() -> str:
     """Return a unique request id."""
     return secrets.token_hex(8)
-
-
-def check_timeout(name: str, seconds: object) -> None:
-    """Raise an error if a value is not a number of seconds to wait for.
-
-    Raises:
-        ValueError: it is not a number above zero. Infinity is allowed.
-
-    Example:
-        >>> check_timeout("timeout", 0.5)
-    """
-    # `not > 0` is true for NaN too. The clock counts in floats, which cannot hold a
-    # larger int.
-    is_number = isinstance(seconds, float) or (
-        type(seconds) is int and seconds <= MOST_WHOLE_SECONDS
-    )
-    if not is_number or not seconds > 0:  # type: ignore[operator]  # both kinds can be compared
-        raise ValueError(f"`{name}` must be a positive number of seconds, got {seconds!r}")
-
-
-def check_name(name: str, text: str) -> None:
-    """Raise an error if a text cannot be a name.
-
-    Raises:
-        ValueError: the text is empty, too long, or cannot be sent.
-    """
-    if not text:
-        raise ValueError(f"`{name}` must not be empty")
-    check_text(name, text)
-    if len(text) > MOST_CHARACTERS:
-        raise ValueError(
-            f"`{name}` must have at most {MOST_CHARACTERS} characters, got {len(text)}: "
-            f"{text[:80]!r}..."
-        )
 
 
 def _say_nothing(message: m.Message) -> Sequence[m.Message]:

@@ -9,23 +9,24 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from zmqdata import messages as m
 from zmqdata.blocks import can_compress, validate_compression
 from zmqdata.client.auto_placement import PlacedIterator, Placing
-from zmqdata.client.calls import check_timeout
 from zmqdata.client.decoding import check_spec_without_objects
 from zmqdata.client.finished import has_finished, moments
 from zmqdata.client.iterator import ServiceIterator
 from zmqdata.client.options import (
-    CrossTrainerCache,
+    DISPATCHER_TIMEOUT,
+    DistributeArguments,
     ReadOptions,
+    RegisteredArguments,
     ShardingPolicy,
     check_dataset_id,
+    check_placement,
     check_rounds,
     checked,
-    parse_processing_mode,
 )
 from zmqdata.client.quarantine import listing
 from zmqdata.client.registration import (
@@ -40,7 +41,9 @@ from zmqdata.client.registration import (
 from zmqdata.client.repetitions import Repetitions
 from zmqdata.client.runs import DatasetRun, run_of_process, this_process
 from zmqdata.client.splitting import check_losses, check_splitting
+from zmqdata.config.checks import check_timeout
 from zmqdata.config.endpoints import Service, parse_service
+from zmqdata.config.settings import takes
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.arguments import optional_spec
@@ -55,24 +58,10 @@ from zmqdata.recipes import names_arguments
 from zmqdata.runkeys import family
 from zmqdata.transport.addresses import host_token
 from zmqdata.transport.local import local_workers, token_of_process
-from zmqdata.words import (
-    Compression,
-    Finite,
-    OnExisting,
-    OnPoison,
-    Placement,
-    ProcessingMode,
-    TargetWorkers,
-    Transport,
-)
+from zmqdata.words import Compression, Finite
 
 log = logging.getLogger(__name__)
 IteratorT = TypeVar("IteratorT", bound=ServiceIterator)
-
-DISPATCHER_TIMEOUT = 3600.0
-"""Default number of seconds without an answer of the dispatcher before an error."""
-CONSUMER_TIMEOUT = 300.0
-"""Default number of seconds for which consumers wait for a missing consumer."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -146,7 +135,7 @@ class DataServiceDataset(Node):
         )
         return {
             "dataset": registered if self.original is None else self.original,
-            "processing_mode": options.policy.name,
+            "processing_mode": options.processing_mode.name,
             "num_consumers": options.num_consumers,
             "finite": options.finite,
             "num_tasks": options.num_tasks,
@@ -160,7 +149,7 @@ class DataServiceDataset(Node):
         coordinated reads. A worker's part of an infinite dataset may still end under
         the policies that divide files or follow a hint.
         """
-        inner, policy = self.registration.description.cardinality, self.options.policy.name
+        inner, policy = self.registration.description.cardinality, self.options.processing_mode.name
         if self.options.num_consumers is not None and (
             self.options.finite is None or self.options.num_tasks is None
         ):
@@ -260,22 +249,15 @@ class DataServiceDataset(Node):
         job = m.JobParameters(
             name=name,
             dataset_id=self.registration.resolve(fixed_seed),
-            processing_mode=options.policy.name,
-            target_workers=options.target_workers,
-            compression=options.compression,
+            processing_mode=options.processing_mode.name,
             # What a copy in another process does not hand out goes to other copies.
             anonymous=options.job_name is None and not self.run.is_copy,
             block_elements=options.max_outstanding_requests,
             cache=cache is not None,
             by_reference=options.is_local,
-            num_consumers=options.num_consumers,
-            finite=options.finite,
-            consumer_timeout=options.consumer_timeout,
-            num_tasks=options.num_tasks,
             seed=self._job_seed(context),
-            on_poison=options.on_poison,
-            task_timeout=options.task_timeout,
             fingerprint=self.registration.description.fingerprint,
+            **options.sent,
         )
         return ClientProfile(
             client=secrets.token_hex(16),
@@ -322,33 +304,8 @@ def _read(node: DataServiceDataset, context: Context) -> ElementIterator:
     return PlacedIterator(node.original, context, node.placing, serve)
 
 
-@names_arguments
-def distribute(
-    processing_mode: ShardingPolicy | ProcessingMode,
-    service: Service,
-    job_name: str | None = None,
-    consumer_index: int | None = None,
-    num_consumers: int | None = None,
-    *,
-    finite: Finite | None = None,
-    consumer_timeout: float = CONSUMER_TIMEOUT,
-    deterministic: bool = False,
-    num_tasks: int | None = None,
-    on_poison: OnPoison = "fail",
-    task_timeout: float | None = None,
-    on_existing: OnExisting = "share",
-    dispatcher_timeout: float = DISPATCHER_TIMEOUT,
-    max_outstanding_requests: int | None = None,
-    data_transfer_protocol: Transport | None = None,
-    compression: Compression | None = "AUTO",
-    cross_trainer_cache: CrossTrainerCache | None = None,
-    target_workers: TargetWorkers = "AUTO",
-    task_refresh_interval_hint_ms: int | None = None,
-    placement: Placement = "service",
-    ship: Sequence[ShippedSource] = (),
-    allow_objects: bool = True,
-    forward_logs: bool = True,
-) -> Callable[[Dataset], Dataset]:
+@takes(DistributeArguments)
+def distribute(given: DistributeArguments) -> Callable[[Dataset], Dataset]:
     """Return a function that makes the workers of the service run a dataset.
 
     Everything before ``apply(distribute(...))`` runs on workers, and everything after
@@ -360,104 +317,7 @@ def distribute(
     arguments, and those of *Workers and transport* up to ``target_workers``.
 
     Args:
-        processing_mode: the sharding policy. ``ShardingPolicy.OFF`` or
-            ``"parallel_epochs"``: each worker reads all of the input.
-            ``ShardingPolicy.DYNAMIC`` or ``"distributed_epoch"``: each split of the
-            sources goes to a single worker. A static policy: each worker has a fixed
-            part, by its place in the dispatcher's ``worker_addresses``.
-        service: address of the dispatcher, ``"tcp://host:port"``, ``"host:port"`` or
-            ``(protocol, address)``, or a ``LocalCluster`` or ``DispatchServer`` of this
-            process.
-        job_name: name of the job. Clients of a run that give the same name share the
-            job, and each element goes to one of them. None: this dataset object has a
-            job of its own, which copies of it in child processes share.
-
-    Several consumers, and a promised order:
-        consumer_index: number of this client among the ``num_consumers`` consumers of a
-            coordinated read, from 0 on.
-        num_consumers: number of clients that read the job in step. Step n of every
-            consumer comes from the same worker and there from the same round of
-            ``num_consumers`` elements (tf.data's coordinated reads).
-        finite: what happens in coordinated reads to what fills no round of its task:
-            ``"drop"`` (all tasks together make the last rounds, and fewer elements than
-            there are consumers are left out and counted) or ``"pad"`` (each task fills
-            its last round with its own elements). None: the dataset must be infinite,
-            as in tf.data.
-        consumer_timeout: seconds for which the other consumers of a coordinated job
-            wait for a consumer that has not come or has died. Then all get
-            ``UnavailableError``. A successor that comes in time continues at its
-            predecessor's step. The consumer that opened the job sets this value.
-        deterministic: True for an order that follows only from the pipeline,
-            ``num_tasks`` and the seed of ``zmqdata.set_random_seed``. It is the same in
-            every run, with any number of workers, while workers come and go. A single
-            client reads the job, or the consumers of a coordinated job do.
-        num_tasks: number of tasks into which ``deterministic=True`` divides the work.
-            Split k goes to task k modulo ``num_tasks``, and the tasks yield elements in
-            turn. At most that many workers can take part, and every task has its own
-            buffers of the pipeline. None: 16.
-
-    Failures and restarts:
-        on_poison: what happens to an element at which the process of a worker has died
-            three times. ``"fail"``: the iteration ends with a ``PipelineError`` that
-            names the element. ``"skip"``: it is skipped, and listed in the iterator's
-            ``quarantine`` and in the logs of the dispatcher and the worker.
-            The page on poison says which operations can skip an element.
-        task_timeout: seconds that a single call of a function of the pipeline may take.
-            A longer call is ended together with its process, and counts as a death.
-            None: no limit, and a warning in the dispatcher's log. The reader that
-            opened the job sets this value.
-        on_existing: what happens if this is a new run of the program and its
-            ``job_name`` is in use. ``"share"``: if living readers of another run read
-            the job, this run reads with them; otherwise it begins anew. ``"new"``: it
-            begins anew. ``"continue"``: it reads what a run has left that died.
-            ``"error"``: ``AlreadyExistsError``. All processes of a run pass the same
-            value. The page on restarting says what a run is.
-        dispatcher_timeout: seconds without an answer of the dispatcher before
-            ``UnavailableError``.
-
-    Workers and transport:
-        max_outstanding_requests: most elements in flight to this client, from all
-            workers together, of which each task has its share; from each worker, if the
-            client is a numbered consumer.
-            None: as many as keep the training loop from waiting, within a budget of
-            bytes. Clients that share a job should give the same number, because the
-            first client's number limits how many elements travel together.
-        data_transfer_protocol: ``"tcp"``; ``"ipc"`` or ``"shm"``, which is shared
-            memory (only workers on this host); ``"local"`` (only workers in this
-            process); or None for the best protocol for each worker.
-        compression: ``"AUTO"`` (what pays off, measured for each leaf: none on the same
-            host, more on slower networks), None, or a blosc codec such as ``"lz4"`` or
-            ``"zstd"``. Of tf.data's names, ``"GZIP"`` and ``"ZLIB"`` stand for
-            ``"zlib"``, and ``"SNAPPY"`` for ``"lz4"``.
-        cross_trainer_cache: lets several training jobs read the job ``job_name``, each
-            all of it; see ``CrossTrainerCache``. The dataset must be infinite.
-        target_workers: ``"AUTO"``: all workers except COLOCATED workers of other
-            processes. ``"ANY"``: all workers. ``"LOCAL"``: workers in this process,
-            whose elements are taken without serialisation.
-        task_refresh_interval_hint_ms: milliseconds between two heartbeats to the
-            dispatcher. None: 1000.
-        placement: ``"auto"``: a pipeline whose elements cost less to produce than to
-            ship runs in this process, and the service is not even contacted. The first
-            iterator tries it here for a tenth of a second at most, so up to 2,048 first
-            elements are produced twice. A trial that waits for an element continues
-            until it has the element. ``iterator.placement`` says what was found.
-            Elements produced here are the objects that the functions returned, and are
-            shared if the functions share them. ``"service"``: always on workers.
-
-    Code, objects and output:
-        ship: your modules and packages that workers lack: the modules themselves, their
-            names, or paths to their folders or ``.py`` files. Their source is sent
-            once, and only this dataset imports it. Definitions of the script itself
-            need no mention. The page on shipping code has the limits.
-        allow_objects: True if elements may have leaves that are Python objects, which
-            are pickled. False: this process
-            unpickles nothing that workers send. An element with such a leaf ends the
-            iteration, at ``iter()`` if the spec shows it. Elements of workers in this
-            process (``"LOCAL"``) are never pickled, so all of them are allowed.
-        forward_logs: True to show here what functions of the pipeline print and log on
-            workers, after the names of the worker and the task. If several clients read
-            a task, the first of them that passes True shows its lines. False: the lines
-            are only in the workers' own output. The page on logging has the limits.
+        See ``DistributeArguments``.
 
     Returns:
         A function for ``Dataset.apply``.
@@ -487,31 +347,7 @@ def distribute(
         ...     sorted(int(x) for x in ds)
         [0, 2, 4]
     """
-    options = ReadOptions(
-        policy=parse_processing_mode(processing_mode),
-        service=parse_service(service),
-        job_name=job_name,
-        max_outstanding_requests=max_outstanding_requests,
-        data_transfer_protocol=data_transfer_protocol,
-        compression=compression,
-        cross_trainer_cache=cross_trainer_cache,
-        target_workers=target_workers,
-        task_refresh_interval_hint_ms=task_refresh_interval_hint_ms,
-        dispatcher_timeout=dispatcher_timeout,
-        consumer_index=consumer_index,
-        num_consumers=num_consumers,
-        finite=finite,
-        consumer_timeout=consumer_timeout,
-        deterministic=deterministic,
-        num_tasks=num_tasks,
-        on_poison=on_poison,
-        task_timeout=task_timeout,
-        placement=placement,
-        allow_objects=allow_objects,
-        on_existing=on_existing,
-        forward_logs=forward_logs,
-    )
-    options = checked(options)
+    options = checked(given)
 
     def apply_distribute(dataset: Dataset) -> Dataset:
         if not isinstance(dataset, Dataset):
@@ -519,21 +355,25 @@ def distribute(
                 "`distribute` must be applied to a Dataset, as in "
                 f"dataset.apply(distribute(...)). Got {dataset!r}"
             )
-        if options.policy is ShardingPolicy.DYNAMIC:
+        if options.processing_mode is ShardingPolicy.DYNAMIC:
             check_parts(dataset.node)
-        check_splitting(dataset.node, options.policy, options.num_tasks)
+        check_splitting(dataset.node, options.processing_mode, options.num_tasks)
         registration = registration_of(
-            dataset.node, options.service, options.compression, options.dispatcher_timeout, ship
+            dataset.node,
+            options.service,
+            options.compression,
+            options.dispatcher_timeout,
+            given.ship,
         )
         node, placing = dataset.node, placing_of(options, dataset.node)
         return Dataset(
             DataServiceDataset(
-                run=run_of_process(job_name is not None),
+                run=run_of_process(given.job_name is not None),
                 registration=registration,
                 options=options,
                 original=node,
                 placing=placing,
-                server=service,
+                server=given.service,
             )
         )
 
@@ -541,7 +381,7 @@ def distribute(
 
 
 def for_consumer(
-    dataset: Dataset, index: int, count: int, finite: str | None, job_name: str
+    dataset: Dataset, index: int, count: int, finite: Finite | None, job_name: str
 ) -> Dataset:
     """Return a distributed dataset as one of several consumers reads it in step.
 
@@ -565,6 +405,7 @@ def for_consumer(
         job_name=node.options.job_name or job_name,
     )
     check_rounds(options)
+    check_placement(options)
     return Dataset(
         replace(
             node,
@@ -634,32 +475,8 @@ def register_dataset(
     return registration.register(dataset_id, keep=True)
 
 
-@names_arguments
-def from_dataset_id(
-    processing_mode: ShardingPolicy | ProcessingMode,
-    service: Service,
-    dataset_id: str,
-    element_spec: Any = None,
-    job_name: str | None = None,
-    consumer_index: int | None = None,
-    num_consumers: int | None = None,
-    *,
-    finite: Finite | None = None,
-    consumer_timeout: float = CONSUMER_TIMEOUT,
-    deterministic: bool = False,
-    num_tasks: int | None = None,
-    on_poison: OnPoison = "fail",
-    task_timeout: float | None = None,
-    on_existing: OnExisting = "share",
-    dispatcher_timeout: float = DISPATCHER_TIMEOUT,
-    max_outstanding_requests: int | None = None,
-    data_transfer_protocol: Transport | None = None,
-    cross_trainer_cache: CrossTrainerCache | None = None,
-    target_workers: TargetWorkers = "AUTO",
-    task_refresh_interval_hint_ms: int | None = None,
-    allow_objects: bool = True,
-    forward_logs: bool = True,
-) -> Dataset:
+@takes(RegisteredArguments)
+def from_dataset_id(given: RegisteredArguments) -> Dataset:
     """Return a dataset that reads what was registered under an id.
 
     The spec, the cardinality and the compression come from the dispatcher. All
@@ -695,48 +512,26 @@ def from_dataset_id(
         ...     [int(x) for x in ds]
         [0, 1, 2]
     """
-    options = ReadOptions(
-        policy=parse_processing_mode(processing_mode),
-        service=parse_service(service),
-        job_name=job_name,
-        max_outstanding_requests=max_outstanding_requests,
-        data_transfer_protocol=data_transfer_protocol,
-        cross_trainer_cache=cross_trainer_cache,
-        target_workers=target_workers,
-        task_refresh_interval_hint_ms=task_refresh_interval_hint_ms,
-        dispatcher_timeout=dispatcher_timeout,
-        consumer_index=consumer_index,
-        num_consumers=num_consumers,
-        finite=finite,
-        consumer_timeout=consumer_timeout,
-        deterministic=deterministic,
-        num_tasks=num_tasks,
-        on_poison=on_poison,
-        task_timeout=task_timeout,
-        allow_objects=allow_objects,
-        on_existing=on_existing,
-        forward_logs=forward_logs,
-    )
-    options = checked(options)
+    options, dataset_id = checked(given), given.dataset_id
     check_dataset_id(dataset_id)
-    element_spec = optional_spec("element_spec", element_spec)
-    description = describe_dataset(options.service, dataset_id, dispatcher_timeout)
+    element_spec = optional_spec("element_spec", given.element_spec)
+    description = describe_dataset(options.service, dataset_id, options.dispatcher_timeout)
     if description.element_spec is not None:
         element_spec = agreed_spec(element_spec, description.element_spec, dataset_id)
-    check_losses(description.losses, options.policy, options.num_tasks)
-    name = None if job_name is None else _name_within(dataset_id, job_name)
-    codec = validate_compression(description.compression)
+    check_losses(description.losses, options.processing_mode, options.num_tasks)
+    name = None if options.job_name is None else _name_within(dataset_id, options.job_name)
+    codec = cast("Compression | None", validate_compression(description.compression))
     options = replace(options, job_name=name, compression=codec)
     registration = Registration(
-        options.service, dispatcher_timeout, description, dataset_id=dataset_id
+        options.service, options.dispatcher_timeout, description, dataset_id=dataset_id
     )
     return Dataset(
         DataServiceDataset(
-            run=run_of_process(job_name is not None),
+            run=run_of_process(name is not None),
             registration=registration,
             options=options,
             element_spec=element_spec,
-            server=service,
+            server=given.service,
         )
     )
 

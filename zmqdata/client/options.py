@@ -1,22 +1,45 @@
-"""The arguments of ``distribute`` and ``from_dataset_id``, validated at the call, and
-the sharding policies.
+"""The options of ``distribute`` and ``from_dataset_id``, each declared once with its
+type, default, check and meaning; the rules between them, and the sharding policies.
+
+The signatures, the help and the parameters of the job follow from the declarations.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, get_args
 
-import numpy as np
-
 from zmqdata.blocks import validate_compression
-from zmqdata.client.calls import check_name, check_timeout
+from zmqdata.config.checks import (
+    check_name,
+    check_switch,
+    check_timeout,
+    optional_count,
+    optional_name,
+    optional_timeout,
+    plain_number,
+    whole_number,
+    word_of,
+)
+from zmqdata.config.endpoints import Service, parse_service
+from zmqdata.config.settings import declaration_of, setting
 from zmqdata.core.job_rules import ON_EXISTING, ON_POISON
 from zmqdata.core.limits import MOST_CONSUMERS, MOST_TASKS
 from zmqdata.dataset.seeds import given_seed
 from zmqdata.errors import InvalidArgumentError, NotFoundError
-from zmqdata.words import Finite, Placement, TargetWorkers
+from zmqdata.pipelines import ShippedSource
+from zmqdata.words import (
+    Compression,
+    Finite,
+    OnExisting,
+    OnPoison,
+    Placement,
+    ProcessingMode,
+    TargetWorkers,
+    Transport,
+)
 
 TRANSPORTS = {
     None: ("shm", "ipc", "tcp"),
@@ -26,22 +49,14 @@ TRANSPORTS = {
     "local": ("local",),
 }
 """Transports that each ``data_transfer_protocol`` permits, the best first."""
-MOST_COUNT = 2**53
-"""Largest count that is accepted."""
 NUM_TASKS = 16
 """Default number of tasks of a job that promises an order."""
 TARGETS = get_args(TargetWorkers)
 """Values of ``target_workers``."""
-PLACEMENTS = get_args(Placement)
-"""Values of ``placement``."""
-_NUMBERS = (
-    "max_outstanding_requests",
-    "task_refresh_interval_hint_ms",
-    "consumer_index",
-    "num_consumers",
-    "num_tasks",
-)
-"""Options that may be integers of numpy."""
+DISPATCHER_TIMEOUT = 3600.0
+"""Default number of seconds without an answer of the dispatcher before an error."""
+CONSUMER_TIMEOUT = 300.0
+"""Default number of seconds for which consumers wait for a missing consumer."""
 
 
 @dataclass(frozen=True)
@@ -81,311 +96,6 @@ class CrossTrainerCache:
                 "CrossTrainerCache(trainer_id='run-1')"
             )
         check_name("trainer_id", self.trainer_id)
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """Validated arguments of a distributed dataset. See ``distribute``."""
-
-    policy: ShardingPolicy
-    """The sharding policy."""
-    service: str
-    """Endpoint of the dispatcher."""
-    job_name: str | None
-    """Name of the job, or None for an anonymous job."""
-    max_outstanding_requests: int | None
-    """Most elements in flight per worker, or None."""
-    data_transfer_protocol: str | None
-    """The transport that the user chose, or None."""
-    cross_trainer_cache: CrossTrainerCache | None
-    """The cache that the job reads through, or None."""
-    target_workers: str
-    """``"AUTO"``, ``"ANY"`` or ``"LOCAL"``."""
-    task_refresh_interval_hint_ms: int | None
-    """Milliseconds between two heartbeats, or None."""
-    dispatcher_timeout: float
-    """Seconds without an answer of the dispatcher before an error."""
-    consumer_index: int | None
-    """Number of this consumer in a coordinated job, or None."""
-    num_consumers: int | None
-    """Number of consumers of a coordinated job, or None."""
-    finite: str | None
-    """Fate of a last round that is not full: ``"drop"``, ``"pad"`` or None."""
-    consumer_timeout: float
-    """Seconds for which consumers wait for a missing consumer."""
-    deterministic: bool
-    """True if the job promises an order."""
-    num_tasks: int | None
-    """Number of tasks of a job that promises an order, or None."""
-    on_poison: str
-    """Fate of elements that end a worker's process: ``"fail"`` or
-    ``"skip"``.
-    """
-    task_timeout: float | None
-    """Seconds that a call of a function may take, or None."""
-    placement: str = "service"
-    """``"service"`` or ``"auto"``."""
-    allow_objects: bool = True
-    """True if leaves of elements may be unpickled."""
-    on_existing: str = "share"
-    """Reaction to a new run that finds the job in use."""
-    forward_logs: bool = True
-    """True if this process shows what functions on workers print and log."""
-    compression: str | None = "AUTO"
-    """Codec, ``"AUTO"`` or None."""
-    seed: int = 0
-    """Seed of a job that promises an order."""
-    names_consumer: bool = False
-    """True if the user has said which consumer reads. A promised order needs one, too,
-    which is the only one if the user names none.
-    """
-
-    @property
-    def heartbeat(self) -> float:
-        """Seconds between two heartbeats."""
-        return (self.task_refresh_interval_hint_ms or 1000) / 1000
-
-    @property
-    def is_local(self) -> bool:
-        """True if elements are taken, without serialisation, from workers in this
-        process.
-        """
-        return self.target_workers == "LOCAL" and self.data_transfer_protocol in (None, "local")
-
-    @property
-    def transports(self) -> tuple[str, ...]:
-        """Transports that links may use, the best first."""
-        return TRANSPORTS["local" if self.is_local else self.data_transfer_protocol]
-
-
-def checked(options: ReadOptions) -> ReadOptions:
-    """Return the arguments of the user after validating all of them."""
-    given = {name: getattr(options, name) for name in _NUMBERS}
-    whole: dict[str, Any] = {
-        name: int(one) for name, one in given.items() if isinstance(one, np.integer)
-    }
-    options = replace(options, **whole)
-    consumers, cache = options.num_consumers, options.cross_trainer_cache
-    _check_job_name(options.job_name)
-    _check_count("max_outstanding_requests", options.max_outstanding_requests)
-    _check_count("task_refresh_interval_hint_ms", options.task_refresh_interval_hint_ms)
-    target = _checked_target(options.target_workers, options.data_transfer_protocol)
-    _check_cache(cache, options.job_name)
-    _check_consumer(options.consumer_index, consumers, options.finite, options.job_name)
-    check_timeout("consumer_timeout", options.consumer_timeout)
-    check_failures(options.on_poison, options.task_timeout)
-    _check_switch("allow_objects", options.allow_objects)
-    _check_switch("forward_logs", options.forward_logs)
-    _check_choice("on_existing", options.on_existing, ON_EXISTING)
-    tasks = _checked_tasks(options.deterministic, options.num_tasks, options.policy)
-    if consumers is not None or tasks is not None:
-        _check_rounds(consumers is not None, target, cache)
-    check_timeout("dispatcher_timeout", options.dispatcher_timeout)
-    options = replace(
-        options,
-        target_workers=target,
-        compression=validate_compression(options.compression),
-        num_tasks=tasks,
-        seed=given_seed() if tasks is not None else 0,
-        names_consumer=consumers is not None,
-    )
-    if tasks is not None and consumers is None:
-        # A single reader, each of whose rounds is a single element.
-        options = replace(options, consumer_index=0, num_consumers=1, finite="drop")
-    _check_placement(options)
-    return options
-
-
-def _check_placement(options: ReadOptions) -> None:
-    """Raise an error if ``placement="auto"`` is combined with an argument that only the
-    service can honour.
-    """
-    if not isinstance(options.placement, str) or options.placement not in PLACEMENTS:
-        raise ValueError(f"`placement` must be 'service' or 'auto', got {options.placement!r}")
-    policy = options.policy.name
-    asked = {
-        "job_name": options.job_name is not None,
-        "num_consumers": options.num_consumers is not None and options.num_tasks is None,
-        "deterministic=True": options.num_tasks is not None,
-        "cross_trainer_cache": options.cross_trainer_cache is not None,
-        "target_workers='LOCAL'": options.target_workers == "LOCAL",
-        "on_poison='skip'": options.on_poison != "fail",
-        "task_timeout": options.task_timeout is not None,
-        f"ShardingPolicy.{policy}": policy != "DYNAMIC",  # copies, or parts that only workers have
-    }
-    wanted = [name for name, given in asked.items() if given]
-    if options.placement == "auto" and wanted:
-        raise InvalidArgumentError(
-            "`placement='auto'` is for the only reader of its own job, because the "
-            f"pipeline may run in the reader's process. {', '.join(wanted)} needs the "
-            "service: leave one of the two out."
-        )
-
-
-def _check_job_name(job_name: object) -> None:
-    if job_name is not None and not isinstance(job_name, str):
-        raise ValueError(
-            f"`job_name` must be a string, but `job_name` was of type {type(job_name)}: "
-            f"{job_name!r}"
-        )
-    if isinstance(job_name, str):
-        check_name("job_name", job_name)
-
-
-def _check_switch(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise ValueError(f"`{name}` must be True or False, got {value!r}")
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}")
-
-
-def _check_count(name: str, count: object) -> None:
-    if count is not None and (type(count) is not int or not 1 <= count <= MOST_COUNT):
-        raise InvalidArgumentError(
-            f"`{name}` must be a positive integer up to 2**53, or None, got {count!r}"
-        )
-
-
-def _checked_target(target: object, protocol: object) -> str:
-    """Return the target workers, after checking them together with the transport."""
-    if not isinstance(target, str) or target.upper() not in TARGETS:
-        raise InvalidArgumentError(
-            f"Unrecognized target workers: {target!r}. `target_workers` is 'AUTO', 'ANY' or 'LOCAL'"
-        )
-    if protocol is not None and (not isinstance(protocol, str) or protocol not in TRANSPORTS):
-        names = ", ".join(repr(name) for name in TRANSPORTS if name)
-        raise NotFoundError(
-            f"Protocol {protocol!r} is not available: `data_transfer_protocol` is None, {names}"
-        )
-    if protocol == "local" and target.upper() == "ANY":
-        raise InvalidArgumentError(
-            "`data_transfer_protocol='local'` reads only from workers of this "
-            "process, and `target_workers='ANY'` reads from all: leave one of the "
-            "two out."
-        )
-    return "LOCAL" if protocol == "local" else target.upper()
-
-
-def check_failures(on_poison: object, task_timeout: object) -> None:
-    """Raise an error if ``on_poison`` or ``task_timeout`` has an invalid value."""
-    if not isinstance(on_poison, str) or on_poison not in ON_POISON:
-        raise ValueError(f"`on_poison` must be 'fail' or 'skip', got {on_poison!r}")
-    if task_timeout is not None:
-        check_timeout("task_timeout", task_timeout)
-
-
-def _check_consumer(index: object, count: object, finite: object, job_name: object) -> None:
-    """Raise an error if the arguments do not name a consumer of a coordinated job."""
-    if count is None and index is None:
-        if finite is not None:
-            raise ValueError(
-                f"`finite` applies only to coordinated reads: got finite={finite!r} "
-                "without `num_consumers`"
-            )
-        return
-    if count is None or index is None:
-        raise ValueError(
-            "`consumer_index` and `num_consumers` belong together: set both or neither. Got "
-            f"consumer_index={index!r} and num_consumers={count!r}. Must either set both "
-            "`consumer_index` and `num_consumers`, or neither"
-        )
-    if type(count) is not int or not 1 <= count <= MOST_CONSUMERS:
-        raise ValueError(
-            f"`num_consumers` must be an integer from 1 to {MOST_CONSUMERS}, or None, got {count!r}"
-        )
-    if type(index) is not int or not 0 <= index < count:
-        raise ValueError(
-            f"`consumer_index` must be an integer from 0 to num_consumers - 1, {count - 1}; got "
-            f"{index!r}"
-        )
-    if finite not in (None, *get_args(Finite)):
-        raise ValueError(f"`finite` must be None, 'drop' or 'pad', got {finite!r}")
-    if job_name is None:
-        raise ValueError(
-            "`job_name` must be set when setting `num_consumers`: the consumers find "
-            "each other by this name"
-        )
-
-
-def check_rounds(options: ReadOptions) -> None:
-    """Raise an error if an option excludes coordinated reads."""
-    _check_rounds(True, options.target_workers, options.cross_trainer_cache)
-    _check_placement(options)
-
-
-def _check_rounds(coordinated: bool, target: str, cache: object) -> None:
-    """Raise an error if an argument excludes the rounds of coordinated and
-    deterministic jobs.
-    """
-    kind, argument = "Deterministic reads", "`deterministic`"
-    if coordinated:
-        kind, argument = "Coordinated reads", "`num_consumers`"
-    if target == "LOCAL":
-        raise InvalidArgumentError(
-            f'{kind} require non-local workers, but `target_workers` is "LOCAL" (or '
-            "data_transfer_protocol='local'). Elements come from every worker wherever it "
-            "runs: use 'AUTO' or 'ANY'."
-        )
-    if cache is not None:
-        raise InvalidArgumentError(
-            f"Cross-trainer caching does not support {kind.lower()}. Leave out "
-            f"`cross_trainer_cache` or {argument}"
-        )
-
-
-def _checked_tasks(deterministic: object, num_tasks: object, policy: ShardingPolicy) -> int | None:
-    """Return the number of tasks of a job that promises an order, and None for other
-    jobs.
-    """
-    _check_switch("deterministic", deterministic)
-    if num_tasks is not None and (type(num_tasks) is not int or not 1 <= num_tasks <= MOST_TASKS):
-        raise ValueError(
-            f"`num_tasks` must be an integer from 1 to {MOST_TASKS} or None, got {num_tasks!r}"
-        )
-    if not deterministic:
-        if num_tasks is not None:
-            raise InvalidArgumentError(
-                f"`num_tasks={num_tasks}` needs `deterministic=True`: the number of "
-                "tasks is fixed only if an order is promised, and otherwise each "
-                "worker has one task. Set `deterministic=True`, or leave `num_tasks` "
-                "out."
-            )
-        return None
-    if policy is ShardingPolicy.OFF:
-        raise InvalidArgumentError(
-            "`deterministic=True` needs a policy that divides the input among tasks, "
-            "but under ShardingPolicy.OFF each worker reads all of it: use "
-            "ShardingPolicy.DYNAMIC."
-        )
-    return NUM_TASKS if num_tasks is None else num_tasks
-
-
-def _check_cache(cache: object, job_name: object) -> None:
-    if cache is None:
-        return
-    if not isinstance(cache, CrossTrainerCache):
-        raise ValueError(
-            f"`cross_trainer_cache` must be a CrossTrainerCache or None, got {cache!r}"
-        )
-    if not job_name:
-        raise InvalidArgumentError(
-            "Cross-trainer caching requires named jobs. Got empty `job_name`. Give "
-            "every training job the same `job_name`."
-        )
-
-
-def check_dataset_id(dataset_id: object) -> None:
-    """Raise an error if a value cannot be the id of a dataset.
-
-    Raises:
-        ValueError: it is not a string, empty, or too long.
-    """
-    if not isinstance(dataset_id, str) or not dataset_id:
-        raise ValueError(f"`dataset_id` must be a non-empty string, got {dataset_id!r}")
-    check_name("dataset_id", dataset_id)
 
 
 class ShardingPolicy(Enum):
@@ -440,3 +150,400 @@ def parse_processing_mode(processing_mode: object) -> ShardingPolicy:
             f"`processing_mode`; the policies are {', '.join(ShardingPolicy.__members__)}"
         )
     return policy
+
+
+def _number_of_tasks(name: str, value: object) -> int | None:
+    number = whole_number(value)
+    if value is not None and (number is None or not 1 <= number <= MOST_TASKS):
+        raise ValueError(
+            f"`{name}` must be an integer from 1 to {MOST_TASKS} or None, got {value!r}"
+        )
+    return number
+
+
+def _codec(name: str, value: object) -> str | None:
+    return validate_compression(value)
+
+
+def _protocol(name: str, value: object) -> object:
+    if value is not None and (not isinstance(value, str) or value not in TRANSPORTS):
+        names = ", ".join(repr(name) for name in TRANSPORTS if name)
+        raise NotFoundError(f"Protocol {value!r} is not available: `{name}` is None, {names}")
+    return value
+
+
+def _target(name: str, value: object) -> str:
+    if not isinstance(value, str) or value.upper() not in TARGETS:
+        raise InvalidArgumentError(
+            f"Unrecognized target workers: {value!r}. `{name}` is 'AUTO', 'ANY' or 'LOCAL'"
+        )
+    return value.upper()
+
+
+def _cache(name: str, value: object) -> object:
+    if value is not None and not isinstance(value, CrossTrainerCache):
+        raise ValueError(f"`{name}` must be a CrossTrainerCache or None, got {value!r}")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeywordOptions:
+    """Options that both readers of a job take by keyword. ``DistributeArguments``
+    explains them.
+    """
+
+    finite: Finite | None = setting(None, sent=True)
+    consumer_timeout: float = setting(CONSUMER_TIMEOUT, check=check_timeout, sent=True)
+    deterministic: bool = setting(False, check=check_switch)
+    num_tasks: int | None = setting(None, check=_number_of_tasks, sent=True)
+    on_poison: OnPoison = setting("fail", check=word_of(ON_POISON), sent=True)
+    task_timeout: float | None = setting(None, check=optional_timeout, sent=True)
+    on_existing: OnExisting = setting("share", check=word_of(ON_EXISTING))
+    dispatcher_timeout: float = setting(DISPATCHER_TIMEOUT, check=check_timeout)
+    max_outstanding_requests: int | None = setting(None, check=optional_count)
+    data_transfer_protocol: Transport | None = setting(None, check=_protocol)
+    compression: Compression | None = setting("AUTO", check=_codec, sent=True)
+    cross_trainer_cache: CrossTrainerCache | None = setting(None, check=_cache)
+    target_workers: TargetWorkers = setting("AUTO", check=_target, sent=True)
+    task_refresh_interval_hint_ms: int | None = setting(None, check=optional_count)
+    placement: Placement = setting("service", check=word_of(get_args(Placement)))
+    ship: Sequence[ShippedSource] = setting(())
+    allow_objects: bool = setting(True, check=check_switch)
+    forward_logs: bool = setting(True, check=check_switch)
+
+
+@dataclass(frozen=True)
+class DistributeArguments(KeywordOptions):
+    """Arguments of ``distribute``, as the user gave them. The text below is its help.
+
+    Args:
+        processing_mode: the sharding policy. ``ShardingPolicy.OFF`` or
+            ``"parallel_epochs"``: each worker reads all of the input.
+            ``ShardingPolicy.DYNAMIC`` or ``"distributed_epoch"``: each split of the
+            sources goes to a single worker. A static policy: each worker has a fixed
+            part, by its place in the dispatcher's ``worker_addresses``.
+        service: address of the dispatcher, ``"tcp://host:port"``, ``"host:port"`` or
+            ``(protocol, address)``, or a ``LocalCluster`` or ``DispatchServer`` of this
+            process.
+        job_name: name of the job. Clients of a run that give the same name share the
+            job, and each element goes to one of them. None: this dataset object has a
+            job of its own, which copies of it in child processes share.
+
+    Several consumers, and a promised order:
+        consumer_index: number of this client among the ``num_consumers`` consumers of a
+            coordinated read, from 0 on.
+        num_consumers: number of clients that read the job in step. Step n of every
+            consumer comes from the same worker and there from the same round of
+            ``num_consumers`` elements (tf.data's coordinated reads).
+        finite: what happens in coordinated reads to what fills no round of its task:
+            ``"drop"`` (all tasks together make the last rounds, and fewer elements than
+            there are consumers are left out and counted) or ``"pad"`` (each task fills
+            its last round with its own elements). None: the dataset must be infinite,
+            as in tf.data.
+        consumer_timeout: seconds for which the other consumers of a coordinated job
+            wait for a consumer that has not come or has died. Then all get
+            ``UnavailableError``. A successor that comes in time continues at its
+            predecessor's step. The consumer that opened the job sets this value.
+        deterministic: True for an order that follows only from the pipeline,
+            ``num_tasks`` and the seed of ``zmqdata.set_random_seed``. It is the same in
+            every run, with any number of workers, while workers come and go. A single
+            client reads the job, or the consumers of a coordinated job do.
+        num_tasks: number of tasks into which ``deterministic=True`` divides the work.
+            Split k goes to task k modulo ``num_tasks``, and the tasks yield elements in
+            turn. At most that many workers can take part, and every task has its own
+            buffers of the pipeline. None: 16.
+
+    Failures and restarts:
+        on_poison: what happens to an element at which the process of a worker has died
+            three times. ``"fail"``: the iteration ends with a ``PipelineError`` that
+            names the element. ``"skip"``: it is skipped, and listed in the iterator's
+            ``quarantine`` and in the logs of the dispatcher and the worker.
+            The page on poison says which operations can skip an element.
+        task_timeout: seconds that a single call of a function of the pipeline may take.
+            A longer call is ended together with its process, and counts as a death.
+            None: no limit, and a warning in the dispatcher's log. The reader that
+            opened the job sets this value.
+        on_existing: what happens if this is a new run of the program and its
+            ``job_name`` is in use. ``"share"``: if living readers of another run read
+            the job, this run reads with them; otherwise it begins anew. ``"new"``: it
+            begins anew. ``"continue"``: it reads what a run has left that died.
+            ``"error"``: ``AlreadyExistsError``. All processes of a run pass the same
+            value. The page on restarting says what a run is.
+        dispatcher_timeout: seconds without an answer of the dispatcher before
+            ``UnavailableError``.
+
+    Workers and transport:
+        max_outstanding_requests: most elements in flight to this client, from all
+            workers together, of which each task has its share; from each worker, if the
+            client is a numbered consumer.
+            None: as many as keep the training loop from waiting, within a budget of
+            bytes. Clients that share a job should give the same number, because the
+            first client's number limits how many elements travel together.
+        data_transfer_protocol: ``"tcp"``; ``"ipc"`` or ``"shm"``, which is shared
+            memory (only workers on this host); ``"local"`` (only workers in this
+            process); or None for the best protocol for each worker.
+        compression: ``"AUTO"`` (what pays off, measured for each leaf: none on the same
+            host, more on slower networks), None, or a blosc codec such as ``"lz4"`` or
+            ``"zstd"``. Of tf.data's names, ``"GZIP"`` and ``"ZLIB"`` stand for
+            ``"zlib"``, and ``"SNAPPY"`` for ``"lz4"``.
+        cross_trainer_cache: lets several training jobs read the job ``job_name``, each
+            all of it; see ``CrossTrainerCache``. The dataset must be infinite.
+        target_workers: ``"AUTO"``: all workers except COLOCATED workers of other
+            processes. ``"ANY"``: all workers. ``"LOCAL"``: workers in this process,
+            whose elements are taken without serialisation.
+        task_refresh_interval_hint_ms: milliseconds between two heartbeats to the
+            dispatcher. None: 1000.
+        placement: ``"auto"``: a pipeline whose elements cost less to produce than to
+            ship runs in this process, and the service is not even contacted. The first
+            iterator tries it here for a tenth of a second at most, so up to 2,048 first
+            elements are produced twice. A trial that waits for an element continues
+            until it has the element. ``iterator.placement`` says what was found.
+            Elements produced here are the objects that the functions returned, and are
+            shared if the functions share them. ``"service"``: always on workers.
+
+    Code, objects and output:
+        ship: your modules and packages that workers lack: the modules themselves, their
+            names, or paths to their folders or ``.py`` files. Their source is sent
+            once, and only this dataset imports it. Definitions of the script itself
+            need no mention. The page on shipping code has the limits.
+        allow_objects: True if elements may have leaves that are Python objects, which
+            are pickled. False: this process
+            unpickles nothing that workers send. An element with such a leaf ends the
+            iteration, at ``iter()`` if the spec shows it. Elements of workers in this
+            process (``"LOCAL"``) are never pickled, so all of them are allowed.
+        forward_logs: True to show here what functions of the pipeline print and log on
+            workers, after the names of the worker and the task. If several clients read
+            a task, the first of them that passes True shows its lines. False: the lines
+            are only in the workers' own output. The page on logging has the limits.
+    """
+
+    processing_mode: ShardingPolicy | ProcessingMode
+    service: Service
+    job_name: str | None = setting(None, check=optional_name)
+    consumer_index: int | None = setting(None, check=plain_number)
+    num_consumers: int | None = setting(None, check=plain_number, sent=True)
+
+
+@dataclass(frozen=True)
+class RegisteredArguments(KeywordOptions):
+    """Arguments of ``from_dataset_id``, as the user gave them.
+
+    The compression and the code of a registered dataset are known, and workers run it.
+    """
+
+    processing_mode: ShardingPolicy | ProcessingMode
+    service: Service
+    dataset_id: str
+    element_spec: Any = None
+    job_name: str | None = None
+    consumer_index: int | None = None
+    num_consumers: int | None = None
+    compression: Compression | None = field(default=None, init=False)
+    placement: Placement = field(default="service", init=False)
+    ship: Sequence[ShippedSource] = field(default=(), init=False)
+
+
+@dataclass(frozen=True)
+class ReadOptions(DistributeArguments):
+    """Arguments of either reader after their check, in their normal form."""
+
+    processing_mode: ShardingPolicy
+    """The sharding policy."""
+    service: str
+    """Endpoint of the dispatcher."""
+    seed: int = 0
+    """Seed of a job that promises an order."""
+    names_consumer: bool = False
+    """True if the user has said which consumer reads. A promised order needs one, too,
+    which is the only one if the user names none.
+    """
+
+    @property
+    def heartbeat(self) -> float:
+        """Seconds between two heartbeats."""
+        return (self.task_refresh_interval_hint_ms or 1000) / 1000
+
+    @property
+    def is_local(self) -> bool:
+        """True if elements are taken, without serialisation, from workers in this
+        process.
+        """
+        return self.target_workers == "LOCAL" and self.data_transfer_protocol in (None, "local")
+
+    @property
+    def transports(self) -> tuple[str, ...]:
+        """Transports that links may use, the best first."""
+        return TRANSPORTS["local" if self.is_local else self.data_transfer_protocol]
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        """The options that the parameters of a job have under the same names."""
+        return {
+            one.name: getattr(self, one.name)
+            for one in fields(DistributeArguments)
+            if one.metadata and declaration_of(one).sent
+        }
+
+
+def checked(given: DistributeArguments | RegisteredArguments) -> ReadOptions:
+    """Return the arguments of the user in their normal form, after checking each for
+    itself and then together.
+    """
+    values: dict[str, Any] = {
+        "processing_mode": parse_processing_mode(given.processing_mode),
+        "service": parse_service(given.service),
+    }
+    for one in fields(DistributeArguments):
+        if one.name not in values:
+            check, value = declaration_of(one).check, getattr(given, one.name)
+            values[one.name] = value if check is None else check(one.name, value)
+    # Modules cannot be pickled, as the options may be. Only registering needs them.
+    options = ReadOptions(**values | {"ship": ()})
+    options = replace(options, target_workers=_joint_target(options))
+    _check_cache(options)
+    options = _with_consumer(options)
+    options = replace(options, num_tasks=_ordered_tasks(options))
+    if options.num_consumers is not None or options.num_tasks is not None:
+        check_rounds(options)
+    if options.num_tasks is not None:
+        options = replace(options, seed=given_seed())
+        if not options.names_consumer:
+            # A single reader, each of whose rounds is a single element.
+            options = replace(options, consumer_index=0, num_consumers=1, finite="drop")
+    check_placement(options)
+    return options
+
+
+def _joint_target(options: ReadOptions) -> TargetWorkers:
+    """Return the target workers that follow from the transport, too."""
+    if options.data_transfer_protocol != "local":
+        return options.target_workers
+    if options.target_workers == "ANY":
+        raise InvalidArgumentError(
+            "`data_transfer_protocol='local'` reads only from workers of this "
+            "process, and `target_workers='ANY'` reads from all: leave one of the "
+            "two out."
+        )
+    return "LOCAL"
+
+
+def _check_cache(options: ReadOptions) -> None:
+    if options.cross_trainer_cache is not None and not options.job_name:
+        raise InvalidArgumentError(
+            "Cross-trainer caching requires named jobs. Got empty `job_name`. Give "
+            "every training job the same `job_name`."
+        )
+
+
+def _with_consumer(options: ReadOptions) -> ReadOptions:
+    """Return the options after checking that they name a consumer of a coordinated job,
+    or none.
+    """
+    index, count, finite = options.consumer_index, options.num_consumers, options.finite
+    if count is None and index is None:
+        if finite is not None:
+            raise ValueError(
+                f"`finite` applies only to coordinated reads: got finite={finite!r} "
+                "without `num_consumers`"
+            )
+        return options
+    if count is None or index is None:
+        raise ValueError(
+            "`consumer_index` and `num_consumers` belong together: set both or neither. Got "
+            f"consumer_index={index!r} and num_consumers={count!r}. Must either set both "
+            "`consumer_index` and `num_consumers`, or neither"
+        )
+    if type(count) is not int or not 1 <= count <= MOST_CONSUMERS:
+        raise ValueError(
+            f"`num_consumers` must be an integer from 1 to {MOST_CONSUMERS}, or None, got {count!r}"
+        )
+    if type(index) is not int or not 0 <= index < count:
+        raise ValueError(
+            f"`consumer_index` must be an integer from 0 to num_consumers - 1, {count - 1}; got "
+            f"{index!r}"
+        )
+    if finite not in (None, *get_args(Finite)):
+        raise ValueError(f"`finite` must be None, 'drop' or 'pad', got {finite!r}")
+    if options.job_name is None:
+        raise ValueError(
+            "`job_name` must be set when setting `num_consumers`: the consumers find "
+            "each other by this name"
+        )
+    return replace(options, names_consumer=True)
+
+
+def _ordered_tasks(options: ReadOptions) -> int | None:
+    """Return the number of tasks of a job that promises an order, and None for other
+    jobs.
+    """
+    if not options.deterministic:
+        if options.num_tasks is not None:
+            raise InvalidArgumentError(
+                f"`num_tasks={options.num_tasks}` needs `deterministic=True`: the number of "
+                "tasks is fixed only if an order is promised, and otherwise each "
+                "worker has one task. Set `deterministic=True`, or leave `num_tasks` "
+                "out."
+            )
+        return None
+    if options.processing_mode is ShardingPolicy.OFF:
+        raise InvalidArgumentError(
+            "`deterministic=True` needs a policy that divides the input among tasks, "
+            "but under ShardingPolicy.OFF each worker reads all of it: use "
+            "ShardingPolicy.DYNAMIC."
+        )
+    return NUM_TASKS if options.num_tasks is None else options.num_tasks
+
+
+def check_rounds(options: ReadOptions) -> None:
+    """Raise an error if an option excludes the rounds of coordinated and deterministic
+    jobs.
+    """
+    kind, argument = "Deterministic reads", "`deterministic`"
+    if options.num_consumers is not None:
+        kind, argument = "Coordinated reads", "`num_consumers`"
+    if options.target_workers == "LOCAL":
+        raise InvalidArgumentError(
+            f'{kind} require non-local workers, but `target_workers` is "LOCAL" (or '
+            "data_transfer_protocol='local'). Elements come from every worker wherever it "
+            "runs: use 'AUTO' or 'ANY'."
+        )
+    if options.cross_trainer_cache is not None:
+        raise InvalidArgumentError(
+            f"Cross-trainer caching does not support {kind.lower()}. Leave out "
+            f"`cross_trainer_cache` or {argument}"
+        )
+
+
+def check_placement(options: ReadOptions) -> None:
+    """Raise an error if ``placement="auto"`` is combined with an argument that only the
+    service can honour.
+    """
+    policy = options.processing_mode.name
+    asked = {
+        "job_name": options.job_name is not None,
+        "num_consumers": options.num_consumers is not None and options.num_tasks is None,
+        "deterministic=True": options.num_tasks is not None,
+        "cross_trainer_cache": options.cross_trainer_cache is not None,
+        "target_workers='LOCAL'": options.target_workers == "LOCAL",
+        "on_poison='skip'": options.on_poison != "fail",
+        "task_timeout": options.task_timeout is not None,
+        f"ShardingPolicy.{policy}": policy != "DYNAMIC",  # copies, or parts that only workers have
+    }
+    wanted = [name for name, given in asked.items() if given]
+    if options.placement == "auto" and wanted:
+        raise InvalidArgumentError(
+            "`placement='auto'` is for the only reader of its own job, because the "
+            f"pipeline may run in the reader's process. {', '.join(wanted)} needs the "
+            "service: leave one of the two out."
+        )
+
+
+def check_dataset_id(dataset_id: object) -> None:
+    """Raise an error if a value cannot be the id of a dataset.
+
+    Raises:
+        ValueError: it is not a string, empty, or too long.
+    """
+    if not isinstance(dataset_id, str) or not dataset_id:
+        raise ValueError(f"`dataset_id` must be a non-empty string, got {dataset_id!r}")
+    check_name("dataset_id", dataset_id)

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from zmqdata import messages as m
-from zmqdata.client.calls import ask_dispatcher, check_timeout
+from zmqdata.client.calls import ask_dispatcher
+from zmqdata.config.checks import check_timeout
 from zmqdata.config.endpoints import Service
 from zmqdata.errors import DataLossError, NotFoundError, UnavailableError
 

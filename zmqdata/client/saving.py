@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from zmqdata import messages as m
 from zmqdata.blocks import validate_compression
-from zmqdata.client.calls import ask_dispatcher, check_timeout
-from zmqdata.client.distribute import DISPATCHER_TIMEOUT
-from zmqdata.client.options import ShardingPolicy, check_failures
+from zmqdata.client.calls import ask_dispatcher
+from zmqdata.client.options import DISPATCHER_TIMEOUT, ShardingPolicy
 from zmqdata.client.registration import registration_of
 from zmqdata.client.splitting import check_splitting
+from zmqdata.config.checks import check_text, check_timeout, optional_timeout, word_of
 from zmqdata.config.endpoints import Service, parse_service
-from zmqdata.config.settings import check_text
+from zmqdata.core.job_rules import ON_POISON
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.bars import check_progress, show_save
 from zmqdata.elements.specs import INFINITE_CARDINALITY
@@ -99,7 +99,8 @@ def distributed_save(
     folder = os.fsdecode(path) if isinstance(path, (bytes, os.PathLike)) else path
     _check_text("path", folder)
     check_timeout("dispatcher_timeout", dispatcher_timeout)
-    check_failures(on_poison, task_timeout)
+    word_of(ON_POISON)("on_poison", on_poison)
+    optional_timeout("task_timeout", task_timeout)
     check_progress(progress)
     codec = validate_compression(compression)
     if node.cardinality == INFINITE_CARDINALITY:

@@ -22,8 +22,9 @@ from zmqdata.client import lifetime
 from zmqdata.client.calls import status
 from zmqdata.cluster.processes import STOP_SECONDS, ServerProcess
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS
+from zmqdata.config.checks import check_int, check_type
 from zmqdata.config.dispatcher import DispatcherConfig
-from zmqdata.config.settings import as_written, check_int, check_type, flag_of, opposite
+from zmqdata.config.settings import as_written, flag_of, opposite
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.dataset.bars import show_save
 from zmqdata.descriptors import shortage_explained

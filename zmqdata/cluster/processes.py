@@ -24,8 +24,9 @@ from typing import IO
 from zmqdata.client import lifetime
 from zmqdata.cluster.output import relay
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS, ServerStartError
+from zmqdata.config.checks import check_wait
 from zmqdata.config.dispatcher import DispatcherConfig
-from zmqdata.config.settings import PREFIX, check_wait, variables
+from zmqdata.config.settings import PREFIX, variables
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.descriptors import shortage_explained
 from zmqdata.transport.forks import check_process

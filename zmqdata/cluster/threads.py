@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS, ServerStartError
+from zmqdata.config.checks import check_wait
 from zmqdata.config.dispatcher import DispatcherConfig
-from zmqdata.config.settings import check_wait
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.dispatcher.server import DispatchServer, OwnedDispatcher
 from zmqdata.transport.forks import check_process

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zmqdata.config.checks import MOST_PORT
 from zmqdata.config.endpoints import check_names
-from zmqdata.config.settings import MOST_PORT, Settings, setting
+from zmqdata.config.settings import Settings, setting
 from zmqdata.config.worker import dispatcher_setting
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
+from zmqdata.config.checks import MOST_PORT
 from zmqdata.config.endpoints import PORT_MARK, check_host, check_names, check_protocol, port_in
 from zmqdata.config.keys import insecure_setting, key_file_setting
 from zmqdata.config.metrics import (
@@ -21,7 +22,6 @@ from zmqdata.config.metrics import (
 )
 from zmqdata.config.settings import (
     MOST_BYTES,
-    MOST_PORT,
     check_settings,
     described,
     from_environment,
@@ -132,7 +132,7 @@ class DispatcherConfig:
         "also collect jobs with dynamic sharding, although a client might return for their "
         "remaining splits",
     )
-    deployment_mode: DeploymentMode = setting(  # noqa: RUF009 - as the others
+    deployment_mode: DeploymentMode = setting(
         "REMOTE",
         "where the workers run: COLOCATED on the hosts of the clients, REMOTE elsewhere, HYBRID "
         "both; with COLOCATED, clients of a static sharding policy read from workers on their own "

@@ -4,7 +4,8 @@ their own module because dispatcher and worker share them.
 
 from __future__ import annotations
 
-from zmqdata.config.settings import MOST_PORT, setting
+from zmqdata.config.checks import MOST_PORT
+from zmqdata.config.settings import setting
 
 
 def metrics_port_setting(more: str = "") -> int | None:

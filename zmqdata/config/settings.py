@@ -9,22 +9,20 @@ servers belong to ``zmqdata.config.dispatcher`` and ``zmqdata.config.worker``.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
-import math
-import operator
 import os
 import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
+from zmqdata.config.checks import MOST_PORT, check_int, check_text, check_type
 from zmqdata.paths import local_name
-from zmqdata.recipes import name_arguments_in
+from zmqdata.recipes import meant, name_arguments_in, with_globals_of
 
-FOREVER = -1
-MOST_PORT = 65535
 MOST_BYTES = 2**63 - 1
 MOST_MILLISECONDS = 2**31 - 1
 """Largest time that ZeroMQ accepts; 24 days."""
@@ -40,6 +38,8 @@ TRUE = frozenset({"1", "true", "yes", "on"})
 FALSE = frozenset({"0", "false", "no", "off"})
 
 T = TypeVar("T")
+ResultT = TypeVar("ResultT")
+Arguments = ParamSpec("Arguments")
 
 
 @dataclass(frozen=True)
@@ -62,27 +62,24 @@ class Declaration:
     """Environment variable, if it does not follow from the name."""
     rival: str = ""
     """Name of another setting that contradicts this setting if both are set."""
+    check: Callable[[str, Any], Any] | None = None
+    """Validates and normalizes a value, given its name, if the type is not enough."""
+    sent: bool = False
+    """True if the parameters of a job have a field with this name and meaning."""
 
 
-def setting(
-    default: T,
-    meaning: str,
-    *,
-    least: int | None = None,
-    most: int | None = None,
-    choices: tuple[str, ...] = (),
-    flag: str = "",
-    metavar: str = "",
-    variable: str = "",
-    rival: str = "",
-) -> T:
-    """Declare a setting, as a field of a frozen dataclass. See the fields of
-    ``Declaration``.
+def setting(default: T, meaning: str = "", **declaration: Any) -> T:
+    """Declare a setting, as a field of a frozen dataclass.
+
+    Args:
+        default: the default.
+        meaning: explanation for users.
+        declaration: further fields of ``Declaration``.
     """
-    declaration = Declaration(meaning, least, most, choices, flag, metavar, variable, rival)
     # Declared as the type of the default, because type checkers expect that of a field,
     # as of ``dataclasses.field``.
-    declared: T = field(default=default, metadata={"declaration": declaration})
+    metadata = {"declaration": Declaration(meaning, **declaration)}
+    declared: T = field(default=default, metadata=metadata)
     return declared
 
 
@@ -190,96 +187,6 @@ def warn_user(text: str) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, stacklevel=level)
-
-
-def check_type(name: str, value: object, kind: type) -> None:
-    """Raise if a value has another type.
-
-    Raises:
-        TypeError: the value has another type; the error names the argument, the value
-            and the expected type.
-    """
-    if not isinstance(value, kind):
-        raise TypeError(
-            f"`{name}` must be {kind.__name__}, got {value!r} of type {type(value).__name__}"
-        )
-
-
-def check_int(name: str, value: object, least: int | None = None, most: int | None = None) -> int:
-    """Return a whole number after checking its range.
-
-    Raises:
-        TypeError: the value is not a whole number. True is an int in Python, but as a
-            port it is surely a mistake.
-        ValueError: the number is out of the range.
-
-    Example:
-        >>> check_int("num_workers", 2, least=0)
-        2
-    """
-    try:
-        number = operator.index(cast(Any, value))
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        raise TypeError(f"`{name}` must be int, got {value!r} of type {type(value).__name__}")
-    low, high = least is not None and number < least, most is not None and number > most
-    if low or high:
-        allowed = f"at least {least}" if low else f"at most {most}"
-        if most == MOST_PORT:
-            allowed = f"between {least} and {most}" + (
-                " (0 means any free port)" if least == 0 else ""
-            )
-        elif least == FOREVER:
-            allowed += " (-1 means never)"
-        raise ValueError(f"`{name}` must be {allowed}, got {number}")
-    return number
-
-
-def check_wait(name: str, seconds: object, forever: bool = True, most: float = math.inf) -> None:
-    """Raise if a value is not a time to wait in seconds. None means forever, if
-    ``forever`` allows it.
-
-    Raises:
-        TypeError: the value is not a number.
-        ValueError: the value is negative, NaN, or above ``most``.
-
-    Example:
-        >>> check_wait("timeout", None), check_wait("timeout", 0)
-        (None, None)
-    """
-    if seconds is None and forever:
-        return
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        expected = "a number of seconds or None" if forever else "a number of seconds"
-        raise TypeError(f"`{name}` must be {expected}, got {seconds!r} of {type(seconds).__name__}")
-    if not seconds >= 0:
-        raise ValueError(f"`{name}` must be a number of seconds from 0 up, got {seconds!r}")
-    if seconds > most:
-        raise ValueError(
-            f"`{name}` must be a number of seconds from 0 to {most:.0f}, got {seconds!r}"
-        )
-
-
-def check_text(name: str, text: str) -> str:
-    """Return the same text after checking that it can be encoded as UTF-8, as every
-    message is.
-
-    Raises:
-        ValueError: the text contains half of a surrogate pair.
-
-    Example:
-        >>> check_text("job_name", "Größe")
-        'Größe'
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"`{name}` must be a text that UTF-8 can hold, got {text[:80]!r}: {error.reason} at "
-            f"position {error.start}"
-        ) from None
-    return text
 
 
 def _checked_int(name: str, value: Any, declared: Declaration) -> int:
@@ -474,6 +381,76 @@ def described(kind: type[T]) -> type[T]:
     kind.__doc__ = inspect.cleandoc(kind.__doc__ or "").replace("{settings}", "\n    ".join(lines))
     name_arguments_in(kind)
     return kind
+
+
+def takes(
+    kind: Callable[Arguments, T],
+) -> Callable[[Callable[[T], ResultT]], Callable[Arguments, ResultT]]:
+    """Decorator of a function of a dataclass, which then takes its fields one by one.
+
+    Callers, ``help`` and type checkers see the fields as arguments. The help has the
+    docstring of the dataclass from *Args* on, in place of the name of the dataclass.
+
+    Args:
+        kind: the dataclass. It checks nothing at its creation.
+
+    Example:
+        >>> @dataclass
+        ... class Size:
+        ...     width: int = 3
+        >>> @takes(Size)
+        ... def drawn(size: Size) -> str:
+        ...     return "#" * size.width
+        >>> drawn(width=5), drawn()
+        ('#####', '###')
+        >>> drawn(widht=5)
+        Traceback (most recent call last):
+        TypeError: drawn() has no argument 'widht'. Did you mean 'width'?
+    """
+    signature = inspect.signature(kind)
+
+    def decorate(function: Callable[[T], ResultT]) -> Callable[Arguments, ResultT]:
+        arguments = functools.partial(_arguments, function.__name__, kind, signature)
+
+        def called(*given: Any, **named: Any) -> ResultT:
+            return function(arguments(given, named))
+
+        made: Any = with_globals_of(function, called)
+        returned = inspect.signature(function).return_annotation
+        made.__signature__ = signature.replace(return_annotation=returned)
+        made.__annotations__ = {
+            **{one.name: one.annotation for one in signature.parameters.values()},
+            "return": returned,
+        }
+        document, meanings = (inspect.cleandoc(one.__doc__ or "") for one in (function, kind))
+        explained = meanings.partition("Args:\n")[2]
+        made.__doc__ = document.replace(f"    See ``{kind.__name__}``.", explained)
+        return cast(Callable[Arguments, ResultT], made)
+
+    return decorate
+
+
+def _arguments(
+    name: str,
+    kind: Callable[..., T],
+    signature: inspect.Signature,
+    given: tuple[Any, ...],
+    named: dict[str, Any],
+) -> T:
+    """Return the arguments of a call as one object.
+
+    Raises:
+        TypeError: the call does not fit the signature. The error names the argument
+            that is meant.
+    """
+    for unknown in named.keys() - signature.parameters.keys():
+        told = meant(unknown, [*signature.parameters])
+        raise TypeError(f"{name}() has no argument {unknown!r}. {told}")
+    try:
+        signature.bind(*given, **named)
+    except TypeError as error:
+        raise TypeError(f"{name}(): {error}") from None
+    return kind(*given, **named)
 
 
 def default_of(one: Field[Any]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
+from zmqdata.config.checks import MOST_PORT
 from zmqdata.config.endpoints import (
     DATA_PORT_MARK,
     PORT_MARK,
@@ -28,7 +29,6 @@ from zmqdata.config.metrics import (
 )
 from zmqdata.config.settings import (
     MOST_BYTES,
-    MOST_PORT,
     check_settings,
     described,
     from_environment,
@@ -112,7 +112,7 @@ class WorkerConfig:
         "time that the worker keeps running without its dispatcher, in milliseconds; longer than a "
         "heartbeat interval",
     )
-    data_transfer_protocol: WorkerTransport | None = setting(  # noqa: RUF009 - as the others
+    data_transfer_protocol: WorkerTransport | None = setting(
         None,
         "the only transport for elements: 'tcp', or for clients on the same host 'ipc' (paths) or "
         "'shm' (shared memory); without it, the best transport that the client supports",

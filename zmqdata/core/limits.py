@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from itertools import chain, islice
 from typing import Generic, TypeVar
 
+from zmqdata.config.checks import MOST_CHARACTERS
 from zmqdata.messages import Message
 
 Item = TypeVar("Item")
@@ -43,8 +44,6 @@ MOST_COPIES = 16
 """Processes through which a copy of a dataset has come to its reader."""
 MOST_UPLOADS = 10_000
 """Parts of pipelines that clients are sending."""
-MOST_CHARACTERS = 1_000
-"""Characters of any name that a peer gives to itself, a job or a dataset."""
 
 REPEATED = (
     "request",

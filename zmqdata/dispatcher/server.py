@@ -23,15 +23,15 @@ import zmq
 
 from zmqdata import messages as m
 from zmqdata import wire
+from zmqdata.config.checks import MOST_CHARACTERS, check_type
 from zmqdata.config.dispatcher import LEAST_LEASE_MS, DispatcherConfig
 from zmqdata.config.endpoints import split_address
 from zmqdata.config.keys import WITHOUT_KEY
-from zmqdata.config.settings import check_type
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherPolicy, DispatcherTimes
 from zmqdata.core.dispatcher.saving import job_of
 from zmqdata.core.dispatcher.worker_addresses import located
-from zmqdata.core.limits import MOST_CHARACTERS, repeats_too_long
+from zmqdata.core.limits import repeats_too_long
 from zmqdata.descriptors import left, remedy
 from zmqdata.dispatcher.answers import Answers
 from zmqdata.dispatcher.journalfile import JournalFile, WorkDirLock

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
@@ -23,11 +23,11 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from zmqdata.client.calls import status
 from zmqdata.client.distribute import (
-    CONSUMER_TIMEOUT,
     DataServiceDataset,
     distribute,
     for_consumer,
 )
+from zmqdata.client.options import CONSUMER_TIMEOUT
 from zmqdata.client.registration import Registration
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.dataset import Dataset, DatasetIterator
@@ -514,7 +514,8 @@ class DataLoaderSupply:
         # Each pass is a job, because its pipeline holds what was drawn for it.
         self._jobs += 1
         name = f"{self._stream_name}-{self._jobs}"
-        return for_consumer(dataset, consumer.index, consumer.count, self._finite, name)
+        finite = cast(Finite, self._finite)  # "uneven" is refused for streams
+        return for_consumer(dataset, consumer.index, consumer.count, finite, name)
 
     def _tasks(self) -> int:
         """Return a number of tasks of which each serves a single virtual worker, with

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import distributed
 
-from zmqdata.client.options import MOST_COUNT
+from zmqdata.config.checks import MOST_COUNT
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
 from zmqdata.runkeys import ranks_told
 

@@ -39,6 +39,7 @@ from zmqdata.nodes import (
 from zmqdata.runkeys import ranks_told
 from zmqdata.torch.ranks import Consumer, copy_number, numbered
 from zmqdata.torch.tensors import tensors_of
+from zmqdata.words import Finite
 
 log = logging.getLogger(__name__)
 
@@ -221,7 +222,7 @@ class DatasetSupply:
     is_continued = True
 
     def __init__(
-        self, dataset: Dataset, batches: int | None, consumer: Consumer, finite: str
+        self, dataset: Dataset, batches: int | None, consumer: Consumer, finite: Finite
     ) -> None:
         self.dataset = dataset
         self._batches = batches

@@ -10,7 +10,7 @@ import weakref
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from zmqdata.config.settings import check_type, check_wait
+from zmqdata.config.checks import check_type, check_wait
 from zmqdata.descriptors import shortage_explained
 from zmqdata.recipes import name_arguments_in
 from zmqdata.transport.forks import check_process

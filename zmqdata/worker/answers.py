@@ -13,8 +13,8 @@ from collections.abc import Callable
 import msgspec
 
 from zmqdata import messages as m
+from zmqdata.config.checks import MOST_CHARACTERS
 from zmqdata.config.worker import WorkerConfig
-from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.worker.measuring import Measuring
 from zmqdata.worker.status import status_of

@@ -14,8 +14,8 @@ import zmq
 
 from zmqdata import messages as m
 from zmqdata import wire
+from zmqdata.config.checks import MOST_CHARACTERS
 from zmqdata.config.worker import WorkerConfig
-from zmqdata.core.limits import MOST_CHARACTERS
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.memory import MemoryLimit
 from zmqdata.core.worker.profile import WorkerProfile

@@ -14,8 +14,8 @@ from collections.abc import Callable
 import msgspec
 
 from zmqdata import messages as m
+from zmqdata.config.checks import check_type, check_wait
 from zmqdata.config.endpoints import parse_service, split_address
-from zmqdata.config.settings import check_type, check_wait
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.decider import WorkerCore

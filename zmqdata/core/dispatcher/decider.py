@@ -16,6 +16,7 @@ from itertools import filterfalse
 
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.config.checks import MOST_CHARACTERS
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.admission import lacking
 from zmqdata.core.dispatcher.datasets import Datasets
@@ -32,7 +33,7 @@ from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.recordings import LoopRecordings
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses, names_of
-from zmqdata.core.limits import MOST_CHARACTERS, MOST_WORKERS, too_long, too_many
+from zmqdata.core.limits import MOST_WORKERS, too_long, too_many
 from zmqdata.errors import (
     DataLossError,
     FailedPreconditionError,

@@ -19,7 +19,8 @@ from typing import Any
 from msgspec import structs
 
 from zmqdata import messages as m
-from zmqdata.core.limits import MOST_CHARACTERS, Rotation, too_long
+from zmqdata.config.checks import MOST_CHARACTERS
+from zmqdata.core.limits import Rotation, too_long
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.coordinated import LaneStream
 from zmqdata.core.worker.printing import KeptLines
