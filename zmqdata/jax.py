@@ -14,9 +14,9 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from zmqdata.config.checks import at_least, refuse
 from zmqdata.config.settings import warn_user
 from zmqdata.dataset import Dataset, DatasetIterator
-from zmqdata.dataset.arguments import at_least, refuse
 from zmqdata.elements.nesting import EqualNesting, leaves_of, map_structure, nesting_of, places_of
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.shapes import dtype_name

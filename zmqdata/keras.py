@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 
+from zmqdata.config.checks import at_least, refuse
 from zmqdata.dataset import Dataset, DatasetIterator
-from zmqdata.dataset.arguments import at_least, refuse
 from zmqdata.elements.nesting import EqualNesting, leaves_of, map_arrays, places_of
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.shapes import dtype_name

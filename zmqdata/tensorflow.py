@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from zmqdata.config.checks import refuse
 from zmqdata.dataset import Dataset, DatasetIterator
-from zmqdata.dataset.arguments import refuse
 from zmqdata.elements.nesting import leaves_of, nesting_of, places_of
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.shapes import dtype_name

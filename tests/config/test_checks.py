@@ -10,16 +10,22 @@ import numpy as np
 import pytest
 
 from zmqdata.config.checks import (
+    at_least,
     check_int,
     check_name,
     check_switch,
     check_timeout,
     check_type,
     check_wait,
+    function,
+    integer,
     optional_count,
     optional_name,
+    optional_seed,
+    optional_size,
     optional_timeout,
     plain_number,
+    positive,
     word_of,
 )
 from zmqdata.config.worker import WorkerConfig
@@ -133,3 +139,70 @@ def test_a_wrong_value_is_named(
     """The error names the argument, the expected and the received value."""
     with pytest.raises(error, match=f"^`given` {text}"):
         check("given", value)
+
+
+@pytest.mark.parametrize(
+    ("check", "error", "text"),
+    [
+        (lambda: integer("size", 1.5), TypeError, "size must be an int, got 1.5 of type float"),
+        (lambda: integer("size", "2"), TypeError, "size must be an int, got '2' of type str"),
+        (lambda: integer("size", True), TypeError, "size must be an int, got True of type bool"),
+        (lambda: integer("size", np.True_), TypeError, "size must be an int"),
+        (lambda: integer("size", np.zeros(2, int)), TypeError, "size must be an int"),
+        (lambda: at_least("size", 0, 1), ValueError, "size must be at least 1, got 0"),
+        (lambda: at_least("size", None, 1), TypeError, "size must be an int, got None"),
+        (lambda: optional_seed("x"), TypeError, "seed must be an int, got 'x'"),
+        (
+            lambda: function("predicate", 7),
+            TypeError,
+            "predicate must be callable, got 7 of type int",
+        ),
+        (
+            lambda: function("predicate", np.zeros(10**4)),
+            TypeError,
+            r"got array\(\[0., 0.* of type ndarray",
+        ),
+        (lambda: function("predicate", ["long"] * 100), TypeError, r"^.{,170}\.\.\. of type list$"),
+        (
+            lambda: positive("The batch", "size", 0),
+            ValueError,
+            "The batch must be greater than zero, but got 0: size must be at least 1",
+        ),
+        (lambda: positive("The batch", "size", 9, 8), ValueError, "size must be at most 8, got 9"),
+        (lambda: optional_size("size", -1), ValueError, "size must be at least 0, got -1"),
+    ],
+)
+def test_refusals_say_what_came_and_what_was_expected(
+    check: Callable[[], object], error: type[Exception], text: str
+) -> None:
+    """Each error names the argument, the refused value with its type, and the accepted
+    values.
+    """
+    with pytest.raises(error, match=text):
+        check()
+
+
+@pytest.mark.parametrize("value", [0, 7, 2**70, np.int64(-3), np.uint8(200), np.array(5)], ids=repr)
+def test_numpys_ints_are_ints(value: Any) -> None:
+    """Sizes, counts and seeds may be numpy integers, and become Python ints."""
+    for found in (integer("size", value), at_least("size", value, -3), optional_seed(value)):
+        assert type(found) is int
+        assert found == value
+
+
+def test_a_size_may_be_the_least() -> None:
+    """A size may equal its lower bound."""
+    assert at_least("size", 1, 1) == 1
+    assert at_least("count", -1, -1) == -1
+
+
+def test_no_seed_is_a_seed_to_be_drawn() -> None:
+    """None stays None, and 0 is a seed."""
+    assert optional_seed(None) is None
+    assert optional_seed(0) == 0
+
+
+def test_anything_callable_is_a_function() -> None:
+    """Classes and bound methods are accepted like functions, and stay unchanged."""
+    for value in (len, int, "".join, lambda: 0):
+        assert function("map_func", value) is value

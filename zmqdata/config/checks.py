@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from zmqdata.errors import InvalidArgumentError
+from zmqdata.peeking import shown
 
 FOREVER = -1
 MOST_PORT = 65535
@@ -21,6 +22,8 @@ MOST_CHARACTERS = 1_000
 """Characters of any name that a peer gives to itself, a job or a dataset."""
 MOST_COUNT = 2**53
 """Largest integer that a float represents exactly, and largest count."""
+_LONGEST = 100
+"""Maximum number of characters of a refused value in an error."""
 
 T = TypeVar("T")
 
@@ -212,3 +215,69 @@ def optional_count(name: str, count: object) -> int | None:
             f"`{name}` must be a positive integer up to 2**53, or None, got {count!r}"
         )
     return number
+
+
+def refuse(name: str, value: object, expected: str) -> NoReturn:
+    """Raise a TypeError that states the received and the expected value."""
+    text = shown(value).split("\n")[0]
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    raise TypeError(f"{name} must be {expected}, got {text} of type {type(value).__name__}")
+
+
+def integer(name: str, value: Any) -> int:
+    """Return the argument as an int; integers of numpy are accepted, bools are not."""
+    number = whole_number(value)
+    if number is None:
+        refuse(name, value, "an int")
+    return number
+
+
+def at_least(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """Return the argument as an int after checking that it is at least ``least`` and,
+    if given, at most ``most``.
+    """
+    number = integer(name, value)
+    if number < least:
+        positive = ". It must be greater than zero" if least == 1 else ""
+        raise InvalidArgumentError(f"{name} must be at least {least}, got {number}{positive}")
+    if most is not None and number > most:
+        raise InvalidArgumentError(f"{name} must be at most {most}, got {number}")
+    return number
+
+
+def positive(what: str, name: str, value: Any, most: int | None = None) -> int:
+    """Return the argument as an int of at least 1 and, if given, at most ``most``.
+
+    Raises:
+        InvalidArgumentError: it is 0 or negative; the text says so in tf.data's words,
+            of which ``what`` is the subject.
+    """
+    number = integer(name, value)
+    if number < 1:
+        raise InvalidArgumentError(
+            f"{what} must be greater than zero, but got {number}: {name} must be at least 1"
+        )
+    return at_least(name, number, 1, most)
+
+
+def optional_seed(value: Any) -> int | None:
+    """Return a seed, or None if the seed is to be drawn."""
+    return None if value is None else integer("seed", value)
+
+
+def function(name: str, value: Any) -> Callable[..., Any]:
+    """Return the argument after checking that it is callable."""
+    if not callable(value):
+        refuse(name, value, "callable")
+    made: Callable[..., Any] = value
+    return made
+
+
+def optional_function(name: str, value: Any) -> Callable[..., Any] | None:
+    """Return the argument after checking that it is callable or None."""
+    return None if value is None else function(name, value)
+
+
+def optional_size(name: str, value: Any) -> int | None:
+    """Return a number of bytes, or None to let zmqdata choose it."""
+    return None if value is None else at_least(name, value, 0)

@@ -4,19 +4,19 @@ the expected value.
 
 from __future__ import annotations
 
-import operator
 import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from types import FrameType
-from typing import Any, NoReturn, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 
 from zmqdata import filenames
+from zmqdata.config.checks import at_least, integer, refuse
 from zmqdata.config.settings import warn_user
 from zmqdata.dataset.frames import refuse_frame
 from zmqdata.elements.lists import array_of
@@ -28,13 +28,12 @@ from zmqdata.elements.tensors import as_stackable, sort_of
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes import Node
 from zmqdata.paths import FileName, local_path
-from zmqdata.peeking import peek, shown
+from zmqdata.peeking import peek
 from zmqdata.storage.records import COMPRESSION_TYPES
 from zmqdata.words import OnError
 
 MOST = 2**63 - 1
 """Maximum number of elements; counts have 64 bits."""
-_LONGEST = 100
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STARTERS = ("<frozen ", threading.__file__)
 """Beginnings of the names of files that start programs and threads."""
@@ -58,61 +57,11 @@ def _users_file(path: str) -> str | None:
     return filenames.legible(os.path.basename(path))
 
 
-def refuse(name: str, value: object, expected: str) -> NoReturn:
-    """Raise a TypeError that states the received and the expected value."""
-    text = shown(value).split("\n")[0]
-    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-    raise TypeError(f"{name} must be {expected}, got {text} of type {type(value).__name__}")
-
-
-def integer(name: str, value: Any) -> int:
-    """Return the argument as an int; integers of numpy are accepted, bools are not."""
-    if isinstance(value, (bool, np.bool_)):
-        refuse(name, value, "an int")
-    try:
-        return operator.index(value)
-    except TypeError:
-        refuse(name, value, "an int")
-
-
-def at_least(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """Return the argument as an int after checking that it is at least ``least`` and,
-    if given, at most ``most``.
-    """
-    number = integer(name, value)
-    if number < least:
-        positive = ". It must be greater than zero" if least == 1 else ""
-        raise InvalidArgumentError(f"{name} must be at least {least}, got {number}{positive}")
-    if most is not None and number > most:
-        raise InvalidArgumentError(f"{name} must be at most {most}, got {number}")
-    return number
-
-
 def element_count(count: Any) -> int:
     """Return the count of ``repeat``, ``take`` or ``skip``: each negative number stands
     for -1, as in tf.data.
     """
     return max(-1, integer("count", count))
-
-
-def positive(what: str, name: str, value: Any, most: int | None = None) -> int:
-    """Return the argument as an int of at least 1 and, if given, at most ``most``.
-
-    Raises:
-        InvalidArgumentError: it is 0 or negative; the text says so in tf.data's words,
-            of which ``what`` is the subject.
-    """
-    number = integer(name, value)
-    if number < 1:
-        raise InvalidArgumentError(
-            f"{what} must be greater than zero, but got {number}: {name} must be at least 1"
-        )
-    return at_least(name, number, 1, most)
-
-
-def optional_seed(value: Any) -> int | None:
-    """Return a seed, or None if the seed is to be drawn."""
-    return None if value is None else integer("seed", value)
 
 
 def flag(name: str, value: Any, otherwise: bool | None = None) -> bool:
@@ -124,19 +73,6 @@ def flag(name: str, value: Any, otherwise: bool | None = None) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         refuse(name, value, "a bool")
     return bool(value)
-
-
-def function(name: str, value: Any) -> Callable[..., Any]:
-    """Return the argument after checking that it is callable."""
-    if not callable(value):
-        refuse(name, value, "callable")
-    made: Callable[..., Any] = value
-    return made
-
-
-def optional_function(name: str, value: Any) -> Callable[..., Any] | None:
-    """Return the argument after checking that it is callable or None."""
-    return None if value is None else function(name, value)
 
 
 def number(name: str, value: Any) -> float:
@@ -307,11 +243,6 @@ def compression(value: Any) -> str:
             f"compression_type: {value}."
         )
     return found
-
-
-def optional_size(name: str, value: Any) -> int | None:
-    """Return a number of bytes, or None to let zmqdata choose it."""
-    return None if value is None else at_least(name, value, 0)
 
 
 def sliceable(leaf: Any) -> np.ndarray[Any, Any] | RaggedTensor | None:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import at_least, flag, integer, optional_spec, positive, refuse
+from zmqdata.config.checks import at_least, integer, positive, refuse
+from zmqdata.dataset.arguments import flag, optional_spec
 from zmqdata.dataset.parts import D
 from zmqdata.dataset.refusals import check_padding, check_rows
 from zmqdata.dataset.transforms import Transformations

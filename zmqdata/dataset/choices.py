@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.dataset import arguments
-from zmqdata.dataset.arguments import call_site, flag, input_nodes, numbers, optional_seed, refuse
+from zmqdata.config.checks import optional_seed, refuse
+from zmqdata.dataset.arguments import MOST, call_site, flag, input_nodes, numbers
+from zmqdata.dataset.arguments import dtype as checked_dtype
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import check_alike, check_choices, check_weights
 from zmqdata.iterators import known_spec
@@ -39,14 +40,14 @@ class Choices(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.counter``. With the service, each worker counts
         on its own.
         """
-        kind = arguments.dtype("dtype of counter()", dtype, "iuf", "an integer or float dtype")
+        kind = checked_dtype("dtype of counter()", dtype, "iuf", "an integer or float dtype")
         allowed = (int, np.integer) if kind.kind in "iu" else (int, float, np.integer, np.floating)
         for name, value in (("start", start), ("step", step)):
             if isinstance(value, bool) or not isinstance(value, allowed):
                 refuse(name, value, f"a number that fits dtype {kind}")
         first, by = np.asarray(start).item(), np.asarray(step).item()
         for name, value in (("start", first), ("step", by)):
-            if kind.kind in "iu" and not -arguments.MOST - 1 <= value <= arguments.MOST:
+            if kind.kind in "iu" and not -MOST - 1 <= value <= MOST:
                 raise ValueError(
                     f"{name} of counter() is {value}, but counter() is limited to "
                     "integers of 64 bits"

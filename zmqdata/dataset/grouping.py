@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import flag, function, positive, refuse
+from zmqdata.config.checks import function, positive, refuse
+from zmqdata.dataset.arguments import flag
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import check_call, check_return
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import call_site, function
+from zmqdata.config.checks import function
+from zmqdata.dataset.arguments import call_site
 from zmqdata.dataset.refusals import check_element_call, check_return
 from zmqdata.dataset.resuming import DatasetIterator
 from zmqdata.dataset.seeds import number_order

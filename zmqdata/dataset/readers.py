@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.config.checks import at_least, optional_size, refuse
 from zmqdata.dataset import arguments
 from zmqdata.dataset.arguments import (
     FileNames,
     absolute_path,
-    at_least,
     call_site,
     compression,
     file_names,
     flag,
-    optional_size,
-    refuse,
     several,
 )
 from zmqdata.dataset.surface import Dataset, FilesDataset, files_node

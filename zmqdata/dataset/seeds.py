@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from zmqdata.dataset.arguments import at_least
+from zmqdata.config.checks import at_least
 from zmqdata.iterators import mixed_seed
 from zmqdata.nodes import Node, Ordinal, all_nodes, kept_orders, lineage
 from zmqdata.recipes import names_arguments

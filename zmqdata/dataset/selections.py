@@ -11,16 +11,8 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import (
-    at_least,
-    call_site,
-    flag,
-    function,
-    integer,
-    numbers,
-    optional_seed,
-    refuse,
-)
+from zmqdata.config.checks import at_least, function, integer, optional_seed, refuse
+from zmqdata.dataset.arguments import call_site, flag, numbers
 from zmqdata.dataset.depth import within_stack
 from zmqdata.dataset.indexing import element_of
 from zmqdata.dataset.parts import D, DatasetMethods

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.dataset.arguments import call_site, flag, optional_seed, refuse
+from zmqdata.config.checks import optional_seed, refuse
+from zmqdata.dataset.arguments import call_site, flag
 from zmqdata.dataset.frames import refuse_frame
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.seeds import number_order

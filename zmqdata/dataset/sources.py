@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from zmqdata import nodes
+from zmqdata.config.checks import integer, optional_seed
 from zmqdata.dataset import arguments
 from zmqdata.dataset.arguments import (
     FileNames,
@@ -17,8 +18,6 @@ from zmqdata.dataset.arguments import (
     flag,
     generator_spec,
     input_node,
-    integer,
-    optional_seed,
     several,
     sliceable,
 )

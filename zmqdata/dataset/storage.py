@@ -11,7 +11,8 @@ from typing import Any
 
 from zmqdata import nodes
 from zmqdata.blocks import validate_compression
-from zmqdata.dataset.arguments import absolute_path, call_site, optional_function, refuse
+from zmqdata.config.checks import optional_function, refuse
+from zmqdata.dataset.arguments import absolute_path, call_site
 from zmqdata.dataset.bars import check_progress, show_save
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import check_return

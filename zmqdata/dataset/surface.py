@@ -12,15 +12,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from zmqdata import nodes
+from zmqdata.config.checks import function, optional_size
 from zmqdata.dataset.arguments import (
     FileNames,
     call_site,
     compression,
     file_names,
     flag,
-    function,
     number,
-    optional_size,
     parallel_calls,
 )
 from zmqdata.dataset.batches import Batches

@@ -8,20 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import nodes
+from zmqdata.config.checks import at_least, function, integer, optional_seed, positive
 from zmqdata.dataset.arguments import (
     MOST,
-    at_least,
     call_site,
     element_count,
     error_policy,
     flag,
-    function,
     input_node,
-    integer,
-    optional_seed,
     optional_spec,
     parallel_calls,
-    positive,
 )
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import DATASET, check_alike, check_collate_call, check_return

@@ -29,9 +29,10 @@ from zmqdata.client.distribute import (
 )
 from zmqdata.client.options import CONSUMER_TIMEOUT
 from zmqdata.client.registration import Registration
+from zmqdata.config.checks import positive
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.dataset import Dataset, DatasetIterator
-from zmqdata.dataset.arguments import call_site, positive
+from zmqdata.dataset.arguments import call_site
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.recipes import names_arguments
 from zmqdata.torch.fetching import BatchFetcher, StreamFetcher, batch_or_error

@@ -12,8 +12,8 @@ from typing import Any, Generic, get_args
 
 import msgspec
 
+from zmqdata.config.checks import positive
 from zmqdata.dataset import Dataset, DatasetIterator
-from zmqdata.dataset.arguments import positive
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.recipes import names_arguments
 from zmqdata.torch.accelerated import AcceleratedIterator, around, gradients, is_remade
