@@ -11,16 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.definitions import define
 from zmqdata.cli.commands import main
 from zmqdata.cli.replay import cause_of, summary_of, tell_replayed, user_frame
 from zmqdata.client.replaying import FetchedTask
 from zmqdata.errors import PipelineError
-from zmqdata.messages import LeftOutElement, TaskDefinition
+from zmqdata.messages import LeftOutElement
 from zmqdata.worker.tasks.replay import ReplayedElement
 
-TASK = FetchedTask(
-    "train", TaskDefinition(4001, 1, 7, "dataset", "d", "OFF", 1, None, (), ()), b"", {}
-)
+TASK = FetchedTask("train", define(4001, 1, 7, "dataset", "d", "OFF", 1, None, (), ()), b"", {})
 
 
 def half(x: int, *, scale: float = 2.0) -> float:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.definitions import define
 from zmqdata import messages as m
 from zmqdata.client import supplying
 from zmqdata.client.supplying import (
@@ -208,14 +209,14 @@ class Network:
         self.now += MOST_PIECE_PATIENCE
         if not self.registered:
             self.send_all("client", [ASK])
-        task = m.TaskDefinition(1, 0, 2, "x", DESCRIPTION.digest, "OFF", 1, None, (), ())
+        task = define(1, 0, 2, "x", DESCRIPTION.digest, "OFF", 1, None, (), ())
         for pipelines in self.workers.values():
             pipelines.want(task, self.now)
             pipelines.tick(self.now)
         self.deliver()
 
     def is_ready(self, worker: str) -> bool:
-        task = m.TaskDefinition(1, 0, 2, "x", DESCRIPTION.digest, "OFF", 1, None, (), ())
+        task = define(1, 0, 2, "x", DESCRIPTION.digest, "OFF", 1, None, (), ())
         found = self.workers[worker].find(task)
         return found is not None and not found.reason
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.definitions import define
 from zmqdata.core.job_rules import effective_target, is_static, may_read, outlives_host
-from zmqdata.messages import JobParameters, TaskDefinition
+from zmqdata.messages import JobParameters
 
 HERE, THERE = "tcp://here:1", "tcp://there:1"
 
@@ -102,7 +103,7 @@ def test_only_copies_end_with_their_worker(
     assert (
         outlives_host(JobParameters("job", "dataset", mode, num_consumers=num_consumers)) == moves
     )
-    definition = TaskDefinition(
+    definition = define(
         1, 1, 1, "dataset", "digest", mode, 1, None, (), (), num_consumers=num_consumers
     )
-    assert outlives_host(definition) == moves
+    assert outlives_host(definition.job) == moves

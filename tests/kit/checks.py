@@ -404,7 +404,7 @@ class Laws(WorldObserver):
         if hosted is None:
             return
         # A round is produced as a whole: a block for each numbered consumer.
-        round_bytes = self.largest * (hosted.definition.num_consumers or 1)
+        round_bytes = self.largest * (hosted.definition.job.num_consumers or 1)
         bound = core.profile.buffer_bytes + max(round_bytes, self.turn_bytes)
         dealing = hosted.dealing
         if not self.gone and dealing.ahead > bound:

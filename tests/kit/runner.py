@@ -206,7 +206,7 @@ class SimulatedRunner:
         self._restoring = False
         self._noted = clock.now
         self._round: list[Name] = []
-        self._lanes = [BlockInWork() for _ in range(definition.num_consumers or 1)]
+        self._lanes = [BlockInWork() for _ in range(definition.job.num_consumers or 1)]
         self.making: Crumb | None = None
         self._untried = set(definition.suspects) & set(map(pipeline.place, pipeline.all_names()))
         self._next = self._position = 0
@@ -525,7 +525,7 @@ class SimulatedRunner:
     def _end(self) -> None:
         """Drop or fill the last round, and emit the end."""
         left = len(self._round)
-        if left and self.definition.finite == "pad":
+        if left and self.definition.job.finite == "pad":
             while self._round:
                 self._add(self._round[len(self._round) % left])
         self._hand_over()

@@ -219,12 +219,10 @@ class Standings:
         done = RangeSet(part.delivered) if delivered is None else delivered
         if part.total is not None and done.covers(0, part.total):
             return {}, math.inf
-        job = checkpoint.job
         made: dict[int, Name] = {}
         definition = m.TaskDefinition(
-            0, 0, 0, "", "", job.processing_mode, part.seed, None, part.ledger, done.ranges,
+            0, 0, 0, checkpoint.job, "", part.seed, part.ledger, done.ranges,
             num_shards=checkpoint.num_shards, shard=part.shard or 0,
-            num_consumers=job.num_consumers, finite=job.finite,
             bases=part.bases, states=part.states, first_decision=part.first_decision,
             decisions=part.decisions, poisoned=part.poisoned,
         )  # fmt: skip

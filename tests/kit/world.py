@@ -16,6 +16,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import structs
+
 from tests.kit.dispatcher import DATASET, FirstAddresses, registration
 from tests.kit.recovery import JournalLaws
 from tests.kit.runner import (
@@ -225,10 +227,9 @@ class SimulatedClient(SimulatedNode):
         self.died: float | None = None
         profile = ClientProfile(
             name,
-            job or world.job,
+            structs.replace(job or world.job, max_outstanding_requests=limit),
             repetition,
             "simulation",
-            max_outstanding=limit,
             reader=m.Reader(consumer),
             local_workers=local_workers,
             resume=resume,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.definitions import define
 from tests.kit.checks import LawBroken, Laws
 from tests.kit.runner import SimulatedPipeline
 from zmqdata import messages as m
@@ -86,7 +87,7 @@ def test_attempts_only_grow() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        m.HostTask(m.TaskDefinition(1, 9, 2000, "dataset", "digest", "DYNAMIC", 1, None, (), ())),
+        m.HostTask(define(1, 9, 2000, "dataset", "digest", "DYNAMIC", 1, None, (), ())),
         m.SplitsAssigned(1, 2, 0, 0, (Split(0, 0, 1),)),
         m.IterationOpened("stranger", 2000, m.TaskList(0, (), False)),
         m.IterationClosed("k"),
@@ -192,7 +193,7 @@ def test_memory_is_bounded() -> None:
     miscounts.
     """
     court = Court()
-    definition = m.TaskDefinition(1, 2, 2000, "dataset", "digest", "DYNAMIC", 1, None, (), ())
+    definition = define(1, 2, 2000, "dataset", "digest", "DYNAMIC", 1, None, (), ())
     court.worker.handle(0.0, events.Received(events.DISPATCHER, m.HostTask(definition)))
     event = worker_events.Produced(1, 2, 0, 1, 10, b"", ())
     court.laws.check("w", court.worker, event, court.worker.handle(0.0, event))

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
+from tests.definitions import changed, define
 from zmqdata import messages as m
 from zmqdata.blocks import UNKNOWN_SPEED
 from zmqdata.core.worker import events as e
@@ -63,10 +64,8 @@ class Place:
         self.now = 0.0
         self.runners = {(task, 1): FakeRunner() for task in tasks}
         for task in tasks:
-            definition = m.TaskDefinition(
-                task, 1, 7, "dataset", "digest", "DYNAMIC", 9, None, ((),), ()
-            )
-            self.hear(e.DISPATCHER, m.HostTask(structs.replace(definition, **changes)))
+            definition = define(task, 1, 7, "dataset", "digest", "DYNAMIC", 9, None, ((),), ())
+            self.hear(e.DISPATCHER, m.HostTask(changed(definition, **changes)))
 
     def hear(self, peer: e.Peer, message: m.Message) -> list[object]:
         return self.core.handle(self.now, e.Received(peer, message))

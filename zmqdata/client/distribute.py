@@ -252,7 +252,6 @@ class DataServiceDataset(Node):
             processing_mode=options.processing_mode.name,
             # What a copy in another process does not hand out goes to other copies.
             anonymous=options.job_name is None and not self.run.is_copy,
-            block_elements=options.max_outstanding_requests,
             cache=cache is not None,
             by_reference=options.is_local,
             seed=self._job_seed(context),
@@ -265,7 +264,6 @@ class DataServiceDataset(Node):
             repetition=number,
             service=options.service,
             dispatcher_timeout=options.dispatcher_timeout,
-            max_outstanding=options.max_outstanding_requests,
             host=host_token(),
             transports=options.transports,
             heartbeat=options.heartbeat,

@@ -376,7 +376,9 @@ class ServiceIterator(ElementIterator):
             return Situation(LoopSums())
         shell, core = self._shell, self._shell.core
         return core.links.evidence.situation(
-            shell.measures(recent), core.reading.tasks.copy(), core.profile.max_outstanding
+            shell.measures(recent),
+            core.reading.tasks.copy(),
+            core.profile.job.max_outstanding_requests,
         )
 
     def audit(self) -> dict[str, Any]:

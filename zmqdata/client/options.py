@@ -200,7 +200,7 @@ class KeywordOptions:
     task_timeout: float | None = setting(None, check=optional_timeout, sent=True)
     on_existing: OnExisting = setting("share", check=word_of(ON_EXISTING))
     dispatcher_timeout: float = setting(DISPATCHER_TIMEOUT, check=check_timeout)
-    max_outstanding_requests: int | None = setting(None, check=optional_count)
+    max_outstanding_requests: int | None = setting(None, check=optional_count, sent=True)
     data_transfer_protocol: Transport | None = setting(None, check=_protocol)
     compression: Compression | None = setting("AUTO", check=_codec, sent=True)
     cross_trainer_cache: CrossTrainerCache | None = setting(None, check=_cache)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import get_args
 
-from zmqdata.messages import JobParameters, TaskDefinition
+from zmqdata.messages import JobParameters
 from zmqdata.messages.identity import Fingerprint
 from zmqdata.words import OnExisting, OnPoison
 
@@ -38,7 +38,7 @@ def is_seeded(job: JobParameters) -> bool:
     return job.num_tasks is not None or job.seed != 0
 
 
-def outlives_host(one: JobParameters | TaskDefinition) -> bool:
+def outlives_host(job: JobParameters) -> bool:
     """Return True if the tasks of a job continue on another worker when their host is
     lost.
 
@@ -50,7 +50,7 @@ def outlives_host(one: JobParameters | TaskDefinition) -> bool:
         >>> [outlives_host(JobParameters("job", "dataset", mode)) for mode in modes]
         [False, True, True]
     """
-    return one.processing_mode != "OFF" or one.num_consumers is not None
+    return job.processing_mode != "OFF" or job.num_consumers is not None
 
 
 def is_copied(job: JobParameters) -> bool:

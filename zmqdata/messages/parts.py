@@ -13,7 +13,7 @@ from zmqdata.messages.discreet import Discreet
 from zmqdata.messages.measures import TaskMeasures
 from zmqdata.splits import Split, SplitSource
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 """Major version of the protocol. A peer of another version is refused; unknown fields
 of the same version are ignored.
 """
@@ -241,9 +241,9 @@ class JobParameters(Discreet, frozen=True):
     """Compression of the elements on links."""
     anonymous: bool = False
     """True if the client has invented the name, so that no other client joins."""
-    block_elements: int | None = None
-    """Limit of elements in a block, if the job's first client wants few in flight. Not
-    compared.
+    max_outstanding_requests: int | None = None
+    """Most elements in flight to the client, if it wants few. That of the job's first
+    client limits the elements of a block. Not compared.
     """
     cache: bool = False
     """True if every trainer reads all elements, out of a window that workers keep."""
@@ -506,46 +506,28 @@ class TaskDefinition(Discreet, frozen=True):
     """Number of this attempt; messages of older attempts are ignored."""
     iteration: int
     """Id of the iteration."""
-    dataset_id: str
-    """Id of the dataset."""
+    job: JobParameters
+    """Parameters of the job."""
     digest: str
     """Digest of the packed pipeline."""
-    processing_mode: str
-    """Sharding policy of the job."""
     seed: int
     """Seed of the task."""
-    compression: str | None
-    """Compression of the elements."""
     ledger: tuple[tuple[Split, ...], ...]
     """Per source, the splits handed out so far, without the first ``bases`` entries."""
     skip: Ranges
     """Elements that consumers already have. They are made again but not sent."""
-    block_elements: int | None = None
-    """Limit of elements in a block."""
     num_shards: int = 0
     """Number of static shards; 0 if the job has none."""
     shard: int = 0
     """Number of the task's shard."""
-    num_consumers: int | None = None
-    """Number of consumers of the job."""
-    finite: str | None = None
-    """The job's treatment of a last round that is not full."""
     passed: tuple[int, ...] = ()
     """Number of rounds that each consumer has completed."""
-    cache: bool = False
-    """True if the job has a cross-trainer cache."""
-    by_reference: bool = False
-    """True if elements are handed over within the process."""
     iteration_seed: int = 0
     """Seed of the iteration."""
     fixed_seed: int = 0
     """Seed of what the program draws once; that of the dataset."""
     repetition: int = 0
     """The job's repetition."""
-    save_path: str = ""
-    """Path to which the worker writes the elements; empty if it sends them to
-    clients.
-    """
     stream: int = 0
     """Number of the task within its iteration, and of the stream under
     ``save_path``.
@@ -570,10 +552,6 @@ class TaskDefinition(Discreet, frozen=True):
     """Elements at which a process may have died. The worker runs no other task then,
     and calls for nothing else while it makes one of them.
     """
-    task_timeout: float | None = None
-    """Limit in seconds of a call of a user's function."""
-    job: str = ""
-    """Name of the job, for people."""
     traceparent: str = ""
     """Span of OpenTelemetry that is the parent of those of this task, in the form of
     W3C Trace Context; empty if there is none.
@@ -584,6 +562,13 @@ class TaskDefinition(Discreet, frozen=True):
     """
     written: JournalCounts | None = None
     """Counts of the iteration when the task was sent."""
+
+    @property
+    def save_path(self) -> str:
+        """Path to which the worker writes the elements; empty if it sends them to
+        clients.
+        """
+        return self.job.save.path if self.job.save is not None else ""
 
 
 class Lease(Discreet, frozen=True):

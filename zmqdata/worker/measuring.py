@@ -96,12 +96,12 @@ class Measuring:
         if not self._otel:
             return AttemptObserver(self.recorder)
         known = {
-            "job": definition.job,
+            "job": definition.job.name,
             "task": definition.task,
             "attempt": definition.attempt,
             "repetition": definition.repetition,
         }
-        span = RecordedSpan(f"zmqdata task of {definition.job}", known, definition.traceparent)
+        span = RecordedSpan(f"zmqdata task of {definition.job.name}", known, definition.traceparent)
         return AttemptObserver(self.recorder, span)
 
     def note_sent(self, command: e.Push) -> None:

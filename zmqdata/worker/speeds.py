@@ -78,7 +78,10 @@ class Speeds:
                 speeds = [
                     self._speed(link.name) / part for link, part in zip(links, parts, strict=True)
                 ]
-                numbered, cached = task.definition.num_consumers is not None, task.definition.cache
+                numbered, cached = (
+                    task.definition.job.num_consumers is not None,
+                    task.definition.job.cache,
+                )
                 at_client = max([1, *(link.links for link in links if link.name in far)])
                 runner.compression.speed = task_speed(
                     speeds, numbered=numbered, cached=bool(cached)

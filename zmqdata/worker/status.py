@@ -88,9 +88,9 @@ def _task(task: HostedTask) -> dict[str, Any]:
     return {
         "task": definition.task,
         "attempt": definition.attempt,
-        "dataset_id": definition.dataset_id,
-        "processing_mode": definition.processing_mode,
-        "compression": definition.compression,
+        "dataset_id": definition.job.dataset_id,
+        "processing_mode": definition.job.processing_mode,
+        "compression": definition.job.compression,
         "compressed": task.compressed,
         "started": task.started,
         "produced": task.produced,

@@ -1365,7 +1365,9 @@ def test_the_grant_of_an_ended_task_goes_to_another_at_once() -> None:
     """A client with a limit grants another worker an element as soon as the task of the
     first has ended.
     """
-    reader = Reader(place(), place(2, worker="x"), max_outstanding=1)
+    reader = Reader(
+        place(), place(2, worker="x"), job=structs.replace(JOB, max_outstanding_requests=1)
+    )
     reader.hear("x", m.LinkOpened("me-2", "tcp://y", "secret"))
     reader.commands.clear()
     reader.end(0)

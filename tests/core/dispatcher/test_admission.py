@@ -84,7 +84,7 @@ def test_equal_parameters_are_admitted() -> None:
     does not compare.
     """
     assert objection() is None
-    assert objection(block_elements=5, consumer_timeout=1.0, task_timeout=1.0) is None
+    assert objection(max_outstanding_requests=5, consumer_timeout=1.0, task_timeout=1.0) is None
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_a_lost_task_goes_on_elsewhere_at_once() -> None:
     desk.hear("w0", m.WorkerStopped("w0"))
     definition = desk.sent(m.HostTask).definition
     assert (definition.task, definition.attempt, definition.skip) == (desk.tasks[0], 2, ((0, 1),))
-    assert (definition.num_consumers, definition.passed) == (2, (2, 1))
+    assert (definition.job.num_consumers, definition.passed) == (2, (2, 1))
     assert desk.all_of(m.RequestHoldings) == []
 
 

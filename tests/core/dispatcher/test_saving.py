@@ -107,7 +107,7 @@ def test_a_save_begins_when_its_folder_is_made() -> None:
     found = office.feed(e.SavePrepared("/a", "run"))
     hosted = [one.definition for one in of(m.HostTask, found)]
     assert [(one.save_path, one.stream) for one in hosted] == [("/a", 0), ("/a", 1)]
-    assert {one.processing_mode for one in hosted} == {"DYNAMIC"}
+    assert {one.job.processing_mode for one in hosted} == {"DYNAMIC"}
     assert only(m.SaveStarted, found) == m.SaveStarted("request")
     assert of(m.HostTask, office.add_worker("late")), "whoever comes later gets a stream too"
 
@@ -170,7 +170,7 @@ def test_a_save_has_a_rule_for_poison() -> None:
     hosted = only(
         m.HostTask, office.start(structs.replace(ASK, on_poison="skip", task_timeout=5.0))
     )
-    assert hosted.definition.task_timeout == 5.0
+    assert hosted.definition.job.task_timeout == 5.0
     job = office.iteration.job
     assert (job.on_poison, job.task_timeout) == ("skip", 5.0)
 

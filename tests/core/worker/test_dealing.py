@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from msgspec import structs
 
+from tests.definitions import changed, define
 from zmqdata import messages as m
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker.coordinated import KEPT_BYTES, RoundRobin
@@ -12,7 +12,7 @@ from zmqdata.core.worker.cross_trainer import Windowed
 from zmqdata.core.worker.dealing import FirstCome, dealing_for, fair_shares
 from zmqdata.core.worker.streams import ANSWER_TIME, Portion, Stream, occupied
 
-DEFINITION = m.TaskDefinition(1, 1, 2000, "dataset", "digest", "OFF", 1, None, (), ())
+DEFINITION = define(1, 1, 2000, "dataset", "digest", "OFF", 1, None, (), ())
 
 
 def portion(first: int, count: int = 2, size: int = 10) -> Portion:
@@ -141,7 +141,7 @@ def test_a_task_is_dealt_as_its_job_is_read() -> None:
     and a task with a shared cache gives all to each.
     """
     assert isinstance(dealing_for(DEFINITION, 100), FirstCome)
-    assert isinstance(dealing_for(structs.replace(DEFINITION, cache=True), 100), Windowed)
+    assert isinstance(dealing_for(changed(DEFINITION, cache=True), 100), Windowed)
 
 
 def test_many_tasks_of_one_reader_keep_little_each() -> None:
@@ -149,9 +149,7 @@ def test_many_tasks_of_one_reader_keep_little_each() -> None:
     its tasks.
     """
     for consumers, kept in ((1, KEPT_BYTES // 16), (2, KEPT_BYTES // 2)):
-        dealing = dealing_for(
-            structs.replace(DEFINITION, num_consumers=consumers, num_shards=16), 0
-        )
+        dealing = dealing_for(changed(DEFINITION, num_consumers=consumers, num_shards=16), 0)
         assert isinstance(dealing, RoundRobin)
         assert [lane.most_kept for lane in dealing.lanes] == [kept] * consumers
 
@@ -243,7 +241,7 @@ def test_a_limited_client_never_gets_more_than_it_granted() -> None:
     """The worker cuts a block of a limited job to what a client has room for, even if
     the client has nothing in flight.
     """
-    dealing = dealing_for(structs.replace(DEFINITION, block_elements=9), 0)
+    dealing = dealing_for(changed(DEFINITION, max_outstanding_requests=9), 0)
     assert isinstance(dealing, FirstCome)
     opened(dealing, "a", elements=2)
     dealing.add(portion(0, count=9))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import structs
-
+from tests.definitions import changed, define
 from tests.kit.transcript import Transcript
 from zmqdata import messages as m
 from zmqdata.core.credit import FEW_BYTES, FEW_SHARED_BYTES
@@ -26,9 +25,7 @@ def definition(
     task: int = 1, attempt: int = 1, dataset: str = "dataset", ledger: int = 0
 ) -> m.TaskDefinition:
     entries = tuple(Split(0, n, n + 1) for n in range(ledger))
-    return m.TaskDefinition(
-        task, attempt, 7, dataset, f"of {dataset}", "DYNAMIC", 9, None, (entries,), ()
-    )
+    return define(task, attempt, 7, dataset, f"of {dataset}", "DYNAMIC", 9, None, (entries,), ())
 
 
 class Host(Transcript):
@@ -232,7 +229,7 @@ def test_a_task_goes_on_behind_the_entries_that_are_gone() -> None:
     the removed ones.
     """
     host = Host()
-    host.hear(D, m.HostTask(structs.replace(definition(attempt=2, ledger=3), bases=(40,))))
+    host.hear(D, m.HostTask(changed(definition(attempt=2, ledger=3), bases=(40,))))
     host.feed(e.SplitsWanted(1, 2, 0, 0, 43))
     assert host.sent(m.RequestSplits).have == 43
 
@@ -534,9 +531,9 @@ def test_a_new_host_makes_again_what_clients_have_before_one_reads() -> None:
     In a coordinated read the slowest consumer decides.
     """
     host = Host(hosting=False)
-    host.hear(D, m.HostTask(structs.replace(definition(), skip=((0, 70), (80, 90)))))
-    host.hear(D, m.HostTask(structs.replace(definition(task=2), num_consumers=2, passed=(30, 20))))
-    host.hear(D, m.HostTask(structs.replace(definition(task=3), save_path="/saves/one")))
+    host.hear(D, m.HostTask(changed(definition(), skip=((0, 70), (80, 90)))))
+    host.hear(D, m.HostTask(changed(definition(task=2), num_consumers=2, passed=(30, 20))))
+    host.hear(D, m.HostTask(changed(definition(task=3), save_path="/saves/one")))
     host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
     limits = [one.elements for one in host.all_of(e.AllowProduction)]
     assert limits == [90 + UNREAD_ELEMENTS, 20 + UNREAD_ELEMENTS, None]
@@ -746,7 +743,7 @@ def test_elements_that_nobody_waits_for_do_not_hold_up_others() -> None:
     end of the task, when buffers matter.
     """
     host = Host(hosting=False, buffer_bytes=20)
-    host.hear(D, m.HostTask(structs.replace(definition(), num_consumers=2, passed=(0, 0))))
+    host.hear(D, m.HostTask(changed(definition(), num_consumers=2, passed=(0, 0))))
     host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
     host.hear("k", m.OpenLink("k", "k-1", "", 0, "", ("tcp",), m.Reader(0)))
     host.feed(e.LinkBound("k-1", "tcp://k-1", "secret"))
@@ -1015,7 +1012,7 @@ def test_those_who_share_a_cache_are_told_nothing() -> None:
     """
     host = Host(hosting=False)
     host.hear(D, m.WorkerRegistered("w"))
-    host.hear(D, m.HostTask(structs.replace(definition(ledger=1), cache=True)))
+    host.hear(D, m.HostTask(changed(definition(ledger=1), cache=True)))
     host.link()
     host.grant(8)
     host.make(0)
@@ -1045,7 +1042,7 @@ def test_a_copy_that_nobody_reads_to_its_end_keeps_no_worker() -> None:
     """
     host = Host(hosting=False, max_tasks=1)
     host.hear(D, m.WorkerRegistered("w"))
-    host.hear(D, m.HostTask(structs.replace(definition(), processing_mode="OFF")))
+    host.hear(D, m.HostTask(changed(definition(), processing_mode="OFF")))
     host.host(2)
     host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
     host.link()
@@ -1068,7 +1065,7 @@ def test_elements_are_for_those_who_show_the_ticket() -> None:
     """
     host = Host(hosting=False)
     host.hear(D, m.WorkerRegistered("w"))
-    host.hear(D, m.HostTask(structs.replace(definition(), ticket=77)))
+    host.hear(D, m.HostTask(changed(definition(), ticket=77)))
     host.hear(D, m.PipelineSent("dataset", "of dataset", b"pipeline"))
     for client, ticket in (("thief", 0), ("guest", 78), ("k", 77)):
         host.hear(client, m.OpenLink(client, f"{client}-1", "", 0, "", ("tcp",), ticket=ticket))

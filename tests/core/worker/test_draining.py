@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import structs
-
+from tests.definitions import changed, define
 from zmqdata.core.worker.draining import DRAIN_SECONDS, Draining
 from zmqdata.messages import TaskDefinition
 
-TASK = TaskDefinition(1, 1, 1, "dataset", "digest", "DYNAMIC", 1, None, (), ())
+TASK = define(1, 1, 1, "dataset", "digest", "DYNAMIC", 1, None, (), ())
 
 
 def task(**changes: Any) -> TaskDefinition:
-    return structs.replace(TASK, **changes)
+    return changed(TASK, **changes)
 
 
 def quiet() -> Draining:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from tests.definitions import define
 from zmqdata import messages as m
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.lineage import Agreement, KnownLineage, news_for
 from zmqdata.decisions import Decision, Decisions
 from zmqdata.splits import Split
 
-DEFINITION = m.TaskDefinition(
+DEFINITION = define(
     7000,
     2,
     1,
@@ -76,9 +77,7 @@ def test_nothing_is_told_twice() -> None:
 
 def test_a_static_part_says_which_it_is() -> None:
     """The first lineage of a static part has its number and the number of parts."""
-    definition = m.TaskDefinition(
-        7, 1, 1, "d", "digest", "DATA", 9, None, (), (), num_shards=4, shard=2
-    )
+    definition = define(7, 1, 1, "d", "digest", "DATA", 9, None, (), (), num_shards=4, shard=2)
     found = news_for(None, definition, [], [], UNDECIDED)
     assert found is not None
     assert found[0].origin == m.Origin(0, 9, 2, 0, 4)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from msgspec import structs
 
 from tests.core.worker.test_decider import D, Host, definition
+from tests.definitions import changed
 from zmqdata import messages as m
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.draining import DRAIN_SECONDS, RECYCLE_SECONDS
@@ -144,7 +144,7 @@ def test_copies_of_the_input_end_first() -> None:
     would begin the copy anew. It says so once, and is recycled when the copy has ended.
     """
     host = full_host()
-    host.hear(D, m.HostTask(structs.replace(definition(2), processing_mode="OFF")))
+    host.hear(D, m.HostTask(changed(definition(2), processing_mode="OFF")))
     fill(host, FULL, FULL, FULL)
     assert host.all_of(e.FallQuiet) == []
     [line] = said(host)

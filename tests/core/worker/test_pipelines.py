@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tests.definitions import define
 from zmqdata import messages as m
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.pipelines import (
@@ -24,7 +25,7 @@ SIZE = 3 * m.PIECE_BYTES
 
 
 def definition(digest: str = MAIN, dataset: str = "dataset") -> m.TaskDefinition:
-    return m.TaskDefinition(1, 0, 2, dataset, digest, "OFF", 1, None, (), ())
+    return define(1, 0, 2, dataset, digest, "OFF", 1, None, (), ())
 
 
 class Stock:

@@ -7,8 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec import structs
-
+from tests.definitions import changed, define
 from zmqdata import messages as m
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker import events as e
@@ -19,7 +18,7 @@ from zmqdata.core.worker.streams import Portion, occupied
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.codec import encode_failure
 
-DEFINITION = m.TaskDefinition(
+DEFINITION = define(
     1, 2, 2000, "dataset", "digest", "DYNAMIC", 1, None, (), (), save_path="/a", stream=3
 )
 KEY = (1, 2)
@@ -241,8 +240,8 @@ class Desk:
 def test_only_tasks_with_a_path_are_saved() -> None:
     """Only a task with a path is saved; a task without a path is for clients."""
     desk = Desk()
-    assert desk.writing.dealing_of(structs.replace(DEFINITION, save_path="")) is None
-    read = desk.host(structs.replace(DEFINITION, save_path=""))
+    assert desk.writing.dealing_of(changed(DEFINITION, save_path="")) is None
+    read = desk.host(changed(DEFINITION, save_path=""))
     desk.writing.events[e.BlockWritten](e.BlockWritten(*KEY, 5), 0.0)
     desk.writing.messages[m.ChunkCommitted]("peer", m.ChunkCommitted(*KEY, 1), 0.0)
     desk.writing.tick([desk.task], 0.0)
@@ -295,8 +294,8 @@ def test_what_became_of_a_stream_is_kept(monkeypatch: Any) -> None:
     """
     monkeypatch.setattr(saving, "SAVED_KEPT", 2)
     desk = Desk()
-    desk.writing.forget(desk.host(structs.replace(DEFINITION, stream=1)))
-    complete = desk.host(structs.replace(DEFINITION, stream=2))
+    desk.writing.forget(desk.host(changed(DEFINITION, stream=1)))
+    complete = desk.host(changed(DEFINITION, stream=2))
     desk.writing.end(complete)
     desk.writing.forget(complete)
     assert desk.writing.saved == {("/a", 1): False, ("/a", 2): True}
@@ -317,6 +316,6 @@ def test_a_task_that_cannot_be_run_says_so_of_its_stream() -> None:
     assert told.message == m.SaveFailed(
         "worker", *KEY, "FailedPreconditionError", "no such module", failure
     )
-    read = desk.host(structs.replace(DEFINITION, save_path=""))
+    read = desk.host(changed(DEFINITION, save_path=""))
     desk.writing.fail(read, failure)
     assert desk.writing.drain(read) == []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import structs
-
+from tests.definitions import changed, define
 from zmqdata import messages as m
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.dealing import dealing_for
@@ -14,7 +13,7 @@ from zmqdata.splits import Split
 
 
 def hosted(cache: bool = False, consumers: int | None = None) -> HostedTask:
-    definition = m.TaskDefinition(
+    definition = define(
         1, 2, 7, "dataset", "digest", "OFF", 9, None, (), (), num_consumers=consumers, cache=cache
     )
     return HostedTask(definition, [], dealing_for(definition, 1000))
@@ -130,7 +129,7 @@ def test_a_task_that_nobody_reads_makes_a_few_elements_more() -> None:
     assert task.allow(1000, 0, lambda stream: True)
     assert task.unread is None
     saving = hosted()
-    saving.definition = structs.replace(saving.definition, save_path="/save")
+    saving.definition = changed(saving.definition, save_path="/save")
     saving.started = True
     assert saving.allow(1000, 0, lambda stream: True)
     assert saving.unread is None

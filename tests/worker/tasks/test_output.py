@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.definitions import define
 from zmqdata.blocks import Compression, decode_block
 from zmqdata.core.credit import FEW_BYTES
 from zmqdata.core.worker import events as e
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.codec import decode_failure
 from zmqdata.iterators.ownthreads import Place
-from zmqdata.messages import TaskDefinition
 from zmqdata.worker.tasks.output import BLOCK_BYTES, FEW_ELEMENTS, Output
 from zmqdata.worker.tasks.sampling import COMPRESSION, PACKING
 
@@ -27,9 +27,7 @@ class Press:
     def __init__(self, **definition: Any) -> None:
         skip, window = definition.pop("skip", ()), definition.pop("window", BLOCK_BYTES)
         codec = definition.pop("codec", None)
-        task = TaskDefinition(
-            1, 2, 2000, "dataset", "digest", "OFF", 1, None, (), skip, **definition
-        )
+        task = define(1, 2, 2000, "dataset", "digest", "OFF", 1, None, (), skip, **definition)
         self.posted: list[Any] = []
         self.output = Output(
             task, self.posted.append, Compression(codec), "worker", lambda error: error, window
@@ -71,7 +69,7 @@ def test_packing_and_compression_are_published(codec: str | None, published: lis
     """The pipeline's thread publishes that it packs and compresses. A block that the
     worker's loop compresses meanwhile changes nothing.
     """
-    press, seen = Press(codec=codec, block_elements=1), list[Place]()
+    press, seen = Press(codec=codec, max_outstanding_requests=1), list[Place]()
 
     class Log:
         """A strand that keeps what is published in it, without repetitions."""
@@ -127,7 +125,7 @@ def test_a_full_block_is_handed_over() -> None:
     """A block is full with many bytes, with more bytes of few large elements, or with
     the job's maximum of elements.
     """
-    press = Press(block_elements=2)
+    press = Press(max_outstanding_requests=2)
     press.add(1, 2, 3)
     assert press.blocks == [(0, 0, [1, 2])]
     press = Press()
@@ -171,7 +169,7 @@ def test_elements_made_together_lie_in_the_same_blocks(
     singly.
     """
     elements = [np.broadcast_to(np.uint8(0), size) for size in sizes]
-    apart, together = Press(block_elements=most), Press(block_elements=most)
+    apart, together = Press(max_outstanding_requests=most), Press(max_outstanding_requests=most)
     for press in (apart, together):
         press.output.few_bytes = few_bytes
     apart.add(*elements)
@@ -444,7 +442,7 @@ def test_each_element_that_is_needed_comes_once_and_in_order(
     """Each needed element comes once with its own number, whatever its kind and
     whenever a client requests it.
     """
-    press = Press(skip=tuple(skip), block_elements=most)
+    press = Press(skip=tuple(skip), max_outstanding_requests=most)
     expected: list[Any] = []
     for run in runs:
         for element in run:

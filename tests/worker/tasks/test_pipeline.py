@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 import pytest
 
+from tests.definitions import define
 from zmqdata.dataset import Dataset
-from zmqdata.messages import TaskDefinition
 from zmqdata.pipelines import pack_pipeline
 from zmqdata.worker.tasks import pipeline
 
@@ -42,7 +42,7 @@ def test_opening_a_pipeline_waits_for_no_batch(monkeypatch: pytest.MonkeyPatch) 
     """
     monkeypatch.setattr(pipeline, "_is_own_process", True)
     packed = pack_pipeline(Dataset.range(3).node)
-    task = TaskDefinition(1, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), ())
+    task = define(1, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), ())
     called = partial(pipeline.opened, packed.encoded, task, lambda digest: None, "this worker")
     with pipeline.seeding():
         random.seed(1)

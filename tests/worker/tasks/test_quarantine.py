@@ -7,14 +7,13 @@ import logging
 import msgspec
 import pytest
 
+from tests.definitions import define
 from zmqdata.decisions import LEFT_OUT_KEPT
 from zmqdata.iterators.watching import LeftOut
-from zmqdata.messages import LeftOutElement, TaskDefinition
+from zmqdata.messages import LeftOutElement
 from zmqdata.worker.tasks.quarantine import MOST_TEXT, SHOWN, TaskQuarantine
 
-TASK = TaskDefinition(
-    3, 1, 7, "dataset", "", "OFF", 9, None, (), (), stream=5, poisoned=(("/0", 0),)
-)
+TASK = define(3, 1, 7, "dataset", "", "OFF", 9, None, (), (), stream=5, poisoned=(("/0", 0),))
 
 
 def left_out(

@@ -6,11 +6,10 @@ import itertools
 import queue
 import threading
 
-import msgspec
 import pytest
 
+from tests.definitions import changed, define
 from zmqdata.core.credit import FEW_BYTES
-from zmqdata.messages import TaskDefinition
 from zmqdata.worker.tasks.output import BLOCK_BYTES, FEW_ELEMENTS
 from zmqdata.worker.tasks.relay import (
     LONGEST,
@@ -23,9 +22,7 @@ from zmqdata.worker.tasks.relay import (
 )
 
 PATIENCE = 10.0
-DEFINITION = TaskDefinition(
-    1, 1, 7, "dataset", "digest", "DYNAMIC", 9, None, (), (), num_consumers=1
-)
+DEFINITION = define(1, 1, 7, "dataset", "digest", "DYNAMIC", 9, None, (), (), num_consumers=1)
 
 
 class Task:
@@ -175,9 +172,9 @@ def test_tasks_of_one_iteration_that_are_read_in_turn_take_turns() -> None:
     relays = Relays()
     one = relays.of(DEFINITION)
     assert one is not None
-    assert relays.of(msgspec.structs.replace(DEFINITION, task=2)) is one
-    assert relays.of(msgspec.structs.replace(DEFINITION, iteration=8)) is not one
-    assert relays.of(msgspec.structs.replace(DEFINITION, num_consumers=None)) is None
+    assert relays.of(changed(DEFINITION, task=2)) is one
+    assert relays.of(changed(DEFINITION, iteration=8)) is not one
+    assert relays.of(changed(DEFINITION, num_consumers=None)) is None
     del one
     assert not relays._relays
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
+from tests.definitions import changed, define
 from zmqdata import Dataset
 from zmqdata.blocks import decode_block
 from zmqdata.core.worker import events as e
@@ -27,7 +27,7 @@ def definition_for(dataset: Dataset, count: int = COUNT, **changes: Any) -> Task
     ledger = tuple(Split(0, number, number + 1) for number in range(count))
     if count == COUNT:
         ledger += (Split(0, COUNT, COUNT),)
-    task = TaskDefinition(
+    task = define(
         1,
         1,
         7,
@@ -40,7 +40,7 @@ def definition_for(dataset: Dataset, count: int = COUNT, **changes: Any) -> Task
         (),
         iteration_seed=8,
     )
-    return msgspec.structs.replace(task, **changes)
+    return changed(task, **changes)
 
 
 def replayed(dataset: Dataset, task: TaskDefinition, number: int) -> ReplayedElement:
@@ -119,9 +119,7 @@ def test_a_replay_continues_from_the_nearest_state() -> None:
     before = [state for state in states if state.number <= 17][-1]
     base = before.needs[0]
     assert 0 < base <= 17
-    later = msgspec.structs.replace(
-        task, ledger=(task.ledger[0][base:],), bases=(base,), states=(before,)
-    )
+    later = changed(task, ledger=(task.ledger[0][base:],), bases=(base,), states=(before,))
     found = replayed(dataset, later, 17)
     assert (found.began, str(found.error.__cause__)) == (before.number, "no 17")  # type: ignore[union-attr]
     assert replayed(dataset, later, COUNT - 1).elements == (COUNT - 1,)

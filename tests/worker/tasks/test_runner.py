@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
+from tests.definitions import changed, define
 from zmqdata import Dataset
 from zmqdata.blocks import decode_block
 from zmqdata.core.worker import events as e
@@ -54,10 +54,10 @@ class Run:
             *(Split(0, number, number + 1) for number in range(COUNT)),
             Split(0, COUNT, COUNT),
         )
-        self.definition = definition or TaskDefinition(
+        self.definition = definition or define(
             1, 1, 7, "dataset", packed.digest, "DYNAMIC", 9, None, (ledger,), (), iteration_seed=8
         )
-        self.definition = msgspec.structs.replace(self.definition, **changes)
+        self.definition = changed(self.definition, **changes)
         self.posted: list[Any] = []
         command = e.StartTask(self.definition, packed.encoded)
         self.runner = TaskRunner(
@@ -199,7 +199,7 @@ def test_another_runner_leaves_out_the_same() -> None:
     decided.trim(state.decisions)
     assert decided.base > 50
     pipeline = pack_pipeline(flaky().node)
-    definition = msgspec.structs.replace(
+    definition = changed(
         first.definition, digest=pipeline.digest, states=(state,), skip=((0, 150),), attempt=2,
         first_decision=decided.base, decisions=tuple(decided.entries),
     )  # fmt: skip
@@ -216,7 +216,7 @@ def test_what_came_before_and_fails_for_good_ends_the_task(monkeypatch: pytest.M
     first = Run(flaky())
     decisions = first.of(e.Decided)[-1].decisions
     pipeline = pack_pipeline(flaky(3).node)
-    definition = msgspec.structs.replace(
+    definition = changed(
         first.definition, digest=pipeline.digest, attempt=2, first_decision=first.of(e.Decided)[-1].first,
         decisions=(Decision("/0", 0, 100), *decisions),
     )  # fmt: skip
@@ -268,7 +268,7 @@ def running(
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     packed = pack_pipeline(dataset.node)
     consumers, finite = (None, None) if relays is None else (1, "drop")
-    definition = TaskDefinition(
+    definition = define(
         task,
         1,
         7,
@@ -357,7 +357,7 @@ def test_memory_is_bounded_where_elements_become_large_within_a_run() -> None:
     of a run sized for small elements.
     """
     packed = pack_pipeline(Dataset.range(3000).map(grow).node)
-    definition = TaskDefinition(1, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), ())
+    definition = define(1, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), ())
     command = e.StartTask(definition, packed.encoded)
     runner = TaskRunner(command, lambda event: None, "tcp://w", lambda digest: None)
     runner._states.clock = lambda: Drift.now
@@ -471,7 +471,7 @@ def test_an_element_is_what_it_was_when_it_was_made(make: str) -> None:
     packed = pack_pipeline(dataset.node)
     run = Run(
         dataset,
-        TaskDefinition(1, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), ()),
+        define(1, 1, 7, "dataset", packed.digest, "OFF", 9, None, (), ()),
         hurried=False,
     )
     wanted = {

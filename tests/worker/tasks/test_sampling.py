@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from tests.definitions import define
 from tests.iterators.kinds import SOURCES, STEPS
 from zmqdata import AUTOTUNE, Dataset, nodes
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.ownthreads import Place, Strand
-from zmqdata.messages import TaskDefinition
 from zmqdata.testing.cluster import await_condition
 from zmqdata.testing.iterators import run
 from zmqdata.worker.processes.crumbs import CrumbFile
@@ -42,7 +42,7 @@ class Gate:
 
 def watched() -> Context:
     """Return the context of a pipeline of a worker."""
-    task = TaskDefinition(1, 1, 7, "dataset", "digest", "OFF", 9, None, (), ())
+    task = define(1, 1, 7, "dataset", "digest", "OFF", 9, None, (), ())
     return Context(watch=TaskWatch(CrumbFile(), task))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.definitions import define
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.poison import LONGEST_CALL
 from zmqdata.splits import Split
@@ -18,9 +19,7 @@ from zmqdata.worker.tasks.watch import BEYOND, TaskWatch, WatchedProvider
 
 
 def definition(**told: Any) -> m.TaskDefinition:
-    return m.TaskDefinition(
-        4000, 2, 2000, "dataset", "d" * 64, "DYNAMIC", 1, None, ((),), (), **told
-    )
+    return define(4000, 2, 2000, "dataset", "d" * 64, "DYNAMIC", 1, None, ((),), (), **told)
 
 
 class Splits:

@@ -125,7 +125,9 @@ class ClientCore:
         profile, self.client, job = self.profile, client, self.profile.job
         self.opened, self.task_list = False, m.TaskList(-1, (), False)
         self.written = WrittenBefore()
-        self.reading = reading_of(job, profile.reader, profile.max_outstanding, self._do)
+        self.reading = reading_of(
+            job, profile.reader, profile.job.max_outstanding_requests, self._do
+        )
         who = link_profile(client, profile)
         self.links = ReadLinks(who, self._do, self.reading.grants, self.reading.loop)
         self.notices.silences = self.links.silences

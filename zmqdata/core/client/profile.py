@@ -32,10 +32,6 @@ class ClientProfile:
     """Seconds without an answer of the dispatcher after which the iterator fails."""
     heartbeat: float = HEARTBEAT
     """Seconds between two heartbeats."""
-    max_outstanding: int | None = None
-    """Most elements in flight of all streams together, or of each stream of a numbered
-    consumer. None leaves the limit to the window of each stream.
-    """
     host: str = ""
     """Name of this machine, by which workers recognise a client of their host."""
     transports: tuple[str, ...] = ("ipc", "tcp")

@@ -232,10 +232,10 @@ def dealing_for(definition: TaskDefinition, cache_bytes: int) -> Dealing:
         definition: the task.
         cache_bytes: size of the window, in bytes, if every trainer reads everything.
     """
-    if definition.num_consumers is not None:
+    if definition.job.num_consumers is not None:
         # If one consumer reads many tasks in turn, it has little of each in flight.
-        sharing = definition.num_shards if definition.num_consumers == 1 else 0
-        return RoundRobin(definition.num_consumers, definition.passed, max(1, sharing))
-    if definition.cache:
+        sharing = definition.num_shards if definition.job.num_consumers == 1 else 0
+        return RoundRobin(definition.job.num_consumers, definition.passed, max(1, sharing))
+    if definition.job.cache:
         return Windowed(cache_bytes)
-    return FirstCome(is_limited=definition.block_elements is not None)
+    return FirstCome(is_limited=definition.job.max_outstanding_requests is not None)

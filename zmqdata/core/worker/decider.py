@@ -334,7 +334,7 @@ class WorkerCore:
     def _produced(self, event: e.Produced, now: float) -> None:
         task = self._task(event)
         if task is not None:
-            if task.definition.cache:
+            if task.definition.job.cache:
                 event = fitting(event, self.profile.cache_bytes, self.profile.address)
             task.add(event, now)
             self._distribute(task)

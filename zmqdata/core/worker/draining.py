@@ -78,7 +78,7 @@ class Draining:
         if self.begun:
             return False
         self.begun, self._until = True, now + patience
-        self._begun_at, self._hosted = now, sum(map(outlives_host, tasks))
+        self._begun_at, self._hosted = now, sum(outlives_host(task.job) for task in tasks)
         copies = len(tasks) - self._hosted
         ending = f"; {copies} copies of the input (mode OFF) end here" if copies else ""
         self._do(
@@ -101,7 +101,7 @@ class Draining:
         """
         if self.begun or not memory.is_over:
             return False
-        copies = sum(not outlives_host(task) for task in tasks)
+        copies = sum(not outlives_host(task.job) for task in tasks)
         notice = memory.notice(now, copies)
         if notice:
             self._do(e.LogLine("warning", notice))
@@ -131,11 +131,11 @@ class Draining:
             self._max_tasks
             and self.tasks >= self._max_tasks
             and not self.begun
-            and all(map(outlives_host, tasks))
+            and all(outlives_host(task.job) for task in tasks)
         ):
             self.worn = self.begin(now, DRAIN_SECONDS, tasks)
         left = (
-            sum(self.worn or self.recycled or outlives_host(task) for task in tasks)
+            sum(self.worn or self.recycled or outlives_host(task.job) for task in tasks)
             if self.begun and not self.done
             else 0
         )

@@ -147,7 +147,9 @@ class Pipelines:
         """Return what the task can start with; None while its pipeline is in
         transit.
         """
-        reason = self._reasons.get(definition.dataset_id) or self._reasons.get(definition.digest)
+        reason = self._reasons.get(definition.job.dataset_id) or self._reasons.get(
+            definition.digest
+        )
         if reason is not None:
             return Found(b"", reason)
         stocked = self.stock.get(definition.digest)
@@ -165,11 +167,11 @@ class Pipelines:
         stocked = self.stock.get(definition.digest)
         if stocked is not None and not stocked.faults:
             return
-        ask = self._asks.setdefault(definition.dataset_id, _Ask())
+        ask = self._asks.setdefault(definition.job.dataset_id, _Ask())
         if now - ask.since >= ask.patience:
-            self._asks[definition.dataset_id] = _Ask(now, min(ask.patience * 2, MOST_PATIENCE))
+            self._asks[definition.job.dataset_id] = _Ask(now, min(ask.patience * 2, MOST_PATIENCE))
             lacks = () if stocked is None else tuple(stocked.faults)
-            self._send(m.RequestPipeline(self.worker, definition.dataset_id, lacks))
+            self._send(m.RequestPipeline(self.worker, definition.job.dataset_id, lacks))
 
     def sent(self, message: m.PipelineSent, used: Iterable[str], now: float) -> None:
         """Add a pipeline that has arrived, or record why it does not exist.

@@ -140,7 +140,7 @@ class HostedTask:
         reads. Losing it loses no element.
         """
         read = any(stream.open for stream in self.dealing.streams.values())
-        return self.total is not None and not read and not outlives_host(self.definition)
+        return self.total is not None and not read and not outlives_host(self.definition.job)
 
     def add(self, made: e.Produced, now: float) -> None:
         """Add a block that was produced."""
@@ -288,9 +288,9 @@ class HostedTask:
             neighbours: number of tasks of the same iteration on this worker.
             memory_of: returns the bytes of memory that a stream shares with its reader.
         """
-        if self.definition.num_consumers is not None:
+        if self.definition.job.num_consumers is not None:
             room //= max(1, neighbours)
-        if self.definition.cache:
+        if self.definition.job.cache:
             # No block may leave the window before the fastest reader has received it.
             room = min(room, cache_bytes // 2)
         allowed = max(self.allowed, self.produced_bytes - self.dealing.ahead + room)
@@ -326,7 +326,7 @@ class HostedTask:
         Trainers that share a cache get no lineage, because elements that they missed
         are never produced again.
         """
-        if self.definition.cache:
+        if self.definition.job.cache:
             return None
         upto = max(self.produced, _replayed(self.definition))
         news = news_for(

@@ -48,8 +48,8 @@ class LaneBlock:
     def __init__(self, index: int, definition: TaskDefinition) -> None:
         self.index = index
         self.builder: BlockBuilder | ReferenceBuilder = (
-            ReferenceBuilder(shared=definition.cache)
-            if definition.by_reference
+            ReferenceBuilder(shared=definition.job.cache)
+            if definition.job.by_reference
             # The reader of a file would otherwise unpickle bytes of unknown origin.
             else BlockBuilder(
                 allow_objects=not definition.save_path, gather=not definition.save_path
@@ -111,17 +111,17 @@ class Output:
         self._worker = worker
         self._placed = placed
         self._note = note
-        lanes = range(definition.num_consumers or 1)
+        lanes = range(definition.job.num_consumers or 1)
         self._lanes = [LaneBlock(index, definition) for index in lanes]
         self._passed = definition.passed or (0,) * len(self._lanes)
         self._skip = RangeSet([*definition.skip, (0, min(self._passed))])
         self._skip_stop = max((stop for _, stop in self._skip), default=0)
         self._round: list[Any] = []
-        bounded = bool(definition.cache or definition.save_path)
+        bounded = bool(definition.job.cache or definition.save_path)
         self._full = min(BLOCK_BYTES, window) if bounded else BLOCK_BYTES
         self._few_most = window if bounded else MOST_BYTES
         self.few_bytes = FEW_BYTES
-        self._most = min(BLOCK_ELEMENTS, definition.block_elements or BLOCK_ELEMENTS)
+        self._most = min(BLOCK_ELEMENTS, definition.job.max_outstanding_requests or BLOCK_ELEMENTS)
         self._lock = threading.Lock()
         self._held = False  # True while the pipeline's thread settles the first fresh element
 
@@ -242,7 +242,7 @@ class Output:
                 if self._held:
                     return False
                 wanted = self._drop_unwanted()
-                if wanted and (self.definition.cache or isinstance(fresh[0], FailedElement)):
+                if wanted and (self.definition.job.cache or isinstance(fresh[0], FailedElement)):
                     return False
                 builder = lane.builder
                 most, full = self._room(builder.count)
@@ -330,8 +330,8 @@ class Output:
         """End the output. Complete the last round if the job asks for that; otherwise
         return the elements after the last full round.
         """
-        left, rule = self._round, self.definition.finite
-        if self.definition.num_consumers is None:
+        left, rule = self._round, self.definition.job.finite
+        if self.definition.job.num_consumers is None:
             return ()
         if rule is None:
             few = (
@@ -384,7 +384,7 @@ class Output:
         if isinstance(element, FailedElement):
             self._put_failure(lane, number, element.error)
             return
-        if self.definition.cache and lane.builder.nbytes + size_of(element) > self._full:
+        if self.definition.job.cache and lane.builder.nbytes + size_of(element) > self._full:
             self.hand_over()
         if not self._taken(lane, number, lambda: lane.builder.add(element, describe=False)):
             # The lock is not held here: pickling objects takes time and runs code of

@@ -46,7 +46,7 @@ def context_of(
         shared_seed=None if providers is None else definition.iteration_seed,
         iteration=definition.repetition,
         task=definition.stream,
-        copy=definition.stream if definition.processing_mode == "OFF" else 0,
+        copy=definition.stream if definition.job.processing_mode == "OFF" else 0,
         providers=providers,
         owns_splits=providers is not None and definition.num_shards > 0,
         options=options,

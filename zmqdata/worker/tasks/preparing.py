@@ -50,10 +50,10 @@ def prepared(
         deciding: the decisions to skip elements.
     """
     node = shard_statically(
-        whole, task.processing_mode, task.num_shards, task.shard, task.iteration_seed
+        whole, task.job.processing_mode, task.num_shards, task.shard, task.iteration_seed
     )
     providers: tuple[SplitProvider, ...] | None = None
-    if task.processing_mode == "DYNAMIC":
+    if task.job.processing_mode == "DYNAMIC":
         providers = tuple(WatchedProvider(ledger, watch) for ledger in ledgers)
     generators = TaskGenerators(node, task.seed)
     options = options_of(whole)

@@ -185,7 +185,7 @@ class Relays:
         """Return the relay of a task. Return None if clients take whatever is ready
         from any task, instead of reading tasks in turn.
         """
-        if definition.num_consumers is None:
+        if definition.job.num_consumers is None:
             return None
         return self._relays.setdefault(definition.iteration, Relay())
 

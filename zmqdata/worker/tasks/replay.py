@@ -96,7 +96,7 @@ class TaskReplay:
     ) -> None:
         self._definition = definition
         self._whole = opened(pipeline, definition, find_part, "`zmqdata replay`")
-        self._lanes = definition.num_consumers or 1
+        self._lanes = definition.job.num_consumers or 1
 
     def run(self, number: int) -> ReplayedElement:
         """Make the elements from the nearest state on, up to one element.

@@ -133,7 +133,7 @@ class TaskRunner:
         clocks = (
             {} if definition.save_path else {"clock": time.perf_counter, "work": time.thread_time}
         )
-        self.compression = Compression(definition.compression, **clocks)
+        self.compression = Compression(definition.job.compression, **clocks)
         self._teller = Teller(self.key, self.providers, self.deciding, post)
         self._output = Output(
             definition,
@@ -381,7 +381,7 @@ class TaskRunner:
                 self._note(iterator, generators)
             if not self._make_some(iterator, generators):
                 break
-        if self.definition.cache:
+        if self.definition.job.cache:
             text = (
                 "Cross-trainer caching requires the input dataset to be infinite. It ended after "
                 f"{self._output.number} elements; add repeat() before distribute()."

@@ -108,9 +108,9 @@ class TaskWatch:
         self._base = file.open(self._key)
         self.cells, self.at = file.cell(self._base)
         self._lock = threading.Lock()
-        if definition.task_timeout is not None:
+        if definition.job.task_timeout is not None:
             # Infinity is allowed, so the limit is clamped before it becomes an int.
-            file.limit(self._base, int(min(max(1, definition.task_timeout * 1000), 1 << 62)))
+            file.limit(self._base, int(min(max(1, definition.job.task_timeout * 1000), 1 << 62)))
         self.cells[self.at] = OPENING
 
     def open(self, place: str, label: str, skippable: bool) -> WatchSlot:
