@@ -19,6 +19,7 @@ from zmqdata import (
 )
 from zmqdata.client.options import check_dataset_id, parse_processing_mode
 from zmqdata.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from zmqdata.messages import JobParameters
 
 HALF = "\ud800"
 NOBODY = "tcp://127.0.0.1:1"
@@ -160,6 +161,16 @@ def test_a_time_out_of_tasks_is_a_time(seconds: Any) -> None:
     """A task_timeout is a positive number of seconds, or None for no time-out."""
     with pytest.raises(ValueError, match="`task_timeout` must be a positive number of seconds"):
         distribute("parallel_epochs", NOBODY, task_timeout=seconds)
+
+
+def test_what_is_sent_is_in_the_parameters_of_a_job() -> None:
+    """Each option that is sent has a field of the same name and default in the
+    parameters of a job.
+    """
+    given = Dataset.range(3).apply(distribute("distributed_epoch", NOBODY)).node.options
+    job = JobParameters("job", "dataset", "DYNAMIC")
+    assert len(given.sent) > 5
+    assert given.sent == {name: getattr(job, name) for name in given.sent}
 
 
 def test_policies_have_the_numbers_of_tfdata() -> None:
