@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias
 
 ProcessingMode: TypeAlias = Literal["parallel_epochs", "distributed_epoch"]
 """tf.data's words for ``ShardingPolicy.OFF`` and ``ShardingPolicy.DYNAMIC``."""
+MODE_WORDS = {"OFF": "parallel_epochs", "DYNAMIC": "distributed_epoch"}
+"""These words by the names of the policies."""
 TargetWorkers: TypeAlias = Literal["AUTO", "ANY", "LOCAL"]
 """The workers that clients read from."""
 Transport: TypeAlias = Literal["tcp", "ipc", "shm", "local"]

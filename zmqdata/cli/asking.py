@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +24,8 @@ from zmqdata.config.endpoints import endpoint_host, parse_service
 from zmqdata.config.keys import KeySettings
 from zmqdata.config.settings import Settings, setting
 from zmqdata.config.worker import dispatcher_setting
+from zmqdata.measures.verdict import EXPECTED
+from zmqdata.messages import known_status
 from zmqdata.peeking import counted
 from zmqdata.printable import printable
 from zmqdata.transport.addresses import resolve_host
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
     from zmqdata.client.admin import DrainedWorker
 
+NOTHING_KNOWN = 2
+"""Exit code of ``--expect`` if no verdict is known."""
 T = TypeVar("T")
 
 
@@ -41,9 +45,9 @@ def tell(found: T, as_json: bool, tables: Callable[[T], Iterable[RenderableType]
     if as_json:
         say(json.dumps(found, indent=2))
         return 0
-    from rich.console import Console
+    from zmqdata.cli.top import new_console
 
-    console = Console()
+    console = new_console()
     for table in tables(found):
         console.print(table)
     return 0
@@ -97,17 +101,28 @@ class StatusSettings(Settings):
     """Seconds to wait for an answer."""
     watch: bool = setting(False, "show it again and again until Ctrl-C, as zmqdata top does")
     """True to show the status again and again."""
+    once: bool = setting(False, "show it once: zmqdata top --once is zmqdata status")
+    """True to show it once, whatever ``watch`` says."""
     interval: float = setting(2.0, "seconds between two questions of --watch", metavar="S")
     """Seconds between two questions."""
+    expect: str = setting(
+        "",
+        "end with 0 if every job that is read has this verdict, with 1 if one has another, with 2 "
+        f"if nothing is known; one of {', '.join(EXPECTED)}",
+        metavar="VERDICT",
+    )
+    """Verdict that decides the exit code; empty for none."""
+    job: str = setting("", "judge this job only, for --expect", metavar="NAME")
+    """Name of the job that ``expect`` concerns; empty for all jobs."""
 
 
 def status_main(arguments: Sequence[str], program: str = "zmqdata status") -> int:
-    """Print workers, jobs, tasks and rates; return the exit code, 1 if no server
-    answers.
+    """Print the condition of each job, operations, workers and training loops; return
+    the exit code, 1 if no server answers.
     """
     about = (
-        "Tells what limits each job of a dispatcher, and lists its workers, jobs, training loops, "
-        "tasks and rates, or the tasks of a worker."
+        "Tells what limits each job of a dispatcher, and lists its operations, workers, training "
+        "loops, tasks and rates, or the tasks of a worker."
     )
     chosen = command_parser(program, about, StatusSettings, KeySettings).parse_args(arguments)
     return guarded(program, lambda: show_status(chosen))
@@ -124,22 +139,42 @@ def show_status(chosen: argparse.Namespace) -> int:
     """Query a dispatcher or a worker and print its status."""
     wanted = chosen_settings(StatusSettings, chosen)
     take_key(chosen)
+    _check_expected(wanted)
     if not wanted.worker:
         check_dispatcher_named(chosen, StatusSettings, "which dispatcher?")
     service = wanted.worker or wanted.dispatcher_address
     check_host(service)
+    from zmqdata.cli.top import picture_of, watch
     from zmqdata.client.calls import status
 
     def ask() -> dict[str, Any]:
         return status(service, wanted.timeout, "worker" if wanted.worker else "dispatcher")
 
-    if wanted.watch:
-        from zmqdata.cli.top import watch
-
+    if wanted.watch and not wanted.once:
         return watch(ask, wanted.interval, wanted.json)
-    from zmqdata.cli.tables import status_tables
+    found = ask()
+    code = tell(found, wanted.json, picture_of)
+    return _agreement(found, wanted) if wanted.expect else code
 
-    return tell(ask(), wanted.json, status_tables)
+
+def _agreement(found: Mapping[str, Any], wanted: StatusSettings) -> int:
+    """Return the exit code of ``--expect``."""
+    from zmqdata.measures.status import agrees
+
+    agreed = agrees(known_status(found), wanted.expect, wanted.job)
+    return NOTHING_KNOWN if agreed is None else int(not agreed)
+
+
+def _check_expected(wanted: StatusSettings) -> None:
+    if wanted.expect and wanted.expect not in EXPECTED:
+        raise ValueError(f"--expect is {wanted.expect!r}, and must be one of {', '.join(EXPECTED)}")
+    if wanted.job and not wanted.expect:
+        raise ValueError("--job is given without --expect, which it belongs to. Give both")
+    if wanted.expect and (wanted.worker or (wanted.watch and not wanted.once)):
+        raise ValueError(
+            "--expect judges the jobs of a dispatcher once. Leave out --worker, and give --once to "
+            "zmqdata top"
+        )
 
 
 # --- drain

@@ -8,9 +8,9 @@ many rows it leaves out.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
@@ -18,30 +18,30 @@ from rich.text import Text
 
 from zmqdata.cli.phrases import (
     STYLES,
-    Row,
-    has_ended,
-    is_measured,
     is_waiting,
-    job_name,
     job_rates,
-    loop_name,
-    shared_unit,
     shown_bytes_rate,
     shown_rate,
     shown_share,
-    task_state,
-    troubles,
-    verdict_of,
-    worker_state,
 )
-from zmqdata.cli.tables import status_tables
 from zmqdata.config.keys import WITHOUT_KEY
-from zmqdata.measures.fields import unequal_loops
+from zmqdata.measures.status import CONNECTED, FINISHED, SILENT, shared_unit
+from zmqdata.messages import (
+    JobStatus,
+    OperationStatus,
+    ReaderStatus,
+    ServiceStatus,
+    WorkerStatus,
+)
 from zmqdata.peeking import counted
-from zmqdata.printable import printable
+from zmqdata.printable import printable, shown_bytes
 
 ANY_HEIGHT = 1_000_000
 """Number of lines of an output that does not end with the window."""
+ANY_WIDTH = 1_000
+"""Characters of a line of such an output: no id or address is cut."""
+PROSE = 100
+"""Maximum number of characters of a line of prose."""
 TALL = 40
 """Lines from which on tasks are shown, too."""
 BAR = 20
@@ -53,7 +53,9 @@ LEAST = 3
 MOST_TREES = 20
 """Maximum number of jobs whose pipelines are shown."""
 ADVICE_LINES = 4
-"""Maximum number of lines of an advice."""
+"""Maximum number of lines of an advice in a window."""
+Row: TypeAlias = Any
+"""A structure of the status; each column knows its type."""
 
 
 class ShownColumn(NamedTuple):
@@ -111,17 +113,17 @@ class ScreenPart:
     def _first(self, count: int) -> list[Row]:
         if not self.is_tree:
             return list(self.rows[:count])
-        kept = sorted(range(len(self.rows)), key=lambda at: -self.rows[at]["share"])[:count]
+        kept = sorted(range(len(self.rows)), key=lambda at: -self.rows[at].share)[:count]
         return [self.rows[at] for at in sorted(kept)]
 
 
 def screen(
-    found: Mapping[str, Any], width: int, height: int | None = None, clock: str = "", note: str = ""
+    found: ServiceStatus, width: int, height: int | None = None, clock: str = "", note: str = ""
 ) -> RenderableType:
     """Return a status as a picture.
 
     Args:
-        found: the result of ``zmqdata.client.calls.status``.
+        found: the status of a dispatcher.
         width: characters of a line.
         height: number of lines; None for all that there is to show.
         clock: the present time, as it is shown.
@@ -129,18 +131,14 @@ def screen(
 
     Example:
         >>> from rich.console import Console
-        >>> found = {"dispatcher": "tcp://a:1", "workers": [], "jobs": [], "tasks": []}
-        >>> Console(width=60).print(screen(found, 60, clock="12:30:05"))
-        zmqdata top  tcp://a:1  0 workers  0 jobs  12:30:05
+        >>> Console(width=60).print(screen(ServiceStatus(dispatcher="tcp://a:1"), 60))
+        zmqdata top  tcp://a:1  0 workers  0 jobs
         <BLANKLINE>
         No job yet. Apply zmqdata.distribute(...) to a dataset.
     """
-    if "workers" not in found:
-        warning = [Text(printable(note), "bold reverse red")] if note else []
-        return Group(*warning, *status_tables(found))
     lines = _head(found, width, clock, note)
     whole = ANY_HEIGHT if height is None else height
-    lines += _verdicts(found, width, whole - len(lines))
+    lines += _verdicts(found.jobs, width, whole - len(lines))
     room = whole - len(lines)
     for parts in _parts(found, whole >= TALL):
         rooms = shares(room, [part.demand for part in parts])
@@ -172,31 +170,34 @@ def shares(room: int, demands: Sequence[int]) -> list[int]:
 # --- the head, and the verdicts
 
 
-def _head(found: Mapping[str, Any], width: int, clock: str, note: str) -> list[Text]:
+def _head(found: ServiceStatus, width: int, clock: str, note: str) -> list[Text]:
     parts = [
         "zmqdata top",
-        str(found["dispatcher"]),
-        counted(len(found["workers"]), "worker"),
-        counted(len(found["jobs"]), "job"),
+        found.dispatcher,
+        counted(len(found.workers), "worker"),
+        counted(len(found.jobs), "job"),
         clock,
     ]
     lines = [_cut("  ".join(filter(None, parts)), width, "bold reverse")]
     if note:
         lines += [Text(one, "bold red") for one in textwrap.wrap(printable(note), width)]
-    if found.get("config", {}).get("insecure"):
+    if found.config.get("insecure"):
         lines.append(_cut(f"insecure: {WITHOUT_KEY}", width, "red"))
-    if not found["jobs"]:
+    lines += [
+        _cut(f"{counted(count, 'message')} refused: {kind}", width, "yellow")
+        for kind, count in found.rejected.items()
+    ]
+    if not found.jobs:
         hint = "No job yet. Apply zmqdata.distribute(...) to a dataset."
         lines += [Text(""), _cut(hint, width, "dim")]
     return lines
 
 
-def _verdicts(found: Mapping[str, Any], width: int, room: int) -> list[Text]:
-    """Return the verdicts, those on jobs that wait most first, in half of the lines."""
-    jobs, tasks = sorted(found["jobs"], key=_urgency), _by_iteration(found["tasks"])
+def _verdicts(jobs: Sequence[JobStatus], width: int, room: int) -> list[Text]:
+    """Return the condition of each job, the most urgent first, in half of the lines."""
     lines: list[Text] = []
     for number, job in enumerate(jobs):
-        told = _verdict_lines(job, tasks.get(job["iteration"], ()), width)
+        told = _verdict_lines(job, width)
         if number and len(lines) + len(told) + 1 > room // 2:
             left_out = counted(len(jobs) - number, "more job")
             return [*lines, Text(""), Text(f"and {left_out}", "dim")]
@@ -204,229 +205,160 @@ def _verdicts(found: Mapping[str, Any], width: int, room: int) -> list[Text]:
     return lines
 
 
-def _verdict_lines(job: Row, tasks: Iterable[Row], width: int) -> list[Text]:
-    word, advice = verdict_of(job)
-    name = _cut(f"{job_name(job)}  ", max(1, width - len(word)), "bold")
+def _verdict_lines(job: JobStatus, width: int) -> list[Text]:
+    word, narrow = job.condition, min(width, PROSE)
+    name = _cut(f"{job.name}  ", max(1, width - len(word)), "bold")
     lines = [Text.assemble(name, (word, STYLES.get(word, "bold")))]
-    wrapped = textwrap.wrap(printable(advice), width, max_lines=ADVICE_LINES, placeholder=" ...")
+    wrapped = textwrap.wrap(
+        printable(job.sentence), narrow, max_lines=ADVICE_LINES, placeholder=" ..."
+    )
     lines += map(Text, wrapped)
-    rates = textwrap.wrap(printable(job_rates(job)), width, max_lines=2, placeholder=" ...")
+    rates = textwrap.wrap(printable(job_rates(job)), narrow, max_lines=2, placeholder=" ...")
     lines += [Text(one, "dim") for one in rates]
-    trouble = troubles(job, tasks)
-    return [*lines, _cut(trouble, width, "yellow")] if trouble else lines
-
-
-def _urgency(job: Row) -> tuple[bool, bool, float]:
-    waits = max((one.get("wait_share", 0.0) for one in job["readers"]), default=0.0)
-    return not job.get("failure"), bool(job.get("finished")), -waits
-
-
-def _by_iteration(tasks: Iterable[Row]) -> dict[int, list[Row]]:
-    found: dict[int, list[Row]] = {}
-    for task in tasks:
-        found.setdefault(task["iteration"], []).append(task)
-    return found
+    return [*lines, _cut(job.trouble, width, "yellow")] if job.trouble else lines
 
 
 # --- the parts
 
 
-def _parts(found: Mapping[str, Any], with_tasks: bool) -> tuple[list[ScreenPart], ...]:
+def _parts(found: ServiceStatus, with_tasks: bool) -> tuple[list[ScreenPart], ...]:
     """Return the parts that everybody needs, and the parts for the lines that these
     leave.
     """
-    jobs = sorted((job for job in found["jobs"] if not job.get("finished")), key=_urgency)
-    trees, by_job = [], _by_iteration(found["tasks"])
+    jobs = [job for job in found.jobs if job.condition != FINISHED]
+    trees = []
     for job in jobs[:MOST_TREES]:
-        title = f"time of the workers: {job['job']}" if len(jobs) > 1 else "time of the workers"
-        rows = node_rows(by_job.get(job["iteration"], ()))
-        trees.append(ScreenPart(node_columns(title), rows, is_tree=True))
-    unit = shared_unit(found["jobs"])
+        title = f"operations, lately: {job.name}" if len(jobs) > 1 else "operations, lately"
+        rows = [one for one in job.operations if one.share or one.seconds]
+        trees.append(ScreenPart(node_columns(title, rows), rows, is_tree=True))
+    unit = shared_unit(found.jobs)
 
     def in_unit(columns: Sequence[ShownColumn]) -> list[ShownColumn]:
         return [one._replace(heading=one.heading.replace("elements", unit)) for one in columns]
 
-    workers = sorted(found["workers"], key=_busyness)
-    tasks = sorted(found["tasks"] if with_tasks else (), key=_concern)
+    names = {id(reader): job.name for job in jobs for reader in job.readers}
+    readers = sorted(
+        (reader for job in jobs for reader in job.readers),
+        key=lambda one: (-one.slower, -one.wait_share),
+    )
+    loops = in_unit(LOOPS)
+    if len(jobs) > 1:
+        loops.insert(1, ShownColumn("job", lambda row: names[id(row)], weight=5))
     first = [
         *trees[:1],
-        ScreenPart(in_unit(WORKERS), workers, _worker_style),
-        ScreenPart(in_unit(LOOPS), loop_rows(jobs), _loop_style),
+        ScreenPart(in_unit(WORKERS), found.workers, _worker_style),
+        ScreenPart(loops, readers, _loop_style),
     ]
-    return first, [*trees[1:], ScreenPart(in_unit(TASKS), tasks)]
+    return first, [*trees[1:], ScreenPart(in_unit(TASKS), found.tasks if with_tasks else ())]
 
 
-def node_rows(tasks: Iterable[Row]) -> list[Row]:
-    """Return the nodes of a pipeline as the rows of a tree, each with its share of the
-    time that workers make elements.
-
-    Args:
-        tasks: the tasks of a job.
-    """
-    sums: dict[str, float] = {}
-    latest: dict[str, Row] = {}
-    queues: dict[str, tuple[int, int]] = {}
-    whole = 0.0
-    for task in tasks:
-        making = 0.0 if has_ended(task) else task.get("making_share", 0.0)
-        whole += making
-        for node in task.get("nodes", ()) if making else ():
-            place = node["place"]
-            sums[place] = sums.get(place, 0.0) + node["share"] * making
-            latest[place] = node
-            if node.get("queue"):
-                (held, most), (more, limit) = queues.get(place, (0, 0)), node["queue"]
-                queues[place] = held + more, most + limit
-    return [
-        {
-            "node": f"{_branch(place, sums)}{latest[place]['node']}",
-            "share": sums[place] / whole,
-            "threads": latest[place]["threads"],
-            "queue": "{:,} of {:,}".format(*queues[place]) if place in queues else "",
-        }
-        for place in sorted(sums, key=_path)
-    ]
+def _worker_style(worker: WorkerStatus) -> str:
+    return "" if worker.state == CONNECTED else "red"
 
 
-def _path(place: str) -> tuple[bool, tuple[int, ...], str]:
-    """Return the order of a node: from the last operation to the sources, and then the
-    work of the worker itself.
-    """
-    parts = place.split(".") if place else []
-    if all(part.isdecimal() for part in parts):
-        return False, tuple(map(int, parts)), ""
-    return True, (), place
-
-
-def _branch(place: str, places: Iterable[str]) -> str:
-    """Return the indentation of a node: as deep as it has known nodes that read it."""
-    if place.startswith("+") or not place:
-        return ""
-    above = {place[:at] for at, letter in enumerate(place) if letter == "."} | {""}
-    depth = len(above.intersection(places))
-    return f"{'  ' * (depth - 1)}└ " if depth else ""
-
-
-def loop_rows(jobs: Iterable[Row]) -> list[Row]:
-    """Return the training loops of jobs: those that are slower than the others first,
-    then those that wait most.
-    """
-    listed = list(jobs)
-    found: list[Row] = []
-    for job in listed:
-        name = job["job"] if len(listed) > 1 else ""
-        slower = unequal_loops(job["readers"])
-        found += [
-            {**one, "job": name, "slower": factor}
-            for one, factor in zip(job["readers"], slower, strict=True)
-        ]
-    return sorted(found, key=lambda row: (-row["slower"], -row.get("wait_share", 0.0)))
-
-
-def _busyness(worker: Row) -> tuple[bool, float, float]:
-    """Return the order of a worker: those that are not well, then the busiest, and
-    among these the slowest.
-    """
-    is_well = worker_state(worker) == "alive"
-    making = round(worker.get("making_share", 0.0), 2)
-    return is_well, -making, worker["elements_per_second"]
-
-
-def _concern(task: Row) -> tuple[bool, bool, float]:
-    is_well = task_state(task) in ("running", "ended", "waits for its readers")
-    return is_well, has_ended(task), -task.get("making_share", 0.0)
-
-
-def _worker_style(worker: Row) -> str:
-    return "" if worker_state(worker) == "alive" else "red"
-
-
-def _loop_style(row: Row) -> str:
-    if row["slower"]:
+def _loop_style(row: ReaderStatus) -> str:
+    if row.slower:
         return "bold yellow"
     return "red" if is_waiting(row) else ""
 
 
-def _state_unless_alive(worker: Row) -> str:
-    state = worker_state(worker)
-    return "" if state == "alive" else state
+def _state_unless_connected(worker: WorkerStatus) -> str:
+    if worker.state == SILENT:
+        return f"silent for {worker.silent_seconds:.0f} s"
+    return "" if worker.state == CONNECTED else worker.state
 
 
-def _share_of(name: str) -> Callable[[Row], str]:
-    return lambda row: shown_share(row.get(name, 0.0))
+def _limited_memory(worker: WorkerStatus) -> str:
+    limit = worker.memory_limit_bytes
+    return "" if limit is None else f"{_memory(worker.memory_bytes)} of {shown_bytes(limit)}"
 
 
-def _loop_number(name: str) -> Callable[[Row], str]:
-    return lambda row: shown_rate(row[name]) if is_measured(row) else ""
+def _memory(count: int | None) -> str:
+    return "" if count is None else shown_bytes(count)
+
+
+def _share(name: str) -> Callable[[Row], str]:
+    return lambda row: shown_share(getattr(row, name))
+
+
+def _loop_number(name: str, shown: Callable[[float], str]) -> Callable[[ReaderStatus], str]:
+    return lambda row: shown(getattr(row, name)) if row.elements else ""
 
 
 def _short(address: str) -> str:
     return address.removeprefix("tcp://")
 
 
-def node_columns(title: str) -> tuple[ShownColumn, ...]:
+def _above(count: int, least: int = 0) -> str:
+    return f"{count:,}" if count > least else ""
+
+
+def node_columns(title: str, rows: Iterable[OperationStatus]) -> tuple[ShownColumn, ...]:
     """Return the columns of a pipeline.
 
     Args:
-        title: heading of the nodes.
+        title: heading of the operations.
+        rows: its operations.
     """
+
+    def branch(row: OperationStatus) -> str:
+        name = row.node or row.place.removeprefix("+")
+        return f"{'  ' * (row.depth - 1)}└ {name}" if row.depth else name
+
     return (
-        ShownColumn(title, lambda row: str(row["node"]), weight=9),
-        ShownColumn("share", lambda row: shown_share(row["share"]), True, 9),
-        ShownColumn("", lambda row: "█" * round(BAR * min(1.0, row["share"])), weight=5),
-        ShownColumn("threads", lambda row: _above_one(row["threads"]), True, 3),
-        ShownColumn("queued", lambda row: str(row["queue"]), True, 4),
+        ShownColumn(title, branch, weight=9),
+        ShownColumn("share", _share("share"), True, 9),
+        ShownColumn("", lambda row: "█" * round(BAR * row.share), weight=5),
+        ShownColumn("so far", _share("share_so_far"), True, 2),
+        ShownColumn("threads", lambda row: _above(row.threads, 1), True, 3),
+        ShownColumn("queued", _queued, True, 4),
     )
 
 
-def _above_one(count: int) -> str:
-    return f"{count:,}" if count > 1 else ""
+def _queued(row: OperationStatus) -> str:
+    return "" if row.queue is None else "{:,} of {:,}".format(*row.queue)
 
 
 WORKERS = (
-    ShownColumn("worker", lambda row: _short(row["address"]), weight=9),
-    ShownColumn("state", _state_unless_alive, weight=9),
-    ShownColumn("tasks", lambda row: f"{row['tasks']:,}", True, 4),
-    ShownColumn("elements/s", lambda row: shown_rate(row["elements_per_second"]), True, 8),
-    ShownColumn("making", _share_of("making_share"), True, 8),
-    ShownColumn("for readers", _share_of("waiting_for_readers_share"), True, 7),
-    ShownColumn("for splits", _share_of("waiting_for_splits_share"), True, 6),
-    ShownColumn("link busy", _share_of("link_busy_share"), True, 5),
-    ShownColumn("bytes", lambda row: shown_bytes_rate(row.get("bytes_per_second", 0)), True, 2),
-    ShownColumn("tags", lambda row: ", ".join(row["tags"]), weight=1),
+    ShownColumn("worker", lambda row: _short(row.address), weight=9),
+    ShownColumn("state", _state_unless_connected, weight=9),
+    ShownColumn("tasks", lambda row: f"{row.tasks:,}", True, 4),
+    ShownColumn("elements/s", lambda row: shown_rate(row.elements_per_second), True, 8),
+    ShownColumn("making", _share("making_share"), True, 8),
+    ShownColumn("for readers", _share("waiting_for_readers_share"), True, 7),
+    ShownColumn("for splits", _share("waiting_for_splits_share"), True, 6),
+    ShownColumn("link busy", _share("link_busy_share"), True, 5),
+    ShownColumn("bytes", lambda row: shown_bytes_rate(row.bytes_per_second), True, 2),
+    ShownColumn("rss", lambda row: _memory(row.rss_bytes), True, 1),
+    ShownColumn("limited memory", _limited_memory, True, 3),
+    ShownColumn("recycles", lambda row: _above(row.recycles), True, 3),
+    ShownColumn("tags", lambda row: ", ".join(row.tags), weight=1),
 )
 LOOPS = (
-    ShownColumn("training loop", lambda row: loop_name(row) or str(row["process"]), weight=9),
-    ShownColumn("job", lambda row: str(row["job"]), weight=5),
+    ShownColumn("training loop", lambda row: row.name, weight=9),
+    ShownColumn("waits", _loop_number("wait_share", shown_share), True, 9),
+    ShownColumn("ms a step", _loop_number("step_ms", shown_rate), True, 8),
+    ShownColumn("elements/s", _loop_number("elements_per_second", shown_rate), True, 7),
+    ShownColumn("buffered", lambda row: f"{row.buffered:,}", True, 6),
     ShownColumn(
-        "waits", lambda row: shown_share(row["wait_share"]) if is_measured(row) else "", True, 9
+        "", lambda row: f"{row.slower:.1f} x the others' step" if row.slower else "", weight=8
     ),
-    ShownColumn("ms a step", _loop_number("step_ms"), True, 8),
-    ShownColumn("elements/s", _loop_number("elements_per_second"), True, 7),
-    ShownColumn("buffered", lambda row: f"{row.get('buffered', 0):,}", True, 6),
-    ShownColumn(
-        "",
-        lambda row: f"{row['slower']:.1f} x the others' step" if row["slower"] else "",
-        weight=8,
-    ),
-    ShownColumn("first, s", lambda row: _seconds(row.get("first_element_seconds")), True, 3),
-    ShownColumn("elements", lambda row: f"{row.get('elements', 0):,}", True, 2),
-    ShownColumn(
-        "given back", lambda row: f"{row['given_back']:,}" if row["given_back"] else "", True, 1
-    ),
-    ShownColumn("process", lambda row: str(row["process"]) if loop_name(row) else "", weight=1),
-    ShownColumn("run", lambda row: str(row["run"]), weight=0),
+    ShownColumn("first, s", lambda row: _seconds(row.first_element_seconds), True, 3),
+    ShownColumn("elements", lambda row: f"{row.elements:,}", True, 2),
+    ShownColumn("given back", lambda row: _above(row.given_back), True, 1),
+    ShownColumn("run", lambda row: row.run, weight=0),
+    ShownColumn("came", lambda row: row.how, weight=0),
 )
 TASKS = (
-    ShownColumn("task", lambda row: str(row["task"]), weight=9),
-    ShownColumn("of worker", lambda row: _short(row["address"]), weight=7),
-    ShownColumn("state", task_state, weight=8),
-    ShownColumn("attempt", lambda row: _above_one(row["attempt"]), True, 4),
-    ShownColumn("elements/s", lambda row: shown_rate(row.get("elements_per_second", 0.0)), True, 6),
-    ShownColumn("making", _share_of("making_share"), True, 5),
-    ShownColumn("produced", lambda row: f"{row['produced']:,}", True, 3),
-    ShownColumn("delivered", lambda row: f"{row['delivered']:,}", True, 3),
-    ShownColumn("codec", lambda row: str(row.get("compressed", "")), weight=1),
+    ShownColumn("task", lambda row: str(row.task), weight=9),
+    ShownColumn("of worker", lambda row: _short(row.address), weight=7),
+    ShownColumn("state", lambda row: row.doing, weight=8),
+    ShownColumn("attempt", lambda row: _above(row.attempt, 1), True, 4),
+    ShownColumn("elements/s", lambda row: shown_rate(row.elements_per_second), True, 6),
+    ShownColumn("making", _share("making_share"), True, 5),
+    ShownColumn("produced", lambda row: f"{row.produced:,}", True, 3),
+    ShownColumn("delivered", lambda row: f"{row.delivered:,}", True, 3),
+    ShownColumn("codec", lambda row: row.compressed, weight=1),
 )
 
 

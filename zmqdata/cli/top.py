@@ -13,16 +13,20 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.text import Text
 
 from zmqdata.cli.options import say_or_end
-from zmqdata.cli.screen import screen
+from zmqdata.cli.screen import ANY_WIDTH, screen
+from zmqdata.cli.tables import worker_tables
 from zmqdata.errors import DataServiceError
+from zmqdata.messages import known_status
+from zmqdata.printable import printable
 
 QUIT = "q"
 """The key that ends the command."""
@@ -44,7 +48,7 @@ def watch(ask: Ask, interval: float, as_json: bool) -> int:
         DataServiceError: the server does not answer the first question.
         SystemExit: standard output is a pipe whose reader has closed it.
     """
-    console = Console()
+    console = new_console()
     with contextlib.suppress(KeyboardInterrupt), _ending_on_signals():
         found = ask()
         if as_json:
@@ -101,8 +105,22 @@ def _drawing(console: Console) -> Iterator[Show]:
         yield show
 
 
-def _picture(found: dict[str, Any], note: str, width: int, height: int | None) -> RenderableType:
-    return screen(found, width, height, time.strftime("%H:%M:%S"), note)
+def new_console() -> Console:
+    """Return a console. The lines of a pipe are as long as they need to be."""
+    console = Console()
+    return console if console.is_terminal else Console(width=ANY_WIDTH)
+
+
+def picture_of(found: Mapping[str, Any]) -> list[RenderableType]:
+    """Return all of a status, once."""
+    return [_picture(found, "", new_console().width, None)]
+
+
+def _picture(found: Mapping[str, Any], note: str, width: int, height: int | None) -> RenderableType:
+    if "workers" not in found:
+        warning = [Text(printable(note), "bold reverse red")] if note else []
+        return Group(*warning, *worker_tables(found))
+    return screen(known_status(found), width, height, time.strftime("%H:%M:%S"), note)
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ from zmqdata.dataset.seeds import given_seed
 from zmqdata.errors import InvalidArgumentError, NotFoundError
 from zmqdata.pipelines import ShippedSource
 from zmqdata.words import (
+    MODE_WORDS,
     Compression,
     Finite,
     OnExisting,
@@ -128,7 +129,7 @@ class ShardingPolicy(Enum):
     HINT = 5
 
 
-STRINGS = {"parallel_epochs": ShardingPolicy.OFF, "distributed_epoch": ShardingPolicy.DYNAMIC}
+STRINGS = {word: ShardingPolicy[name] for name, word in MODE_WORDS.items()}
 """tf.data's strings for two of the policies."""
 
 

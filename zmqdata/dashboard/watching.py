@@ -103,7 +103,7 @@ class History:
                 *(float(f"{job[name]:.4g}") for name in SHOWN),
             )
             for job in view["jobs"]
-            if job["state"] != "finished"
+            if not job["is_over"]
         }
         for iteration, point in points.items():
             # Most recently used last.
@@ -200,7 +200,7 @@ class StatusWatch:
         self._lock = threading.Lock()
         self._listeners: set[Callable[[], object]] = set()
         self._view: dict[str, Any] = {
-            **view_of({"dispatcher": "", "workers": [], "jobs": [], "tasks": []}, clock()),
+            **view_of(m.ServiceStatus(), clock()),
             "trouble": "The dispatcher has not answered yet.",
         }
         self.number = 0
@@ -229,7 +229,7 @@ class StatusWatch:
         """Ask once, and tell all viewers."""
         points: dict[int, Point] = {}
         try:
-            view = view_of(self._ask(), self._clock())
+            view = view_of(m.known_status(self._ask()), self._clock())
         except (DataServiceError, OSError) as error:
             view = {**self._view, "trouble": str(error)}
         except (AttributeError, KeyError, TypeError, ValueError) as error:

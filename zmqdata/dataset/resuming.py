@@ -54,7 +54,8 @@ from zmqdata.iterators.base import Steps, steps_of
 from zmqdata.iterators.watching import LeftOut
 from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
 from zmqdata.measures.situation import Situation, TaskEvidence
-from zmqdata.measures.verdict import Verdict, judge, stats_of
+from zmqdata.measures.status import stats_of
+from zmqdata.measures.verdict import Verdict, judge
 from zmqdata.messages.identity import UNCOMPARED, Fingerprint
 from zmqdata.nodes import Node, Prefetch, Repeat, Skip, Take, every_node, kept_orders
 from zmqdata.paths import FileName, local_path

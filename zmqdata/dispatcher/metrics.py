@@ -6,21 +6,21 @@ costs the loop as little as possible.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 
 from zmqdata.core.dispatcher.decider import DispatcherCore
-from zmqdata.core.dispatcher.state.measures import JobTotals, verdict_of
-from zmqdata.core.dispatcher.state.tasks import Iteration, Task
-from zmqdata.dispatcher.status import STALLED
+from zmqdata.core.dispatcher.state.measures import JobTotals, judged_loop
+from zmqdata.core.dispatcher.state.tasks import Iteration
+from zmqdata.dispatcher.status import state_of_task, state_of_worker
 from zmqdata.measures.situation import Situation
+from zmqdata.measures.status import TASK_STATES, WORKER_STATES, moved_of
 from zmqdata.measures.verdict import UNKNOWN, VERDICTS
 from zmqdata.metrics.declared import (
     EVERY,
     OTHER,
-    TASK_STATES,
-    WORKER_STATES,
     Labels,
     Samples,
 )
@@ -86,10 +86,16 @@ class DispatcherMetrics:
     Args:
         core: the decider.
         rejected: counts of refused messages.
+        clock: returns the time of the core in seconds.
     """
 
-    def __init__(self, core: DispatcherCore, rejected: Counter[str]) -> None:
-        self._core, self._rejected = core, rejected
+    def __init__(
+        self,
+        core: DispatcherCore,
+        rejected: Counter[str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._core, self._rejected, self._clock = core, rejected, clock
         self._labels = JobLabels()
         self._growth = Growth()
 
@@ -108,12 +114,14 @@ class DispatcherMetrics:
             if iteration is not None:
                 totals.append((iteration.job.name, measures.of_iteration(iteration)))
                 passes.append(self._pass(iteration))
-                tasks.update(map(self._task_state, iteration.live_tasks))
+                tasks.update(state_of_task(core, task)[0] for task in iteration.live_tasks)
         yield
+        now = self._clock()
+        workers = Counter(state_of_worker(core, name, now) for name in core.hosting.facts)
         return DispatcherSnapshot(
             totals=tuple(totals),
             passes=tuple(passes),
-            workers=_counted(WORKER_STATES, Counter(map(self._worker_state, core.hosting.facts))),
+            workers=_counted(WORKER_STATES, workers),
             tasks=_counted(TASK_STATES, tasks),
             resident=sum(facts.memory.rss for facts in core.hosting.facts.values()),
             lost_workers=measures.lost_workers,
@@ -141,25 +149,6 @@ class DispatcherMetrics:
             deaths=sum(len(task.deaths) for task in tasks),
             poisoned=sum(len(task.poisoned) for task in tasks),
         )
-
-    def _worker_state(self, name: str) -> str:
-        if self._core.hosting.facts[name].draining:
-            return "draining"
-        reachable = self._core.workers.members[name].unreachable is None
-        return "connected" if reachable else "disconnected"
-
-    def _task_state(self, task: Task) -> str:
-        if task.total is not None:
-            return "ended"
-        facts = self._core.hosting.facts.get(task.worker)
-        if facts is None:
-            return "unhosted"
-        report = facts.reports.get(task.task)
-        if report is None:
-            return "starting"
-        if report.waits:
-            return "waiting_for_readers"
-        return "stalled" if report.idle >= STALLED else "running"
 
     # --- in another thread
 
@@ -200,11 +189,10 @@ class DispatcherMetrics:
             metric = "zmqdata_node_seconds_total"
             tail = self._growth.tail(metric, label, (node,), MOST_NODES)
             self._growth.take(job, (place, node), metric, (label, *tail), seconds)
-        for by, (nbytes, _) in totals.moved.items():
-            transport, _, codec = by.partition(" ")
-            metric = "zmqdata_bytes_total"
-            tail = self._growth.tail(metric, label, (transport, codec or "none"), MOST_LINKS)
-            self._growth.take(job, by, metric, (label, *tail), nbytes)
+        for one in moved_of(totals.moved):
+            metric, link = "zmqdata_bytes_total", (one.transport, one.codec)
+            tail = self._growth.tail(metric, label, link, MOST_LINKS)
+            self._growth.take(job, link, metric, (label, *tail), one.bytes)
         for consumer, loop in totals.consumers.items():
             working = max(0.0, loop.seconds - loop.waiting)
             for name, total in (("wait", loop.waiting), ("step", working)):
@@ -231,9 +219,10 @@ class DispatcherMetrics:
         buffered: dict[Labels, float] = {}
         verdicts: dict[Labels, float] = {}
         needed: dict[Labels, float] = {}
-        found = {one.iteration: verdict_of(one.situations) for one in read}
+        judged = {one.iteration: judged_loop(one.situations) for one in read}
+        found = {number: one[1] for number, one in judged.items() if one is not None}
         for one in read:
-            label, verdict = self._labels[one.job], found[one.iteration]
+            label, verdict = self._labels[one.job], found.get(one.iteration)
             readers[label,] = readers.get((label,), 0) + one.readers
             for consumer, count in one.buffered.items():
                 labels = (label, *self._consumer("zmqdata_buffer_elements", label, consumer))

@@ -1,16 +1,18 @@
-"""The state of a dispatcher as plain data, for ``zmqdata status`` and for tests.
+"""The status of a dispatcher, from what its decider knows.
 
-Protocol 3.10 and 3.11.
+Protocol 3.10 and 3.11; decision 0051.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from heapq import merge
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any
+
+from msgspec import structs
 
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.core.dispatcher.decider import DispatcherCore
@@ -19,21 +21,48 @@ from zmqdata.core.dispatcher.poison import what
 from zmqdata.core.dispatcher.state.audit import audit_of
 from zmqdata.core.dispatcher.state.measures import JobTotals
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
-from zmqdata.measures.fields import (
+from zmqdata.measures.situation import operations
+from zmqdata.measures.status import (
+    ENDED,
+    LONG_SECONDS,
+    LOST,
+    RUNNING,
+    STALLED,
+    STALLED_SECONDS,
+    STARTING,
+    UNHOSTED,
+    WAITING,
     job_fields,
-    loop_fields,
-    task_fields,
+    job_time,
+    judged,
+    moved_of,
+    named_readers,
+    reader_fields,
+    task_operations,
+    task_order,
+    time_fields,
     verdict_fields,
-    worker_fields,
+    worker_order,
+    worker_state,
 )
-from zmqdata.messages import DatasetUnits, JobParameters, TaskMeasures, shown_name
+from zmqdata.messages import (
+    DatasetUnits,
+    EventStatus,
+    IterationStatus,
+    JobParameters,
+    JobStatus,
+    NodeSeconds,
+    ReaderStatus,
+    ServiceStatus,
+    SplitsStatus,
+    TaskMeasures,
+    TaskStatus,
+    TotalsStatus,
+    WorkerStatus,
+    shown_name,
+)
 from zmqdata.transport.process import described_process
-
-MeasuredTasks: TypeAlias = Mapping[int, tuple[str, TaskMeasures]]
-"""Address of the worker, and the measures, by task."""
-
-STALLED = 60.0
-"""Seconds without progress after which a task counts as stalled."""
+from zmqdata.words import MODE_WORDS
 
 EVENTS_KEPT = 200
 """Maximum number of events that are remembered: of warnings and errors, and of the
@@ -52,8 +81,8 @@ class EventLog:
     Example:
         >>> events = EventLog()
         >>> events.add(12.0, "info", "worker tcp://a:1 joined")
-        >>> list(events.shown())
-        [{'time': 12.0, 'level': 'info', 'text': 'worker tcp://a:1 joined'}]
+        >>> [event.text for event in events.shown()]
+        ['worker tcp://a:1 joined']
     """
 
     def __init__(self) -> None:
@@ -70,10 +99,10 @@ class EventLog:
         if level not in UNSHOWN:
             self._kept[level == "info"].append((now, level, text[:EVENT_CHARACTERS]))
 
-    def shown(self) -> Iterable[dict[str, Any]]:
+    def shown(self) -> list[EventStatus]:
         """Return the lines, oldest first."""
         return [
-            {"time": round(now, 3), "level": level, "text": text}
+            EventStatus(time=round(now, 3), level=level, text=text)
             for now, level, text in merge(self._kept[0], self._kept[1], key=itemgetter(0))
         ]
 
@@ -85,60 +114,64 @@ def status_of(
     config: DispatcherConfig,
     rejected: Counter[str],
     events: EventLog | None = None,
-) -> dict[str, Any]:
+) -> ServiceStatus:
     """Return configuration, workers, iterations, jobs and tasks with their rates, and
-    the newest events, as a JSON-compatible dict.
+    the newest events.
     """
     iterations = list(core.state.iterations.values())
-    measured = {one.iteration: core.hosting.measures.tasks_of(one) for one in iterations}
-    running = {task: found for those in measured.values() for task, found in those.items()}
-    return {
-        "dispatcher": target,
-        "config": asdict(config),
-        "workers": [_worker(core, name, now, running) for name in core.hosting.facts],
-        "iterations": [_living(iteration) for iteration in iterations]
+    tasks: list[TaskStatus] = []
+    jobs: list[JobStatus] = []
+    by_worker: dict[str, list[TaskMeasures]] = defaultdict(list)
+    for iteration in iterations:
+        measured, running = core.hosting.measures.tasks_of(iteration), []
+        for task in iteration.tasks.values():
+            address, measures = measured.get(task.task, ("", None))
+            if measures is not None and not _has_ended(task):
+                running.append(measures)
+                by_worker[address].append(measures)
+            tasks.append(_task(core, task, measures))
+        jobs.append(_job(core, iteration, running))
+    workers = (_worker(core, name, now, by_worker) for name in core.hosting.facts)
+    return ServiceStatus(
+        dispatcher=target,
+        config=asdict(config),
+        workers=sorted(workers, key=worker_order),
+        iterations=[_living(iteration) for iteration in iterations]
         + [_gone(one) for one in core.jobs.collected],
-        "jobs": [_job(core, iteration) for iteration in iterations],
-        "tasks": [
-            _task(core, task, measured[iteration.iteration])
-            for iteration in iterations
-            for task in iteration.tasks.values()
-        ],
-        "totals": totals_of(core),
-        "events": [] if events is None else list(events.shown()),
-        "rejected": dict(rejected),
-        "process": described_process(),
-    }
+        jobs=judged(jobs, tasks),
+        tasks=sorted(tasks, key=task_order),
+        totals=totals_of(core),
+        events=[] if events is None else events.shown(),
+        rejected=dict(rejected),
+        process=described_process(),
+    )
 
 
-def totals_of(core: DispatcherCore) -> list[dict[str, Any]]:
+def totals_of(core: DispatcherCore) -> list[TotalsStatus]:
     """Return what each job has done so far, all its repetitions together."""
     return [
-        {"job": name, **_totals(found)}
+        structs.replace(_totals(found), job=name)
         for name, found in sorted(core.hosting.measures.totals().items())
     ]
 
 
-def _totals(found: JobTotals) -> dict[str, Any]:
-    return {
-        "delivered": found.delivered,
-        "redone": found.redone,
-        "left_out": found.left_out,
-        "making_seconds": round(found.sums.making, 3),
-        "waiting_for_readers_seconds": round(found.sums.for_readers, 3),
-        "waiting_for_splits_seconds": round(found.sums.for_splits, 3),
-        "block_bytes": int(found.sums.nbytes),
-        "loop_waiting_seconds": round(found.loop.waiting, 3),
-        "loop_seconds": round(found.loop.seconds, 3),
-        "nodes": [
-            {"place": place, "node": label, "seconds": round(seconds, 3)}
+def _totals(found: JobTotals) -> TotalsStatus:
+    return TotalsStatus(
+        delivered=found.delivered,
+        redone=found.redone,
+        left_out=found.left_out,
+        making_seconds=round(found.sums.making, 3),
+        waiting_for_readers_seconds=round(found.sums.for_readers, 3),
+        waiting_for_splits_seconds=round(found.sums.for_splits, 3),
+        block_bytes=int(found.sums.nbytes),
+        loop_waiting_seconds=round(found.loop.waiting, 3),
+        loop_seconds=round(found.loop.seconds, 3),
+        nodes=[
+            NodeSeconds(place=place, node=label, seconds=round(seconds, 3))
             for (place, label), seconds in sorted(found.nodes.items())
         ],
-        "moved": [
-            {"by": by, "bytes": nbytes, "elements": elements}
-            for by, (nbytes, elements) in sorted(found.moved.items())
-        ],
-    }
+        moved=moved_of(found.moved),
+    )
 
 
 def audits_of(core: DispatcherCore, job: str) -> list[dict[str, Any]]:
@@ -148,132 +181,180 @@ def audits_of(core: DispatcherCore, job: str) -> list[dict[str, Any]]:
     return gone + [audit_of(one) for known in living for one in known.iterations.values()]
 
 
-def _worker(core: DispatcherCore, name: str, now: float, measured: MeasuredTasks) -> dict[str, Any]:
+def _worker(
+    core: DispatcherCore, name: str, now: float, running: Mapping[str, Sequence[TaskMeasures]]
+) -> WorkerStatus:
     facts, member = core.hosting.facts[name], core.workers.members[name]
-    tasks = [
-        measures
-        for task in facts.tasks
-        for address, measures in [measured.get(task, ("", None))]
-        if address == facts.address and measures is not None
-    ]
-    return {
-        "worker": name,
-        "address": facts.address,
-        "tags": list(facts.tags),
-        "python": facts.python,
-        "files": facts.files,
-        "tasks": len(facts.tasks),
-        **worker_fields(tasks),
-        "silent_seconds": round(now - member.heard, 1),
-        "connected": member.unreachable is None,
-        "draining": facts.draining,
+    return WorkerStatus(
+        worker=name,
+        address=facts.address,
+        state=state_of_worker(core, name, now),
+        tags=list(facts.tags),
+        python=facts.python,
+        files=facts.files,
+        tasks=len(facts.tasks),
+        silent_seconds=round(now - member.heard, 1),
+        connected=member.unreachable is None,
+        draining=facts.draining,
+        **time_fields(running.get(facts.address, ())),
         **facts.memory.shown(),
-    }
+    )
 
 
-def _living(iteration: Iteration) -> dict[str, Any]:
+def state_of_worker(core: DispatcherCore, name: str, now: float) -> str:
+    """Return the state of a worker, one of ``WORKER_STATES``."""
+    facts, member = core.hosting.facts[name], core.workers.members[name]
+    return worker_state(member.unreachable is None, facts.draining, now - member.heard)
+
+
+def _living(iteration: Iteration) -> IterationStatus:
     clients, finished = len(iteration.clients), iteration.finished
     return _iteration(
         iteration.iteration, iteration.repetition, iteration.job, clients, finished, False
     )
 
 
-def _gone(one: CollectedIteration) -> dict[str, Any]:
+def _gone(one: CollectedIteration) -> IterationStatus:
     return _iteration(one.iteration, one.repetition, one.job, 0, one.finished, True)
 
 
 def _iteration(
     number: int, repetition: int, job: JobParameters, clients: int, finished: bool, collected: bool
-) -> dict[str, Any]:
-    return {
-        "iteration": number,
-        "repetition": repetition,
-        "job": job.name,
-        "dataset_id": job.dataset_id,
-        "processing_mode": job.processing_mode,
-        "num_consumers": job.num_consumers,
-        "num_clients": clients,
-        "finished": finished,
-        "collected": collected,
-    }
+) -> IterationStatus:
+    return IterationStatus(
+        iteration=number,
+        repetition=repetition,
+        job=job.name,
+        dataset_id=job.dataset_id,
+        processing_mode=_mode(job),
+        num_consumers=job.num_consumers,
+        num_clients=clients,
+        finished=finished,
+        collected=collected,
+    )
 
 
-def _job(core: DispatcherCore, iteration: Iteration) -> dict[str, Any]:
-    tasks = iteration.live_tasks
-    numbers = {client: number for number, client in iteration.consumers.items()}
-    described = core.state.datasets.get(iteration.job.dataset_id)
+def _mode(job: JobParameters) -> str:
+    return MODE_WORDS.get(job.processing_mode, job.processing_mode)
+
+
+def _job(core: DispatcherCore, iteration: Iteration, running: Sequence[TaskMeasures]) -> JobStatus:
+    measures, job = core.hosting.measures, iteration.job
+    described = core.state.datasets.get(job.dataset_id)
     units = DatasetUnits() if described is None else described.units
-    splits = [
-        {
-            "handed_out": cursor.next,
-            "count": cursor.count(cursor.repetition),
-            "unit": units.splits[number] if number < len(units.splits) else "splits",
-            "repetition": cursor.repetition,
-        }
+    tasks = iteration.live_tasks
+    return JobStatus(
+        job=job.name,
+        origin=units.origin,
+        dataset_id=job.dataset_id,
+        processing_mode=_mode(job),
+        iteration=iteration.iteration,
+        incarnation=iteration.incarnation,
+        repetition=iteration.repetition,
+        clients=len(iteration.clients),
+        readers=_readers(core, iteration),
+        save=None if job.save is None else job.save.path,
+        workers=len({task.worker for task in tasks if task.worker and not _has_ended(task)}),
+        tasks=len(tasks),
+        delivered=iteration.delivered,
+        given_back=sum(iteration.tally.given_back.values()),
+        splits=_splits(iteration, units),
+        finished=iteration.finished,
+        steps=[] if iteration.rounds is None else list(iteration.rounds.steps),
+        poisoned=[text for task in iteration.tasks.values() for text in task.poisoned.values()],
+        failure="" if iteration.failure is None else iteration.failure.text,
+        missing_consumers=list(core.jobs.coordination.missing(iteration)),
+        operations=operations(measures.evidence(iteration)),
+        measures=_totals(measures.of_iteration(iteration)),
+        **job_fields(measures.loops_of(iteration), units.batch_rows),
+        **job_time(running),
+        **verdict_fields(measures.judged_loop(iteration)),
+    )
+
+
+def _readers(core: DispatcherCore, iteration: Iteration) -> list[ReaderStatus]:
+    numbers = {client: number for number, client in iteration.consumers.items()}
+    return named_readers(
+        [
+            ReaderStatus(
+                client=shown_name(client),
+                run=opening.run,
+                member=opening.member,
+                process=opening.process,
+                how=opening.how,
+                given_back=iteration.tally.given_back.get(client, 0),
+                consumer=numbers.get(client),
+                **reader_fields(core.hosting.measures.loop_of(iteration, client)),
+            )
+            for client, opening in sorted(iteration.openings.items())
+        ]
+    )
+
+
+def _splits(iteration: Iteration, units: DatasetUnits) -> list[SplitsStatus]:
+    return [
+        SplitsStatus(
+            handed_out=cursor.next,
+            count=cursor.count(cursor.repetition),
+            unit=units.splits[number] if number < len(units.splits) else "splits",
+            repetition=cursor.repetition,
+        )
         for number, cursor in enumerate(iteration.cursors)
     ]
-    return {
-        "job": iteration.job.name,
-        "origin": units.origin,
-        "dataset_id": iteration.job.dataset_id,
-        "processing_mode": iteration.job.processing_mode,
-        "iteration": iteration.iteration,
-        "incarnation": iteration.incarnation,
-        "repetition": iteration.repetition,
-        "clients": len(iteration.clients),
-        "readers": [
-            {
-                "client": shown_name(client),
-                "run": opening.run,
-                "member": opening.member,
-                "process": opening.process,
-                "how": opening.how,
-                "given_back": iteration.tally.given_back.get(client, 0),
-                "consumer": numbers.get(client),
-                **loop_fields(core.hosting.measures.loop_of(iteration, client)),
-            }
-            for client, opening in sorted(iteration.openings.items())
-        ],
-        "save": None if iteration.job.save is None else iteration.job.save.path,
-        "tasks": len(tasks),
-        "delivered": iteration.delivered,
-        "given_back": sum(iteration.tally.given_back.values()),
-        "splits": splits,
-        "finished": iteration.finished,
-        "steps": [] if iteration.rounds is None else list(iteration.rounds.steps),
-        "poisoned": [text for task in iteration.tasks.values() for text in task.poisoned.values()],
-        "failure": "" if iteration.failure is None else iteration.failure.text,
-        "missing_consumers": list(core.jobs.coordination.missing(iteration)),
-        **verdict_fields(core.hosting.measures.verdict(iteration)),
-        **job_fields(core.hosting.measures.loops_of(iteration), units.batch_rows),
-        "measures": _totals(core.hosting.measures.of_iteration(iteration)),
-    }
 
 
-def _task(core: DispatcherCore, task: Task, measured: MeasuredTasks) -> dict[str, Any]:
+def _has_ended(task: Task) -> bool:
+    return task.removed or task.total is not None
+
+
+def _task(core: DispatcherCore, task: Task, measures: TaskMeasures | None) -> TaskStatus:
     facts = core.hosting.facts.get(task.worker)
     report = facts.reports.get(task.task) if facts is not None else None
     waits = report is not None and report.waits
     idle = 0.0 if report is None or waits else report.idle
-    _, measures = measured.get(task.task, ("", None))
-    return {
-        "task": task.task,
-        "iteration": task.iteration,
-        "attempt": task.attempt,
-        "worker": task.worker,
-        "address": "" if facts is None else facts.address,
-        "produced": 0 if report is None else report.produced,
-        "total": task.total,
-        "delivered": len(task.delivered),
-        "rest": task.rest,
-        "removed": task.removed,
-        "skipped": {} if report is None else report.skipped,
-        "seconds_without_progress": round(idle, 1),
-        "stalled": idle >= STALLED,
-        "waits_for_readers": waits,
-        "busy_seconds": 0.0 if report is None else round(report.busy, 1),
-        "busy_with": "" if report is None or report.crumb is None else what(report.crumb),
-        "deaths": len(task.deaths),
-        "compressed": "" if report is None else report.compressed,
-        **task_fields(measures, has_ended=task.removed or task.total is not None),
-    }
+    state, doing = state_of_task(core, task)
+    running = [] if measures is None or _has_ended(task) else [measures]
+    return TaskStatus(
+        task=task.task,
+        iteration=task.iteration,
+        attempt=task.attempt,
+        worker=task.worker,
+        address="" if facts is None else facts.address,
+        state=state,
+        doing=doing,
+        produced=0 if report is None else report.produced,
+        total=task.total,
+        delivered=len(task.delivered),
+        rest=task.rest,
+        removed=task.removed,
+        skipped={} if report is None else report.skipped,
+        seconds_without_progress=round(idle, 1),
+        busy_seconds=0.0 if report is None else round(report.busy, 1),
+        deaths=len(task.deaths),
+        compressed="" if report is None else report.compressed,
+        buffered_bytes=0 if measures is None else round(measures.ahead),
+        link_bytes_per_second=round(running[0].linked[1]) if running else 0,
+        nodes=task_operations(measures),
+        **time_fields(running),
+    )
+
+
+def state_of_task(core: DispatcherCore, task: Task) -> tuple[str, str]:
+    """Return the state of a task, one of ``TASK_STATES``, and the same in words."""
+    facts = core.hosting.facts.get(task.worker)
+    report = None if facts is None else facts.reports.get(task.task)
+    if task.removed:
+        return LOST, LOST
+    if task.total is not None:
+        return ENDED, ENDED
+    if facts is None:
+        return UNHOSTED, "between hosts"
+    if report is None:
+        return STARTING, STARTING
+    if report.waits:
+        return WAITING, "waits for its readers"
+    state = STALLED if report.idle >= STALLED_SECONDS else RUNNING
+    if report.busy >= LONG_SECONDS and report.crumb is not None:
+        busy_with = what(report.crumb)
+        return state, f"for {report.busy:.0f} s at {busy_with[:1].lower()}{busy_with[1:]}"
+    return state, RUNNING if state == RUNNING else f"no progress for {report.idle:.0f} s"

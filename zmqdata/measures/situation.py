@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from zmqdata.measures.sums import added
-from zmqdata.messages import ConsumerPace, LoopSums, NodeTime, TaskSums
+from zmqdata.messages import ConsumerPace, LoopSums, NodeTime, OperationStatus, TaskSums
 
 WAITS = 0.05
 """Share of its time that a loop may wait without being held up by its input."""
@@ -97,7 +97,7 @@ class Situation:
     @property
     def running(self) -> list[TaskEvidence]:
         """The tasks that have not ended; if all have, all of them."""
-        return [task for task in self.tasks if not task.has_ended] or list(self.tasks)
+        return running_tasks(self.tasks)
 
     @property
     def workers(self) -> int:
@@ -105,21 +105,89 @@ class Situation:
         return len({task.worker for task in self.running})
 
 
-def dominant(tasks: Iterable[TaskEvidence]) -> tuple[NodeTime | None, float]:
-    """Return the node that keeps its threads busiest, over all tasks, and the share of
-    their time that it takes.
+def running_tasks(tasks: Iterable[TaskEvidence]) -> list[TaskEvidence]:
+    """Return the tasks that have not ended; if all have, all of them."""
+    listed = list(tasks)
+    return [task for task in listed if not task.has_ended] or listed
+
+
+def operations(tasks: Iterable[TaskEvidence]) -> list[OperationStatus]:
+    """Return the operations of tasks, from the last one to the sources, and then the
+    work of the worker itself.
+
+    A share is the seconds of all tasks in an operation, its inputs left out, divided by
+    all seconds that they spent in operations. Tasks that have ended count so far, and
+    not lately.
+
+    Example:
+        >>> nodes = NodeTime("", "map(f)", 30.0, 3.0), NodeTime("0", "range", 10.0, 1.0)
+        >>> found = operations([TaskEvidence("tcp://a:1", TaskSums(), nodes)])
+        >>> [(one.node, one.depth, one.share, one.seconds) for one in found]
+        [('map(f)', 0, 0.75, 30.0), ('range', 1, 0.25, 10.0)]
     """
+    listed = list(tasks)
+    times, recent = _times(listed), _times(running_tasks(listed))
+    lately = sum(node.recent for nodes in recent.values() for node in nodes)
+    so_far = sum(node.total for nodes in times.values() for node in nodes)
+    places = {place for place, _ in times}
+    found = []
+    for (place, label), nodes in sorted(times.items(), key=lambda item: _in_tree(item[0][0])):
+        present = recent.get((place, label), [])
+        held, most = (sum(node.queue[at] for node in present) for at in (0, 1))
+        seconds = sum(node.total for node in nodes)
+        found.append(
+            OperationStatus(
+                place=place,
+                depth=_depth(place, places),
+                node=label,
+                share=round(share_of(sum(node.recent for node in present), lately), 4),
+                share_so_far=round(share_of(seconds, so_far), 4),
+                seconds=round(seconds, 3),
+                threads=max(node.threads for node in nodes),
+                queue=(held, most) if most else None,
+            )
+        )
+    return found
+
+
+def dominant(tasks: Iterable[TaskEvidence]) -> OperationStatus | None:
+    """Return the operation that keeps its threads busiest, over all tasks; None if none
+    was measured lately.
+
+    It limits the rate. The operation of the largest share may have many threads, and be
+    fast enough.
+    """
+    listed = list(tasks)
+    busy = {
+        name: sum(node.recent / node.threads for node in nodes)
+        for name, nodes in _times(running_tasks(listed)).items()
+    }
+    worst = max(busy, key=lambda name: busy[name], default=None)
+    if worst is None or not busy[worst]:
+        return None
+    return next(one for one in operations(listed) if (one.place, one.node) == worst)
+
+
+def _times(tasks: Iterable[TaskEvidence]) -> dict[tuple[str, str], list[NodeTime]]:
     times: dict[tuple[str, str], list[NodeTime]] = defaultdict(list)
-    making = 0.0
     for task in tasks:
-        making += task.recent.making
         for node in task.nodes:
             times[node.place, node.label].append(node)
-    if not times or making <= 0:
-        return None, 0.0
-    shares = {name: sum(one.recent / one.threads for one in found) for name, found in times.items()}
-    worst = max(shares, key=lambda name: shares[name])
-    return times[worst][0], min(1.0, shares[worst] / making)
+    return times
+
+
+def _in_tree(place: str) -> tuple[bool, tuple[int, ...], str]:
+    parts = place.split(".") if place else []
+    if all(part.isdecimal() for part in parts):
+        return False, tuple(map(int, parts)), ""
+    return True, (), place
+
+
+def _depth(place: str, places: Collection[str]) -> int:
+    if place.startswith("+") or not place:
+        return 0
+    above = {place[:at] for at, letter in enumerate(place) if letter == "."} | {""}
+    return len(above.intersection(places))
 
 
 def costs_by_worker(tasks: Iterable[TaskEvidence]) -> dict[str, float]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from zmqdata.measures.situation import (
     WAITS,
@@ -39,6 +38,8 @@ UNKNOWN = "UNKNOWN"
 """Too little was observed."""
 VERDICTS = (INPUT_BOUND, COMPUTE_BOUND, STRAGGLER, LINK_BOUND, UNKNOWN)
 """All verdicts."""
+EXPECTED = VERDICTS[:-1]
+"""The verdicts that say something."""
 
 LEAST_SECONDS = 0.5
 LEAST_ELEMENTS = 2
@@ -79,7 +80,7 @@ class Verdict:
     node: str = ""
     """Label of the node that takes the most time; empty if unknown."""
     node_share: float = 0.0
-    """Share of the workers' time that this node takes."""
+    """Share of this node, as ``situation.operations`` has it."""
     workers_needed: int = 0
     """Number of workers that would feed the loop; 0 if unknown."""
 
@@ -115,14 +116,15 @@ def judge(situation: Situation) -> Verdict:
             f"Only {loop.elements:.0f} elements were read in {loop.seconds:.1f} s. Ask again when "
             "the loop has run for some seconds.",
         )
-    node, share = dominant(situation.running)
-    label = "" if node is None else node.label
+    node = dominant(situation.tasks)
     is_fed = situation.wait_share < WAITS and not situation.is_unpaced
     word, advice = _not_waiting(situation) if is_fed else _waiting(situation)
     need = needed_workers(situation)
     cold = _cold_start(situation)
     # The names of functions and workers are in it, and it is shown in terminals.
-    return Verdict(word, printable(f"{advice} {cold}" if cold else advice), label, share, need)
+    text = printable(f"{advice} {cold}" if cold else advice)
+    label, share = ("", 0.0) if node is None else (node.node, node.share)
+    return Verdict(word, text, label, share, need)
 
 
 def _no_element(situation: Situation) -> str:
@@ -210,21 +212,21 @@ def _here(situation: Situation) -> tuple[str, str] | None:
 
 
 def _slow_pipeline(situation: Situation) -> tuple[str, str]:
-    node, share = dominant(situation.running)
+    node = dominant(situation.tasks)
     count, need = situation.workers, needed_workers(situation)
     waits = f"with {counted(count, 'worker')} {_held_up_by(situation)}"
-    if node is not None and node.place == "+compression" and share >= MOSTLY:
+    if node is not None and node.place == "+compression" and node.share >= MOSTLY:
         return INPUT_BOUND, (
-            f"Compressing blocks takes {_percent(share)} of the workers' time; {waits}. "
+            f"Compressing blocks takes {_percent(node.share)} of the workers' time; {waits}. "
             "Compression does not pay here: pass compression=None or 'AUTO' to distribute()."
         )
     takes = (
         "The workers are busy all the time"
         if node is None
-        else f"{node.label} takes {_percent(share)} of the workers' time"
+        else f"{node.node} takes {_percent(node.share)} of the workers' time"
     )
     if not need:
-        name = "the pipeline" if node is None else node.label.partition(" at ")[0]
+        name = "the pipeline" if node is None else node.node.partition(" at ")[0]
         return INPUT_BOUND, f"{takes}; {waits}. Add workers, or make {name} faster."
     return INPUT_BOUND, f"{takes}; {waits}; {need} would feed it."
 
@@ -381,29 +383,3 @@ def shown_seconds(seconds: float) -> str:
         if seconds < 1000 * size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
-
-
-def stats_of(situation: Situation, *, with_texts: bool = True) -> dict[str, Any]:
-    """Return the numbers, and the verdict, of a situation.
-
-    Args:
-        situation: what is known of a loop and of all that feeds it.
-        with_texts: True to include the verdict and the advice.
-    """
-    loop, verdict = situation.loop, judge(situation)
-    elements, seconds = loop.elements, loop.seconds
-    found: dict[str, Any] = {
-        "data/wait_ms": 1000 * loop.waiting / elements if elements else 0.0,
-        "data/wait_share": situation.wait_share,
-        "data/step_ms": 1000 * situation.step,
-        "data/elements_per_second": elements / seconds if seconds else 0.0,
-        "data/first_element_seconds": situation.first or 0.0,
-        "data/elements": situation.total.elements,
-        "data/waited_seconds": situation.total.waiting,
-        "data/workers": float(situation.workers),
-        "data/workers_needed": float(verdict.workers_needed),
-        "data/node_share": verdict.node_share,
-    }
-    if with_texts:
-        found |= {"data/verdict": verdict.word, "data/advice": verdict.advice}
-    return found

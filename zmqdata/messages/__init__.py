@@ -130,6 +130,21 @@ from zmqdata.messages.parts import (
     View,
     is_digest,
 )
+from zmqdata.messages.status import (
+    EventStatus,
+    IterationStatus,
+    JobStatus,
+    MovedStatus,
+    NodeSeconds,
+    OperationStatus,
+    ReaderStatus,
+    ServiceStatus,
+    SplitsStatus,
+    TaskStatus,
+    TotalsStatus,
+    WorkerStatus,
+    known_status,
+)
 from zmqdata.messages.traces import (
     MOST_LABEL,
     MOST_SPANS_TOLD,

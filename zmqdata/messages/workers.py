@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import field
 
 from zmqdata.decisions import Decision
@@ -66,7 +68,7 @@ class MemoryUse(Discreet, frozen=True):
     recycles: Number = 0
     """Number of processes that were recycled in this place before it."""
 
-    def shown(self) -> dict[str, int | None]:
+    def shown(self) -> dict[str, Any]:
         """Return the fields of a status. What is unknown, or not limited, is None."""
         return {
             "rss_bytes": self.rss or None,

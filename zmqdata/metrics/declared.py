@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zmqdata.measures.status import ENDED, RUNNING, STARTING, WAITING
+
 COUNTER = "counter"
 """A number that grows until the server ends."""
 GAUGE = "gauge"
@@ -205,9 +207,5 @@ WORKER = (
 )
 """Metrics of a worker process."""
 
-TASK_STATES = ("running", "waiting_for_readers", "stalled", "starting", "unhosted", "ended")
-"""States of a task, as the dispatcher knows it."""
-WORKER_STATES = ("connected", "disconnected", "draining")
-"""States of a worker."""
-HOSTED_STATES = ("running", "waiting_for_readers", "ended")
+HOSTED_STATES = (STARTING, RUNNING, WAITING, ENDED)
 """States of a task, as its worker knows it."""

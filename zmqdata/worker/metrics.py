@@ -10,6 +10,7 @@ from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.messages import TaskMeasures
 from zmqdata.metrics.declared import HOSTED_STATES, Samples
 from zmqdata.metrics.growth import MOST_NODES, Growth, seconds_by_doing
+from zmqdata.worker.status import state_of_hosted
 
 MOST_LABELS = 4 * MOST_NODES
 """Maximum number of nodes of all jobs with a label of their own."""
@@ -50,14 +51,7 @@ class WorkerMetrics:
         """Return the samples of this moment, in a single step in the loop's thread."""
         yield
         tasks = list(self._core.tasks.values())
-        states = Counter(
-            "ended"
-            if task.total is not None
-            else "waiting_for_readers"
-            if task.waits_for_readers
-            else "running"
-            for task in tasks
-        )
+        states = Counter(map(state_of_hosted, tasks))
         with self._lock:
             for task in tasks:
                 if task.measures is not None:

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from msgspec import structs
+
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.core.worker.saving import Written
 from zmqdata.core.worker.tasks import HostedTask
-from zmqdata.measures.fields import task_fields
+from zmqdata.measures.status import ENDED, RUNNING, STARTING, WAITING, task_operations, time_fields
 from zmqdata.messages import shown_name
 from zmqdata.transport.process import described_process
 
@@ -83,8 +85,18 @@ def snapshots_of(core: WorkerCore) -> list[SnapshotTaskProgress]:
     ]
 
 
+def state_of_hosted(task: HostedTask) -> str:
+    """Return the state of a task as its worker knows it, one of ``HOSTED_STATES``."""
+    if task.total is not None:
+        return ENDED
+    if task.waits_for_readers:
+        return WAITING
+    return RUNNING if task.started else STARTING
+
+
 def _task(task: HostedTask) -> dict[str, Any]:
-    definition = task.definition
+    definition, measures = task.definition, task.measures
+    running = [] if measures is None or task.total is not None else [measures]
     return {
         "task": definition.task,
         "attempt": definition.attempt,
@@ -92,9 +104,12 @@ def _task(task: HostedTask) -> dict[str, Any]:
         "processing_mode": definition.job.processing_mode,
         "compression": definition.job.compression,
         "compressed": task.compressed,
+        "state": state_of_hosted(task),
         "started": task.started,
         "produced": task.produced,
         "total": task.total,
         "clients": list(map(shown_name, task.dealing.streams)),
-        **task_fields(task.measures, has_ended=task.total is not None),
+        "buffered_bytes": 0 if measures is None else round(measures.ahead),
+        "nodes": [structs.asdict(one) for one in task_operations(measures)],
+        **time_fields(running),
     }

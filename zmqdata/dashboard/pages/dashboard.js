@@ -140,15 +140,6 @@ function duration(seconds) {
 const count = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");
 const moment = (seconds) => new Date(seconds * 1000).toLocaleString("en-GB");
-const word = (job) =>
-  job.state === "failed" ? "FAILED" : job.state === "finished" ? "FINISHED" : job.verdict || "UNKNOWN";
-
-function advice(job) {
-  if (job.state === "failed") return job.failure;
-  if (job.state === "finished") return `All of its ${count(job.delivered, "element")} were delivered.`;
-  return job.advice || "No training loop has told yet how long it waits.";
-}
-
 // --- verdicts
 
 let announced = "";
@@ -171,13 +162,12 @@ function showVerdicts() {
         return item;
       },
       (item, job) => {
-        const tone = { FINISHED: "UNKNOWN" }[word(job)] || word(job);
-        classes(item, `verdict ${tone}`);
+        classes(item, `verdict ${job.condition.replace(" ", "-")}`);
         const [link, label, text] = item.children;
         say(link, job.job);
         link.setAttribute("href", `#job-${job.iteration}`);
-        say(label, word(job));
-        say(text, advice(job));
+        say(label, job.condition);
+        say(text, job.trouble ? `${job.sentence} ${job.trouble}.` : job.sentence);
       },
     );
   }
@@ -185,11 +175,11 @@ function showVerdicts() {
   more.hidden = !view.more_jobs;
   say(more, `${count(view.more_jobs, "job")} more: zmqdata status lists all of them.`);
   // Only a changed word is read out, not each changed number.
-  const words = view.jobs.map((job) => `${job.job}: ${word(job)}`).join(". ");
+  const words = view.jobs.map((job) => `${job.job}: ${job.condition}`).join(". ");
   if (words !== announced) {
     announced = words;
     say(byId("announce"), words);
-    document.title = view.jobs.length ? `${word(view.jobs[0])} - ${view.jobs[0].job} - zmqdata` : "zmqdata";
+    document.title = view.jobs.length ? `${view.jobs[0].condition} - ${view.jobs[0].job} - zmqdata` : "zmqdata";
   }
 }
 
@@ -218,8 +208,8 @@ function buildJob(job) {
   tree.append(
     make("h3", "", "Pipeline"),
     table(
-      "From the training loop back to the source. Shares of operations are of the time in which workers make " +
-        "elements; operations that take next to none of it are left out.",
+      "From the training loop back to the source. The share of an operation is its seconds on all workers, without " +
+        "its inputs, divided by the seconds of all operations, lately.",
       STAGES,
     ),
   );
@@ -240,7 +230,7 @@ function buildJob(job) {
   parts.append(tree, plots, readers, links);
   const details = make("details");
   details.append(make("summary", "", "Pipeline, loops, links and plots"), parts);
-  details.open = cards.size < OPEN_JOBS && job.state !== "finished";
+  details.open = cards.size < OPEN_JOBS && !job.is_over;
   section.append(title, facts, poisoned, details);
   byId("jobs").append(section);
   const charts = [
@@ -304,20 +294,16 @@ function showReader(node, reader) {
 function showJob(job) {
   if (!cards.has(job.iteration)) cards.set(job.iteration, buildJob(job));
   const card = cards.get(job.iteration);
-  say(card.title, job.repetition ? `${job.job}, pass ${job.repetition + 1}` : job.job);
+  say(card.title, job.job);
   const facts = [
-    [job.state, ""],
     [amount(job.delivered), `${job.unit} delivered`],
     [amount(job.rate), `${job.unit}/s`],
-    [count(job.workers, "worker"), job.state === "reading" && job.workers && job.workers_needed > job.workers ? `of ${job.workers_needed} that would feed it` : ""],
+    [count(job.workers, "worker"), job.workers && job.workers_needed > job.workers ? `of ${job.workers_needed} that would feed it` : ""],
     [count(job.clients, "training loop"), ""],
     [job.mode, "sharding"],
     ...(job.origin ? [[job.origin, "is read"]] : []),
   ];
   if (job.unit === "batches" && job.rows_rate) facts.push([amount(job.rows_rate), "rows/s"]);
-  if (job.redone) facts.push([amount(job.redone), "made again after a loss"]);
-  if (job.left_out) facts.push([amount(job.left_out), "left out"]);
-  if (job.missing_consumers.length) facts.push([job.missing_consumers.join(", "), "consumers missing"]);
   fill(
     card.facts,
     facts,
@@ -488,7 +474,7 @@ function showPlots() {
 
 // --- workers
 
-const STATES = { "at work": 0, "without a task": 0 };
+const WELL = "connected"; // the state of a worker that needs no attention
 let layout = { columns: 1, width: 0, height: 0, gap: 0, count: 0 };
 
 /** Choose rows and columns so that one worker has a broad band, and thousands fit. */
@@ -534,7 +520,7 @@ function showBands() {
       const y = Math.floor(index / layout.columns) * (layout.height + layout.gap);
       if (shares === null) {
         pen.fillRect(x, y, room, layout.height);
-        if (!(workers.state[index] in STATES)) alarmed.push([x, y]);
+        if (workers.state[index] !== WELL) alarmed.push([x, y]);
         continue;
       }
       const length = (room * Math.min(100 - begins[index], shares[index])) / 100;

@@ -301,24 +301,18 @@ class Measures:
             if client in iteration.clients
         }
 
-    def verdict(
-        self, iteration: Iteration, judge_one: Callable[[Situation], Verdict] = judge
-    ) -> Verdict | None:
-        """Return the verdict on the training loop that waits most. None if no loop has
-        sent measures.
-
-        Args:
-            iteration: the iteration.
-            judge_one: judges a loop.
+    def judged_loop(self, iteration: Iteration) -> tuple[Situation, Verdict] | None:
+        """Return the situation of and the verdict on the training loop that decides
+        about an iteration. None if no loop has sent measures.
         """
-        return verdict_of(self.situations(iteration), judge_one)
+        return judged_loop(self.situations(iteration))
 
 
-def verdict_of(
+def judged_loop(
     situations: Mapping[str, Situation], judge_one: Callable[[Situation], Verdict] = judge
-) -> Verdict | None:
-    """Return the verdict on the training loop that waits most. None if there is no
-    loop.
+) -> tuple[Situation, Verdict] | None:
+    """Return the situation of and the verdict on the training loop that waits most, or
+    on one that others hold up. None if there is no loop.
 
     Args:
         situations: what is known of each loop, by client.
@@ -326,11 +320,12 @@ def verdict_of(
     """
     if not situations:
         return None
-    worst = judge_one(max(situations.values(), key=lambda one: one.wait_share))
-    if worst.word == STRAGGLER:
+    waiting = max(situations.values(), key=lambda one: one.wait_share)
+    worst = waiting, judge_one(waiting)
+    if worst[1].word == STRAGGLER:
         return worst
-    others = (judge_one(one) for one in situations.values() if one.others)
-    return next((one for one in others if one.word == STRAGGLER), worst)
+    others = ((one, judge_one(one)) for one in situations.values() if one.others)
+    return next((one for one in others if one[1].word == STRAGGLER), worst)
 
 
 def elements_delivered(iteration: Iteration) -> int:

@@ -1,0 +1,438 @@
+"""What a status says of tasks, workers, training loops and jobs: their states, their
+shares of time, and the condition of each job.
+
+Whatever shows a status formats what is made here, so that all say the same. A rate and
+a share are of the last seconds unless their name says *so far*.
+
+Decisions 0046 and 0051.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from zmqdata.measures.situation import Situation, TaskEvidence, operations, share_of
+from zmqdata.measures.sums import added
+from zmqdata.measures.verdict import (
+    COMPUTE_BOUND,
+    INPUT_BOUND,
+    LINK_BOUND,
+    STRAGGLER,
+    UNEQUAL,
+    UNKNOWN,
+    Verdict,
+    judge,
+)
+from zmqdata.messages import (
+    JobStatus,
+    LoopMeasures,
+    MovedStatus,
+    OperationStatus,
+    ReaderStatus,
+    ServiceStatus,
+    TaskMeasures,
+    TaskStatus,
+    TaskSums,
+    WorkerStatus,
+)
+from zmqdata.peeking import counted
+
+SILENT_SECONDS = 3.0
+"""Seconds without a sign of life from which on a worker counts as silent."""
+STALLED_SECONDS = 60.0
+"""Seconds without progress after which a task counts as stalled."""
+LONG_SECONDS = 10.0
+"""Seconds at one element from which on a task says so."""
+
+CONNECTED, SILENT, DRAINING, DISCONNECTED = "connected", "silent", "draining", "disconnected"
+WORKER_STATES = (CONNECTED, SILENT, DRAINING, DISCONNECTED)
+"""All states of a worker."""
+RUNNING, STARTING, WAITING, STALLED, UNHOSTED, ENDED, LOST = (
+    "running",
+    "starting",
+    "waiting_for_readers",
+    "stalled",
+    "unhosted",
+    "ended",
+    "lost",
+)
+TASK_STATES = (STARTING, RUNNING, WAITING, STALLED, UNHOSTED, ENDED, LOST)
+"""All states of a task. A waiting task has made all that its readers may still take."""
+FAILED, SAVING, NOT_READ, FINISHED = "FAILED", "SAVING", "NOT READ", "FINISHED"
+CONDITIONS = (
+    FAILED,
+    INPUT_BOUND,
+    STRAGGLER,
+    LINK_BOUND,
+    UNKNOWN,
+    COMPUTE_BOUND,
+    SAVING,
+    NOT_READ,
+    FINISHED,
+)
+"""All conditions of a job, the most urgent first."""
+
+
+def worker_state(connected: bool, draining: bool, silent: float) -> str:
+    """Return the state of a worker.
+
+    Args:
+        connected: True if the dispatcher can reach it.
+        draining: True if it hands its tasks over and ends.
+        silent: seconds since the dispatcher last heard from it.
+
+    Example:
+        >>> worker_state(True, False, 0.1), worker_state(True, False, 8.0)
+        ('connected', 'silent')
+    """
+    if not connected:
+        return DISCONNECTED
+    if draining:
+        return DRAINING
+    return CONNECTED if silent < SILENT_SECONDS else SILENT
+
+
+def time_fields(measures: Sequence[TaskMeasures]) -> dict[str, Any]:
+    """Return what tasks do for how long, and how fast, together.
+
+    Args:
+        measures: the newest measures of tasks that have not ended.
+
+    Example:
+        >>> sums = TaskSums(seconds=2.0, making=1.0, elements=10.0)
+        >>> found = time_fields([TaskMeasures(task, 1, sums, sums) for task in (1, 2)])
+        >>> found["elements_per_second"], found["making_share"]
+        (10.0, 0.5)
+    """
+    recents = [one.recent for one in measures]
+    sums = added(recents, TaskSums())
+    busiest = max((one.linked for one in measures), default=(0.0, 0.0))
+    return {
+        "elements_per_second": _rate(sum(_rate(one.elements, one.seconds) for one in recents)),
+        "bytes_per_second": round(sum(_rate(one.nbytes, one.seconds) for one in recents)),
+        "making_share": _share(sums.making, sums.seconds),
+        "waiting_for_readers_share": _share(sums.for_readers, sums.seconds),
+        "waiting_for_splits_share": _share(sums.for_splits, sums.seconds),
+        "link_busy_share": round(busiest[0], 4),
+    }
+
+
+def task_operations(measures: TaskMeasures | None) -> list[OperationStatus]:
+    """Return the operations of a task; None: it was not measured."""
+    if measures is None:
+        return []
+    return operations([TaskEvidence("", measures.recent, measures.nodes)])
+
+
+def job_time(running: Sequence[TaskMeasures]) -> dict[str, Any]:
+    """Return what the tasks of a job do for how long.
+
+    Args:
+        running: the measures of those that have not ended.
+    """
+    found = time_fields(running)
+    made = found.pop("elements_per_second")
+    del found["waiting_for_readers_share"]
+    return {**found, "made_per_second": made}
+
+
+def job_fields(loops: Iterable[LoopMeasures], batch_rows: int | None) -> dict[str, Any]:
+    """Return what the elements of a job are, and at which rate its training loops take
+    them.
+
+    Args:
+        loops: measures of the loops that read it.
+        batch_rows: as ``DatasetUnits.batch_rows``.
+
+    Example:
+        >>> from zmqdata.messages import LoopSums
+        >>> loop = LoopMeasures(recent=LoopSums(seconds=2.0, elements=10.0))
+        >>> found = job_fields([loop, loop], 32)
+        >>> found["unit"], found["elements_per_second"], found["rows_per_second"]
+        ('batches', 10.0, 320.0)
+        >>> job_fields([loop], 0)["rows_per_second"] is None
+        True
+    """
+    rate = _rate(sum(_rate(one.recent.elements, one.recent.seconds) for one in loops))
+    rows = 1 if batch_rows is None else batch_rows
+    return {
+        "unit": "elements" if batch_rows is None else "batches",
+        "batch_rows": batch_rows or None,
+        "elements_per_second": rate,
+        "rows_per_second": rate * rows if rows else None,
+    }
+
+
+def verdict_fields(found: tuple[Situation, Verdict] | None) -> dict[str, Any]:
+    """Return the verdict on the training loop that decides about its job; None: no loop
+    was measured.
+    """
+    if found is None:
+        return {}
+    situation, verdict = found
+    return {
+        "verdict": verdict.word,
+        "advice": verdict.advice,
+        "workers_needed": verdict.workers_needed,
+        "node": verdict.node,
+        "node_share": verdict.node_share,
+        "wait_share": loop_fields(situation)["wait_share"],
+    }
+
+
+def reader_fields(measures: LoopMeasures | None) -> dict[str, Any]:
+    """Return what a training loop does for how long, without the wait for its first
+    element; None: it was not measured.
+
+    Example:
+        >>> reader_fields(None)["wait_share"]
+        0.0
+    """
+    found = measures or LoopMeasures()
+    recent = found.outer or found.recent
+    return {
+        **loop_fields(Situation(recent)),
+        "first_element_seconds": found.first,
+        "elements": int(found.total.elements),
+        "waited_seconds": round((found.outer_total or found.total).waiting, 3),
+        "buffered": found.waiting,
+    }
+
+
+def loop_fields(situation: Situation) -> dict[str, float]:
+    """Return how long a loop waits for an element and works on it, lately."""
+    loop = situation.loop
+    return {
+        "wait_share": round(situation.wait_share, 4),
+        "wait_ms": round(1000 * _rate(loop.waiting, loop.elements), 3),
+        "step_ms": round(1000 * situation.step, 3),
+        "elements_per_second": _rate(loop.elements, loop.seconds),
+    }
+
+
+def named_readers(readers: Sequence[ReaderStatus]) -> list[ReaderStatus]:
+    """Return training loops with their names and how much slower each is: the slower
+    ones first, then numbered consumers in order, and the others by their wait.
+
+    Example:
+        >>> steps = (10.0, 11.0, 30.0)
+        >>> loops = [ReaderStatus(elements=9, step_ms=step) for step in steps]
+        >>> [(one.name, one.slower) for one in named_readers(loops)]
+        [('loop 3', 3.0), ('loop 1', 0.0), ('loop 2', 0.0)]
+    """
+    steps = sorted(one.step_ms for one in readers if one.elements)
+    found = [
+        structs.replace(one, name=_reader_name(one, at), slower=_slower(one, steps))
+        for at, one in enumerate(readers)
+    ]
+    if all(one.consumer is not None for one in found):
+        return sorted(found, key=lambda one: (-one.slower, one.consumer or 0))
+    return sorted(found, key=lambda one: (-one.slower, -one.wait_share))
+
+
+def _reader_name(reader: ReaderStatus, at: int) -> str:
+    name = f"rank {reader.member}" if reader.member else f"loop {at + 1}"
+    if reader.consumer is not None:
+        name = f"consumer {reader.consumer}"
+    host, _, rest = reader.process.partition(":")
+    pid = rest.partition(":")[0]
+    return f"{name} ({host}:{pid})" if host and pid.isdecimal() else name
+
+
+def _slower(reader: ReaderStatus, steps: Sequence[float]) -> float:
+    """Return how many times as long a loop's step takes as the lower median of the
+    others; 0 if that is less than ``UNEQUAL`` times, or unknown.
+
+    Args:
+        reader: the loop.
+        steps: the steps of all measured loops in rising order, with its own.
+    """
+    if not reader.elements or len(steps) < 2:
+        return 0.0
+    middle = (len(steps) - 2) // 2
+    usual = steps[middle if middle < bisect_left(steps, reader.step_ms) else middle + 1]
+    is_slower = 0 < UNEQUAL * usual <= reader.step_ms
+    return round(reader.step_ms / usual, 2) if is_slower else 0.0
+
+
+def moved_of(moved: Mapping[str, tuple[int, int]]) -> list[MovedStatus]:
+    """Return what arrived, from bytes and elements by transport and codec.
+
+    Example:
+        >>> found = moved_of({"tcp zstd": (9, 1), "shm": (9, 1)})
+        >>> [(one.transport, one.codec) for one in found]
+        [('shm', 'none'), ('tcp', 'zstd')]
+    """
+    found = []
+    for by, (nbytes, elements) in sorted(moved.items()):
+        transport, _, codec = by.partition(" ")
+        found.append(
+            MovedStatus(transport=transport, codec=codec or "none", bytes=nbytes, elements=elements)
+        )
+    return found
+
+
+# --- jobs
+
+
+def judged(jobs: Iterable[JobStatus], tasks: Iterable[TaskStatus]) -> list[JobStatus]:
+    """Return jobs with their names, conditions and troubles, the most urgent first.
+
+    Args:
+        jobs: the jobs.
+        tasks: the tasks of all jobs.
+    """
+    listed, by_job = list(jobs), _by_iteration(tasks)
+    begun = Counter((job.job, job.repetition) for job in listed)
+    found = []
+    for job in listed:
+        condition, sentence = condition_of(job)
+        found.append(
+            structs.replace(
+                job,
+                name=_job_name(job, begun[job.job, job.repetition] > 1),
+                condition=condition,
+                sentence=sentence,
+                trouble=_trouble(job, by_job.get(job.iteration, [])),
+            )
+        )
+    return sorted(found, key=_urgency)
+
+
+def _urgency(job: JobStatus) -> tuple[int, float, str, int]:
+    return CONDITIONS.index(job.condition), -job.wait_share, job.job, job.iteration
+
+
+def _by_iteration(tasks: Iterable[TaskStatus]) -> dict[int, list[TaskStatus]]:
+    found: dict[int, list[TaskStatus]] = {}
+    for task in tasks:
+        found.setdefault(task.iteration, []).append(task)
+    return found
+
+
+def _job_name(job: JobStatus, is_again: bool) -> str:
+    is_invented = job.job.startswith(("anonymous_", "loader-"))
+    which = [job.origin] if is_invented and job.origin else []
+    which += [f"incarnation {job.incarnation}"] if is_again else []
+    which += [f"repetition {job.repetition}"] if job.repetition else []
+    return f"{job.job} ({', '.join(which)})" if which else job.job
+
+
+def condition_of(job: JobStatus) -> tuple[str, str]:
+    """Return the condition of a job, and the sentences that say it.
+
+    Example:
+        >>> job = JobStatus(clients=1, verdict="COMPUTE-BOUND", advice="It keeps up.")
+        >>> condition_of(job)
+        ('COMPUTE-BOUND', 'It keeps up.')
+    """
+    if job.failure:
+        return FAILED, job.failure
+    if job.finished:
+        return FINISHED, f"All of its {job.unit} were delivered, or are about to be."
+    if job.save is not None:
+        return SAVING, f"Workers write its {job.unit} to {job.save}."
+    if not job.clients:
+        return NOT_READ, "No training loop reads it now."
+    if job.verdict:
+        return job.verdict, job.advice
+    return UNKNOWN, "No training loop has sent measures yet."
+
+
+def _trouble(job: JobStatus, tasks: Sequence[TaskStatus]) -> str:
+    states = Counter(task.state for task in tasks)
+    missing = ", ".join(map(str, job.missing_consumers))
+    parts = [
+        f"{counted(states[STALLED], 'task')} without progress" if states[STALLED] else "",
+        f"{counted(states[UNHOSTED], 'task')} without a host" if states[UNHOSTED] else "",
+        f"missing consumers: {missing}" if missing else "",
+        f"{counted(len(job.poisoned), 'element')} left out as poison" if job.poisoned else "",
+        f"{counted(job.measures.left_out, 'element')} skipped" if job.measures.left_out else "",
+        f"{counted(job.measures.redone, 'element')} made again" if job.measures.redone else "",
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def shared_unit(jobs: Iterable[JobStatus]) -> str:
+    """Return what the elements of all jobs are: ``"batches"`` only if all are batches.
+
+    Example:
+        >>> shared_unit([JobStatus(unit="batches"), JobStatus()])
+        'elements'
+    """
+    units = {job.unit for job in jobs}
+    return units.pop() if len(units) == 1 else "elements"
+
+
+def worker_order(worker: WorkerStatus) -> tuple[bool, float, float]:
+    """Return the place of a worker among others: those that are not connected first,
+    then the busiest, and of equally busy ones the slowest.
+    """
+    is_well = worker.state == CONNECTED
+    return is_well, -round(worker.making_share, 2), worker.elements_per_second
+
+
+def task_order(task: TaskStatus) -> tuple[bool, bool, float]:
+    """Return the place of a task among others: those that are not well first, then the
+    busiest, and those that have ended last.
+    """
+    is_well = task.state in (RUNNING, WAITING, ENDED)
+    return is_well, task.state in (ENDED, LOST), -task.making_share
+
+
+def agrees(found: ServiceStatus, expected: str, job: str = "") -> bool | None:
+    """Return True if every job that is read, or has failed, has a verdict; False if one
+    has another; None if nothing is known.
+
+    Args:
+        found: the status.
+        expected: the verdict.
+        job: name of the only job that counts; empty for all jobs.
+
+    Example:
+        >>> known = {"a": "UNKNOWN", "b": "FAILED"}
+        >>> jobs = [JobStatus(job=name, condition=word) for name, word in known.items()]
+        >>> found = ServiceStatus(jobs=jobs)
+        >>> agrees(found, "COMPUTE-BOUND", "a"), agrees(found, "COMPUTE-BOUND")
+        (None, False)
+    """
+    conditions = {one.condition for one in found.jobs if job in ("", one.job)}
+    conditions -= {SAVING, NOT_READ, FINISHED}
+    if conditions - {expected, UNKNOWN}:
+        return False
+    return None if UNKNOWN in conditions or not conditions else True
+
+
+def _rate(part: float, whole: float = 1.0) -> float:
+    return float(f"{part / whole:.4g}") if whole > 0 else 0.0
+
+
+def _share(part: float, whole: float) -> float:
+    return round(share_of(part, whole), 4)
+
+
+def stats_of(situation: Situation, *, with_texts: bool = True) -> dict[str, Any]:
+    """Return the numbers, and the verdict, of a situation, by the names of ``stats()``.
+
+    Args:
+        situation: what is known of a loop and of all that feeds it.
+        with_texts: True to include the verdict and the advice.
+    """
+    verdict = judge(situation)
+    found: dict[str, Any] = {
+        **loop_fields(situation),
+        "first_element_seconds": situation.first or 0.0,
+        "elements": situation.total.elements,
+        "waited_seconds": situation.total.waiting,
+        "workers": float(situation.workers),
+        "workers_needed": float(verdict.workers_needed),
+        "node_share": verdict.node_share,
+    }
+    if with_texts:
+        found |= {"verdict": verdict.word, "advice": verdict.advice}
+    return {f"data/{name}": value for name, value in found.items()}
