@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from zmqdata import Dataset, LocalCluster, distribute
-from zmqdata.cli.phrases import verdict_of
 from zmqdata.dataset.resuming import DatasetIterator
 from zmqdata.measures import verdict
 from zmqdata.measures.situation import Situation
-from zmqdata.measures.verdict import stats_of
+from zmqdata.measures.status import CONDITIONS, stats_of
 from zmqdata.messages import LoopSums
 
 TEXT = (Path(__file__).resolve().parents[1] / "docs/why-does-my-accelerator-wait.md").read_text(
@@ -40,8 +39,8 @@ def test_all_verdicts_are_described() -> None:
     """The page has each verdict once, and each word that stands in its place."""
     words = [verdict.INPUT_BOUND, verdict.LINK_BOUND, verdict.STRAGGLER, verdict.COMPUTE_BOUND]
     assert first_cells("## What does the verdict mean") == [*words, verdict.UNKNOWN]
-    for changes in ({"failure": "x"}, {"finished": True}, {"save": "/x"}, {"clients": 0}):
-        assert f"`{verdict_of(changes)[0]}`" in TEXT
+    for condition in CONDITIONS:
+        assert f"`{condition}`" in TEXT
 
 
 def test_limits_are_told_as_they_are() -> None:

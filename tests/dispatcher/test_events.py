@@ -30,8 +30,8 @@ def test_events_are_bounded() -> None:
         events.add(float(number), "debug", "a detail")
     shown = list(events.shown())
     assert len(shown) == states.EVENTS_KEPT
-    assert [one["time"] for one in (shown[0], shown[-1])] == [800.0, 999.0]
-    assert {len(one["text"]) for one in shown} == {states.EVENT_CHARACTERS}
+    assert [one.time for one in (shown[0], shown[-1])] == [800.0, 999.0]
+    assert {len(one.text) for one in shown} == {states.EVENT_CHARACTERS}
 
 
 def test_jobs_do_not_displace_warnings() -> None:
@@ -41,11 +41,11 @@ def test_jobs_do_not_displace_warnings() -> None:
         events.add(float(number), "info" if number != 900 else "warning", "text")
     events.add(1000.0, "error", "text")
     shown = list(events.shown())
-    assert [one["time"] for one in shown] == sorted(one["time"] for one in shown)
-    assert {900.0, 1000.0} <= {one["time"] for one in shown}
+    assert [one.time for one in shown] == sorted(one.time for one in shown)
+    assert {900.0, 1000.0} <= {one.time for one in shown}
     for number in range(1_000):
         events.add(2000.0 + number, "info", "text")
-    assert [one["time"] for one in events.shown()][:2] == [900.0, 1000.0]
+    assert [one.time for one in events.shown()][:2] == [900.0, 1000.0]
 
 
 def told_of(target: str, job: str) -> list[str]:

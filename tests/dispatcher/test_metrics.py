@@ -66,7 +66,8 @@ class Scraper:
         dispatcher = self._service.dispatcher
         if dispatcher.core is not self._core or self._metrics is None:
             self._core = dispatcher.core
-            self._metrics = DispatcherMetrics(self._core, Counter())
+            service = self._service
+            self._metrics = DispatcherMetrics(self._core, Counter(), lambda: service.clock.now)
             self.last = {}
         found = self._metrics.samples(snapshot_of(self._metrics.look()))
         for name in COUNTED & self.last.keys():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tests.core.dispatcher.rundesk import JOB, Desk
 from tests.core.dispatcher.test_decider import Cluster
@@ -19,7 +19,7 @@ MADE = m.TaskSums(seconds=4.0, making=3.0, for_readers=1.0, elements=40.0, nbyte
 TAKEN = m.LoopMeasures(recent=m.LoopSums(seconds=2.0, waiting=1.0, elements=10.0))
 
 
-def measured(units: m.DatasetUnits = BATCHES, made: m.TaskSums = MADE) -> dict[str, Any]:
+def measured(units: m.DatasetUnits = BATCHES, made: m.TaskSums = MADE) -> m.ServiceStatus:
     """Return the status of a dispatcher whose only worker and only client have sent
     measures.
     """
@@ -42,50 +42,49 @@ def measured(units: m.DatasetUnits = BATCHES, made: m.TaskSums = MADE) -> dict[s
 
 def test_the_rate_of_a_worker_is_that_of_its_tasks() -> None:
     """A worker has the rates and shares that its tasks have measured."""
-    (worker,) = measured()["workers"]
-    rates = {name: worker[name] for name in ("elements_per_second", "bytes_per_second")}
-    assert rates == {"elements_per_second": 10.0, "bytes_per_second": 100}
-    assert (worker["making_share"], worker["waiting_for_readers_share"]) == (0.75, 0.25)
+    (worker,) = measured().workers
+    assert (worker.elements_per_second, worker.bytes_per_second) == (10.0, 100)
+    assert (worker.making_share, worker.waiting_for_readers_share) == (0.75, 0.25)
 
 
 def test_a_worker_without_measures_does_nothing() -> None:
     """Before the first measures, all rates and shares are zero."""
-    (worker,) = measured(made=m.TaskSums())["workers"]
-    assert (worker["elements_per_second"], worker["making_share"]) == (0.0, 0.0)
+    (worker,) = measured(made=m.TaskSums()).workers
+    assert (worker.elements_per_second, worker.making_share) == (0.0, 0.0)
 
 
 def test_a_job_says_what_its_elements_are() -> None:
     """A job of batches has its rate in batches and in rows."""
-    (job,) = measured()["jobs"]
-    assert (job["unit"], job["batch_rows"]) == ("batches", 32)
-    assert (job["elements_per_second"], job["rows_per_second"]) == (5.0, 160.0)
-    assert job["splits"][0]["unit"] == "files"
+    (job,) = measured().jobs
+    assert (job.unit, job.batch_rows) == ("batches", 32)
+    assert (job.elements_per_second, job.rows_per_second) == (5.0, 160.0)
+    assert job.splits[0].unit == "files"
 
 
 def test_rows_are_left_out_if_their_number_is_unknown() -> None:
     """Batches of unknown size have no rate in rows. Elements that are not batches are
     rows.
     """
-    (job,) = measured(m.DatasetUnits(0, ("rows",)))["jobs"]
-    assert (job["unit"], job["batch_rows"], job["rows_per_second"]) == ("batches", None, None)
-    (job,) = measured(m.DatasetUnits())["jobs"]
-    assert (job["unit"], job["rows_per_second"]) == ("elements", 5.0)
-    assert job["splits"][0]["unit"] == "splits"
+    (job,) = measured(m.DatasetUnits(0, ("rows",))).jobs
+    assert (job.unit, job.batch_rows, job.rows_per_second) == ("batches", None, None)
+    (job,) = measured(m.DatasetUnits()).jobs
+    assert (job.unit, job.rows_per_second) == ("elements", 5.0)
+    assert job.splits[0].unit == "splits"
 
 
 def test_a_job_has_what_its_clients_say_of_its_dataset() -> None:
     """The row of a job names the line and the dataset; none is known of one that older
     clients have registered.
     """
-    (job,) = measured(m.DatasetUnits(origin="train.py:12, ImageFolder"))["jobs"]
-    assert job["origin"] == "train.py:12, ImageFolder"
-    assert measured()["jobs"][0]["origin"] == ""
+    (job,) = measured(m.DatasetUnits(origin="train.py:12, ImageFolder")).jobs
+    assert job.origin == "train.py:12, ImageFolder"
+    assert measured().jobs[0].origin == ""
 
 
 def worker_row(cluster: Cluster) -> dict[str, Any]:
     found = status_of(cluster.core, cluster.now, "", DispatcherConfig(), Counter())
-    [row] = found["workers"]
-    return dict(row)
+    [row] = found.workers
+    return asdict(row)
 
 
 def test_a_worker_has_the_memory_that_it_reported_last() -> None:

@@ -20,8 +20,9 @@ from zmqdata import (
     distribute,
 )
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+from zmqdata.measures.status import TASK_STATES, WORKER_STATES
 from zmqdata.metrics import serving
-from zmqdata.metrics.declared import DISPATCHER, HOSTED_STATES, TASK_STATES, WORKER, WORKER_STATES
+from zmqdata.metrics.declared import DISPATCHER, HOSTED_STATES, WORKER
 from zmqdata.metrics.listening import MOST_VISITORS, address_of, listener
 from zmqdata.metrics.serving import Monitor
 from zmqdata.testing.cluster import await_condition

@@ -297,7 +297,7 @@ def test_a_dispatcher_tells_its_state() -> None:
         assert living == {
             "repetition": 0,
             "job": "job",
-            "processing_mode": "DYNAMIC",
+            "processing_mode": "distributed_epoch",
             "num_consumers": None,
             "num_clients": 1,
             "finished": False,

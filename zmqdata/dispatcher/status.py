@@ -330,6 +330,7 @@ def _task(core: DispatcherCore, task: Task, measures: TaskMeasures | None) -> Ta
         skipped={} if report is None else report.skipped,
         seconds_without_progress=round(idle, 1),
         busy_seconds=0.0 if report is None else round(report.busy, 1),
+        busy_with="" if report is None or report.crumb is None else what(report.crumb),
         deaths=len(task.deaths),
         compressed="" if report is None else report.compressed,
         buffered_bytes=0 if measures is None else round(measures.ahead),

@@ -98,8 +98,9 @@ def judge(situation: Situation) -> Verdict:
         >>> from zmqdata.measures.situation import TaskEvidence
         >>> from zmqdata.messages import LoopSums, NodeTime
         >>> node = NodeTime("0", "map(decode) at train.py:31", 9.4, 9.4)
+        >>> rest = NodeTime("0.0", "list_files", 0.6, 0.6)
         >>> sums = TaskSums(seconds=10.0, making=10.0, elements=50.0)
-        >>> tasks = tuple(TaskEvidence(name, sums, (node,)) for name in ("a", "b"))
+        >>> tasks = tuple(TaskEvidence(name, sums, (node, rest)) for name in ("a", "b"))
         >>> loop = LoopSums(seconds=10.0, waiting=6.1, elements=100.0)
         >>> verdict = judge(Situation(loop, tasks))
         >>> verdict.word, verdict.workers_needed

@@ -78,6 +78,8 @@ class TaskStatus(Struct, frozen=True, kw_only=True):
     """Seconds since it last made progress, if nothing but itself keeps it from that."""
     busy_seconds: float = 0.0
     """Seconds for which it has been at one element."""
+    busy_with: str = ""
+    """That element, as the beginning of a sentence; empty if unknown."""
     deaths: int = 0
     """Number of its attempts that ended with their worker process."""
     compressed: str = ""

@@ -148,13 +148,13 @@ def test_the_loop_that_waits_most_is_judged(waits: float, word: str) -> None:
     """
     one = iteration()
     measures = Measures({2000: one})
-    assert measures.verdict(one) is None
+    assert measures.judged_loop(one) is None
     measures.take_tasks("tcp://a:1", [report(2001, 1, 50.0, 10.0)], one.tasks)
     measures.take_loop(2000, "c0", loop(0.0))
     measures.take_loop(2000, "c1", loop(waits))
-    verdict = measures.verdict(one)
-    assert verdict is not None
-    assert verdict.word == word
+    found = measures.judged_loop(one)
+    assert found is not None
+    assert (found[0].loop.waiting, found[1].word) == (waits, word)
 
 
 def test_a_slow_consumer_is_named() -> None:
@@ -165,7 +165,8 @@ def test_a_slow_consumer_is_named() -> None:
     measures = Measures({2000: one})
     for client, seconds in (("c0", 10.0), ("c1", 30.0), ("c2", 11.0)):
         measures.take_loop(2000, client, loop(0.0, seconds))
-    verdict = measures.verdict(one)
-    assert verdict is not None
+    found = measures.judged_loop(one)
+    assert found is not None
+    verdict = found[1]
     assert verdict.word == STRAGGLER
     assert verdict.advice.startswith("This consumer (1) takes 300 ms for a step")
