@@ -1,5 +1,5 @@
-"""What a status says of tasks, workers, training loops and jobs: their states, their
-shares of time, and the condition of each job.
+"""States of tasks, workers and training loops, their shares of time, and the condition
+of each job, as a status has them.
 
 Whatever shows a status formats what is made here, so that all say the same. A rate and
 a share are of the last seconds unless their name says *so far*.

@@ -9,6 +9,7 @@ Protocol 3.10; decision 0051.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -18,8 +19,6 @@ from zmqdata.errors import VersionMismatchError
 
 STATUS_VERSION = 1
 """Version of the structures below. It rises whenever a field changes its meaning."""
-SINCE = "0.1.0"
-"""The first release whose status has a version."""
 
 
 class OperationStatus(Struct, frozen=True, kw_only=True):
@@ -165,7 +164,7 @@ class ReaderStatus(Struct, frozen=True, kw_only=True):
     process: str = ""
     """Its process."""
     how: str = ""
-    """How it came to read the iteration."""
+    """Reason for which it reads the iteration."""
     given_back: int = 0
     """Number of elements that it gave back."""
     consumer: int | None = None
@@ -187,7 +186,7 @@ class ReaderStatus(Struct, frozen=True, kw_only=True):
     buffered: int = 0
     """Number of elements that are ready for it."""
     slower: float = 0.0
-    """How many times as long its step takes as the median of the others; 0 if that is
+    """Factor by which its step takes longer than the median of the others; 0 if that is
     not noteworthy.
     """
 
@@ -230,7 +229,7 @@ class MovedStatus(Struct, frozen=True, kw_only=True):
 
 
 class TotalsStatus(Struct, frozen=True, kw_only=True):
-    """What was done so far, with all attempts of all tasks."""
+    """Sums so far, of all attempts of all tasks."""
 
     job: str = ""
     """Name of the job, in the list of all jobs; empty inside a job."""
@@ -255,7 +254,7 @@ class TotalsStatus(Struct, frozen=True, kw_only=True):
     nodes: list[NodeSeconds] = []
     """Seconds by operation."""
     moved: list[MovedStatus] = []
-    """What arrived, by transport and codec."""
+    """Bytes and elements that arrived, by transport and codec."""
 
 
 class JobStatus(Struct, frozen=True, kw_only=True):
@@ -272,11 +271,11 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     dataset_id: str = ""
     """Id of its dataset."""
     processing_mode: str = ""
-    """How the input is shared among its tasks, in the words of users."""
+    """Policy by which its tasks share the input, in the words of users."""
     iteration: int = 0
     """Number of its iteration."""
     incarnation: int = 1
-    """How many times it has begun anew under its name."""
+    """Number of its beginning under this name."""
     repetition: int = 0
     """Number of the repetition."""
     condition: str = "UNKNOWN"
@@ -334,7 +333,7 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     made_per_second: float = 0.0
     """Rate at which its tasks make elements, lately: the sum of its workers' rates."""
     unit: str = "elements"
-    """What its elements are: batches or elements."""
+    """Name of its elements: batches or elements."""
     batch_rows: int | None = None
     """Rows of a batch; None if unknown."""
     elements_per_second: float = 0.0
@@ -344,7 +343,7 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     operations: list[OperationStatus] = []
     """Its operations, over all of its tasks."""
     measures: TotalsStatus = TotalsStatus()
-    """What was done so far."""
+    """Sums so far."""
 
 
 class IterationStatus(Struct, frozen=True, kw_only=True):
@@ -359,7 +358,7 @@ class IterationStatus(Struct, frozen=True, kw_only=True):
     dataset_id: str = ""
     """Id of its dataset."""
     processing_mode: str = ""
-    """How the input is shared among its tasks, in the words of users."""
+    """Policy by which its tasks share the input, in the words of users."""
     num_consumers: int | None = None
     """Number of its numbered consumers; None without them."""
     num_clients: int = 0
@@ -399,7 +398,7 @@ class ServiceStatus(Struct, frozen=True, kw_only=True):
     tasks: list[TaskStatus] = []
     """The tasks of all jobs."""
     totals: list[TotalsStatus] = []
-    """What each job has done so far, all its repetitions together."""
+    """Sums so far of each job, all its repetitions together."""
     events: list[EventStatus] = []
     """The newest events, oldest first."""
     rejected: dict[str, int] = {}
@@ -421,10 +420,10 @@ def known_status(found: Mapping[str, Any]) -> ServiceStatus:
         >>> known_status({"version": 1, "dispatcher": "tcp://a:1"}).dispatcher
         'tcp://a:1'
     """
-    version = found.get("version", 0)
-    if version != STATUS_VERSION:
-        told = f"has version {version}" if version else "has no version"
-        theirs = "another release" if version else f"older than {SINCE}"
+    number = found.get("version", 0)
+    if number != STATUS_VERSION:
+        told = f"has version {number}" if number else "has no version"
+        theirs = "another release" if number else f"older than {version('zmqdata')}"
         raise VersionMismatchError(
             f"The status of the dispatcher {told}, and this zmqdata reads version "
             f"{STATUS_VERSION}. The zmqdata of the dispatcher is {theirs}: install the same "
