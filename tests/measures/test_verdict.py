@@ -64,10 +64,18 @@ SITUATIONS = {
     "one slow worker": (
         Situation(
             WAITING,
-            (*two(making=10.0), task("tcp://c:1", making=10.0, elements=9.0)),
+            (*two(making=1.0, readers=9.0), task("tcp://c:1", making=10.0, elements=9.0)),
         ),
         STRAGGLER,
-        "Worker tcp://c:1 takes 1.11 s for an element, the others 200 ms",
+        "Worker tcp://c:1 takes 1.11 s for an element, the others 20 ms",
+    ),
+    "one slow worker that holds nobody up": (
+        Situation(
+            WAITING,
+            (*two(making=10.0), task("tcp://c:1", making=10.0, elements=9.0)),
+        ),
+        INPUT_BOUND,
+        "with 3 workers the loop waits 60 % of each step; 7 would feed it",
     ),
     "one slow rank": (
         Situation(

@@ -142,13 +142,17 @@ def slow_in_one_thread(number: Any) -> Any:
 
 
 def test_a_slow_worker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that takes ten times as long as the others is named by its address."""
+    """A worker that takes ten times as long as the others is named by its address, if
+    the loop waits for it: here by the order that a number of tasks promises.
+    """
     monkeypatch.setenv(SLOW_THREAD, "")
     monkeypatch.delenv(SLOW_THREAD)
     with LocalCluster(3, in_process=True) as cluster:
-        on_workers = distribute("distributed_epoch", cluster.target)
+        on_workers = distribute(
+            "distributed_epoch", cluster.target, deterministic=True, num_tasks=3
+        )
         dataset = Dataset.range(ENDLESS).map(slow_in_one_thread).batch(2).apply(on_workers)
-        with reading(dataset) as iterator:
+        with reading(dataset, step=0.005) as iterator:
             await_verdict(iterator, "STRAGGLER", "Worker tcp://127.0.0.1:")
             await_condition(
                 lambda: iterator.stats()["data/workers"] == 3.0,

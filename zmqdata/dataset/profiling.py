@@ -18,7 +18,7 @@ from zmqdata.dataset.drawing import tree_lines
 from zmqdata.iterators import Context, ElementIterator, Stackable, input_iterator, make_iterator
 from zmqdata.iterators.base import InputIterator
 from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
-from zmqdata.measures.situation import Situation
+from zmqdata.measures.situation import Situation, operations
 from zmqdata.measures.sums import added
 from zmqdata.measures.verdict import COMPUTE_BOUND, INPUT_BOUND, judge, shown_seconds
 from zmqdata.messages import TaskSums
@@ -324,8 +324,8 @@ def _situations(meter: LoopMeter, is_unpaced: bool) -> list[tuple[str, Situation
 
 
 def worker_rows(situation: Situation) -> list[str]:
-    """Return a row for each node that workers run, with the share of their time, and a
-    row for what they wait for.
+    """Return a row for each operation that workers run, with its share, and a row for
+    what their tasks do.
 
     Example:
         >>> from zmqdata.measures.situation import TaskEvidence
@@ -334,18 +334,21 @@ def worker_rows(situation: Situation) -> list[str]:
         >>> sums = TaskSums(seconds=4.0, making=3.0, for_readers=1.0)
         >>> task = TaskEvidence("tcp://a:1", sums, (node,))
         >>> worker_rows(Situation(LoopSums(), (task,)))
-        ['75 % map(f)', '25 % waiting for readers', '0 % waiting for splits']
+        ['100 % map(f)', 'making elements 75 %, for readers 25 %, for splits 0 %']
     """
     whole = added([task.recent for task in situation.tasks], TaskSums())
     if not whole.seconds:
         return ["nothing is known yet: profile() for a longer time"]
-    nodes: dict[str, float] = {}
-    for task in situation.tasks:
-        for node in task.nodes:
-            nodes[node.label] = nodes.get(node.label, 0.0) + node.recent / node.threads
-    rows = sorted(nodes.items(), key=lambda row: -row[1])
-    rows += [("waiting for readers", whole.for_readers), ("waiting for splits", whole.for_splits)]
-    return [f"{100 * seconds / whole.seconds:.0f} % {label}" for label, seconds in rows]
+    rows = sorted(operations(situation.tasks), key=lambda row: -row.share)
+    doing = {
+        "making elements": whole.making,
+        "for readers": whole.for_readers,
+        "for splits": whole.for_splits,
+    }
+    return [
+        *(f"{100 * row.share:.0f} % {row.node}" for row in rows),
+        ", ".join(f"{what} {100 * one / whole.seconds:.0f} %" for what, one in doing.items()),
+    ]
 
 
 def _headspace_line(possible: float, present: float, has_no_step: bool) -> str:

@@ -211,22 +211,48 @@ def needed_workers(situation: Situation) -> int:
     what all loops take meanwhile, whichever is longer. One step may take several
     elements from the workers, or a part of one, if operations lie between.
     """
-    sums = added([task.recent for task in situation.running], TaskSums())
-    if sums.elements <= 0 or situation.step < LEAST_STEP:
+    sums, demand = (
+        added([task.recent for task in situation.running], TaskSums()),
+        demanded(situation),
+    )
+    if sums.elements <= 0 or not demand:
         return 0
+    need = math.floor((1 - WAITS) * sums.making / sums.elements * demand) + 1
+    return need if need <= MOST_WORKERS else 0
+
+
+def demanded(situation: Situation) -> float:
+    """Return the elements per second that all loops would take if they never waited; 0
+    if unknown, or if the loop does nothing of its own.
+    """
+    if situation.step < LEAST_STEP:
+        return 0.0
     loop, served = situation.loop, situation.served
     taken = loop.elements
     if served is not None:
         # The reader of this pass is younger than a loop over `repeat`.
         taken = served.elements * (loop.seconds / served.seconds if served.seconds else 0.0)
     working = loop.seconds - loop.waiting
-    cost, demand = sums.making / sums.elements, taken / working + situation.demand
-    if situation.others:
-        # Numbered consumers take equally many: the slowest decides.
-        slowest = max(working / taken, *(one.step for one in situation.others)) if taken else 0.0
-        demand = (len(situation.others) + 1) / slowest if slowest else 0.0
-    need = math.floor((1 - WAITS) * cost * demand) + 1
-    return need if need <= MOST_WORKERS else 0
+    if not situation.others:
+        return taken / working + situation.demand
+    # Numbered consumers take equally many: the slowest decides.
+    slowest = max(working / taken, *(one.step for one in situation.others)) if taken else 0.0
+    return (len(situation.others) + 1) / slowest if slowest else 0.0
+
+
+def wait_share_without(situation: Situation, worker: str) -> float:
+    """Return the share of its time that the loop would still wait if a worker left.
+
+    The others could make as many elements as their costs allow.
+    """
+    costs = costs_by_worker(situation.running)
+    possible = sum(1 / cost for other, cost in costs.items() if other != worker and cost > 0)
+    demand = demanded(situation)
+    if not demand:
+        # No step paces the loop: it takes all that comes.
+        present = situation.loop.elements / situation.loop.seconds
+        return min(1.0, present / possible) if possible else 1.0
+    return max(0.0, 1 - possible / demand)
 
 
 def median(values: Iterable[float]) -> float:

@@ -20,6 +20,7 @@ from zmqdata.measures.situation import (
     median,
     needed_workers,
     share_of,
+    wait_share_without,
 )
 from zmqdata.measures.sums import added
 from zmqdata.messages import TaskSums
@@ -248,6 +249,8 @@ def _slow_worker(situation: Situation) -> tuple[str, str] | None:
     usual = median(cost for worker, cost in costs.items() if worker != slowest)
     if usual <= 0 or costs[slowest] < SLOWER * usual:
         return None
+    if wait_share_without(situation, slowest) > MOSTLY * situation.wait_share:
+        return None  # it does its part, and the loop would wait on without it
     return STRAGGLER, (
         f"Worker {slowest} takes {shown_seconds(costs[slowest])} for an element, the others "
         f"{shown_seconds(usual)}; {_held_up_by(situation)}. Look at its machine, or drain it."
