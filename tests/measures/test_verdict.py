@@ -19,6 +19,7 @@ from zmqdata.measures.verdict import (
 from zmqdata.messages import ConsumerPace, LoopSums, NodeTime, TaskSums
 
 DECODE = NodeTime("0", "map(decode) at train.py:31", 9.4, 9.4)
+WAITED = NodeTime("0", "map(fetch) at train.py:31", 40.0, 40.0, 4, (0, 0), 2.0, 2.0)
 LISTED = NodeTime("0.0", "list_files", 0.6, 0.6)
 WAITING = LoopSums(seconds=10.0, waiting=6.0, elements=100.0)
 FED = LoopSums(seconds=10.0, waiting=0.2, elements=100.0)
@@ -50,6 +51,13 @@ SITUATIONS = {
         INPUT_BOUND,
         "map(decode) at train.py:31 takes 94 % of the workers' time; with 2 workers the loop waits "
         "60 % of each step; 5 would feed it.",
+    ),
+    "a node that waits": (
+        Situation(WAITING, two(making=10.0, nodes=(WAITED,))),
+        INPUT_BOUND,
+        "takes 100 % of the workers' time, and mostly waits: a processor works in 5 % of it; with "
+        "2 workers the loop waits 60 % of each step. Let more calls wait at a time: "
+        "num_parallel_calls=10 in map(fetch); or start 5 workers, which would feed it.",
     ),
     "slow link": (
         Situation(WAITING, two(making=1.0, readers=9.0, linked=(0.95, 11e6))),

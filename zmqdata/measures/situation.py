@@ -143,11 +143,20 @@ def operations(tasks: Iterable[TaskEvidence]) -> list[OperationStatus]:
                 share=round(share_of(sum(node.recent for node in present), lately), 4),
                 share_so_far=round(share_of(seconds, so_far), 4),
                 seconds=round(seconds, 3),
+                processor_share=_processor_share(present),
                 threads=max(node.threads for node in nodes),
                 queue=(held, most) if most else None,
             )
         )
     return found
+
+
+def _processor_share(nodes: Collection[NodeTime]) -> float:
+    lately = sum(node.recent for node in nodes)
+    worked = sum(
+        node.recent if node.processor_recent is None else node.processor_recent for node in nodes
+    )
+    return round(share_of(worked, lately), 4) if lately else 1.0
 
 
 def dominant(tasks: Iterable[TaskEvidence]) -> OperationStatus | None:

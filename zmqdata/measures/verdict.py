@@ -9,6 +9,7 @@ Decision 0046.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,6 +50,10 @@ SATURATED = 0.6
 """Share of their time that tasks make elements, above which more tasks would help."""
 MOSTLY = 0.5
 """Share of the time above which something counts as what is done most of the time."""
+COMPUTES = 0.5
+"""Share of its time in which a processor works, below which an operation waits."""
+PARALLEL = ("map(", "interleave(")
+"""Beginnings of the labels of operations that take ``num_parallel_calls``."""
 LINK_BUSY = 0.7
 """Share of the time with bytes in flight above which a link is the limit."""
 SLOWER = 2.0
@@ -230,6 +235,13 @@ def _slow_pipeline(situation: Situation) -> tuple[str, str]:
     if not need:
         name = "the pipeline" if node is None else node.node.partition(" at ")[0]
         return INPUT_BOUND, f"{takes}; {waits}. Add workers, or make {name} faster."
+    if node is not None and node.processor_share < COMPUTES and node.node.startswith(PARALLEL):
+        calls = math.ceil(node.threads * need / count)
+        return INPUT_BOUND, (
+            f"{takes}, and mostly waits: a processor works in {_percent(node.processor_share)} of "
+            f"it; {waits}. Let more calls wait at a time: num_parallel_calls={calls} "
+            f"in {node.node.partition(' at ')[0]}; or start {need} workers, which would feed it."
+        )
     return INPUT_BOUND, f"{takes}; {waits}; {need} would feed it."
 
 

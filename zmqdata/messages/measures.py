@@ -58,6 +58,12 @@ class NodeTime(Discreet, frozen=True, array_like=True):
     """Elements that wait behind it, and the most that may; 0 for a node that does not
     run ahead.
     """
+    processor_total: Amount | None = None
+    """Seconds of ``total`` in which a processor worked, and the node did not wait; None
+    if unknown.
+    """
+    processor_recent: Amount | None = None
+    """Seconds of ``recent`` in which a processor worked; None if unknown."""
 
 
 class TaskMeasures(Discreet, frozen=True):

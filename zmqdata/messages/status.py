@@ -9,7 +9,6 @@ Protocol 3.10; decision 0051.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -36,6 +35,8 @@ class OperationStatus(Struct, frozen=True, kw_only=True):
     """The same since the tasks began."""
     seconds: float = 0.0
     """Seconds in this operation since the tasks began, over all threads."""
+    processor_share: float = 1.0
+    """Share of its seconds in which a processor worked, lately; the rest it waited."""
     threads: int = 1
     """Most threads that worked in it at a time in one task."""
     queue: tuple[int, int] | None = None
@@ -420,6 +421,8 @@ def known_status(found: Mapping[str, Any]) -> ServiceStatus:
         >>> known_status({"version": 1, "dispatcher": "tcp://a:1"}).dispatcher
         'tcp://a:1'
     """
+    from importlib.metadata import version  # slow to import
+
     number = found.get("version", 0)
     if number != STATUS_VERSION:
         told = f"has version {number}" if number else "has no version"

@@ -183,6 +183,19 @@ def test_nodes_get_the_time_between_looks() -> None:
     ]
 
 
+def test_a_node_that_waits_gets_no_processor_seconds() -> None:
+    """The seconds in which a processor works go to the nodes that are seen meanwhile,
+    and no thread gets more than its own time.
+    """
+    times = NodeTimes()
+    waiting, computing = ("0", "map(fetch)"), ("1", "map(decode)")
+    times.see({waiting: 3}, 1.0, processor=0.0)
+    times.see({computing: 2}, 1.0, processor=5.0)
+    times.see({waiting: 1, computing: 1}, 1.0, processor=1.0)
+    found = {one.label: (one.total, one.processor_total) for one in times.report(1.0)}
+    assert found == {"map(fetch)": (4.0, 0.5), "map(decode)": (3.0, 2.5)}
+
+
 def test_a_report_names_a_limited_number_of_nodes() -> None:
     """A report has the nodes that took the most time, in their order."""
     times = NodeTimes()
@@ -190,4 +203,4 @@ def test_a_report_names_a_limited_number_of_nodes() -> None:
         times.see({(f"{number:03}", "map(f)"): 1}, 1.0 + number)
     found = times.report(1.0)
     assert len(found) == MOST_NODES
-    assert found[0] == NodeTime("009", "map(f)", 10.0, 10.0)
+    assert found[0] == NodeTime("009", "map(f)", 10.0, 10.0, 1, (0, 0), 0.0, 0.0)

@@ -7,6 +7,7 @@ Decision 0046; protocol 11.1.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -129,20 +130,33 @@ class NodeTimes:
 
     Example:
         >>> times = NodeTimes()
-        >>> times.see({("0", "map(f)"): 2}, 0.5)
-        >>> [(node.label, node.total, node.threads) for node in times.report(1.0)]
-        [('map(f)', 1.0, 2)]
+        >>> times.see({("0", "map(f)"): 2}, 0.5, processor=0.25)
+        >>> [(one.total, one.processor_total, one.threads) for one in times.report(1.0)]
+        [(1.0, 0.25, 2)]
     """
 
     def __init__(self) -> None:
-        self._nodes: dict[tuple[str, str], tuple[float, Recent, int]] = {}
+        self._nodes: dict[tuple[str, str], tuple[float, float, Recent, int]] = {}
         self._queues: dict[tuple[str, str], tuple[int, int]] = {}
 
-    def see(self, seen: Mapping[tuple[str, str], int], seconds: float) -> None:
-        """Add seconds for nodes, named by place and label, with the threads in each."""
+    def see(
+        self, seen: Mapping[tuple[str, str], int], seconds: float, processor: float = 0.0
+    ) -> None:
+        """Add seconds for nodes.
+
+        Args:
+            seen: number of threads in each node, by place and label.
+            seconds: seconds that each of these threads has spent.
+            processor: seconds that processors have worked meanwhile for all of them.
+                They are divided equally, so that a node that is seen when nothing
+                computes is known to wait.
+        """
+        present = sum(seen.values())
+        each = min(seconds, processor / present) if present else 0.0
         for name, threads in seen.items():
-            total, recent, most = self._nodes.get(name) or (0.0, Recent(1), 1)
-            self._nodes[name] = (total + seconds * threads, recent, max(most, threads))
+            total, worked, recent, most = self._nodes.get(name) or (0.0, 0.0, Recent(2), 1)
+            total, worked = total + seconds * threads, worked + each * threads
+            self._nodes[name] = (total, worked, recent, max(most, threads))
 
     def note_queues(self, queues: Mapping[tuple[str, str], tuple[int, int]]) -> None:
         """Record the fill of the queues behind nodes, named by place and label."""
@@ -152,17 +166,13 @@ class NodeTimes:
     def report(self, now: float) -> tuple[NodeTime, ...]:
         """Return the times of all nodes, in the order of their places."""
         found = list(self._nodes.items())  # another thread may add a node
-        times = [
-            NodeTime(
-                place,
-                label,
-                total,
-                recent.look(now, (total,))[0],
-                threads,
-                self._queues.get((place, label), (0, 0)),
+        times = []
+        for (place, label), (total, worked, recent, threads) in found:
+            lately, worked_lately = recent.look(now, (total, worked))
+            queue = self._queues.get((place, label), (0, 0))
+            times.append(
+                NodeTime(place, label, total, lately, threads, queue, worked, worked_lately)
             )
-            for (place, label), (total, recent, threads) in found
-        ]
         longest = sorted(times, key=lambda one: -one.total)[:MOST_NODES]
         return tuple(sorted(longest, key=lambda one: one.place))
 
@@ -201,6 +211,7 @@ class TaskMeter:
         clock: returns the time in seconds.
         progress: says what the attempt has made.
         observer: listens to what the attempt does.
+        processor: returns the seconds that processors have worked for this process.
     """
 
     def __init__(
@@ -209,6 +220,7 @@ class TaskMeter:
         clock: Callable[[], float],
         progress: OutputCounts,
         observer: AttemptObserver = UNOBSERVED,
+        processor: Callable[[], float] = time.process_time,
     ) -> None:
         self._key, self._clock, self._progress = key, clock, progress
         self._recorder, self._span = observer.recorder, observer.span
@@ -216,13 +228,15 @@ class TaskMeter:
         self._nodes = NodeTimes()
         self._watch: Stopwatch | None = None
         self._sampler: NodeSampler | None = None
-        self._sampled = 0.0
+        self._processor = processor
+        self._sampled = self._worked = 0.0
 
     # --- from the threads of the pipeline
 
     def begin(self, sampler: NodeSampler) -> None:
         """Begin to measure, because the pipeline is open."""
         self._sampler, self._watch = sampler, Stopwatch(self._clock(), self._record)
+        self._worked = self._processor()
 
     def turn(self, doing: Doing) -> None:
         """Record that the attempt does something else from now on."""
@@ -286,10 +300,12 @@ class TaskMeter:
         now = self._clock()
         making = watch.times(now)[1]
         seconds, self._sampled = making - self._sampled, making
+        worked = self._processor()
+        processor, self._worked = worked - self._worked, worked
         if seconds > 0 and watch.is_making:
             self._nodes.note_queues(sampler.queues())
             seen = sampler.look()
-            self._nodes.see(seen, seconds)
+            self._nodes.see(seen, seconds, processor)
             recorder = self._recorder
             if recorder is not None and recorder.is_on:
                 for place, label in seen:
