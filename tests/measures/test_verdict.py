@@ -52,6 +52,16 @@ SITUATIONS = {
         "map(decode) at train.py:31 takes 94 % of the workers' time; with 2 workers the loop waits "
         "60 % of each step; 5 would feed it.",
     ),
+    "more workers than the machines have cores": (
+        Situation(WAITING, tuple(replace(one, cores=4) for one in two(making=10.0))),
+        INPUT_BOUND,
+        "5 would feed it.",
+    ),
+    "more workers than the machine has cores": (
+        Situation(WAITING, (replace(task(making=10.0, elements=100.0), cores=2),)),
+        INPUT_BOUND,
+        "3 would feed it, on further machines: those of these workers have 2 cores.",
+    ),
     "a node that waits": (
         Situation(WAITING, two(making=10.0, nodes=(WAITED,))),
         INPUT_BOUND,

@@ -38,6 +38,8 @@ class TaskEvidence:
     """
     has_ended: bool = False
     """True if it makes nothing any more."""
+    cores: int = 0
+    """Processors that its worker may use; 0 if unknown."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,12 @@ class Situation:
     def running(self) -> list[TaskEvidence]:
         """The tasks that have not ended; if all have, all of them."""
         return running_tasks(self.tasks)
+
+    @property
+    def cores(self) -> int:
+        """Number of processors of the machines of its workers; 0 if unknown."""
+        hosts = {task.worker.rpartition(":")[0]: task.cores for task in self.running}
+        return sum(hosts.values()) if all(hosts.values()) else 0
 
     @property
     def workers(self) -> int:

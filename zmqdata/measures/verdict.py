@@ -242,7 +242,11 @@ def _slow_pipeline(situation: Situation) -> tuple[str, str]:
             f"it; {waits}. Let more calls wait at a time: num_parallel_calls={calls} "
             f"in {node.node.partition(' at ')[0]}; or start {need} workers, which would feed it."
         )
-    return INPUT_BOUND, f"{takes}; {waits}; {need} would feed it."
+    elsewhere = ""
+    if 0 < situation.cores < need:
+        machines = counted(situation.cores, "core")
+        elsewhere = f", on further machines: those of these workers have {machines}"
+    return INPUT_BOUND, f"{takes}; {waits}; {need} would feed it{elsewhere}."
 
 
 def _held_up_by(situation: Situation) -> str:

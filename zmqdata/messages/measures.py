@@ -85,6 +85,8 @@ class TaskMeasures(Discreet, frozen=True):
     """For the busiest link to its readers: the share of the last seconds in which bytes
     were in flight, and the bytes per second that it moved; 0 if unknown.
     """
+    cores: Number = 0
+    """Processors that its worker may use; 0 if unknown."""
 
 
 class LoopSums(Discreet, frozen=True, array_like=True):

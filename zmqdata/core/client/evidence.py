@@ -73,6 +73,7 @@ class Evidence:
                 recent=measures.recent,
                 nodes=measures.nodes,
                 linked=measures.linked,
+                cores=measures.cores,
                 has_ended=tasks[number].ended,
             )
             for number, (worker, measures) in known

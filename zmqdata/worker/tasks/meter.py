@@ -18,6 +18,7 @@ from zmqdata.measures.recorder import Recorder
 from zmqdata.measures.sums import Recent, task_sums, values_of
 from zmqdata.messages import NodeTime, TaskMeasures, TaskSums
 from zmqdata.telemetry import SILENT, OpenSpan
+from zmqdata.threads import available_cores
 from zmqdata.worker.tasks.sampling import NodeSampler
 
 MOST_NODES = 64
@@ -230,6 +231,7 @@ class TaskMeter:
         self._sampler: NodeSampler | None = None
         self._processor = processor
         self._sampled = self._worked = 0.0
+        self._cores = available_cores()
 
     # --- from the threads of the pipeline
 
@@ -331,4 +333,5 @@ class TaskMeter:
             recent=recent,
             nodes=self._nodes.report(now),
             linked=linked,
+            cores=self._cores,
         )

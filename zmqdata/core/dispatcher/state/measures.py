@@ -264,6 +264,7 @@ class Measures:
                 recent=measures.recent,
                 nodes=measures.nodes,
                 linked=measures.linked,
+                cores=measures.cores,
                 has_ended=number not in iteration.tasks
                 or iteration.tasks[number].removed
                 or iteration.tasks[number].total is not None,
