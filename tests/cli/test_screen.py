@@ -2,127 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from rich.console import Console
 
-from zmqdata.cli.phrases import troubles
-from zmqdata.cli.screen import node_rows, screen, shares
-
-NODES = [
-    {"place": "", "node": "batch(5)", "seconds": 0.1, "share": 0.02, "threads": 1},
-    {
-        "place": "0",
-        "node": "map(decode) at train.py:31",
-        "seconds": 9.4,
-        "share": 0.94,
-        "threads": 4,
-    },
-    {"place": "0.0", "node": "shuffle(100)", "seconds": 0.2, "share": 0.03, "threads": 1},
-    {"place": "+packing", "node": "packing elements", "seconds": 0.1, "share": 0.01, "threads": 1},
-]
-ADVICE = (
-    "map(decode) at train.py:31 takes 94 % of the workers' time; with 2 workers the loop waits "
-    "61 % of each step; 6 would feed it."
+from tests.statuses import (
+    DECODE,
+    answer,
+    every_condition,
+    job,
+    operation,
+    reader,
+    status,
+    task,
+    worker,
 )
-
-
-def worker(number: int, **changes: Any) -> dict[str, Any]:
-    return {
-        "address": f"tcp://10.0.0.{number % 250}:{40000 + number}",
-        "tags": [],
-        "tasks": 1,
-        "elements_per_second": 9.0 + number / 1000,
-        "bytes_per_second": 1_000_000,
-        "making_share": 0.9,
-        "waiting_for_readers_share": 0.08,
-        "waiting_for_splits_share": 0.02,
-        "link_busy_share": 0.4,
-        "silent_seconds": 0.2,
-        "connected": True,
-        "draining": False,
-        **changes,
-    }
-
-
-def reader(number: int, **changes: Any) -> dict[str, Any]:
-    return {
-        "client": f"client {number}",
-        "run": "torchrun:7",
-        "member": str(number),
-        "process": f"trainer:{number}:a",
-        "how": "begun",
-        "given_back": 0,
-        "consumer": number,
-        "wait_share": 0.61,
-        "wait_ms": 19.0,
-        "step_ms": 12.0,
-        "elements_per_second": 31.0,
-        "first_element_seconds": 0.4,
-        "elements": 1000,
-        "waited_seconds": 9.0,
-        "buffered": 2,
-        **changes,
-    }
-
-
-def job(name: str = "train", iteration: int = 1, **changes: Any) -> dict[str, Any]:
-    return {
-        "job": name,
-        "iteration": iteration,
-        "incarnation": 1,
-        "clients": 2,
-        "readers": [reader(0), reader(1)],
-        "delivered": 4321,
-        "splits": [{"handed_out": 1000, "count": 20000, "unit": "files"}],
-        "finished": False,
-        "failure": "",
-        "unit": "batches",
-        "elements_per_second": 31.0,
-        "rows_per_second": 992.0,
-        "verdict": "INPUT-BOUND",
-        "advice": ADVICE,
-        **changes,
-    }
-
-
-def task(number: int, iteration: int = 1, **changes: Any) -> dict[str, Any]:
-    return {
-        "task": 4000 + number,
-        "iteration": iteration,
-        "attempt": 1,
-        "worker": "w",
-        "address": f"tcp://10.0.0.{number}:4",
-        "produced": 100,
-        "delivered": 90,
-        "total": None,
-        "removed": False,
-        "stalled": False,
-        "waits_for_readers": False,
-        "seconds_without_progress": 0.0,
-        "busy_seconds": 0.0,
-        "busy_with": "",
-        "making_share": 0.9,
-        "elements_per_second": 9.0,
-        "nodes": NODES,
-        **changes,
-    }
-
-
-def status(**changes: Any) -> dict[str, Any]:
-    return {
-        "dispatcher": "tcp://10.0.0.1:5050",
-        "workers": [worker(0), worker(1)],
-        "jobs": [job()],
-        "tasks": [task(0), task(1)],
-        "rejected": {},
-        **changes,
-    }
+from zmqdata.cli.screen import PROSE, screen, shares
+from zmqdata.cli.top import picture_of
+from zmqdata.messages import ServiceStatus
 
 
 def drawn(
-    found: dict[str, Any], width: int = 80, height: int | None = 24, note: str = ""
+    found: ServiceStatus, width: int = 80, height: int | None = 24, note: str = ""
 ) -> list[str]:
     console = Console(width=width)
     with console.capture() as captured:
@@ -130,24 +30,28 @@ def drawn(
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def test_the_verdict_comes_first() -> None:
-    """Below the head come the verdict of a job, its advice, its rates and its tree."""
+def test_the_condition_comes_first() -> None:
+    """Below the head come the condition of a job, its sentence, its rates, what arrived
+    by which transport and codec, and its tree.
+    """
     lines = drawn(status())
-    assert lines[:7] == [
-        "zmqdata top  tcp://10.0.0.1:5050  2 workers  1 job  12:30:05",
+    assert lines[:9] == [
+        "zmqdata top  tcp://127.0.0.1:5050  2 workers  1 job  12:30:05",
         "",
         "train  INPUT-BOUND",
         "map(decode) at train.py:31 takes 94 % of the workers' time; with 2 workers the",
         "loop waits 61 % of each step; 6 would feed it.",
-        "31 batches/s (992 rows/s); 4,321 batches delivered; splits handed out: 1,000 of",
-        "20,000 files",
+        "31 batches/s (992 rows/s), workers make 19 batches/s; 4,321 batches delivered;",
+        "splits handed out: 1,000 of 20,000 files; 9 MB by transport shm, codec none; 5",
+        "MB by transport tcp, codec zstd",
+        "",
     ]
-    assert [" ".join(line.split()) for line in lines[8:13]] == [
-        "time of the workers share threads",
-        "batch(5) 2 %",
-        "└ map(decode) at train.py:31 94 % ███████████████████ 4",
-        "└ shuffle(100) 3 % █",
-        "packing elements 1 %",
+    assert [" ".join(line.split()) for line in lines[9:14]] == [
+        "operations, lately share so far threads",
+        "batch(8) at train.py:32 2 % 1 %",
+        "└ map(decode) at train.py:31 94 % ███████████████████ 47 % 4",
+        "└ shuffle(100) 3 % █ 2 %",
+        "packing elements 1 % 0 %",
     ]
 
 
@@ -155,10 +59,11 @@ def test_rates_and_waits() -> None:
     """Each worker and each training loop has a line with its rates and waits, in the
     unit of the job.
     """
-    lines = [" ".join(line.split()) for line in drawn(status(), 120)]
+    readers = [reader(0), reader(1)]
+    lines = [" ".join(line.split()) for line in drawn(status(jobs=[job(readers=readers)]), 120)]
     assert "worker tasks batches/s making for readers for splits link busy bytes" in lines
-    assert "10.0.0.0:40000 1 9 90 % 8 % 2 % 40 % 1 MB/s" in lines
-    assert any(line.startswith("consumer 0 61 % 12 31 2 0.4 1,000") for line in lines)
+    assert "10.0.0.0:40000 1 9.5 90 % 8 % 2 % 40 % 1 MB/s" in lines
+    assert any(line.startswith("consumer 0 (node0:100) 61 % 12 31 2 0.4 1,000") for line in lines)
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 16), (200, 60), (40, 8), (80, 3)])
@@ -168,36 +73,76 @@ def test_it_fits(width: int, height: int, count: int) -> None:
     to show.
     """
     many = [job(f"job {number}", number) for number in range(min(count, 20))]
-    found = status(
-        workers=[worker(number) for number in range(count)],
-        jobs=many,
-        tasks=[task(number, number % 20) for number in range(count)],
-    )
+    tasks = [task(number, number % 20) for number in range(count)]
+    found = status(count, many, tasks=tasks)
     lines = drawn(found, width, height, note="No answer." if count else "")
     assert max(map(len, lines)) <= width
     assert len(lines) <= height
 
 
 def test_of_many_workers_the_busiest_are_shown() -> None:
-    """Workers that are not well come first, then the busiest and, among these, the
+    """Workers that are not connected come first, then the busiest and, among these, the
     slowest; the rest is counted.
     """
-    workers = [worker(number, making_share=number / 1000) for number in range(1000)]
-    workers[3]["connected"] = False
-    lines = drawn(status(workers=workers))
+    hosts = [
+        worker(
+            number,
+            connected=number != 3,
+            making_share=number / 1000,
+            elements_per_second=9.0 + number / 1000,
+        )
+        for number in range(1000)
+    ]
+    lines = drawn(status(hosts=hosts))
     (at,) = [number for number, line in enumerate(lines) if line.startswith("worker ")]
     assert lines[at + 1].startswith("10.0.0.3:40003")
-    assert "no connection" in lines[at + 1]
-    assert lines[at + 2].startswith("10.0.0.246:40996"), "of 996 to 999, the slowest"
-    shown = [line for line in lines[at + 1 :] if line.startswith("10.0.0.")]
+    assert "disconnected" in lines[at + 1]
+    assert lines[at + 2].startswith("10.0.3.246:40996"), "of 996 to 999, the slowest"
+    shown = [line for line in lines[at + 1 :] if line.startswith("10.0.")]
     assert f"and {1000 - len(shown):,} more" in lines
+
+
+def test_workers_that_are_not_well() -> None:
+    """A worker that is silent, leaves or cannot be reached says so."""
+    hosts = [worker(0, silent_seconds=12.0), worker(1, connected=False), worker(2, draining=True)]
+    lines = [" ".join(line.split()[:4]) for line in drawn(status(hosts=hosts), 120)]
+    assert "10.0.0.0:40000 silent for 12" in lines
+    assert any(line.startswith("10.0.0.1:40001 disconnected") for line in lines)
+    assert any(line.startswith("10.0.0.2:40002 draining") for line in lines)
+
+
+def test_the_memory_of_workers() -> None:
+    """A worker has its resident size, its memory beside the limit, and how often its
+    process was recycled; no column of it if it is unknown.
+    """
+    use = {
+        "rss_bytes": 300 << 20,
+        "memory_bytes": 460 << 20,
+        "memory_limit_bytes": 512 << 20,
+        "recycles": 3,
+    }
+    text = "\n".join(drawn(status(hosts=[worker(0, **use), worker(1)]), 160, None))
+    for expected in ("rss", "300 MiB", "460 MiB of 512 MiB", "recycles", " 3"):
+        assert expected in text
+    text = "\n".join(drawn(status(hosts=[worker(1)]), 160, None))
+    assert "rss" not in text
+    assert "recycles" not in text
+
+
+def test_a_service_without_jobs_shows_its_workers() -> None:
+    """Without a job there are a hint and no headings of loops and tasks."""
+    text = "\n".join(drawn(status(1, [], tasks=[]), 100, None))
+    assert "1 worker  0 jobs" in text
+    assert "No job yet." in text
+    assert "training loop" not in text
+    assert "of worker" not in text
 
 
 def test_a_slow_rank_is_marked() -> None:
     """A loop whose step takes much longer than those of the others says so, and comes
     first.
     """
-    readers = [reader(0), reader(1), reader(2, step_ms=30.0, wait_share=0.0)]
+    readers = [reader(0), reader(1), reader(2, 0.0, 30.0)]
     lines = drawn(status(jobs=[job(readers=readers)]))
     (at,) = [number for number, line in enumerate(lines) if line.startswith("training loop")]
     assert lines[at + 1].startswith("consumer 2")
@@ -205,23 +150,17 @@ def test_a_slow_rank_is_marked() -> None:
     assert "others" not in "".join(lines[at + 2 :])
 
 
-def test_the_tree_of_a_pipeline() -> None:
-    """A node is as deep as it has known nodes that read it. Its share is that of the
-    time in which workers make elements; the share of a task that does more counts more.
-    """
-    inner = {**NODES[2], "place": "0.1.0"}
-    idle = task(1, making_share=0.1, nodes=[{**NODES[1], "share": 0.14}])
-    rows = node_rows([task(0, nodes=[NODES[1], inner]), idle, task(2, total=5)])
-    assert [row["node"] for row in rows] == ["map(decode) at train.py:31", "└ shuffle(100)"]
-    assert rows[0]["share"] == pytest.approx((0.94 * 0.9 + 0.14 * 0.1) / 1.0)
+def test_a_loop_without_measures_has_no_numbers() -> None:
+    """A loop that has sent no measures is listed with its name alone."""
+    lines = drawn(status(jobs=[job(readers=[reader(elements=0)])]), 120)
+    (at,) = [number for number, line in enumerate(lines) if line.startswith("training loop")]
+    assert "%" not in lines[at + 1]
 
 
 def test_queues() -> None:
-    """A node that runs ahead shows how many elements wait behind it, in all tasks
-    together.
-    """
-    node = {**NODES[1], "queue": [3, 8]}
-    lines = drawn(status(tasks=[task(0, nodes=[node]), task(1, nodes=[node])]))
+    """A node that runs ahead shows how many elements wait behind it."""
+    nodes = [operation("", "batch(8)", 0.1), operation("0", DECODE, 0.9, queue=(6, 16))]
+    lines = drawn(status(jobs=[job(operations=nodes)]))
     (line,) = [line for line in lines if "at train.py:31" in line and "█" in line]
     assert line.endswith("6 of 16")
 
@@ -229,26 +168,21 @@ def test_queues() -> None:
 def test_a_tree_without_room_keeps_the_largest_nodes() -> None:
     """The nodes that take most of the time remain of a large tree, in their order."""
     nodes = [
-        {"place": ".".join("0" * depth), "node": f"map(f{depth})", "share": share, "threads": 1}
+        operation(".".join("0" * depth), f"map(f{depth})", share)
         for depth, share in enumerate([0.01] * 10 + [0.6] + [0.01] * 10 + [0.2])
     ]
-    lines = drawn(status(tasks=[task(0, nodes=nodes)]))
+    lines = drawn(status(jobs=[job(operations=nodes)]))
     shown = [line for line in lines if "map(f" in line]
     assert any("map(f10)" in line for line in shown)
     assert any("map(f21)" in line for line in shown)
     assert len(shown) < 22
 
 
-def test_troubles() -> None:
-    """A job has a line on what is wrong with it."""
-    tasks = [task(0, stalled=True), task(1, worker=""), task(2, worker="", total=3)]
-    wrong = job(missing_consumers=[3], poisoned=["x"], measures={"redone": 7, "left_out": 2})
-    assert troubles(wrong, tasks) == (
-        "1 task without progress; 1 task between hosts; missing consumers: 3; 1 element left out "
-        "as poison; 2 elements skipped; 7 elements made again"
-    )
-    assert troubles(job(), [task(0)]) == ""
-    assert any("7 elements made again" in line for line in drawn(status(jobs=[wrong]), 160))
+def test_what_is_wrong_with_a_job() -> None:
+    """A job has a line on what is wrong with it, beside its condition."""
+    wrong = job(missing_consumers=[3], poisoned=["x"])
+    lines = drawn(status(jobs=[wrong]), 160)
+    assert "missing consumers: 3; 1 element left out as poison" in lines
 
 
 def test_a_server_that_does_not_answer() -> None:
@@ -258,43 +192,91 @@ def test_a_server_that_does_not_answer() -> None:
     assert any("INPUT-BOUND" in line for line in lines)
 
 
-def test_of_many_jobs_those_that_wait_most_are_shown() -> None:
-    """A failed job comes first, then the jobs whose loops wait most. The others are
-    counted.
-    """
-    jobs = [
-        job(f"job {number}", number, readers=[reader(0, wait_share=number / 100)])
-        for number in range(20)
-    ]
-    jobs[5]["failure"] = "ValueError: x"
-    lines = drawn(status(jobs=jobs, tasks=[]))
-    names = [line for line in lines if line.startswith("job ")]
+def test_of_many_jobs_the_most_urgent_are_shown() -> None:
+    """The jobs come in the order of the status, and those without room are counted."""
+    jobs = [job(f"job {number}", number, wait_share=number / 100) for number in range(20)]
+    jobs[5] = job("job 5", 5, failure="ValueError: x")
+    found = status(jobs=jobs, tasks=[])
+    names = [line for line in drawn(found) if line.startswith("job ")]
+    assert names == [f"{one.name}  {one.condition}" for one in found.jobs[: len(names)]]
     assert names[0] == "job 5  FAILED"
-    assert names[1] == "job 19  INPUT-BOUND"
-    assert f"and {20 - len(names)} more jobs" in lines
+    assert f"and {20 - len(names)} more jobs" in drawn(found)
 
 
 def test_workers_and_loops_have_room_beside_many_jobs() -> None:
     """Workers and training loops keep their lines, however many pipelines there are."""
     jobs = [job(f"job {number}", number) for number in range(30)]
-    found = status(
-        jobs=jobs,
-        workers=[worker(number) for number in range(100)],
-        tasks=[task(number, number) for number in range(30)],
-    )
-    lines = drawn(found, 200, 60)
+    lines = drawn(status(100, jobs), 200, 60)
     assert sum(line.startswith("10.0.0.") for line in lines) >= 8
-    assert sum(line.startswith("consumer") for line in lines) >= 8
+    assert sum(line.startswith("loop 1") for line in lines) >= 8
 
 
 def test_a_tall_window_shows_tasks() -> None:
-    """A tall window has a line for each task, those that are not well first."""
-    tasks = [task(0), task(1, stalled=True, seconds_without_progress=75.0)]
-    assert not any(line.startswith("4000") for line in drawn(status(tasks=tasks)))
-    lines = drawn(status(tasks=tasks), 200, 60)
+    """A tall window has a line for each task, in the order of the status."""
+    stalled = task(1, state="stalled", doing="no progress for 75 s")
+    found = status(tasks=[task(0), stalled])
+    assert not any(line.startswith("4000") for line in drawn(found))
+    lines = drawn(found, 200, 60)
     (at,) = [number for number, line in enumerate(lines) if line.startswith("task")]
     assert "no progress for 75 s" in lines[at + 1]
     assert lines[at + 2].startswith("4000")
+
+
+def test_refused_messages_are_shown() -> None:
+    """The head counts refused messages by kind."""
+    assert "3 messages refused: not a message" in drawn(status(rejected={"not a message": 3}))
+
+
+def test_a_server_without_a_key_is_warned_of() -> None:
+    """The picture begins with a warning if the server has no key, and only then."""
+    text = " ".join(drawn(status(config={"insecure": True})))
+    assert "any process that can reach this server" in text
+    assert "insecure" not in " ".join(drawn(status()))
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_addresses_can_be_copied(width: int) -> None:
+    """The address of a worker stays whole on a line, however narrow the terminal."""
+    place = "[fe80:1234:5678:9abc:def0:1234:5678]:65535"
+    host = worker(0, address=f"tcp://{place}", tags=["GPU", "LABORATORY"], connected=False)
+    lines = drawn(status(hosts=[host], tasks=[task(0, address=f"tcp://{place}")]), width)
+    assert any(line.startswith(f"{place}  disconnected") for line in lines)
+    assert max(map(len, lines)) <= width
+
+
+def test_a_long_name_leaves_room_for_its_share() -> None:
+    """The name of an operation is cut, and its share stays."""
+    nodes = [operation("", "map(f) at " + "x" * 200, 1.0)]
+    (line,) = [line for line in drawn(status(jobs=[job(operations=nodes)])) if "map(f) at" in line]
+    assert line.endswith("100 %")
+    assert "…" in line
+
+
+def test_a_pipe_gets_whole_rows_and_narrow_prose() -> None:
+    """In a pipe no id is cut or wrapped, all of a failure is printed, and no prose is
+    wider than 100 characters.
+    """
+    name = "tcp://" + "very-long-host-name." * 12 + "example:65535"
+    failure = "ValueError: " + "a long text " * 60
+    found = status(hosts=[worker(0, address=name)], jobs=[job(failure=failure)])
+    console = Console(width=1_000)
+    with console.capture() as captured:
+        for part in picture_of(answer(found)):
+            console.print(part)
+    lines = captured.get().splitlines()
+    assert any(line.startswith(name.removeprefix("tcp://")) for line in lines)
+    (at,) = [number for number, line in enumerate(lines) if line == "train  FAILED"]
+    prose = lines[at + 1 : lines.index("", at)]
+    assert " ".join(prose).startswith(failure.strip())
+    assert max(map(len, prose)) <= PROSE
+
+
+def test_every_condition_is_drawn() -> None:
+    """Each job has its condition and its sentence, in the order of the status."""
+    found = every_condition()
+    lines = drawn(found, 100, None)
+    heads = [f"{one.name}  {one.condition}" for one in found.jobs]
+    assert [line for line in lines if line in heads] == heads
 
 
 def test_no_text_of_others_reaches_the_terminal_as_it_is() -> None:
@@ -302,13 +284,19 @@ def test_no_text_of_others_reaches_the_terminal_as_it_is() -> None:
     characters break no line.
     """
     evil = "\x1b[2J\x9b31m\u202e[red]x"
-    names = job(evil, advice=evil, failure="", readers=[reader(0, consumer=None, member=evil)])
-    nodes = [{**NODES[0], "node": "解碼" * 60}, {**NODES[1], "node": evil}]
-    found = status(jobs=[names], workers=[worker(0, address=evil)], tasks=[task(0, nodes=nodes)])
-    lines = drawn({**found, "dispatcher": evil})
-    assert all(one.isprintable() for line in lines for one in line)
-    assert sum("[red]x" in line for line in lines) >= 5
-    assert len(lines) <= 24
+    nodes = [operation("", "解碼" * 60, 0.5), operation("0", evil, 0.5)]
+    readers = [reader(None, member=evil, run=evil, how=evil)]
+    one = job(evil, advice=evil, readers=readers, operations=nodes, unit=evil, poisoned=[evil])
+    hosts = [worker(0, address=evil, tags=[evil])]
+    tasks = [task(0, address=evil, doing=evil, compressed=evil)]
+    found = status(
+        hosts=hosts, jobs=[one], tasks=tasks, dispatcher=evil, rejected={evil: 1, "解碼" * 60: 1}
+    )
+    for width, height in ((80, 24), (300, None)):
+        lines = drawn(found, width, height)
+        assert all(letter.isprintable() for line in lines for letter in line)
+        assert sum("[red]x" in line for line in lines) >= 5
+    assert len(drawn(found)) <= 24
 
 
 def test_lines_are_shared() -> None:
@@ -317,10 +305,3 @@ def test_lines_are_shared() -> None:
     assert shares(12, [100, 100, 0]) == [6, 6, 0]
     assert shares(2, [5]) == [0]
     assert sum(shares(23, [9, 50, 7, 80])) == 23
-
-
-def test_a_worker_shows_its_tasks() -> None:
-    """The picture of a worker is its table of tasks."""
-    lines = drawn({"tasks": [], "rejected": {}}, note="No answer.")
-    assert lines[0] == "No answer."
-    assert any("0 tasks" in line for line in lines)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.dashboard.statuses import CLIENT, HOSTILE, job, status
+from tests.statuses import CLIENT, HOSTILE, answer, job, status
 from zmqdata import DispatcherConfig, DispatchServer
 from zmqdata.cli.commands import main
 from zmqdata.dashboard.report import KINDS, page_file, report_of
@@ -24,7 +24,8 @@ PAGES = Path(__file__).resolve().parent.parent.parent / "zmqdata" / "dashboard" 
 
 def hostile_report() -> str:
     watch = StatusWatch(
-        lambda: status(2, [job(HOSTILE, advice=HOSTILE, failure=HOSTILE)]), threading.Event()
+        lambda: answer(status(2, [job(HOSTILE, advice=HOSTILE, failure=HOSTILE)])),
+        threading.Event(),
     )
     watch.poll()
     return report_of(watch.whole())
@@ -124,7 +125,7 @@ def test_a_report_outlives_its_dispatcher(
     """If the dispatcher stops answering, the report has its last status. The
     command says so and ends with code 1.
     """
-    answers = [status(2, [job("train")])]
+    answers = [answer(status(2, [job("train")]))]
 
     def ask() -> dict[str, Any]:
         if not answers:

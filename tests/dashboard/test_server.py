@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.dashboard.statuses import status
+from tests.statuses import answer, status
 from zmqdata import DispatcherConfig, DispatchServer
 from zmqdata.cli.commands import main
 from zmqdata.config.dashboard import DashboardSettings
@@ -29,7 +29,7 @@ ANYWHERE = "tcp://127.0.0.1:1"
 
 
 def watching(workers: int = 2) -> StatusWatch:
-    return StatusWatch(lambda: status(workers), threading.Event(), every=0.05)
+    return StatusWatch(lambda: answer(status(workers)), threading.Event(), every=0.05)
 
 
 @pytest.fixture

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from tests.dashboard.statuses import CLIENT, WORKER, job, reader, status, task, worker
+from tests.statuses import CLIENT, WORKER, every_condition, job, reader, status, worker
 from zmqdata import (
     Dataset,
     DispatcherConfig,
@@ -18,32 +19,28 @@ from zmqdata import (
 from zmqdata.client.calls import status as ask_status
 from zmqdata.dashboard import view as views
 from zmqdata.dashboard.view import view_of, without_ids
+from zmqdata.messages import known_status
 from zmqdata.testing.cluster import await_condition
 
 
-def test_the_verdict_is_that_of_the_status() -> None:
-    """A job has the word, the advice and the number of workers of the status."""
-    (shown,) = view_of(status(), 5.0)["jobs"]
-    assert (shown["verdict"], shown["advice"]) == (job()["verdict"], job()["advice"])
-    assert (shown["workers_needed"], shown["workers"]) == (6, 2)
-
-
-def test_the_worst_job_comes_first() -> None:
-    """Jobs are ordered by their verdict, and finished jobs come last."""
-    jobs = [
-        job("done", 1, finished=True),
-        job("calm", 2, verdict="COMPUTE-BOUND"),
-        job("new", 3, verdict=""),
-        job("bad", 4),
-        job("uneven", 5, verdict="STRAGGLER"),
-    ]
-    shown = view_of(status(0, jobs), 0.0)["jobs"]
-    assert [one["job"] for one in shown] == ["bad", "uneven", "calm", "new", "done"]
+def test_the_condition_is_that_of_the_status() -> None:
+    """A job has the condition, the sentence, the trouble, the rates and the number of
+    workers of the status, in its order.
+    """
+    found = every_condition()
+    view = view_of(found, 5.0)
+    assert [one["job"] for one in view["jobs"]] == [one.name for one in found.jobs]
+    for shown, one in zip(view["jobs"], found.jobs, strict=True):
+        assert (shown["condition"], shown["sentence"]) == (one.condition, one.sentence)
+        assert (shown["trouble"], shown["unit"]) == (one.trouble, one.unit)
+        assert (shown["rate"], shown["made_rate"]) == (one.elements_per_second, one.made_per_second)
+        assert (shown["workers_needed"], shown["workers"]) == (one.workers_needed, one.workers)
+        assert shown["is_over"] == (one.condition == "FINISHED")
 
 
 def test_stages_go_from_the_loop_to_the_source() -> None:
-    """The pipeline is a tree: loop, links, workers, the worker's own work, the nodes by
-    place, splits.
+    """The pipeline is a tree: loop, links, workers, the operations of the status,
+    splits.
     """
     (shown,) = view_of(status(), 0.0)["jobs"]
     found = [(one["kind"], one["label"], one["depth"]) for one in shown["stages"]]
@@ -51,84 +48,49 @@ def test_stages_go_from_the_loop_to_the_source() -> None:
         ("loop", "training loop", 0),
         ("link", "links from the workers", 0),
         ("worker", "2 workers", 0),
+        ("node", "batch(8) at train.py:32", 1),
+        ("node", "map(decode) at train.py:31", 2),
+        ("node", "shuffle(100)", 3),
         ("node", "packing elements", 1),
-        ("node", "batch(8) at train.py:32", 2),
-        ("node", "map(decode) at train.py:31", 3),
         ("source", "splits", 0),
     ]
-    decode = shown["stages"][5]
-    assert (decode["share"], decode["seconds"], decode["threads"]) == (0.94, 9.0, 2)
-    assert [one["queue"] for one in shown["stages"] if one["queue"] is not None] == [2, 6, 99_086]
+    decode = shown["stages"][4]
+    assert (decode["share"], decode["seconds"], decode["threads"]) == (0.94, 9.4, 4)
+    assert [one["queue"] for one in shown["stages"] if one["queue"] is not None] == [2, 6, 19_000]
 
 
-def test_inputs_are_ordered_by_number_not_by_letter() -> None:
-    """The tenth input of a node comes after its second."""
-    nodes = [
-        {"place": f"0.{number}", "node": f"n{number}", "seconds": 1.0, "share": 0.1, "threads": 1}
-        for number in (10, 2, 0)
-    ]
-    found = status(1) | {"tasks": [task(0, WORKER(0), nodes=nodes)]}
-    stages = view_of(found, 0.0)["jobs"][0]["stages"]
-    assert [one["label"] for one in stages if one["kind"] == "node"] == ["n0", "n2", "n10"]
-
-
-def test_an_unequal_rank_is_marked() -> None:
-    """A consumer whose step takes far longer than those of the others has a mark."""
-    readers = [reader(1, 0.4), reader(0, 0.4), reader(2, 0.0, step=40.0)]
-    (shown,) = view_of(status(2, [job(readers=readers)]), 0.0)["jobs"]
-    assert [(one["consumer"], one["slower"]) for one in shown["readers"]] == [
-        (0, 0.0),
-        (1, 0.0),
-        (2, 4.0),
-    ]
-    assert shown["wait_share"] == 0.4
-
-
-def test_loops_without_a_number_are_ordered_by_wait() -> None:
-    """The loop that waits most comes first."""
-    readers = [reader(None, 0.1), reader(None, 0.9)]
-    (shown,) = view_of(status(2, [job(readers=readers)]), 0.0)["jobs"]
-    assert [one["wait_share"] for one in shown["readers"]] == [0.9, 0.1]
-
-
-def test_of_many_loops_the_unequal_ones_are_shown() -> None:
+def test_of_many_loops_the_first_are_shown() -> None:
     """The slow one of thousands of consumers is in the table. The spread of waits is
     that of all of them.
     """
     readers = [reader(number, number / 10_000) for number in range(3_000)]
-    readers[7] = reader(7, 0.0, step=50.0)
+    readers[7] = reader(7, 0.0, 50.0)
     (shown,) = view_of(status(2, [job(readers=readers)]), 0.0)["jobs"]
-    assert [one["consumer"] for one in shown["readers"][:3]] == [7, 2_999, 2_998]
+    names = [one["name"] for one in shown["readers"][:3]]
+    assert names == ["consumer 7 (node7:107)", "consumer 0 (node0:100)", "consumer 1 (node1:101)"]
+    assert shown["readers"][0]["slower"] == 4.17
     assert shown["waits"] == [0.0, 0.1499, 0.2999]
     assert shown["more_readers"] == 3_000 - views.MOST_READERS
 
 
 def test_states_of_workers() -> None:
-    """A worker that is lost, leaves, or makes no progress is told apart."""
-    found = status(0) | {
-        "workers": [
-            worker(0),
-            worker(1, connected=False),
-            worker(2, draining=True),
-            worker(3),
-            worker(4, tasks=0),
-        ],
-        "tasks": [task(3, WORKER(3), stalled=True)],
-    }
-    shown = view_of(found, 0.0)["workers"]
-    assert shown["state"] == ["at work", "not connected", "draining", "stalled", "without a task"]
-    assert shown["states"]["at work"] == 1
+    """A worker has the state of the status, and its place is that of its address."""
+    hosts = [worker(0), worker(1, connected=False), worker(2, draining=True)]
+    hosts.append(worker(3, silent_seconds=8.0))
+    shown = view_of(status(hosts=hosts), 0.0)["workers"]
+    assert shown["state"] == ["connected", "disconnected", "draining", "silent"]
+    assert shown["states"] == dict.fromkeys(("connected", "disconnected", "draining", "silent"), 1)
 
 
 def test_links_have_transport_and_codec() -> None:
     """Bytes that have arrived are told by transport and codec."""
     (shown,) = view_of(status(), 0.0)["jobs"]
     assert [(one["transport"], one["codec"]) for one in shown["links"]] == [
-        ("tcp", "zstd"),
         ("shm", "none"),
+        ("tcp", "zstd"),
     ]
     assert shown["bytes_rate"] == 2_000_000
-    assert (shown["unit"], shown["rows_rate"]) == ("elements", None)
+    assert (shown["unit"], shown["rows_rate"]) == ("batches", 992.0)
 
 
 def test_a_view_is_bounded() -> None:
@@ -172,12 +134,16 @@ def test_a_real_status_is_shown() -> None:
         dataset = Dataset.range(10_000).map(lambda x: x + 1).batch(10)
         elements = iter(dataset.apply(distribute("distributed_epoch", dispatcher.target, "train")))
         next(elements)
-        found = view_of(ask_status(dispatcher.target), 0.0)
+
+        def seen() -> dict[str, Any]:
+            return view_of(known_status(ask_status(dispatcher.target)), 0.0)
+
+        found = seen()
         assert [one["job"] for one in found["jobs"]] == ["train"]
         assert found["workers"]["count"] == 1
         assert any("is registered" in one["text"] for one in found["events"])
         await_condition(
-            lambda: view_of(ask_status(dispatcher.target), 0.0)["jobs"][0]["readers"],
+            lambda: seen()["jobs"][0]["readers"],
             what="a reader",
         )
         elements.close()

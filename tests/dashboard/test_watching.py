@@ -6,7 +6,9 @@ import json
 import threading
 from typing import Any
 
-from tests.dashboard.statuses import HOSTILE, job, status
+import pytest
+
+from tests.statuses import HOSTILE, answer, job, status
 from zmqdata.dashboard import watching
 from zmqdata.dashboard.view import view_of
 from zmqdata.dashboard.watching import History, StatusWatch, ThinnedSeries, encoded
@@ -84,7 +86,7 @@ class Dispatcher:
         self.free.wait(30)
         if self.silent:
             raise UnavailableError("No dispatcher has answered at tcp://127.0.0.1:1 for 5 s.")
-        return status()
+        return answer(status())
 
 
 def test_the_last_answer_is_kept_while_the_dispatcher_is_silent() -> None:
@@ -103,11 +105,22 @@ def test_the_last_answer_is_kept_while_the_dispatcher_is_silent() -> None:
     assert json.loads(watch.newest)["view"]["trouble"] == ""
 
 
-def test_a_status_of_another_version_is_told() -> None:
-    """A status without expected keys does not end the polls; viewers are told."""
-    watch = StatusWatch(lambda: {"workers": [{}]}, threading.Event())
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        ({"workers": [{}]}, "install the same release on both sides"),
+        ({"version": 2}, "is another release: install the same release on both sides"),
+        ({"version": 1, "workers": 7}, "must be that of this page"),
+        ([], "must be that of this page"),
+    ],
+)
+def test_a_status_of_another_version_is_told(found: Any, text: str) -> None:
+    """A status of another form does not end the polls; viewers are told, with the
+    remedy.
+    """
+    watch = StatusWatch(lambda: found, threading.Event())
     watch.poll()
-    assert "must be that of this page" in json.loads(watch.newest)["view"]["trouble"]
+    assert text in json.loads(watch.newest)["view"]["trouble"]
 
 
 def test_a_slow_dispatcher_gets_one_request_at_a_time() -> None:

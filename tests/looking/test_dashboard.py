@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from tests.dashboard.statuses import HOSTILE, WORKER, job, reader, status, task
 from tests.looking.browser import LOOKING, chromium, opened, violations
+from tests.statuses import HOSTILE, answer, job, operation, reader, status, task, worker
 from zmqdata import Dataset, LocalCluster, distribute
 from zmqdata.config.dashboard import DashboardSettings
 from zmqdata.dashboard.report import report_of
 from zmqdata.dashboard.server import DashboardServer
 from zmqdata.dashboard.watching import StatusWatch
+from zmqdata.messages import EventStatus, ServiceStatus
 
 pytestmark = LOOKING
 ANYWHERE = "tcp://127.0.0.1:1"
@@ -38,20 +39,19 @@ class Made:
     """A dispatcher whose status a test changes while viewers look."""
 
     def __init__(self) -> None:
-        self.status = status(3)
+        self.status: ServiceStatus | None = status(3)
         self.turn = 0
 
     def ask(self) -> dict[str, Any]:
         self.turn += 1
-        return self.status
+        return {} if self.status is None else answer(self.status)
 
 
-def everything() -> dict[str, Any]:
+def everything() -> ServiceStatus:
     """Return a status in which each part of the page has something to show."""
-    readers = [reader(0, 0.42), reader(1, 0.4), reader(2, 0.0, step=30.0)]
-    found = status(
-        3,
-        [
+    readers = [reader(0, 0.42), reader(1, 0.4), reader(2, 0.0, 30.0)]
+    return status(
+        jobs=[
             job(readers=readers, poisoned=["element 7 of task 1: SIGSEGV in map(decode)"]),
             job(HOSTILE, 2, verdict="COMPUTE-BOUND", advice=HOSTILE, readers=[]),
             job("links", 3, verdict="LINK-BOUND", advice="The link is busy.", finished=False),
@@ -60,10 +60,9 @@ def everything() -> dict[str, Any]:
             job("broken", 6, failure="ValueError in map(decode)"),
             job("new", 7, verdict="", advice="", readers=[], clients=0),
         ],
+        hosts=[worker(0), worker(1, connected=False), worker(2)],
+        tasks=[task(0), task(1), task(2, state="stalled")],
     )
-    found["workers"][1]["connected"] = False
-    found["tasks"][2] = task(2, WORKER(2), stalled=True)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +114,7 @@ def test_the_verdict_comes_first(browser: Any, link: str) -> None:
     with opened(browser, link) as page:
         page.wait_for_selector("#verdicts .word")
         text = page.inner_text("#verdicts li")
-        assert text == f"train INPUT-BOUND {job()['advice']}"
+        assert text == f"train INPUT-BOUND {job().advice}"
         assert page.title() == "INPUT-BOUND - train - zmqdata"
 
 
@@ -140,10 +139,9 @@ def test_hostile_names_are_texts(browser: Any, made: Made, link: str) -> None:
     """Names of jobs and nodes that look like HTML are shown as they are, and run
     nothing.
     """
-    hostile = {"place": "0", "node": HOSTILE, "seconds": 1.0, "share": 0.5, "threads": 1}
-    made.status = status(1, [job(HOSTILE, advice=HOSTILE, failure="")])
-    made.status["tasks"] = [task(0, WORKER(0), nodes=[hostile])]
-    made.status["events"] = [{"time": 1.0, "level": HOSTILE, "text": HOSTILE}]
+    hostile = job(HOSTILE, advice=HOSTILE, operations=[operation("", HOSTILE, 1.0)])
+    events = [EventStatus(time=1.0, level=HOSTILE, text=HOSTILE)]
+    made.status = status(1, [hostile], events=events)
     dialogs: list[str] = []
     with opened(browser, link) as page:
         page.on("dialog", lambda one: (dialogs.append(one.message), one.dismiss()))
@@ -194,7 +192,7 @@ def test_a_silent_dispatcher_is_told_and_its_last_state_stays(
     """The page says that it shows what was known."""
     with opened(browser, link) as page:
         page.wait_for_selector("#job-1 tbody tr")
-        made.status = {}
+        made.status = None
         page.wait_for_selector("#trouble:not([hidden])")
         assert "This page shows what was known at" in page.inner_text("#trouble")
         assert page.inner_text("#job-1 h2") == "train"
@@ -241,10 +239,13 @@ def test_a_thousand_workers_without_jank(browser: Any, made: Made, link: str) ->
         page.wait_for_timeout(1_500)
         page.evaluate(WATCHES_JANK)
         for turn in range(20):
-            changed = status(1_000, [job(readers=readers[turn:] + readers[:turn], delivered=turn)])
-            for one in changed["tasks"]:
-                one["making_share"] = (0.37 * one["task"] + 0.05 * turn) % 1
-            made.status = changed
+            made.status = status(
+                jobs=[job(readers=readers[turn:] + readers[:turn], delivered=turn)],
+                hosts=[
+                    worker(number, making_share=(0.37 * number + 0.05 * turn) % 1)
+                    for number in range(1_000)
+                ],
+            )
             page.wait_for_timeout(250)
         long, frames = page.evaluate("() => [window.long, window.frames]")
         keep(page, "a-thousand-workers")
@@ -277,7 +278,7 @@ def test_plots_show_all_of_the_time(browser: Any, link: str) -> None:
 
 def test_a_report_opens_from_a_file(browser: Any, tmp_path: Path) -> None:
     """The report shows the same page without any server, and is accessible."""
-    watch = StatusWatch(everything, threading.Event())
+    watch = StatusWatch(lambda: answer(everything()), threading.Event())
     for _ in range(5):
         watch.poll()
     path = tmp_path / "report.html"

@@ -4,10 +4,9 @@ queried here, and no state or share is made here.
 
 from __future__ import annotations
 
-from zmqdata.measures.situation import WAITS
 from zmqdata.measures.status import FAILED
 from zmqdata.measures.verdict import COMPUTE_BOUND, INPUT_BOUND, LINK_BOUND, STRAGGLER
-from zmqdata.messages import JobStatus, ReaderStatus
+from zmqdata.messages import JobStatus
 from zmqdata.printable import shown_size
 
 STYLES = {
@@ -67,18 +66,21 @@ def shown_splits(job: JobStatus) -> str:
 
 
 def job_rates(job: JobStatus) -> str:
-    """Return at which rate the training loops take elements, and how many there were.
+    """Return at which rate the training loops take elements and the workers make them,
+    and how many there were.
 
     >>> from zmqdata.messages import SplitsStatus
+    >>> splits = [SplitsStatus(handed_out=5, count=9, unit="files")]
     >>> job = JobStatus(unit="batches", elements_per_second=18.2, rows_per_second=91.0,
-    ...     delivered=88, splits=[SplitsStatus(handed_out=5, count=9, unit="files")])
-    >>> job_rates(job)
-    '18.2 batches/s (91 rows/s); 88 batches delivered; splits handed out: 5 of 9 files'
+    ...     made_per_second=18.5, delivered=88, splits=splits)
+    >>> job_rates(job).partition("; 88")[0]
+    '18.2 batches/s (91 rows/s), workers make 18.5 batches/s'
     """
     rows = job.rows_per_second
     in_rows = f" ({shown_rate(rows)} rows/s)" if rows is not None and job.unit == "batches" else ""
     parts = [
-        f"{shown_rate(job.elements_per_second)} {job.unit}/s{in_rows}",
+        f"{shown_rate(job.elements_per_second)} {job.unit}/s{in_rows}, workers make "
+        f"{shown_rate(job.made_per_second)} {job.unit}/s",
         f"{job.delivered:,} {job.unit} delivered",
         f"splits handed out: {shown_splits(job)}" if job.splits else "",
         *moved_bytes(job),
@@ -99,11 +101,3 @@ def moved_bytes(job: JobStatus) -> list[str]:
         for one in job.measures.moved
         if one.bytes
     ]
-
-
-# --- training loops
-
-
-def is_waiting(reader: ReaderStatus) -> bool:
-    """True if a training loop waits more than it may without being held up."""
-    return reader.wait_share >= WAITS

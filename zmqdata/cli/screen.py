@@ -18,13 +18,13 @@ from rich.text import Text
 
 from zmqdata.cli.phrases import (
     STYLES,
-    is_waiting,
     job_rates,
     shown_bytes_rate,
     shown_rate,
     shown_share,
 )
 from zmqdata.config.keys import WITHOUT_KEY
+from zmqdata.measures.situation import WAITS
 from zmqdata.measures.status import CONNECTED, FINISHED, SILENT, shared_unit
 from zmqdata.messages import (
     JobStatus,
@@ -48,12 +48,14 @@ BAR = 20
 """Characters of the bar of a node that takes all of the time."""
 GAP = 2
 """Characters between two columns."""
+MOST_WEIGHT = 9
+"""Weight of columns that are never left out."""
 LEAST = 3
 """Lines of a part with one row: a free line, its heading and the row."""
 MOST_TREES = 20
 """Maximum number of jobs whose pipelines are shown."""
-ADVICE_LINES = 4
-"""Maximum number of lines of an advice in a window."""
+PROSE_LINES = 4
+"""Maximum number of lines of a paragraph in a window."""
 Row: TypeAlias = Any
 """A structure of the status; each column knows its type."""
 
@@ -101,6 +103,8 @@ class ScreenPart:
         rows = list(self.rows) if self.demand <= room else self._first(max(1, room - LEAST))
         columns = _fitting(self.columns, rows, width)
         widths = [_width(one, rows) for one in columns]
+        # The first column names the row: it is cut, and never left out.
+        widths[0] = min(widths[0], max(1, width - sum(widths[1:]) - GAP * (len(columns) - 1)))
         lines = [Text(""), _line([one.heading for one in columns], columns, widths, width, "bold")]
         for row in rows:
             texts = [one.shown(row) for one in columns]
@@ -179,10 +183,9 @@ def _head(found: ServiceStatus, width: int, clock: str, note: str) -> list[Text]
         clock,
     ]
     lines = [_cut("  ".join(filter(None, parts)), width, "bold reverse")]
-    if note:
-        lines += [Text(one, "bold red") for one in textwrap.wrap(printable(note), width)]
+    lines += _wrapped(note, width, "bold red")
     if found.config.get("insecure"):
-        lines.append(_cut(f"insecure: {WITHOUT_KEY}", width, "red"))
+        lines += _wrapped(WITHOUT_KEY, width, "red")
     lines += [
         _cut(f"{counted(count, 'message')} refused: {kind}", width, "yellow")
         for kind, count in found.rejected.items()
@@ -197,7 +200,7 @@ def _verdicts(jobs: Sequence[JobStatus], width: int, room: int) -> list[Text]:
     """Return the condition of each job, the most urgent first, in half of the lines."""
     lines: list[Text] = []
     for number, job in enumerate(jobs):
-        told = _verdict_lines(job, width)
+        told = _verdict_lines(job, width, PROSE_LINES if room < ANY_HEIGHT // 2 else None)
         if number and len(lines) + len(told) + 1 > room // 2:
             left_out = counted(len(jobs) - number, "more job")
             return [*lines, Text(""), Text(f"and {left_out}", "dim")]
@@ -205,17 +208,15 @@ def _verdicts(jobs: Sequence[JobStatus], width: int, room: int) -> list[Text]:
     return lines
 
 
-def _verdict_lines(job: JobStatus, width: int) -> list[Text]:
-    word, narrow = job.condition, min(width, PROSE)
+def _verdict_lines(job: JobStatus, width: int, most: int | None) -> list[Text]:
+    word = job.condition
     name = _cut(f"{job.name}  ", max(1, width - len(word)), "bold")
-    lines = [Text.assemble(name, (word, STYLES.get(word, "bold")))]
-    wrapped = textwrap.wrap(
-        printable(job.sentence), narrow, max_lines=ADVICE_LINES, placeholder=" ..."
-    )
-    lines += map(Text, wrapped)
-    rates = textwrap.wrap(printable(job_rates(job)), narrow, max_lines=2, placeholder=" ...")
-    lines += [Text(one, "dim") for one in rates]
-    return [*lines, _cut(job.trouble, width, "yellow")] if job.trouble else lines
+    return [
+        Text.assemble(name, (word, STYLES.get(word, "bold"))),
+        *_wrapped(job.sentence, width, "", most),
+        *_wrapped(job_rates(job), width, "dim", most),
+        *_wrapped(job.trouble, width, "yellow", most),
+    ]
 
 
 # --- the parts
@@ -259,7 +260,7 @@ def _worker_style(worker: WorkerStatus) -> str:
 def _loop_style(row: ReaderStatus) -> str:
     if row.slower:
         return "bold yellow"
-    return "red" if is_waiting(row) else ""
+    return "red" if row.wait_share >= WAITS else ""
 
 
 def _state_unless_connected(worker: WorkerStatus) -> str:
@@ -372,8 +373,11 @@ def _seconds(seconds: float | None) -> str:
 def _fitting(columns: Sequence[ShownColumn], rows: Sequence[Row], width: int) -> list[ShownColumn]:
     """Return the columns that have a text, as many as the width allows."""
     found = [one for one in columns if any(one.shown(row) for row in rows)]
-    while len(found) > 1 and sum(_width(one, rows) + GAP for one in found) - GAP > width:
-        found.remove(min(found, key=lambda one: one.weight))
+    while sum(_width(one, rows) + GAP for one in found) - GAP > width:
+        least = min(found, key=lambda one: one.weight)
+        if least.weight == MOST_WEIGHT:
+            break
+        found.remove(least)
     return found
 
 
@@ -389,10 +393,25 @@ def _line(
     style: str,
 ) -> Text:
     cells = []
-    for text, one, size in zip(map(printable, texts), columns, widths, strict=True):
+    for whole, one, size in zip(texts, columns, widths, strict=True):
+        text = _cut(whole, size).plain
         free = " " * (size - cell_len(text))
         cells.append(f"{free}{text}" if one.is_number else f"{text}{free}")
     return _cut((" " * GAP).join(cells).rstrip(), width, style)
+
+
+def _wrapped(text: str, width: int, style: str, most: int | None = PROSE_LINES) -> list[Text]:
+    """Return prose of peers as lines.
+
+    Args:
+        text: the prose.
+        width: characters of a line, if that is less than ``PROSE``.
+        style: style of the lines.
+        most: maximum number of lines; None for all.
+    """
+    narrow = max(5, min(width, PROSE))
+    lines = textwrap.wrap(printable(text), narrow, max_lines=most, placeholder=" ...")
+    return [_cut(one, width, style) for one in lines]
 
 
 def _cut(text: str, width: int, style: str = "") -> Text:

@@ -31,6 +31,8 @@ MOST_CHARACTERS_SHOWN = 400
 """Maximum number of jobs, workers, readers of a job, poisoned elements of a job, and
 characters of a text on the page.
 """
+STAGE = ("seconds", "threads", "queue")
+"""Fields of a stage that may be unknown."""
 SECRET = re.compile(r"\b[0-9a-f]{16,}\b")
 """Ids of workers, clients and datasets."""
 
@@ -101,6 +103,7 @@ def _job(job: JobStatus, tasks: Sequence[TaskStatus]) -> dict[str, Any]:
         "delivered": job.delivered,
         "unit": _text(job.unit),
         "rate": job.elements_per_second,
+        "made_rate": job.made_per_second,
         "rows_rate": job.rows_per_second,
         "wait_share": job.wait_share,
         "making_share": job.making_share,
@@ -162,7 +165,7 @@ def _stages(job: JobStatus, tasks: Iterable[TaskStatus]) -> list[dict[str, Any]]
             "loop",
             "training loop" if readers == 1 else f"{readers} training loops",
             job.wait_share,
-            "waits for elements",
+            doing="waits for elements",
             seconds=measures.loop_waiting_seconds,
             queue=sum(one.buffered for one in job.readers),
             queued="ready to be taken",
@@ -171,7 +174,7 @@ def _stages(job: JobStatus, tasks: Iterable[TaskStatus]) -> list[dict[str, Any]]
             "link",
             "links from the workers",
             job.link_busy_share,
-            "bytes in flight on the busiest",
+            doing="bytes in flight on the busiest",
             queue=sum(max(0, task.produced - task.delivered) for task in tasks),
             queued="made and not delivered",
         ),
@@ -179,7 +182,7 @@ def _stages(job: JobStatus, tasks: Iterable[TaskStatus]) -> list[dict[str, Any]]
             "worker",
             counted(job.workers, "worker"),
             job.making_share,
-            "make elements",
+            doing="make elements",
             seconds=measures.making_seconds,
         ),
         *map(_operation, job.operations),
@@ -189,7 +192,7 @@ def _stages(job: JobStatus, tasks: Iterable[TaskStatus]) -> list[dict[str, Any]]
             "source",
             f"splits of source {number + 1}" if len(job.splits) > 1 else "splits",
             job.waiting_for_splits_share,
-            "workers wait for splits",
+            doing="workers wait for splits",
             seconds=measures.waiting_for_splits_seconds,
             queue=None if one.count is None else max(0, one.count - one.handed_out),
             queued="not handed out",
@@ -204,44 +207,25 @@ def _operation(one: OperationStatus) -> dict[str, Any]:
         "node",
         one.node or one.place.removeprefix("+"),
         one.share,
-        "",
         seconds=one.seconds,
         threads=one.threads,
         depth=one.depth + 1,
     )
 
 
-def _stage(
-    kind: str,
-    label: str,
-    share: float,
-    doing: str,
-    *,
-    seconds: float | None = None,
-    threads: int | None = None,
-    queue: int | None = None,
-    queued: str = "",
-    depth: int = 0,
-) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "label": _text(label),
-        "depth": depth,
-        "share": share,
-        "doing": doing,
-        "seconds": seconds,
-        "threads": threads,
-        "queue": queue,
-        "queued": queued,
-    }
+def _stage(kind: str, label: str, share: float, **fields: Any) -> dict[str, Any]:
+    known = {"kind": kind, "label": _text(label), "share": share, "doing": "", "queued": ""}
+    return dict.fromkeys(STAGE) | {"depth": 0} | known | fields
 
 
 # --- workers
 
 
 def _workers(workers: Sequence[WorkerStatus]) -> dict[str, Any]:
-    """Return the workers as columns: thousands of them have to travel each second."""
-    shown = workers[:MOST_WORKERS_SHOWN]
+    """Return the workers as columns: thousands of them have to travel each second. They
+    are in the order of their addresses, so that each keeps its place on the page.
+    """
+    shown = sorted(workers[:MOST_WORKERS_SHOWN], key=lambda one: one.address)
 
     def percents(name: str) -> list[int]:
         return [round(100 * getattr(one, name)) for one in shown]

@@ -387,7 +387,7 @@ def task_order(task: TaskStatus) -> tuple[bool, bool, float]:
 
 def agrees(found: ServiceStatus, expected: str, job: str = "") -> bool | None:
     """Return True if every job that is read, or has failed, has a verdict; False if one
-    has another; None if nothing is known.
+    has another; None if nothing is known. Former incarnations do not count.
 
     Args:
         found: the status.
@@ -401,7 +401,9 @@ def agrees(found: ServiceStatus, expected: str, job: str = "") -> bool | None:
         >>> agrees(found, "COMPUTE-BOUND", "a"), agrees(found, "COMPUTE-BOUND")
         (None, False)
     """
-    conditions = {one.condition for one in found.jobs if job in ("", one.job)}
+    listed = [one for one in found.jobs if job in ("", one.job)]
+    newest = {one.job: one.incarnation for one in sorted(listed, key=lambda one: one.incarnation)}
+    conditions = {one.condition for one in listed if one.incarnation == newest[one.job]}
     conditions -= {SAVING, NOT_READ, FINISHED}
     if conditions - {expected, UNKNOWN}:
         return False

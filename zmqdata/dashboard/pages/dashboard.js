@@ -297,7 +297,8 @@ function showJob(job) {
   say(card.title, job.job);
   const facts = [
     [amount(job.delivered), `${job.unit} delivered`],
-    [amount(job.rate), `${job.unit}/s`],
+    [amount(job.rate), `${job.unit}/s taken`],
+    [amount(job.made_rate), `${job.unit}/s made by workers`],
     [count(job.workers, "worker"), job.workers && job.workers_needed > job.workers ? `of ${job.workers_needed} that would feed it` : ""],
     [count(job.clients, "training loop"), ""],
     [job.mode, "sharding"],
@@ -558,7 +559,7 @@ function showWorkersTable() {
   if (!byId("workers-details").open) return;
   const workers = view.workers;
   const order = workers.address.map((_, index) => index);
-  const calm = (index) => (workers.state[index] in STATES ? 1 : 0);
+  const calm = (index) => (workers.state[index] === WELL ? 1 : 0);
   if (order.length > MOST_ROWS) order.sort((one, other) => calm(one) - calm(other) || workers.rate[one] - workers.rate[other]);
   const shown = order.slice(0, MOST_ROWS);
   const shownAs = byId("workers-details").querySelector("table");
@@ -569,7 +570,7 @@ function showWorkersTable() {
       `${workers.for_readers[index]} %`, `${workers.for_splits[index]} %`, amount(workers.rate[index]),
     ];
     cells.forEach((text, place) => say(node.children[place], text));
-    classes(node.children[1], workers.state[index] in STATES ? "" : "alert");
+    classes(node.children[1], workers.state[index] === WELL ? "" : "alert");
   });
 }
 

@@ -1,0 +1,154 @@
+"""Tests of ``zmqdata status`` and ``zmqdata top`` on made answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.statuses import answer, every_condition, job, status
+from zmqdata.cli.commands import main
+from zmqdata.client import calls
+from zmqdata.errors import UnavailableError
+from zmqdata.messages import ServiceStatus
+
+HERE = ["--dispatcher", "tcp://127.0.0.1:5050"]
+Answers = Callable[[Any], None]
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
+    """Return a function that sets what the server answers: a status, or plain data."""
+
+    def answered(found: Any) -> None:
+        plain = answer(found) if isinstance(found, ServiceStatus) else found
+        monkeypatch.setattr(calls, "status", lambda service, timeout, role: plain)
+
+    return answered
+
+
+CALM = job("calm", 1, verdict="COMPUTE-BOUND")
+SLOW = job("slow", 2)
+NEW = job("new", 3, verdict="")
+OVER = job("over", 4, finished=True)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "options", "code"),
+    [
+        ([CALM, OVER], [], 0),
+        ([CALM, SLOW], [], 1),
+        ([CALM, SLOW], ["--job", "calm"], 0),
+        ([CALM, SLOW], ["--job", "slow"], 1),
+        ([CALM, job("bad", 5, failure="x")], [], 1),
+        ([CALM, NEW], [], 2),
+        ([CALM, NEW], ["--job", "new"], 2),
+        ([CALM], ["--job", "none"], 2),
+        ([OVER], [], 2),
+        ([], [], 2),
+    ],
+)
+@pytest.mark.parametrize("command", [["top", "--once"], ["status"], ["status", "--json"]])
+def test_an_expectation_is_the_exit_code(
+    answers: Answers, jobs: list[Any], options: list[str], code: int, command: list[str]
+) -> None:
+    """0 if every job that is read has the verdict, 1 if one has another, 2 if nothing
+    is known.
+    """
+    answers(status(jobs=jobs))
+    assert main([*command, *HERE, "--expect", "COMPUTE-BOUND", *options]) == code
+
+
+def test_without_an_expectation_an_answer_is_enough(answers: Answers) -> None:
+    """The exit code says only that the server has answered."""
+    answers(status(jobs=[job(failure="x")]))
+    assert main(["status", *HERE]) == main(["top", "--once", *HERE]) == 0
+
+
+def test_json_has_the_verdict_by_the_names_of_stats(
+    answers: Answers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program finds verdict, advice, needed workers and shares of each job."""
+    made = every_condition()
+    answers(made)
+    assert main(["status", "--json", *HERE]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == answer(made)
+    names = {"verdict", "advice", "workers_needed", "node_share", "wait_share", "condition"}
+    assert all(names <= set(one) for one in told["jobs"])
+
+
+def test_status_is_top_once(answers: Answers, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both print the same, but for the clock."""
+    answers(every_condition())
+    printed = []
+    for command in (["status"], ["top", "--once"]):
+        assert main([*command, *HERE]) == 0
+        printed.append(capsys.readouterr().out.splitlines()[1:])
+    assert printed[0] == printed[1] != []
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list of the answers to come; then the user ends the command."""
+    coming: list[Any] = []
+
+    def ask(service: str, timeout: float, role: str) -> dict[str, Any]:
+        if not coming:
+            raise KeyboardInterrupt
+        turn = coming.pop(0)
+        if isinstance(turn, Exception):
+            raise turn
+        return answer(turn)
+
+    monkeypatch.setattr(calls, "status", ask)
+    return coming
+
+
+SILENCE = UnavailableError("Nothing has answered.")
+
+
+@pytest.mark.parametrize("command", [["status", "--watch"], ["top"]])
+def test_each_answer_is_printed(
+    command: list[str], turns: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While the status is watched, a picture is printed for each answer and each
+    silence.
+    """
+    turns += [status(), SILENCE, status()]
+    assert main([*command, *HERE, "--interval", "0.001"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("train  INPUT-BOUND") == 3
+    assert out.count("Nothing has answered.") == 1
+
+
+@pytest.mark.parametrize("command", [["status", "--watch"], ["top"]])
+def test_each_answer_is_a_line_of_json(
+    command: list[str], turns: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A silence has a line of its own."""
+    turns += [status(), SILENCE, status()]
+    assert main([*command, *HERE, "--json", "--interval", "0.001"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one == answer(status()) for one in lines] == [True, False, True]
+    assert "Nothing has answered." in lines[1]["unavailable"]
+
+
+def test_an_older_dispatcher_is_told(answers: Answers, capsys: pytest.CaptureFixture[str]) -> None:
+    """A status without a version is refused with the remedy. Its JSON is printed."""
+    answers({"dispatcher": "tcp://a:1", "workers": [], "jobs": []})
+    for command in (["status"], ["top"], ["top", "--once", "--expect", "STRAGGLER"]):
+        assert main([*command, *HERE]) == 2
+        told = capsys.readouterr()
+        assert "install the same release on both sides" in told.err
+        assert told.out == ""
+    assert main(["status", "--json", *HERE]) == 0
+
+
+def test_a_worker_shows_its_tasks(answers: Answers, capsys: pytest.CaptureFixture[str]) -> None:
+    """The status of a worker is a table of its tasks."""
+    answers({"worker": "tcp://a:1", "tasks": [], "rejected": {}})
+    assert main(["status", "--worker", "tcp://127.0.0.1:1"]) == 0
+    assert "0 tasks" in capsys.readouterr().out
