@@ -1,0 +1,236 @@
+"""Everything that shows a status says the same: ``top``, ``status``, its JSON, the
+dashboard, the report, ``/metrics`` and ``stats()``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.metrics.scraped import samples
+from tests.statuses import answer, every_condition
+from zmqdata import (
+    Dataset,
+    DatasetIterator,
+    DispatcherConfig,
+    DispatchServer,
+    WorkerConfig,
+    WorkerServer,
+    distribute,
+)
+from zmqdata.cli.commands import main
+from zmqdata.cli.phrases import shown_rate, shown_share
+from zmqdata.cli.screen import screen
+from zmqdata.client import calls
+from zmqdata.dashboard.report import report_of
+from zmqdata.dashboard.view import view_of
+from zmqdata.dashboard.watching import StatusWatch
+from zmqdata.messages import JobStatus, ServiceStatus, known_status
+from zmqdata.testing.cluster import await_condition
+
+WIDTH = 1_000
+PATIENCE = 40.0
+SLOW_THREAD = "ZMQDATA_TEST_SLOW_THREAD"
+NEVER = threading.Event()
+
+# --- a recorded status
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> ServiceStatus:
+    """A status with a job in each condition, which the commands get as an answer."""
+    made = every_condition()
+    monkeypatch.setattr(calls, "status", lambda service, timeout, role: answer(made))
+    return made
+
+
+def drawn(found: ServiceStatus) -> str:
+    """Return what ``top`` draws, if its window has room for everything."""
+    console = Console(width=WIDTH)
+    with console.capture() as captured:
+        console.print(screen(found, WIDTH))
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def printed(capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """Return what ``zmqdata status`` prints into a pipe."""
+    assert main(["status", "--dispatcher", "tcp://127.0.0.1:1", *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def views_of(found: ServiceStatus) -> list[dict[str, Any]]:
+    """Return the view of the dashboard, and the view that is in the saved report."""
+    watch = StatusWatch(lambda: answer(found), threading.Event())
+    watch.poll()
+    content = re.search(r'id="report">(.*?)</script>', report_of(watch.whole()))
+    assert content is not None
+    reported: dict[str, Any] = json.loads(content[1])["view"]
+    return [view_of(found, 0.0), reported]
+
+
+def part(text: str, heading: str) -> str:
+    """Return what follows the line that begins so, up to an empty line, on one line."""
+    lines = text.split("\n")
+    (at,) = [number for number, line in enumerate(lines) if line.startswith(heading)]
+    end = next((n for n in range(at, len(lines)) if not lines[n]), len(lines))
+    return " ".join(" ".join(lines[at:end]).split())
+
+
+def shares_of(one: JobStatus) -> list[tuple[str, str]]:
+    return [(row.node, shown_share(row.share)) for row in one.operations]
+
+
+def test_pictures_say_what_the_status_says(
+    recorded: ServiceStatus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The picture of ``top`` and what ``status`` prints have the condition, sentence,
+    trouble, rates and shares of each job, and the state of each worker.
+    """
+    for text in (drawn(recorded), printed(capsys)):
+        for one in recorded.jobs:
+            told = part(text, f"{one.name}  {one.condition}")
+            assert one.sentence in told
+            assert one.trouble in told
+            assert f"{shown_rate(one.elements_per_second)} {one.unit}/s" in told
+            assert f"workers make {shown_rate(one.made_per_second)} {one.unit}/s" in told
+            if one.condition != "FINISHED":
+                tree = part(text, f"operations, lately: {one.name} ")
+                assert all(f"{node} {share}" in tree for node, share in shares_of(one))
+        for host in recorded.workers:
+            row = part(text, "worker ").partition(host.address.removeprefix("tcp://"))[2]
+            assert row.startswith(f" {host.state}") or host.state == "connected"
+
+
+def test_views_say_what_the_status_says(recorded: ServiceStatus) -> None:
+    """The dashboard and the report have the same of each job and worker, and the rate
+    and the shares of each training loop.
+    """
+    for view in views_of(recorded):
+        assert len(view["jobs"]) == len(recorded.jobs)
+        for shown, one in zip(view["jobs"], recorded.jobs, strict=True):
+            assert (shown["job"], shown["condition"]) == (one.name, one.condition)
+            assert (shown["sentence"], shown["trouble"]) == (one.sentence, one.trouble)
+            assert (shown["rate"], shown["unit"]) == (one.elements_per_second, one.unit)
+            assert shown["made_rate"] == one.made_per_second
+            stages = [row for row in shown["stages"] if row["kind"] == "node"]
+            assert [(row["label"], shown_share(row["share"])) for row in stages] == shares_of(one)
+            loops = [(row["name"], row["wait_share"], row["rate"]) for row in shown["readers"]]
+            assert loops == [
+                (row.name, row.wait_share, row.elements_per_second) for row in one.readers
+            ]
+        states = dict(zip(view["workers"]["address"], view["workers"]["state"], strict=True))
+        assert states == {host.address: host.state for host in recorded.workers}
+
+
+def test_json_is_the_status(recorded: ServiceStatus, capsys: pytest.CaptureFixture[str]) -> None:
+    """Programs get the structures, from which everything else is made."""
+    assert known_status(json.loads(printed(capsys, "--json"))) == recorded
+
+
+# --- a running cluster
+
+
+def f(number: Any) -> Any:
+    """Take long in the thread that calls first. All workers share the environment."""
+    mine = str(threading.get_ident())
+    NEVER.wait(0.03 if os.environ.setdefault(SLOW_THREAD, mine) == mine else 0.001)
+    return number
+
+
+def g(number: Any) -> Any:
+    NEVER.wait(0.001)
+    return number
+
+
+@pytest.fixture
+def dispatcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[DispatchServer]:
+    """A dispatcher with two workers, one of which will be slow."""
+    monkeypatch.setenv(SLOW_THREAD, "")
+    monkeypatch.delenv(SLOW_THREAD)
+    with (
+        DispatchServer(DispatcherConfig(metrics_port=0)) as server,
+        WorkerServer(WorkerConfig(server.target, heartbeat_interval_ms=200)),
+        WorkerServer(WorkerConfig(server.target, heartbeat_interval_ms=200)),
+    ):
+        yield server
+
+
+@pytest.fixture
+def iterator(dispatcher: DispatchServer) -> Iterator[DatasetIterator]:
+    """A training loop that waits for the workers."""
+    read = distribute("distributed_epoch", dispatcher.target, "train")
+    reader, over = iter(Dataset.range(10**9).map(g).map(f).apply(read)), threading.Event()
+
+    def loop() -> None:
+        for _ in reader:
+            if over.is_set():
+                return
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield reader
+    finally:
+        over.set()
+        thread.join(PATIENCE)
+        reader.close()
+
+
+def largest(shares: dict[str, float]) -> str:
+    return max(shares, key=lambda name: shares[name]).partition(" ")[0] if shares else ""
+
+
+def named(found: ServiceStatus, iterator: DatasetIterator, metrics: str) -> dict[str, str]:
+    """Return the operation of the largest share, by what names it."""
+    (job,) = found.jobs
+    drawn_rows = re.findall(r"(map\(.\)) at .* (\d+) %  █", drawn(found))
+    views = {
+        f"view {number}": largest(
+            {one["label"]: one["share"] for one in view["jobs"][0]["stages"] if one["threads"]}
+        )
+        for number, view in enumerate(views_of(found))
+    }
+    return views | {
+        "stats": iterator.verdict().node.partition(" ")[0],
+        "status": job.node.partition(" ")[0],
+        "operations": largest({one.node: one.share for one in job.operations}),
+        "top": largest({name: float(share) for name, share in drawn_rows}),
+        "so far": largest({one.node: one.seconds for one in job.measures.nodes}),
+        "metrics": largest(
+            {
+                dict(labels)["node"]: value
+                for (name, labels), value in samples(metrics).items()
+                if name == "zmqdata_node_seconds_total"
+            }
+        ),
+    }
+
+
+def test_all_name_the_same_operation(dispatcher: DispatchServer, iterator: DatasetIterator) -> None:
+    """Every answer names ``f``, in which one of two workers is slow. Those of the last
+    seconds have the same share, and the rates of workers add up to that of the job.
+    """
+    metrics = dispatcher.metrics_address
+    assert metrics is not None
+    told: dict[str, str] = {}
+
+    def is_one_view() -> bool:
+        found = known_status(calls.status(dispatcher.target))
+        told.update(named(found, iterator, metrics))
+        (job,), mine = found.jobs, iterator.stats()["data/node_share"]
+        rates = [one.elements_per_second for one in found.workers]
+        assert job.made_per_second == pytest.approx(sum(rates), rel=1e-3)
+        return set(told.values()) == {"map(f)"} and all(rates) and abs(mine - job.node_share) < 0.01
+
+    try:
+        await_condition(is_one_view, PATIENCE, "one view")
+    except TimeoutError as error:
+        raise AssertionError(told) from error
