@@ -17,7 +17,7 @@ from zmqdata import DispatcherConfig, DispatchServer, LocalCluster
 from zmqdata.cli import doctor
 from zmqdata.cli.commands import main
 from zmqdata.cli.doctor import Doctor, finding_tables, key_finding, silence_finding
-from zmqdata.cli.findings import FAILURE, HERE, OK, UNCHECKED, WARNING, Finding
+from zmqdata.cli.findings import FAILURE, HERE, OK, UNCHECKED, WARNING, Finding, form_findings
 from zmqdata.client.calls import status
 from zmqdata.config.keys import KeySettings
 from zmqdata.errors import UnavailableError
@@ -233,3 +233,17 @@ def test_the_table_names_what_is_not_well() -> None:
     text = captured.get()
     assert "worker tcp://b:1, clock: Set the clock." in text
     assert text.rstrip().endswith("Not all is well: 1 warning.")
+
+
+def test_a_status_of_another_release_is_told(cluster: LocalCluster) -> None:
+    """A status that has no version, or another one, is a warning with the remedy. The
+    present one is no finding.
+    """
+    plain = status(cluster.target)
+    assert form_findings("dispatcher", plain) == []
+    older = {name: value for name, value in plain.items() if name != "version"}
+    for found, words in ((older, "older than"), ({**plain, "version": 9}, "another release")):
+        (finding,) = form_findings("dispatcher", found)
+        assert (finding.check, finding.state) == ("status", WARNING)
+        assert words in finding.remedy
+        assert "install the same release on both sides" in finding.remedy

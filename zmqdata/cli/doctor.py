@@ -153,6 +153,7 @@ class Doctor:
         if isinstance(answer, DataServiceError) or "workers" not in answer.status:
             text = "the dispatcher has not told its workers"
             return [*found, Finding("workers", "all", UNCHECKED, text)], 0
+        found += judge.form_findings(subject, answer.status)
         if answer.status.get("config", {}).get("insecure"):
             remedy = "Start all processes with a key: leave out --insecure and ZMQDATA_INSECURE."
             found.append(Finding(subject, "key", WARNING, WITHOUT_KEY, remedy))

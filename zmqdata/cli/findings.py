@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from zmqdata.descriptors import LEAST, PER_ITERATOR, PER_WORKER
+from zmqdata.errors import VersionMismatchError
+from zmqdata.messages import known_status
 from zmqdata.printable import shown_size
 
 OK, UNCHECKED, WARNING, FAILURE = "ok", "not checked", "warning", "failure"
@@ -130,6 +132,21 @@ def _version_faults(
             WARNING,
             f"blosc is missing {where}, so nothing is compressed. Run `pip install blosc` {where}.",
         )
+
+
+def form_findings(subject: str, status: Mapping[str, Any]) -> list[Finding]:
+    """Check that this release reads the status of a dispatcher, which `zmqdata top` and
+    the dashboard show.
+
+    Args:
+        subject: the dispatcher.
+        status: its status.
+    """
+    try:
+        known_status(status)
+    except VersionMismatchError as error:
+        return [Finding(subject, "status", WARNING, "this release cannot show it", f"{error}.")]
+    return []
 
 
 # --- this machine and the processes of servers
