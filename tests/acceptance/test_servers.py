@@ -167,12 +167,17 @@ def test_the_state_can_be_seen(make_cluster: Callable[..., zmqdata.LocalCluster]
     found = status(cluster)
     assert [worker["address"] for worker in found["workers"]] == [cluster.workers[0].address]
     [iteration] = found["iterations"]
-    expected = {"job": "seen", "repetition": 0, "processing_mode": "DYNAMIC", "num_consumers": None}
-    expected |= {"num_clients": 1, "finished": False, "collected": False}
+    expected = {"job": "seen", "repetition": 0, "num_consumers": None}
+    expected |= {
+        "processing_mode": "distributed_epoch",
+        "num_clients": 1,
+        "finished": False,
+        "collected": False,
+    }
     assert {name: iteration[name] for name in expected} == expected
     assert iteration["dataset_id"]
     worker = status(cluster, "--worker", cluster.workers[0].address)
-    assert [task["processing_mode"] for task in worker["tasks"]] == ["DYNAMIC"]
+    assert [task["processing_mode"] for task in worker["tasks"]] == ["distributed_epoch"]
     assert worker["config"]["heartbeat_interval_ms"] == QUICK["heartbeat_interval_ms"]
     it.close()
 

@@ -269,7 +269,7 @@ def test_a_worker_tells_its_state(dispatcher: DispatchServer) -> None:
             50,
         )
         [task] = found["tasks"]
-        assert task["processing_mode"] == "DYNAMIC"
+        assert task["processing_mode"] == "distributed_epoch"
         assert task["started"]
         assert task["produced"] > 0
         assert task["clients"] == found["clients"]

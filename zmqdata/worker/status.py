@@ -18,6 +18,7 @@ from zmqdata.core.worker.tasks import HostedTask
 from zmqdata.measures.status import ENDED, RUNNING, STARTING, WAITING, task_operations, time_fields
 from zmqdata.messages import shown_name
 from zmqdata.transport.process import described_process
+from zmqdata.words import MODE_WORDS
 
 
 @dataclass(frozen=True)
@@ -96,12 +97,13 @@ def state_of_hosted(task: HostedTask) -> str:
 
 def _task(task: HostedTask) -> dict[str, Any]:
     definition, measures = task.definition, task.measures
+    mode = definition.job.processing_mode
     running = [] if measures is None or task.total is not None else [measures]
     return {
         "task": definition.task,
         "attempt": definition.attempt,
         "dataset_id": definition.job.dataset_id,
-        "processing_mode": definition.job.processing_mode,
+        "processing_mode": MODE_WORDS.get(mode, mode),
         "compression": definition.job.compression,
         "compressed": task.compressed,
         "state": state_of_hosted(task),
