@@ -29,6 +29,24 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
     return answered
 
 
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list of the answers to come; then the user ends the command."""
+    coming: list[Any] = []
+
+    def ask(service: str, timeout: float, role: str) -> dict[str, Any]:
+        if not coming:
+            raise KeyboardInterrupt
+        turn = coming.pop(0)
+        if isinstance(turn, Exception):
+            raise turn
+        return answer(turn)
+
+    monkeypatch.setattr(calls, "status", ask)
+    return coming
+
+
+SILENCE = UnavailableError("Nothing has answered.")
 CALM = job("calm", 1, verdict="COMPUTE-BOUND")
 SLOW = job("slow", 2)
 NEW = job("new", 3, verdict="")
@@ -61,6 +79,14 @@ def test_an_expectation_is_the_exit_code(
     assert main([*command, *HERE, "--expect", "COMPUTE-BOUND", *options]) == code
 
 
+def test_silence_is_no_verdict(turns: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """If the dispatcher does not answer, nothing is known of an expectation."""
+    for options, code in (([], 1), (["--expect", "STRAGGLER"], 2)):
+        turns.append(SILENCE)
+        assert main(["top", "--once", *HERE, *options]) == code
+        assert "Nothing has answered." in capsys.readouterr().err
+
+
 def test_without_an_expectation_an_answer_is_enough(answers: Answers) -> None:
     """The exit code says only that the server has answered."""
     answers(status(jobs=[job(failure="x")]))
@@ -88,26 +114,6 @@ def test_status_is_top_once(answers: Answers, capsys: pytest.CaptureFixture[str]
         assert main([*command, *HERE]) == 0
         printed.append(capsys.readouterr().out.splitlines()[1:])
     assert printed[0] == printed[1] != []
-
-
-@pytest.fixture
-def turns(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return a list of the answers to come; then the user ends the command."""
-    coming: list[Any] = []
-
-    def ask(service: str, timeout: float, role: str) -> dict[str, Any]:
-        if not coming:
-            raise KeyboardInterrupt
-        turn = coming.pop(0)
-        if isinstance(turn, Exception):
-            raise turn
-        return answer(turn)
-
-    monkeypatch.setattr(calls, "status", ask)
-    return coming
-
-
-SILENCE = UnavailableError("Nothing has answered.")
 
 
 @pytest.mark.parametrize("command", [["status", "--watch"], ["top"]])

@@ -24,6 +24,7 @@ from zmqdata.config.endpoints import endpoint_host, parse_service
 from zmqdata.config.keys import KeySettings
 from zmqdata.config.settings import Settings, setting
 from zmqdata.config.worker import dispatcher_setting
+from zmqdata.errors import DataServiceError, UnavailableError
 from zmqdata.peeking import counted
 from zmqdata.printable import printable
 from zmqdata.transport.addresses import resolve_host
@@ -150,7 +151,12 @@ def show_status(chosen: argparse.Namespace) -> int:
 
     if wanted.watch and not wanted.once:
         return watch(ask, wanted.interval, wanted.json)
-    found = ask()
+    try:
+        found = ask()
+    except UnavailableError as error:
+        if not wanted.expect:
+            raise
+        raise DataServiceError(str(error)) from error  # ends with NOTHING_KNOWN
     code = tell(found, wanted.json, picture_of)
     return _agreement(found, wanted) if wanted.expect else code
 
