@@ -2,7 +2,7 @@
 
 Nothing is judged or summed here, but for the rows of tables that are left out.
 
-Decisions 0046 and 0051; protocol 3.10.
+Decisions 0046 and 0052; protocol 3.10.
 """
 
 from __future__ import annotations

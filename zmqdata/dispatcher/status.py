@@ -1,6 +1,6 @@
 """The status of a dispatcher, from what its decider knows.
 
-Protocol 3.10 and 3.11; decision 0051.
+Protocol 3.10 and 3.11; decision 0052.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ of each job, as a status has them.
 Whatever shows a status formats what is made here, so that all say the same. A rate and
 a share are of the last seconds unless their name says *so far*.
 
-Decisions 0046 and 0051.
+Decisions 0046 and 0052.
 """
 
 from __future__ import annotations

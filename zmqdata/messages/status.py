@@ -3,7 +3,7 @@
 Whatever a person or a machine asks is a picture of these structures. All states, shares
 and verdicts are in them already; ``zmqdata.measures.status`` makes them.
 
-Protocol 3.10; decision 0051.
+Protocol 3.10; decision 0052.
 """
 
 from __future__ import annotations
