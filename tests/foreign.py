@@ -9,7 +9,7 @@ from typing import Any
 
 import zmq
 
-FIRST_FRAME = b"ZD5"
+FIRST_FRAME = b"ZD6"
 
 
 class ForeignContext(zmq.Context[zmq.Socket[bytes]]):
