@@ -24,6 +24,7 @@ PAGES = [
     "docs/several-workers.md",
     "docs/poison.md",
     "docs/logging.md",
+    "docs/testing.md",
 ]
 PROGRAM = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROGRAMS = [

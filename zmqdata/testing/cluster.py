@@ -1,6 +1,9 @@
 """Tools for tests with real processes: wait for a condition, freeze a server, find
 leaks.
 
+Users of the library test with them that their programs work on a ``LocalCluster``,
+survive a server that hangs, and leave nothing behind.
+
 ``zmqdata.cluster`` starts the processes. Reading ``/proc`` makes this module Linux
 only.
 """

@@ -90,6 +90,9 @@ def check_iterator(
 ) -> list[Any]:
     """Run a pipeline, restore it at every step, and compare what follows.
 
+    Users of the library test with it that their pipelines and their own operations
+    resume exactly.
+
     Also checks that two runs are equal, that states are plain values, that taking them
     disturbs nothing, and that an iterator stays ended. Functions are called very often,
     so the pipeline should be small.

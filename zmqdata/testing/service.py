@@ -289,6 +289,10 @@ class PlainWorker(SimulatedNode):
 class SimulatedService:
     """A dispatcher with workers that run real pipelines in simulated time.
 
+    Users of the library test with it what their pipeline means on several workers, and
+    what their training loop does when workers, readers or the dispatcher die. Such a
+    test takes milliseconds, and its seed repeats it.
+
     A test reads real elements, encoded and decoded as on a socket, in the order in
     which a training loop receives them. ``next`` advances time until an element
     arrives, and no further, because a simulated training loop takes no time. Each
