@@ -15,19 +15,19 @@ import pytest
 
 from tests.test_house import FUNCTIONS, PACKAGE, ROOT, code_lines, tree_of, walked
 
-CODE = 64_019
+CODE = 63_159
 """Lines of code in ``zmqdata/``, without docstrings, comments and blanks."""
-MODULES = 463
+MODULES = 462
 """Number of its modules."""
 SLACK = 40
 """Lines by which the package may be smaller before the figure must follow."""
 MOST_IMPORTS = 25
 """Number of our own modules that a module may import."""
 IMPORTS = {
-    "zmqdata/client/distribute.py": 29,
+    "zmqdata/client/distribute.py": 30,
     "zmqdata/client/shell.py": 28,
     "zmqdata/dispatcher/server.py": 32,
-    "zmqdata/testing/service.py": 35,
+    "zmqdata/testing/service.py": 31,
     "zmqdata/worker/server.py": 38,
     "zmqdata/worker/tasks/runner.py": 28,
 }
