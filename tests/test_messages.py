@@ -97,13 +97,15 @@ def measures(part: Any) -> st.SearchStrategy[Any]:
     """Return the instances of a struct of measures, whose amounts are limited."""
     amount = st.floats(0, MOST_AMOUNT)
     counts = {"threads": st.integers(1, 100)}
+    amounts = {float: amount, float | None: st.none() | amount}
     named = {
-        name: amount if hint is float else counts.get(name, st.from_type(hint))
+        name: amounts[hint] if hint in amounts else counts.get(name, st.from_type(hint))
         for name, hint in get_type_hints(part).items()
         if name in part.__struct_fields__
     }
-    special = {"linked": st.tuples(amount, amount), "first": st.none() | amount}
-    return st.builds(part, **(named | {k: v for k, v in special.items() if k in named}))
+    if "linked" in named:
+        named["linked"] = st.tuples(amount, amount)
+    return st.builds(part, **named)
 
 
 @functools.cache
