@@ -15,7 +15,7 @@ import pytest
 
 from tests.test_house import FUNCTIONS, PACKAGE, ROOT, code_lines, tree_of, walked
 
-CODE = 63_159
+CODE = 63_162
 """Lines of code in ``zmqdata/``, without docstrings, comments and blanks."""
 MODULES = 462
 """Number of its modules."""

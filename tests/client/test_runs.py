@@ -8,7 +8,9 @@ import pickle
 import secrets
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +31,7 @@ SHOW_KEY = "from zmqdata.client.runs import run_of_process as run; print(run(Tru
 CHILDREN = """
 import faulthandler
 import multiprocessing
+import threading
 
 from zmqdata.client.runs import run_of_process, this_process
 
@@ -72,6 +75,23 @@ def launched(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
 
 
 # --- keys
+
+
+def test_threads_that_ask_at_once_get_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that are the first to ask for the name of their process, at the same
+    time, get the same name: otherwise each would read a job as a program of its own.
+    """
+    meeting = threading.Barrier(2, timeout=30)
+
+    def node() -> str:
+        meeting.wait()
+        return "host"
+
+    monkeypatch.setattr(runs, "_names", {})
+    monkeypatch.setattr(runs.platform, "node", node)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: this_process(), range(2))
+    assert first == second == this_process()
 
 
 def test_a_process_is_a_run_with_its_children(tmp_path: Path) -> None:
@@ -222,7 +242,7 @@ def test_a_copy_says_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> Non
     on its way with its age.
     """
     made = run_of_process(True)
-    monkeypatch.setattr(runs, "_process", (os.getpid(), "parent"))
+    monkeypatch.setattr(runs, "_names", {os.getpid(): "parent"})
     monkeypatch.setattr(runs, "_forks", [("child", time.monotonic() - 10.0)])
     monkeypatch.setattr(runs, "this_process", lambda: "child")
     content = made.pickled()
@@ -327,7 +347,7 @@ def test_a_copy_in_a_child_reads_the_same_job(
     """A dataset that a child unpickles has the job of its parent, and counts on."""
     dataset.repetitions.begin()
     content, parent = pickle.dumps(dataset), this_process()
-    monkeypatch.setattr(runs, "_process", (os.getpid(), "child"))
+    monkeypatch.setattr(runs, "_names", {os.getpid(): "child"})
     other = pickle.loads(content)
     assert (other.anonymous, other.repetitions.begun) == (dataset.anonymous, 1)
     assert (other.run.is_copy, other.run.maker, other.run.holder) == (True, parent, "child")
@@ -339,7 +359,7 @@ def test_a_copy_in_another_program_has_its_own_job(
     """A dataset that another program unpickles has a job and a run of its own."""
     content = pickle.dumps(dataset)
     monkeypatch.setattr("zmqdata.client.distribute.family", lambda: "another program")
-    monkeypatch.setattr(runs, "_process", (os.getpid(), "another"))
+    monkeypatch.setattr(runs, "_names", {os.getpid(): "another"})
     other = pickle.loads(content)
     assert other.anonymous != dataset.anonymous
     assert not other.run.is_copy
@@ -363,7 +383,7 @@ def test_a_dataset_in_a_pipeline_reads_for_the_run_that_ships_it(
     monkeypatch.setattr("zmqdata.client.distribute.family", lambda: "a worker")
     monkeypatch.setattr(runs, "family", lambda: "a worker")
     monkeypatch.setattr(runkeys, "family", lambda: "a worker")
-    monkeypatch.setattr(runs, "_process", (os.getpid(), "a worker"))
+    monkeypatch.setattr(runs, "_names", {os.getpid(): "a worker"})
     found = pickle.loads(content)
     assert (found.run.key == node.run.key) == (job_name is not None)
     assert found.anonymous != node.anonymous

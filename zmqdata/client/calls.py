@@ -54,7 +54,8 @@ SAY_SO_EVERY = 60.0
 LOOKS = 0.5
 """Seconds between two looks at whether this process has closed the dispatcher."""
 
-_context: tuple[int, zmq.Context[zmq.Socket[bytes]]] | None = None
+_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
+"""Context of this process by its id; those of parents are never touched."""
 
 
 def client_context() -> zmq.Context[zmq.Socket[bytes]]:
@@ -62,10 +63,12 @@ def client_context() -> zmq.Context[zmq.Socket[bytes]]:
 
     A context made before a fork stays with the parent, which has its threads.
     """
-    global _context
-    if _context is None or _context[0] != os.getpid():
-        _context = (os.getpid(), sockets.new_context("a connection to a dispatcher"))
-    return _context[1]
+    pid = os.getpid()
+    if pid not in _contexts:
+        made = sockets.new_context("a connection to a dispatcher")
+        if _contexts.setdefault(pid, made) is not made:
+            made.term()  # another thread came first
+    return _contexts[pid]
 
 
 def new_request() -> str:

@@ -41,7 +41,8 @@ from zmqdata.runkeys import (
 
 IN_STORE = "zmqdata_run"
 """Name under which the ranks of a torch process group agree on a key."""
-_process = (0, "")
+_names: dict[int, str] = {}
+"""Name of this process by its id, which threads may ask for at the same time."""
 _forks: list[tuple[str, float]] = []
 """The forked processes from the one that was started down to this one, and when they
 were forked.
@@ -64,6 +65,7 @@ def shipping() -> Iterator[None]:
 
 
 def _note_fork() -> None:
+    _names.clear()
     _forks.append((this_process(), time.monotonic()))
     _turns.clear()
 
@@ -75,10 +77,11 @@ def this_process() -> str:
     """Return the name of this process, which no other process has, not even a forked
     child.
     """
-    global _process
-    if _process[0] != os.getpid():
-        _process = (os.getpid(), f"{platform.node()}:{os.getpid()}:{secrets.token_hex(4)}")
-    return _process[1]
+    pid = os.getpid()
+    if pid not in _names:
+        # Of two threads that come here at once, both return the name of the first.
+        _names.setdefault(pid, f"{platform.node()}:{pid}:{secrets.token_hex(4)}")
+    return _names[pid]
 
 
 @dataclass(frozen=True)
