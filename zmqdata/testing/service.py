@@ -574,7 +574,7 @@ class SimulatedService:
         return told
 
     def status(self) -> dict[str, Any]:
-        """Return the dispatcher's view of the service, as ``zmqdata.status`` does."""
+        """Return the status of the dispatcher, as ``client.calls.status`` does."""
         core, now = self.dispatcher.core, self.clock.now
         shown = msgspec.json.encode(status_of(core, now, TARGET, self.config, Counter()))
         found: dict[str, Any] = msgspec.json.decode(shown)
