@@ -19,10 +19,10 @@ from zmqdata import (
 from zmqdata.blocks import structures
 from zmqdata.client.calls import status
 from zmqdata.core import limits
-from zmqdata.core.dispatcher.state import recordings
+from zmqdata.core.dispatcher.state import trace as recordings
 from zmqdata.core.worker import links
 from zmqdata.dispatcher import store
-from zmqdata.measures import spans
+from zmqdata.measures import trace as spans
 from zmqdata.messages import OperationStatus
 from zmqdata.transport import connections, entrance, keys, sockets
 from zmqdata.worker import links as link_sockets

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.iterators.watching import RecordingWatch
+from tests.iterators.watch import RecordingWatch
 from zmqdata import Dataset
 from zmqdata.errors import PipelineError
 from zmqdata.iterators import Context, make_iterator
-from zmqdata.iterators.watching import IDLE
+from zmqdata.iterators.watch import IDLE
 
 COUNT = 6
 WAYS: dict[str, Callable[[Dataset], Dataset]] = {

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.counts import how_many
 from tests.iterators.checks import provided
-from tests.iterators.watching import RecordingWatch
+from tests.iterators.watch import RecordingWatch
 from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.decisions import Decision, Decisions

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import check_restore, plain, provided, run
-from tests.iterators.watching import RecordingWatch
+from tests.iterators.watch import RecordingWatch
 from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import TensorSpec

@@ -10,7 +10,7 @@ from zmqdata import Dataset
 from zmqdata.decisions import LEFT_OUT_KEPT
 from zmqdata.iterators import quarantine as module
 from zmqdata.iterators.quarantine import Quarantine
-from zmqdata.iterators.watching import LeftOut
+from zmqdata.iterators.watch import LeftOut
 
 
 def left_out(number: int, place: str = "/0") -> LeftOut:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import check_restore, run
-from tests.iterators.watching import RecordingWatch
+from tests.iterators.watch import RecordingWatch
 from zmqdata import nodes
 from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.iterators import Context, make_iterator

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import check_restore
-from tests.iterators.watching import RecordingWatch
+from tests.iterators.watch import RecordingWatch
 from zmqdata import nodes
 from zmqdata.errors import PipelineError
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.iterators.traced import WatchedFilterIterator, WatchedMapIterator
 from zmqdata.iterators.transforms import FilterIterator, MapIterator
-from zmqdata.iterators.watching import IDLE
+from zmqdata.iterators.watch import IDLE
 
 KINDS: dict[str, Callable[..., nodes.Node]] = {
     "map": lambda source, function: nodes.Map(inputs=(source,), function=function, site="a.py:1"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from zmqdata import messages as m
 from zmqdata.measures.recorder import Recorder
-from zmqdata.measures.spans import KEPT
+from zmqdata.measures.trace import KEPT
 from zmqdata.testing.clock import Clock
 
 WALL = 1_000_000.0

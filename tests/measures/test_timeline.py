@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata import messages as m
-from zmqdata.measures.spans import ARRIVED, SENT, block_numbers, link_row
 from zmqdata.measures.timeline import lanes, merged, timeline
+from zmqdata.measures.trace import ARRIVED, SENT, block_numbers, link_row
 
 ROW = link_row("secret-1")
 HEADER = m.Block(1, 7, 2, 100, 16, 0, 4096)

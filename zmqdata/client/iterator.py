@@ -18,8 +18,8 @@ from zmqdata.client.bookmarks import ServiceBookmark
 from zmqdata.client.delivery import Delivery, End, Strides
 from zmqdata.client.finished import forget_finished, note_finished
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere
-from zmqdata.client.recording import begin_read_span, end_read_span
 from zmqdata.client.shell import ReaderShell
+from zmqdata.client.trace import begin_read_span, end_read_span
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.core.client.events import Finish
 from zmqdata.descriptors import AN_ITERATOR, shortage_explained

@@ -27,9 +27,9 @@ from zmqdata.client.connections import Descriptors, Memories, Servers, note_miss
 from zmqdata.client.decoding import MovedBytes, decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, DeliveryQueue, End, Strides
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere
-from zmqdata.client.recording import LoopRecording
 from zmqdata.client.supplying import MapSupplier
 from zmqdata.client.tasklog import task_log
+from zmqdata.client.trace import LoopRecording
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore, ClientProfile
 from zmqdata.descriptors import AN_ITERATOR, LEAST, check_room

@@ -33,7 +33,7 @@ from zmqdata.iterators.deciding import Deciding, is_loss, loss
 from zmqdata.iterators.ownthreads import OwnThreads, Place, Strand
 from zmqdata.iterators.permutation import Order
 from zmqdata.iterators.quarantine import Quarantine
-from zmqdata.iterators.watching import Watch
+from zmqdata.iterators.watch import Watch
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.nodes import Node, Options, lineage, source_nodes
 from zmqdata.peeking import peek

@@ -13,7 +13,7 @@ from typing import Any
 
 from zmqdata.errors import PipelineError
 from zmqdata.iterators.base import Context, failure
-from zmqdata.iterators.watching import IDLE, LeftOut, Watch, WatchSlot
+from zmqdata.iterators.watch import IDLE, LeftOut, Watch, WatchSlot
 from zmqdata.nodes import Node
 
 Call = Callable[[int, Any], tuple[Any, "BaseException | None"]]

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from zmqdata.decisions import LEFT_OUT_KEPT, LEFT_OUT_REMEMBERED
-from zmqdata.iterators.watching import LeftOut
+from zmqdata.iterators.watch import LeftOut
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inputs import followed
 from zmqdata.iterators.results import as_bool
 from zmqdata.iterators.transforms import CountingIterator, FilterIterator, MapIterator
-from zmqdata.iterators.watching import IDLE, Watch
+from zmqdata.iterators.watch import IDLE, Watch
 
 
 class WatchedIterator(CountingIterator):

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from zmqdata.measures.spans import KEPT, MOST_SPANS, page_of, refusal_of
+from zmqdata.measures.trace import KEPT, MOST_SPANS, page_of, refusal_of
 from zmqdata.messages import (
     MOST_LABEL,
     MOST_TRACE_SECONDS,

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import structs
 
-from zmqdata.measures.spans import ARRIVED, LINK, SENT
+from zmqdata.measures.trace import ARRIVED, LINK, SENT
 from zmqdata.messages import Span, Track
 
 FIRST_PID = 5_000_000

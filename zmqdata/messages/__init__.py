@@ -61,7 +61,6 @@ from zmqdata.messages.clients import (
     SupplyMap,
     TasksChanged,
 )
-from zmqdata.messages.deaths import OPENING, Crumb, Death, Place
 from zmqdata.messages.diagnosis import (
     MOST_ECHO_BYTES,
     EchoSent,
@@ -130,6 +129,7 @@ from zmqdata.messages.parts import (
     View,
     is_digest,
 )
+from zmqdata.messages.poison import OPENING, Crumb, Death, Place
 from zmqdata.messages.status import (
     EventStatus,
     IterationStatus,
@@ -145,7 +145,7 @@ from zmqdata.messages.status import (
     WorkerStatus,
     known_status,
 )
-from zmqdata.messages.traces import (
+from zmqdata.messages.trace import (
     MOST_LABEL,
     MOST_SPANS_TOLD,
     MOST_TRACE_SECONDS,

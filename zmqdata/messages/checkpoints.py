@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from zmqdata.decisions import Decision
 from zmqdata.errors import DataLossError, InvalidArgumentError
-from zmqdata.messages.deaths import Place
 from zmqdata.messages.discreet import Discreet
 from zmqdata.messages.parts import JobParameters, Ranges, Reader, TaskState, View
+from zmqdata.messages.poison import Place
 from zmqdata.splits import Split
 
 CHECKPOINT_VERSION = 2

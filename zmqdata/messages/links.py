@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from zmqdata.decisions import Decision
-from zmqdata.messages.deaths import Place
 from zmqdata.messages.discreet import Discreet
 from zmqdata.messages.measures import Amount, ConsumerPace, TaskMeasures
 from zmqdata.messages.parts import (
@@ -16,6 +15,7 @@ from zmqdata.messages.parts import (
     StreamGrant,
     TaskState,
 )
+from zmqdata.messages.poison import Place
 from zmqdata.splits import Split
 
 # --- client -> worker

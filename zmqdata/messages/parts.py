@@ -8,9 +8,9 @@ from typing import Annotated
 from msgspec import Meta, field
 
 from zmqdata.decisions import Decision
-from zmqdata.messages.deaths import Crumb, Place
 from zmqdata.messages.discreet import Discreet
 from zmqdata.messages.measures import TaskMeasures
+from zmqdata.messages.poison import Crumb, Place
 from zmqdata.splits import Split, SplitSource
 
 PROTOCOL_VERSION = 5

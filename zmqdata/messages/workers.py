@@ -7,7 +7,6 @@ from typing import Any
 from msgspec import field
 
 from zmqdata.decisions import Decision
-from zmqdata.messages.deaths import Death
 from zmqdata.messages.discreet import Discreet
 from zmqdata.messages.parts import (
     JournalCounts,
@@ -22,6 +21,7 @@ from zmqdata.messages.parts import (
     TaskReport,
     TaskState,
 )
+from zmqdata.messages.poison import Death
 from zmqdata.splits import Split
 
 # --- worker -> dispatcher

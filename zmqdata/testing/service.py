@@ -60,7 +60,7 @@ from zmqdata.testing.turns import TURN_SECONDS, GivenTurns, TaskTurns
 from zmqdata.transport.addresses import announced_address
 from zmqdata.worker.chunks import ChunkThread
 from zmqdata.worker.partcache import checked
-from zmqdata.worker.processes.crumbs import CrumbFile
+from zmqdata.worker.processes.watch import CrumbFile
 from zmqdata.worker.tasks.runner import TaskRunner
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,6 @@ from zmqdata.errors import DataServiceError, VersionMismatchError
 from zmqdata.logrecords import log_to_stderr
 from zmqdata.metrics.listening import announcement
 from zmqdata.transport.addresses import free_port
-from zmqdata.worker.processes.crumbs import CrumbFile
 from zmqdata.worker.processes.interpreter import add_folder, loading
 from zmqdata.worker.processes.lifetime import (
     StopSignals,
@@ -37,6 +36,7 @@ from zmqdata.worker.processes.lifetime import (
 )
 from zmqdata.worker.processes.limits import Limits
 from zmqdata.worker.processes.supervisor import CONFIGURATION_ERROR
+from zmqdata.worker.processes.watch import CrumbFile
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # from malloc.h
 KEPT_BYTES = 64 << 20
@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> int:
     sys.setswitchinterval(SWITCH_SECONDS)
     log_to_stderr(assignment["log_level"], assignment["log_format"])
     from zmqdata.worker.tasks.pipeline import own_process
-    from zmqdata.worker.tasks.printing import tap_output
+    from zmqdata.worker.tasks.tasklog import tap_output
 
     own_process()
     config = WorkerConfig(**assignment["config"])

@@ -34,7 +34,7 @@ from zmqdata.transport.entrance import Entrance
 from zmqdata.transport.keys import Key
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
-from zmqdata.worker.processes.crumbs import EARLY, MEMORY, QUIET, RECYCLES, CrumbFile
+from zmqdata.worker.processes.watch import EARLY, MEMORY, QUIET, RECYCLES, CrumbFile
 
 SILENCE_MS = 10_000
 """Milliseconds of silence after which a connection is closed."""

@@ -15,7 +15,7 @@ from zmqdata import messages as m
 from zmqdata.core.limits import Rotation
 from zmqdata.core.worker import events as e
 from zmqdata.measures.recorder import Recorder
-from zmqdata.measures.spans import SENT, block_numbers, link_row
+from zmqdata.measures.trace import SENT, block_numbers, link_row
 from zmqdata.telemetry import RecordedSpan
 from zmqdata.threads import Background
 from zmqdata.worker.tasks.meter import AttemptObserver

@@ -45,15 +45,15 @@ from zmqdata.worker.links import LinkSockets, data_address
 from zmqdata.worker.measuring import Measuring
 from zmqdata.worker.metrics import WorkerMetrics
 from zmqdata.worker.partcache import PartCache
-from zmqdata.worker.processes.crumbs import CrumbFile, CrumbNote, crumb_of
 from zmqdata.worker.processes.limits import is_starvation, read_memory
 from zmqdata.worker.processes.options import start_warnings
 from zmqdata.worker.processes.stillness import Stillness
+from zmqdata.worker.processes.watch import CrumbFile, CrumbNote, crumb_of
 from zmqdata.worker.speeds import Speeds
 from zmqdata.worker.status import SnapshotTaskProgress, snapshots_of
-from zmqdata.worker.tasks.printing import LineCollector, TaskOutput
 from zmqdata.worker.tasks.relay import Relays
 from zmqdata.worker.tasks.runner import TaskRunner
+from zmqdata.worker.tasks.tasklog import LineCollector, TaskOutput
 
 log = logging.getLogger(__name__)
 

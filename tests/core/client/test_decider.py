@@ -12,7 +12,7 @@ from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import LINK_PATIENCE, SETTLE, ClientCore, ClientProfile
 from zmqdata.core.client.leaving import COPIES_PATIENCE
-from zmqdata.core.client.left_out import PATIENCE
+from zmqdata.core.client.quarantine import PATIENCE
 from zmqdata.core.credit import FIRST_ELEMENTS, FIRST_SHARED
 
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")

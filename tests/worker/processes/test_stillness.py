@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from zmqdata.worker.processes.crumbs import IDLE, NUMBER, WAITING, CrumbFile
 from zmqdata.worker.processes.stillness import Stillness, overdue
+from zmqdata.worker.processes.watch import IDLE, NUMBER, WAITING, CrumbFile
 
 KEY = (4000, 1)
 

@@ -308,7 +308,7 @@ def test_one_child_speaks_for_all(signals: StopSignals) -> None:
     """All children but the first are told to be quiet about what concerns all."""
     said: list[str] = []
     program = (
-        "import sys; from zmqdata.worker.processes.crumbs import QUIET, CrumbFile; "
+        "import sys; from zmqdata.worker.processes.watch import QUIET, CrumbFile; "
         "print('ready', CrumbFile(int(sys.argv[1])).cells[QUIET], flush=True); sys.stdin.read()"
     )
     commands = [[sys.executable, "-c", program]] * 3
@@ -318,7 +318,7 @@ def test_one_child_speaks_for_all(signals: StopSignals) -> None:
 
 CHILD = """
 import os, signal, sys, threading
-from zmqdata.worker.processes.crumbs import NUMBER, CrumbFile
+from zmqdata.worker.processes.watch import NUMBER, CrumbFile
 crumbs = CrumbFile(int(sys.argv[1]))
 told = crumbs.told()
 crumbs.introduce(f"worker-{os.getpid()}")
@@ -453,7 +453,7 @@ def test_who_has_had_its_tasks_is_replaced_at_once(
 
 RECYCLED = """
 import sys
-from zmqdata.worker.processes.crumbs import EARLY, RECYCLES, CrumbFile
+from zmqdata.worker.processes.watch import EARLY, RECYCLES, CrumbFile
 cells = CrumbFile(int(sys.argv[1])).cells
 print("ready", cells[RECYCLES], cells[EARLY], flush=True)
 print("recycling" + " early" * (cells[RECYCLES] != 2), flush=True)

@@ -25,7 +25,7 @@ from zmqdata.messages import TaskDefinition
 from zmqdata.pipelines import pack_pipeline
 from zmqdata.splits import Split
 from zmqdata.testing.cluster import await_condition
-from zmqdata.worker.processes.crumbs import IDLE, CrumbFile
+from zmqdata.worker.processes.watch import IDLE, CrumbFile
 from zmqdata.worker.tasks.relay import Relays
 from zmqdata.worker.tasks.runner import TaskRunner
 from zmqdata.worker.tasks.states import StateTaker

@@ -19,7 +19,7 @@ from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.ownthreads import Place, Strand
 from zmqdata.testing.cluster import await_condition
 from zmqdata.testing.iterators import run
-from zmqdata.worker.processes.crumbs import CrumbFile
+from zmqdata.worker.processes.watch import CrumbFile
 from zmqdata.worker.tasks.sampling import NodeSampler
 from zmqdata.worker.tasks.watch import TaskWatch
 

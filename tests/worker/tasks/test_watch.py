@@ -13,7 +13,7 @@ from tests.definitions import define
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.poison import LONGEST_CALL
 from zmqdata.splits import Split
-from zmqdata.worker.processes.crumbs import CrumbFile, active
+from zmqdata.worker.processes.watch import CrumbFile, active
 from zmqdata.worker.tasks import watch as module
 from zmqdata.worker.tasks.watch import BEYOND, TaskWatch, WatchedProvider
 

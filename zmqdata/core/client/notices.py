@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.lease import PATIENCE_ALONE
-from zmqdata.core.client.left_out import LeftOutElements
+from zmqdata.core.client.quarantine import LeftOutElements
 from zmqdata.core.client.tasks import Reading
 
 SAY_SO_AFTER = 5.0

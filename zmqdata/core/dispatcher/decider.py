@@ -30,8 +30,8 @@ from zmqdata.core.dispatcher.poison import Deaths
 from zmqdata.core.dispatcher.saving import Saves
 from zmqdata.core.dispatcher.splits import SplitAssigner
 from zmqdata.core.dispatcher.state.outbox import Outbox
-from zmqdata.core.dispatcher.state.recordings import LoopRecordings
 from zmqdata.core.dispatcher.state.state import DispatcherState
+from zmqdata.core.dispatcher.state.trace import LoopRecordings
 from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses, names_of
 from zmqdata.core.limits import MOST_WORKERS, too_long, too_many
 from zmqdata.errors import (

@@ -23,8 +23,8 @@ from zmqdata.config.checks import MOST_CHARACTERS
 from zmqdata.core.limits import Rotation, too_long
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.coordinated import LaneStream
-from zmqdata.core.worker.printing import KeptLines
 from zmqdata.core.worker.streams import Stream
+from zmqdata.core.worker.tasklog import KeptLines
 from zmqdata.core.worker.tasks import HostedTask
 
 LINK_SILENCE = 30.0

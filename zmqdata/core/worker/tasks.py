@@ -24,8 +24,8 @@ from zmqdata.core.worker.cross_trainer import Windowed
 from zmqdata.core.worker.dealing import Dealing, FirstCome
 from zmqdata.core.worker.ledger import SplitFeed
 from zmqdata.core.worker.lineage import Agreement, news_for
-from zmqdata.core.worker.printing import KeptLines
 from zmqdata.core.worker.streams import Portion, Stream, occupied
+from zmqdata.core.worker.tasklog import KeptLines
 from zmqdata.decisions import LEFT_OUT_KEPT, Decisions
 
 STATES_KEPT = 4

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zmqdata.worker.processes.crumbs import IDLE, CrumbNote
+from zmqdata.worker.processes.watch import IDLE, CrumbNote
 
 
 class Stillness:
@@ -20,7 +20,7 @@ class Stillness:
     ends.
 
     Example:
-        >>> from zmqdata.worker.processes.crumbs import NUMBER, CrumbFile
+        >>> from zmqdata.worker.processes.watch import NUMBER, CrumbFile
         >>> crumbs, stillness = CrumbFile(), Stillness()
         >>> crumbs.cells[crumbs.open((4000, 1), "0", "map(f)") + NUMBER] = 17
         >>> [stillness.look(now, crumbs.notes())[0][1] for now in (1.0, 2.5)]

@@ -31,11 +31,11 @@ from zmqdata.config.logs import LogSettings
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.printable import shown_bytes
 from zmqdata.worker.processes.accounts import Account, environment_of, rights_of
-from zmqdata.worker.processes.crumbs import QUIET, CrumbFile, CrumbNote, make_file
 from zmqdata.worker.processes.interpreter import PYTHON, folder_on_path, working_folder
 from zmqdata.worker.processes.lifetime import StopSignals, describe_exit, own_thread
 from zmqdata.worker.processes.limits import NO_LIMITS, Limits
 from zmqdata.worker.processes.stillness import Stillness, overdue
+from zmqdata.worker.processes.watch import QUIET, CrumbFile, CrumbNote, make_file
 
 log = logging.getLogger(__name__)
 

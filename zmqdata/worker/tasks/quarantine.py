@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from zmqdata.iterators.quarantine import Quarantine
-from zmqdata.iterators.watching import LeftOut
+from zmqdata.iterators.watch import LeftOut
 from zmqdata.messages import LeftOutElement, TaskDefinition
 
 log = logging.getLogger(__name__)

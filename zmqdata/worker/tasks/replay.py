@@ -19,7 +19,7 @@ from zmqdata.iterators.deciding import Deciding
 from zmqdata.messages import LeftOutElement, TaskDefinition, TaskState
 from zmqdata.pipelines import FindPart
 from zmqdata.splits import Split
-from zmqdata.worker.processes.crumbs import CrumbFile
+from zmqdata.worker.processes.watch import CrumbFile
 from zmqdata.worker.tasks.generators import TaskGenerators
 from zmqdata.worker.tasks.ledger import LedgerProvider, Stopped
 from zmqdata.worker.tasks.output import LaneBlock

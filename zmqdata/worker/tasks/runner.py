@@ -36,7 +36,7 @@ from zmqdata.messages import TaskMeasures, TaskState
 from zmqdata.nodes import Node
 from zmqdata.pipelines import FindPart
 from zmqdata.splits import Split
-from zmqdata.worker.processes.crumbs import CrumbFile
+from zmqdata.worker.processes.watch import CrumbFile
 from zmqdata.worker.tasks.events import Teller
 from zmqdata.worker.tasks.generators import TaskGenerators
 from zmqdata.worker.tasks.ledger import LedgerProvider, Stopped
@@ -44,12 +44,12 @@ from zmqdata.worker.tasks.meter import UNOBSERVED, AttemptObserver, Doing, TaskM
 from zmqdata.worker.tasks.output import BLOCK_BYTES, Output
 from zmqdata.worker.tasks.pipeline import opened
 from zmqdata.worker.tasks.preparing import PreparedTask, prepared
-from zmqdata.worker.tasks.printing import TaskOutput
 from zmqdata.worker.tasks.quarantine import TaskQuarantine
 from zmqdata.worker.tasks.relay import Relays, Stint
 from zmqdata.worker.tasks.sampling import NodeSampler
 from zmqdata.worker.tasks.states import StateTaker, counting_of, restore
 from zmqdata.worker.tasks.stride import BYTES, Stride
+from zmqdata.worker.tasks.tasklog import TaskOutput
 from zmqdata.worker.tasks.watch import TaskWatch
 
 log = logging.getLogger(__name__)

@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from time import sleep as pause
 
-from zmqdata.iterators.watching import WatchSlot
+from zmqdata.iterators.watch import WatchSlot
 from zmqdata.messages import OPENING, Place, TaskDefinition
 from zmqdata.splits import Split, SplitProvider
-from zmqdata.worker.processes import crumbs
-from zmqdata.worker.processes.crumbs import CrumbFile
+from zmqdata.worker.processes import watch as crumbs
 from zmqdata.worker.processes.limits import is_starvation
+from zmqdata.worker.processes.watch import CrumbFile
 
 PATIENCE = 600.0
 """Seconds for which a call waits for others, as long as a trial lasts for a call. They

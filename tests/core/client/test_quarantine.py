@@ -8,7 +8,7 @@ import pytest
 
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
-from zmqdata.core.client.left_out import LeftOutElements
+from zmqdata.core.client.quarantine import LeftOutElements
 
 
 def test_each_element_that_is_left_out_is_noted_once() -> None:

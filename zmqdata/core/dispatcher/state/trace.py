@@ -7,7 +7,7 @@ Decision 0046; protocol 11.5.
 from __future__ import annotations
 
 from zmqdata import messages as m
-from zmqdata.measures.spans import KEPT, MOST_SPANS, ReportedSpans, page_of, refusal_of
+from zmqdata.measures.trace import KEPT, MOST_SPANS, ReportedSpans, page_of, refusal_of
 
 TELL = 1.0
 """Seconds between two messages that tell a client to record."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.core.worker.test_decider import Host
 from zmqdata import messages as m
 from zmqdata.core.worker import events as e
-from zmqdata.core.worker.printing import LINES_KEPT, KeptLines, LineLimit
+from zmqdata.core.worker.tasklog import LINES_KEPT, KeptLines, LineLimit
 
 
 def lines(*texts: str) -> tuple[m.PrintedLine, ...]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata import messages as m
-from zmqdata.measures.spans import ReportedSpans, page_of
+from zmqdata.measures.trace import ReportedSpans, page_of
 
 
 def spans(first: int, count: int) -> tuple[m.Span, ...]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata import messages as m
-from zmqdata.client.recording import REPORT, LoopRecording
+from zmqdata.client.trace import REPORT, LoopRecording
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore
 from zmqdata.core.client.profile import ClientProfile

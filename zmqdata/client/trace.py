@@ -22,7 +22,7 @@ from zmqdata.core.client.decider import ClientCore
 from zmqdata.core.client.profile import ClientProfile
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.measures.recorder import Recorder
-from zmqdata.measures.spans import ARRIVED, block_numbers, link_row
+from zmqdata.measures.trace import ARRIVED, block_numbers, link_row
 from zmqdata.telemetry import SILENT, OpenSpan, RecordedSpan
 
 REPORT = 1.0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from zmqdata import messages as m
-from zmqdata.core.dispatcher.state import recordings as r
-from zmqdata.core.dispatcher.state.recordings import LAST_REPORTS, TELL, LoopRecordings
-from zmqdata.measures.spans import KEPT
+from zmqdata.core.dispatcher.state import trace as r
+from zmqdata.core.dispatcher.state.trace import LAST_REPORTS, TELL, LoopRecordings
+from zmqdata.measures.trace import KEPT
 
 SPAN = m.Span(0, "loop", "step", 0.0, 1.0)
 

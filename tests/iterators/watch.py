@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from zmqdata.iterators.watching import IDLE, WatchSlot
+from zmqdata.iterators.watch import IDLE, WatchSlot
 
 
 class Cells(list[int]):

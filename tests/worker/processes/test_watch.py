@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from zmqdata import messages as m
-from zmqdata.worker.processes import crumbs as module
-from zmqdata.worker.processes.crumbs import SLOTS, CrumbFile, active, make_file
+from zmqdata.worker.processes import watch as module
+from zmqdata.worker.processes.watch import SLOTS, CrumbFile, active, make_file
 
 KEY = (4000, 2)
 DEATH = {"worker": "w", "how": "ended", "killed": False, "tasks": [[4000, 1]], "crumbs": []}
@@ -51,7 +51,7 @@ def test_another_process_reads_what_was_noted_last() -> None:
     """
     descriptor = make_file()
     program = (
-        "import os, sys; from zmqdata.worker.processes.crumbs import CrumbFile, NUMBER; c = "
+        "import os, sys; from zmqdata.worker.processes.watch import CrumbFile, NUMBER; c = "
         "CrumbFile(int(sys.argv[1]));"
         "c.introduce('name'); c.cells[c.open((4000, 2), '/0', 'map(f)') + NUMBER] = 17; os._exit(7)"
     )
@@ -172,7 +172,7 @@ def test_a_process_without_memory_says_so(ending: str, code: int, starved: int) 
     """
     descriptor = make_file()
     program = (
-        "import os, sys; from zmqdata.worker.processes.crumbs import CrumbFile; c = "
+        "import os, sys; from zmqdata.worker.processes.watch import CrumbFile; c = "
         "CrumbFile(int(sys.argv[1]));"
         f"c.limit_memory(1 << 30); c.introduce('name'); {ending} c.starve(); os._exit(7)"
     )

@@ -14,10 +14,10 @@ import pytest
 
 from zmqdata import Dataset
 from zmqdata.core.worker.events import TaskKey, TaskPrinted
-from zmqdata.core.worker.printing import MOST_CHARACTERS_OF_LINE, LineLimit
+from zmqdata.core.worker.tasklog import MOST_CHARACTERS_OF_LINE, LineLimit
 from zmqdata.threads import Background
-from zmqdata.worker.tasks import printing
-from zmqdata.worker.tasks.printing import (
+from zmqdata.worker.tasks import tasklog as printing
+from zmqdata.worker.tasks.tasklog import (
     COUNT_EVERY,
     MOST_BEGINNINGS,
     LineCollector,

@@ -5,7 +5,7 @@ The process's own output stays as it is: these streams pass on everything, and n
 threads of a task write. ``zmqdata.threads.work_of_thread`` says for which task a thread
 works. What the worker itself writes belongs to no task.
 
-A function that prints waits for no client. ``core.worker.printing`` limits the lines,
+A function that prints waits for no client. ``core.worker.tasklog`` limits the lines,
 and further lines are counted.
 """
 
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 from zmqdata.core.worker.events import TaskKey, TaskPrinted
-from zmqdata.core.worker.printing import MOST_CHARACTERS_OF_LINE, LineLimit
+from zmqdata.core.worker.tasklog import MOST_CHARACTERS_OF_LINE, LineLimit
 from zmqdata.messages import PrintedLine
 from zmqdata.threads import this_thread, work_of_thread
 
