@@ -49,7 +49,6 @@ UNMEASURED = {
 }
 """Tests of the modules and folders whose coverage is not measured."""
 TESTED_IN = {
-    "cli/collecting.py": "cli/test_trace.py",
     "cli/phrases.py": "cli/test_screen.py cli/test_tables.py",
     "config/dashboard.py": "dashboard/test_server.py",
     "config/logs.py": "cli/test_options.py",
@@ -62,6 +61,7 @@ TESTED_IN = {
     "core/worker/profile.py": "core/worker/test_heartbeats.py dataset/test_profiling.py",
     "dataset/indexing.py": "iterators/test_random_access.py",
     "elements/texts.py": "elements/test_casting.py",
+    "iterators/callsites.py": "iterators/test_callsites.py iterators/test_watched_transforms.py",
     "iterators/inputs.py": "iterators/test_deciding.py iterators/test_captured.py",
     "iterators/permutation.py": "iterators/test_sequences.py iterators/test_shuffle_of_sources.py",
     "iterators/watch.py": "iterators/test_callsites.py",
@@ -83,7 +83,6 @@ BELOW = {
     "blocks/gathered.py": 88,
     "blocks/references.py": 79,
     "blocks/structures.py": 88,
-    "cli/collecting.py": 88,
     "cli/doctor.py": 93,
     "cli/options.py": 91,
     "cli/replay.py": 86,

@@ -9,8 +9,7 @@ import pytest
 from zmqdata import Dataset
 from zmqdata.decisions import LEFT_OUT_KEPT
 from zmqdata.iterators import quarantine as module
-from zmqdata.iterators.quarantine import Quarantine
-from zmqdata.iterators.watch import LeftOut
+from zmqdata.iterators.quarantine import LeftOut, Quarantine
 
 
 def left_out(number: int, place: str = "/0") -> LeftOut:

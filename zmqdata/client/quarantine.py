@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from zmqdata.iterators.base import Context
-from zmqdata.iterators.watch import LeftOut
+from zmqdata.iterators.quarantine import LeftOut
 from zmqdata.messages import LeftOutElement
 
 log = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,8 +22,7 @@ from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore
 from zmqdata.core.client.profile import ClientProfile
 from zmqdata.measures.meter import LoopMeter
-from zmqdata.measures.recorder import Recorder
-from zmqdata.measures.trace import ARRIVED, block_numbers, link_row
+from zmqdata.measures.trace import ARRIVED, Recorder, block_numbers, link_row
 from zmqdata.telemetry import SILENT, OpenSpan, RecordedSpan
 
 REPORT = 1.0
@@ -52,7 +52,7 @@ class LoopRecording:
         self._meter, self._core, self._send, self._wall = meter, core, send, wall
         job = core.profile.job.name
         self._name = f"client {platform.node()} pid {os.getpid()}, job {job}"[: m.MOST_LABEL]
-        self.recorder = Recorder(lambda: meter.clock(), wall)
+        self.recorder = Recorder(lambda: meter.clock(), wall, threading.Lock())
         self._reported = 0.0
         self._echoes = 0
         self._asked: tuple[str, float] | None = None

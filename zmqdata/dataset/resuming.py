@@ -51,7 +51,7 @@ from zmqdata.iterators import (
     plain_state,
 )
 from zmqdata.iterators.base import Steps, steps_of
-from zmqdata.iterators.watch import LeftOut
+from zmqdata.iterators.quarantine import LeftOut
 from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
 from zmqdata.measures.situation import Situation, TaskEvidence
 from zmqdata.measures.status import stats_of

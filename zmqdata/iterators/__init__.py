@@ -10,6 +10,7 @@ from __future__ import annotations
 from zmqdata.iterators import (
     batch,
     cache,
+    callsites,
     choices,
     combine,
     csvfiles,
@@ -34,7 +35,6 @@ from zmqdata.iterators import (
     splitcache,
     sql,
     stored,
-    traced,
     transforms,
     unbatch,
 )

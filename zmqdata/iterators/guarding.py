@@ -25,8 +25,8 @@ from zmqdata.iterators.inputs import (
     marked_input,
 )
 from zmqdata.iterators.naming import NamingIterator, carrying, named_call
+from zmqdata.iterators.quarantine import LeftOut
 from zmqdata.iterators.transforms import UnaryIterator
-from zmqdata.iterators.watch import LeftOut
 
 Outcome = tuple[Any, "BaseException | None"]
 """Result of a call: an element, or an exception. A ``LeftOut`` in place of the element

@@ -18,8 +18,8 @@ from zmqdata.iterators.crew import Crew
 from zmqdata.iterators.deciding import Decider
 from zmqdata.iterators.guarding import Budget, Outcome, guarded_source, skips
 from zmqdata.iterators.naming import CarriedNames
+from zmqdata.iterators.quarantine import LeftOut
 from zmqdata.iterators.tuning import RAM_BUDGET, Tuner, byte_size
-from zmqdata.iterators.watch import LeftOut
 
 _LOOK_EVERY = 16  # elements after which the size of an element is measured again
 

@@ -5,11 +5,40 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from zmqdata.decisions import LEFT_OUT_KEPT, LEFT_OUT_REMEMBERED
-from zmqdata.iterators.watch import LeftOut
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Element that an operation left out, in ``iterator.quarantine``."""
+
+    number: int
+    """Number of the element among the elements that came to this operation, from 0."""
+    node: str
+    """The operation, and the line of the user's code that made it."""
+    error: str
+    """Class and text of the exception, or the statement that the element killed its
+    process.
+    """
+    traceback: str
+    """Traceback as Python prints it; empty without an exception."""
+    split: tuple[int, int] | None = None
+    """First and last index (exclusive) of the split that the element came from, where a
+    service assigns splits; of a batch, the split of its last row.
+
+    None behind operations that hold elements back or run ahead (shuffle, interleave,
+    prefetch, a parallel map, windows and groups, a cache) or read several sources at a
+    time.
+    """
+    place: str = ""
+    """The operation's place in the pipeline, with the repetition and the element that a
+    nested dataset was made from, in each of which numbers begin anew. Behind a service
+    it begins with the number of the task.
+    """
 
 
 class Quarantine(deque[LeftOut]):

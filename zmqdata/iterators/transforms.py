@@ -1,6 +1,6 @@
 """Iterators with an input and at most a counter: map, filter, take, skip, enumerate.
 
-Map and filter are registered in ``traced``, which has their variants for workers.
+Map and filter are registered in ``callsites``, which has their variants for workers.
 """
 
 from __future__ import annotations

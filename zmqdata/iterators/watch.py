@@ -9,40 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, MutableSequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 IDLE = -1
 """Stands for "no call" in place of an element's number."""
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """Element that an operation left out, in ``iterator.quarantine``."""
-
-    number: int
-    """Number of the element among the elements that came to this operation, from 0."""
-    node: str
-    """The operation, and the line of the user's code that made it."""
-    error: str
-    """Class and text of the exception, or the statement that the element killed its
-    process.
-    """
-    traceback: str
-    """Traceback as Python prints it; empty without an exception."""
-    split: tuple[int, int] | None = None
-    """First and last index (exclusive) of the split that the element came from, where a
-    service assigns splits; of a batch, the split of its last row.
-
-    None behind operations that hold elements back or run ahead (shuffle, interleave,
-    prefetch, a parallel map, windows and groups, a cache) or read several sources at a
-    time.
-    """
-    place: str = ""
-    """The operation's place in the pipeline, with the repetition and the element that a
-    nested dataset was made from, in each of which numbers begin anew. Behind a service
-    it begins with the number of the task.
-    """
 
 
 class WatchSlot(NamedTuple):

@@ -6,13 +6,14 @@ Decision 0046.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, Protocol
 
 from msgspec import structs
 
 from zmqdata.measures.sums import Recent, values_of
+from zmqdata.measures.trace import Recorder
 from zmqdata.messages import LoopMeasures, LoopSums
 
 MEASURED = 16
@@ -38,21 +39,6 @@ class LoopState(Enum):
     """It works on an element, or pauses."""
     OVER = auto()
     """It has got all elements, or has left."""
-
-
-class SpanSink(Protocol):
-    """A recorder of spans, such as ``recorder.Recorder``."""
-
-    def note(
-        self,
-        task: int,
-        row: str,
-        name: str,
-        since: float,
-        until: float,
-        numbers: Mapping[str, float] = ...,
-    ) -> None:
-        """Record a span."""
 
 
 class Observer(Protocol):
@@ -99,7 +85,7 @@ class LoopMeter:
         # dropped ends that thread.
         self._readers: list[tuple[object, weakref.ref[Observer]]] = []
         self.is_distributed = False
-        self.recorder: SpanSink | None = None
+        self.recorder: Recorder | None = None
         self.restart(clock)
 
     def add_reader(self, node: object, reader: Observer) -> None:

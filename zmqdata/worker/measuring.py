@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from zmqdata import messages as m
 from zmqdata.core.limits import Rotation
 from zmqdata.core.worker import events as e
-from zmqdata.measures.recorder import Recorder
-from zmqdata.measures.trace import SENT, block_numbers, link_row
+from zmqdata.measures.trace import SENT, Recorder, block_numbers, link_row
 from zmqdata.telemetry import RecordedSpan
 from zmqdata.threads import Background
 from zmqdata.worker.tasks.meter import AttemptObserver
@@ -56,7 +55,7 @@ class Measuring:
         otel: bool = False,
     ) -> None:
         self.runners, self._linked, self._otel = runners, linked, otel
-        self.recorder = Recorder(time.monotonic, time.time)
+        self.recorder = Recorder(time.monotonic, time.time, threading.Lock())
         self._rotation: Rotation[tuple[int, int]] = Rotation(AT_ONCE)
         self._reported: dict[tuple[int, int], float] = {}
         self._closed = threading.Event()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.definitions import define
 from zmqdata.decisions import LEFT_OUT_KEPT
-from zmqdata.iterators.watch import LeftOut
+from zmqdata.iterators.quarantine import LeftOut
 from zmqdata.messages import LeftOutElement
 from zmqdata.worker.tasks.quarantine import MOST_TEXT, SHOWN, TaskQuarantine
 

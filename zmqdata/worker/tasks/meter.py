@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
-from zmqdata.measures.recorder import Recorder
 from zmqdata.measures.sums import Recent, task_sums, values_of
+from zmqdata.measures.trace import Recorder
 from zmqdata.messages import NodeTime, TaskMeasures, TaskSums
 from zmqdata.telemetry import SILENT, OpenSpan
 from zmqdata.threads import available_cores

@@ -12,8 +12,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
-from zmqdata.iterators.quarantine import Quarantine
-from zmqdata.iterators.watch import LeftOut
+from zmqdata.iterators.quarantine import LeftOut, Quarantine
 from zmqdata.messages import LeftOutElement, TaskDefinition
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Tests of ``zmqdata.iterators.traced``: map and filter of a watched pipeline, in
+"""Tests of ``zmqdata.iterators.callsites``: map and filter of a watched pipeline, in
 addition to the tests of all call sites.
 """
 
@@ -15,7 +15,7 @@ from tests.iterators.watch import RecordingWatch
 from zmqdata import nodes
 from zmqdata.errors import PipelineError
 from zmqdata.iterators import Context, ElementIterator, make_iterator
-from zmqdata.iterators.traced import WatchedFilterIterator, WatchedMapIterator
+from zmqdata.iterators.callsites import WatchedFilterIterator, WatchedMapIterator
 from zmqdata.iterators.transforms import FilterIterator, MapIterator
 from zmqdata.iterators.watch import IDLE
 
