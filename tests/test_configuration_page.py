@@ -19,10 +19,10 @@ from zmqdata import (
 from zmqdata.blocks import structures
 from zmqdata.client.calls import status
 from zmqdata.core import limits
-from zmqdata.core.dispatcher.state import trace as recordings
+from zmqdata.core.dispatcher.state import trace as reported
 from zmqdata.core.worker import links
 from zmqdata.dispatcher import store
-from zmqdata.measures import trace as spans
+from zmqdata.measures.trace import MOST_SPANS
 from zmqdata.messages import OperationStatus
 from zmqdata.transport import connections, entrance, keys, sockets
 from zmqdata.worker import links as link_sockets
@@ -49,7 +49,7 @@ LIMITS = {
     "messages of one peer": f"{sockets.HEARD_QUEUE:,}",
     "links of a worker": f"{links.MAX_LINKS:,}, and {links.MAX_IDLE_LINKS}",
     "tasks for which": f"{links.MAX_GRANTS:,}",
-    "spans of a process": f"{spans.MOST_SPANS:,}, and {recordings.MOST_TOGETHER:,}",
+    "spans of a process": f"{MOST_SPANS:,}, and {reported.MOST_TOGETHER:,}",
     "bytes that wait": f"{link_sockets.MOST_QUEUED_BYTES >> 30} GiB",
     "connections that were admitted": f"{entrance.MOST_UNHEARD}, or {entrance.MOST_UNHEARD_BYTES >> 20} MiB",
     "answers of a server": f"{sockets.CONTROL_QUEUE:,}, and {connections.MOST_UNTAKEN >> 20} MiB",

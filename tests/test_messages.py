@@ -203,8 +203,8 @@ def test_an_echo_is_small() -> None:
                 unpacker.control(wire.pack(m.RequestEcho("r", size)))
 
 
-def test_a_recording_is_short() -> None:
-    """A longer recording than allowed, or a report of more spans, does not decode."""
+def test_a_trace_is_short() -> None:
+    """A longer trace than allowed, or a report of more spans, does not decode."""
     most = m.RequestTrace("r", "t", m.MOST_TRACE_SECONDS)
     assert wire.to_worker.control(wire.pack(most)) == most
     span = m.Span(1, "row", "name", 0.0, 1.0)
@@ -225,7 +225,7 @@ def test_a_recording_is_short() -> None:
 
 def test_only_clients_look_at_a_service() -> None:
     """The key of a worker permits no echo, no description of a task, and no
-    recording.
+    trace.
     """
     for kind in (m.RequestEcho, m.RequestTask, m.RequestTrace, m.SpansReported):
         assert kind in get_args(m.SAYS["client"])

@@ -89,7 +89,7 @@ def test_a_service_is_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str
         arguments = ["trace", "--seconds", str(SECONDS), str(out), "--dispatcher", cluster.target]
         assert main(arguments) == 0
         after, ended = totals(cluster), time.time()
-        # Outside of the recording, nothing is kept.
+        # Outside of the trace, nothing is kept.
         assert (
             main([*arguments[:2], "0.2", *arguments[3:4], "--timeout", "30", *arguments[4:]]) == 0
         )
@@ -106,7 +106,7 @@ def test_a_service_is_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def check_times(trace: dict[str, Any]) -> None:
-    """Assert that all events lie within the recording, give or take the clocks."""
+    """Assert that all events lie within the trace, give or take the clocks."""
     times = [
         (one["ts"], one["ts"] + one.get("dur", 0)) for one in trace["traceEvents"] if "ts" in one
     ]
@@ -117,7 +117,7 @@ def check_times(trace: dict[str, Any]) -> None:
 
 
 def check_lengths(trace: dict[str, Any]) -> None:
-    """Assert that each worker's spans fill the recording, and that nodes and loop are
+    """Assert that each worker's spans fill the trace, and that nodes and loop are
     there.
     """
     seconds = lengths(trace)
@@ -127,7 +127,7 @@ def check_lengths(trace: dict[str, Any]) -> None:
     for worker in workers:
         states = {"making elements", "waiting for readers (credit)", "waiting for splits"}
         whole = sum(seconds[worker, name] for name in states)
-        # A machine that is busy begins the recording of a worker late.
+        # A machine that is busy begins the trace of a worker late.
         assert SECONDS * 0.5 <= whole <= SECONDS * 1.01
         [node] = {
             name for process, name in seconds if process == worker and name.startswith("map(slow)")
@@ -141,8 +141,8 @@ def check_lengths(trace: dict[str, Any]) -> None:
     assert all(one["args"]["bytes"] > 0 for one in blocks)
 
 
-def test_a_second_recording_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """While a recording runs, another is refused with the seconds to wait, and begins
+def test_a_second_trace_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """While a trace runs, another is refused with the seconds to wait, and begins
     after it.
     """
     ask, until = partial(m.RequestTrace, trace="other", seconds=2.0), time.monotonic() + PATIENCE
@@ -153,8 +153,8 @@ def test_a_second_recording_waits(tmp_path: Path, capsys: pytest.CaptureFixture[
             connection.ask(ask, m.TraceRecorded, until)
         assert main(arguments) == 2
         assert not out.exists()
-        assert "Another recording is running" in capsys.readouterr().err
-        await_condition(lambda: main(arguments) == 0, what="the end of the other recording")
+        assert "Another trace is running" in capsys.readouterr().err
+        await_condition(lambda: main(arguments) == 0, what="the end of the other trace")
     found = json.loads(gzip.decompress(out.read_bytes()))
     assert [one["name"][:7] for one in found["otherData"]["processes"]] == ["worker "]
 
@@ -207,7 +207,7 @@ def test_what_cannot_be_recorded_is_said(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Wrong arguments are reported as a line before a recording begins; a service
+    """Wrong arguments are reported as a line before a trace begins; a service
     without workers is reported after it.
     """
     monkeypatch.chdir(tmp_path)
@@ -221,11 +221,11 @@ def test_what_cannot_be_recorded_is_said(
 
 
 @pytest.mark.parametrize("content", [None, r'{"traceEvents": ["\ud800"]}'])
-def test_a_recording_outlives_a_merge_that_fails(
+def test_a_trace_outlives_a_merge_that_fails(
     content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """If the other trace is still missing after the recording, or has a value that
-    cannot be written, the file has the recording alone. The command names the other
+    """If the trace of torch is still missing at the end, or has a value that
+    cannot be written, the file has our spans alone. The command names the other
     file and ends with code 1.
     """
     theirs, out = tmp_path / "torch.json", tmp_path / "out.json"
@@ -236,7 +236,7 @@ def test_a_recording_outlives_a_merge_that_fails(
         assert main([*arguments, "--merge", str(theirs), str(out)]) == 1
     assert len(json.loads(out.read_text())["otherData"]["processes"]) == 1
     error = capsys.readouterr().err
-    assert f"the recording only, without the events of {theirs}: " in error
+    assert f"our spans only, without the events of {theirs}: " in error
 
 
 def test_nothing_of_opentelemetry_is_imported() -> None:

@@ -1,4 +1,4 @@
-"""Test the part of a client in a recording, on simulated time."""
+"""Test the part of a client in a trace, on simulated time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata import messages as m
-from zmqdata.client.trace import REPORT, LoopRecording
+from zmqdata.client.trace import REPORT, ClientTrace
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore
 from zmqdata.core.client.profile import ClientProfile
@@ -27,7 +27,7 @@ class Loop:
         self.clock, self.sent = Clock(), list[m.Message]()
         self.meter = LoopMeter(lambda: self.clock.now)
         core = ClientCore(ClientProfile("me", m.JobParameters("train", "d", "OFF"), 0, "tcp://d:1"))
-        self.recording = LoopRecording(
+        self.trace = ClientTrace(
             self.meter,
             core,
             lambda command: self.sent.append(command.message),
@@ -35,7 +35,7 @@ class Loop:
         )
 
     def hear(self, message: m.Message) -> bool:
-        return self.recording.takes(e.Received(e.DISPATCHER, message))
+        return self.trace.takes(e.Received(e.DISPATCHER, message))
 
     def step(self, waiting: float, working: float) -> None:
         self.meter.ask()
@@ -58,7 +58,7 @@ def test_a_loop_records_while_it_is_asked() -> None:
     assert loop.hear(m.RecordSpans("t", 2.0))
     for _ in range(40):
         loop.step(0.025, 0.075)
-        loop.recording.look()
+        loop.trace.look()
     assert loop.meter.recorder is None
     seconds = {
         name: round(sum(span.seconds for span in loop.spans() if span.name == name), 3)
@@ -81,22 +81,22 @@ def test_a_repeated_message_begins_nothing_anew() -> None:
     loop.hear(m.RecordSpans("t", 2.0))
     loop.step(0.5, 0.5)
     assert loop.hear(m.RecordSpans("t", 1.0))
-    loop.recording.close()
+    loop.trace.close()
     assert sum(span.seconds for span in loop.spans()) == 1.0
     assert not loop.hear(m.Probe())
-    assert not loop.recording.takes(e.Received("w", m.RecordSpans("t", 2.0)))
+    assert not loop.trace.takes(e.Received("w", m.RecordSpans("t", 2.0)))
     loop.hear(m.RecordSpans("t", 0.0))
-    assert not loop.recording.recorder.is_on
+    assert not loop.trace.recorder.is_on
 
 
 def test_blocks_are_marked_when_they_arrive() -> None:
     """The arrival of a block is recorded with its number on the link and its size."""
     loop = Loop()
     event = e.Arrived("me-1", m.Block(3, 7, 1, 0, 16, 0, 128), None)
-    loop.recording.arrived(event)
+    loop.trace.arrived(event)
     loop.hear(m.RecordSpans("t", 2.0))
-    loop.recording.arrived(event)
-    loop.recording.close()
+    loop.trace.arrived(event)
+    loop.trace.close()
     [span] = [span for span in loop.spans() if span.row.startswith("link ")]
     assert (span.task, span.numbers["message"], span.numbers["bytes"]) == (7, 3.0, 128.0)
     assert "me-1" not in span.row
@@ -119,7 +119,7 @@ def test_clocks_are_compared(ahead: float, trips: list[tuple[float, float]]) -> 
         loop.clock.now += back
         assert loop.hear(echo)
         assert loop.hear(echo)  # a late copy changes nothing
-    loop.recording.report()
+    loop.trace.report()
     report = loop.sent[-1]
     assert isinstance(report, m.SpansReported)
     assert abs(report.ahead - ahead) <= report.error + 1e-6

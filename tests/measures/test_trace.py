@@ -22,14 +22,14 @@ from zmqdata.measures.trace import (
     ARRIVED,
     KEPT,
     SENT,
-    Recorder,
     ReportedSpans,
+    TraceRecorder,
     block_numbers,
     lanes,
     link_row,
     merged,
     page_of,
-    timeline,
+    render_trace,
 )
 from zmqdata.testing.clock import Clock
 
@@ -38,8 +38,8 @@ ROW = link_row("secret-1")
 HEADER = m.Block(1, 7, 2, 100, 16, 0, 4096)
 
 
-def recorder(clock: Clock, most: int = 100) -> Recorder:
-    return Recorder(lambda: clock.now, lambda: WALL + clock.now, threading.Lock(), most)
+def recorder(clock: Clock, most: int = 100) -> TraceRecorder:
+    return TraceRecorder(lambda: clock.now, lambda: WALL + clock.now, threading.Lock(), most)
 
 
 def test_nothing_is_recorded_by_default() -> None:
@@ -56,8 +56,8 @@ def test_nothing_is_recorded_by_default() -> None:
     assert (one.is_on, one.spans()) == (False, ())
 
 
-def test_spans_end_with_the_recording() -> None:
-    """A span that begins before a recording, or ends after it, is cut; what lasts on at
+def test_spans_end_with_the_trace() -> None:
+    """A span that begins before a trace, or ends after it, is cut; what lasts on at
     the end is noted once.
     """
     clock = Clock()
@@ -168,7 +168,7 @@ def test_spans_of_a_row_never_overlap(
     noted: list[tuple[int, float, float, bool, str]],
 ) -> None:
     """In whatever order spans are noted, those of a row follow each other, within the
-    recording.
+    trace.
     """
     clock = Clock()
     one = recorder(clock)
@@ -250,7 +250,7 @@ def test_a_block_travels_from_its_worker_to_its_client() -> None:
     """The two instants of a block become a span on the worker's row, by one clock."""
     worker = m.Track("worker tcp://a:1", (mark(SENT, 103.0),), ahead=3.0, error=0.01)
     client = m.Track("client", (mark(ARRIVED, 95.25),), ahead=-5.0, error=0.02)
-    found = timeline([worker, client], {7: "train"}, {})
+    found = render_trace([worker, client], {7: "train"}, {})
     [block] = named(found, "block")
     assert (block["ph"], block["ts"], block["dur"]) == ("X", 100e6, 0.25e6)
     assert block["args"] == {
@@ -273,7 +273,7 @@ def test_a_block_that_arrives_before_it_was_sent_takes_no_time() -> None:
     """
     worker = m.Track("worker", (mark(SENT, 100.0), mark(SENT, 101.0, 2)))
     client = m.Track("client", (mark(ARRIVED, 99.9),))
-    found = timeline([worker, client], {}, {})
+    found = render_trace([worker, client], {}, {})
     assert [one["dur"] for one in named(found, "block")] == [0.0]
     assert [one["ph"] for one in named(found, SENT)] == ["i"]
 
@@ -287,7 +287,7 @@ def test_processes_and_tasks_have_their_names() -> None:
         m.Span(7, "0 map(f)", "map(f)", 1.0, 0.5),
         m.Span(0, "loop", "step", 1.0, 0.5),
     )
-    found = timeline([m.Track("worker tcp://a:1", made)], {7: "train"}, {"worker b": "gone"})
+    found = render_trace([m.Track("worker tcp://a:1", made)], {7: "train"}, {"worker b": "gone"})
     assert found["otherData"]["not_recorded"] == {"worker b": "gone"}
     assert [one["args"]["name"] for one in named(found, "process_name")] == ["worker tcp://a:1"]
     rows = {one["tid"]: one["args"]["name"] for one in named(found, "thread_name")}
@@ -323,7 +323,7 @@ profile.export_chrome_trace(sys.argv[1])
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 def test_a_trace_of_torch_is_on_the_same_clock(tmp_path: Path) -> None:
-    """Events of torch's profiler and a timeline lie at the same time in a merged
+    """Events of torch's profiler and ours lie at the same time in a merged
     file.
     """
     path = tmp_path / "torch.json"
@@ -332,7 +332,7 @@ def test_a_trace_of_torch_is_on_the_same_clock(tmp_path: Path) -> None:
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100)
     began, ended = map(float, done.stdout.split())
     theirs = json.loads(path.read_text())
-    ours = timeline([m.Track("w", (m.Span(7, "", "making", began, ended - began),))], {}, {})
+    ours = render_trace([m.Track("w", (m.Span(7, "", "making", began, ended - began),))], {}, {})
     whole = merged(ours, theirs)
     assert len(whole["traceEvents"]) == len(theirs["traceEvents"]) + len(ours["traceEvents"])
     [inner] = named(whole, "mine")

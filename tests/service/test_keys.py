@@ -102,7 +102,7 @@ def test_a_dispatchers_key_is_no_workers(cluster: Service, folder: Path) -> None
 
 
 def ask_to_record(endpoint: str, role: str) -> None:
-    """Let a server begin a recording."""
+    """Let a server begin a trace."""
     ask = partial(m.RequestTrace, trace="t", seconds=1.0)
     with measured(endpoint, role) as connection:
         connection.ask(ask, m.TraceRecorded, time.monotonic() + 30)

@@ -27,7 +27,7 @@ def answers() -> Iterator[WorkerAnswers]:
 
 
 def test_requests_of_a_person_are_answered(answers: WorkerAnswers) -> None:
-    """State, echo and recording are answered; anything else is left to the decider."""
+    """State, echo and trace are answered; anything else is left to the decider."""
     found = answers.to(m.RequestStatus("r"))
     assert isinstance(found, m.StatusReported)
     assert msgspec.json.decode(found.status)["worker"] == "tcp://w:1"

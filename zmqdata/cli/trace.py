@@ -35,15 +35,15 @@ from zmqdata.client.probing import MeasuredConnection, measured
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.config.keys import KeySettings
 from zmqdata.errors import DataServiceError, UnavailableError
-from zmqdata.measures.trace import BASE, merged, timeline
+from zmqdata.measures.trace import BASE, merged, render_trace
 from zmqdata.printable import printable
 
 AT_ONCE = 32
 """Number of servers that are asked at the same time."""
 LONGEST_PAUSE = 1.0
-"""Most seconds until a server is asked again whether its recording is complete."""
+"""Most seconds until a server is asked again whether its trace is complete."""
 LEAST = 0.05
-"""Least seconds of a recording."""
+"""Least seconds of a trace."""
 
 
 def trace_main(arguments: Sequence[str], program: str = "zmqdata trace") -> int:
@@ -61,7 +61,7 @@ def trace_main(arguments: Sequence[str], program: str = "zmqdata trace") -> int:
         type=float,
         default=10.0,
         metavar="S",
-        help="duration of the recording in seconds, at most 300 (default: 10)",
+        help="duration in seconds, at most 300 (default: 10)",
     )
     parser.add_argument(
         "--merge",
@@ -79,7 +79,7 @@ def trace(chosen: argparse.Namespace, program: str) -> int:
     check_out(out)
     if chosen.merge is not None:
         check_other(chosen.merge)
-    found = record(wanted.dispatcher_address, chosen.seconds, wanted.timeout)
+    found = record_trace(wanted.dispatcher_address, chosen.seconds, wanted.timeout)
     about = found["otherData"]
     content, unmerged = encoded(found, chosen.merge)
     write_trace(out, content)
@@ -97,7 +97,7 @@ def trace(chosen: argparse.Namespace, program: str) -> int:
         )
     )
     if unmerged:
-        text = f"{out} has the recording only, without the events of {chosen.merge}: {unmerged}"
+        text = f"{out} has our spans only, without the events of {chosen.merge}: {unmerged}"
         complain(program, text)
     if not processes:
         complain(program, "no worker is registered, and no client reads")
@@ -120,7 +120,7 @@ def check_out(path: Path) -> None:
 
 def check_other(path: str) -> None:
     """Raise if a file surely cannot be merged. A file that is missing may still be
-    written during the recording if its folder exists.
+    written meanwhile if its folder exists.
 
     Raises:
         ValueError: the file is no trace, or its folder is missing.
@@ -133,11 +133,11 @@ def check_other(path: str) -> None:
 
 
 def encoded(ours: Any, other: str | None) -> tuple[bytes, str]:
-    """Return a recording as JSON, and why it lacks the events of another trace; empty
+    """Return our trace as JSON, and why it lacks the events of another; empty
     if it lacks none.
 
     Args:
-        ours: the recording.
+        ours: our trace.
         other: path of the trace to merge; None merges none.
     """
     if other is None:
@@ -145,7 +145,7 @@ def encoded(ours: Any, other: str | None) -> tuple[bytes, str]:
     try:
         # The file is read now, because its program may have written it meanwhile.
         return msgspec.json.encode(merged(ours, read_trace(other))), ""
-    except Exception as error:  # the recording must outlive whatever the other file holds
+    except Exception as error:  # our trace must outlive whatever the other file holds
         return msgspec.json.encode(ours), str(error) or type(error).__name__
 
 
@@ -193,8 +193,8 @@ def write_trace(path: Path, content: bytes) -> None:
 
 
 @dataclass
-class Recorded:
-    """A server that records."""
+class TracedServer:
+    """A server that records its part of a trace."""
 
     endpoint: str
     """Its address."""
@@ -215,7 +215,7 @@ class Recorded:
         return f"{self.role} {self.endpoint}"
 
     def begin(self, trace: str, ends: float, timeout: float) -> None:
-        """Begin the recording.
+        """Begin the trace.
 
         Args:
             trace: its name.
@@ -251,7 +251,7 @@ def _fetched(connection: MeasuredConnection, trace: str, until: float) -> Iterat
         page = connection.ask(ask, m.TraceRecorded, until)
         if page.left > 0:
             if time.monotonic() + page.left >= until:
-                raise UnavailableError("The recording was not complete in time.")
+                raise UnavailableError("The trace was not complete in time.")
             threading.Event().wait(min(page.left, LONGEST_PAUSE))
             continue
         total = page.total
@@ -270,12 +270,12 @@ def _next_page(request: str, trace: str, first: int) -> m.RequestTrace:
     return m.RequestTrace(request, trace, first=first)
 
 
-def record(service: Service, seconds: float, timeout: float = 15.0) -> dict[str, Any]:
-    """Record what all workers and clients of a dispatcher do, and return the timeline.
+def record_trace(service: Service, seconds: float, timeout: float = 15.0) -> dict[str, Any]:
+    """Record what all workers and clients of a dispatcher do, and return the trace.
 
     Args:
         service: address of the dispatcher, ``"tcp://host:port"``.
-        seconds: duration of the recording, at most 300.
+        seconds: duration of the trace, at most 300.
         timeout: seconds that each server has to answer.
 
     Returns:
@@ -284,13 +284,13 @@ def record(service: Service, seconds: float, timeout: float = 15.0) -> dict[str,
     Raises:
         ValueError: an argument has an invalid value.
         UnavailableError: the dispatcher has not answered within ``timeout``.
-        DataServiceError: the dispatcher refuses, for example because another recording
+        DataServiceError: the dispatcher refuses, for example because another trace
             is running.
 
     Example:
         >>> from zmqdata.dispatcher.server import DispatchServer
         >>> with DispatchServer() as dispatcher:
-        ...     found = record(dispatcher.target, seconds=0.1)
+        ...     found = record_trace(dispatcher.target, seconds=0.1)
         >>> found["traceEvents"], found["otherData"]["processes"]
         ([], [])
 
@@ -301,8 +301,8 @@ def record(service: Service, seconds: float, timeout: float = 15.0) -> dict[str,
             f"`seconds` must be above 0 and at most {m.MOST_TRACE_SECONDS:.0f}, got {seconds!r}"
         )
     trace, known = new_request(), status(service, timeout)
-    dispatcher = Recorded(parse_service(service), "dispatcher")
-    workers = [Recorded(str(one["address"]), "worker") for one in known["workers"]]
+    dispatcher = TracedServer(parse_service(service), "dispatcher")
+    workers = [TracedServer(str(one["address"]), "worker") for one in known["workers"]]
     client_context()  # before threads would each make one
     ends = time.monotonic() + seconds
     dispatcher.begin(trace, ends, timeout)
@@ -312,13 +312,13 @@ def record(service: Service, seconds: float, timeout: float = 15.0) -> dict[str,
     _each(servers, lambda one: one.fetch(trace, timeout))
     tracks = [track for one in servers for track in one.tracks]
     missing = {one.name: one.failure for one in servers if one.failure}
-    return timeline(tracks, jobs_of(known, status(service, timeout)), missing)
+    return render_trace(tracks, jobs_of(known, status(service, timeout)), missing)
 
 
-def _each(servers: Sequence[Recorded], act: Callable[[Recorded], None]) -> None:
+def _each(servers: Sequence[TracedServer], act: Callable[[TracedServer], None]) -> None:
     """Act on all servers that have not failed. Note why others fail."""
 
-    def guard(one: Recorded) -> None:
+    def guard(one: TracedServer) -> None:
         try:
             act(one)
         except DataServiceError as error:

@@ -29,7 +29,7 @@ from zmqdata.client.delivery import Delivery, DeliveryQueue, End, Strides
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere
 from zmqdata.client.supplying import MapSupplier
 from zmqdata.client.tasklog import task_log
-from zmqdata.client.trace import LoopRecording
+from zmqdata.client.trace import ClientTrace
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore, ClientProfile
 from zmqdata.descriptors import AN_ITERATOR, LEAST, check_room
@@ -88,7 +88,7 @@ class ReaderShell:
         self.core = ClientCore(profile)
         self.core.notices.ranks = ranks_told()
         self._meter, self._recent = meter or LoopMeter(time.perf_counter), new_recent()
-        self.recording = LoopRecording(self._meter, self.core, self._send)
+        self.trace = ClientTrace(self._meter, self.core, self._send)
         self._lacks_codec = profile.job.compression is not None and not profile.decompresses
         self._list_left_out = list_left_out
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -276,7 +276,7 @@ class ReaderShell:
     def _tick(self) -> None:
         self.strides.end()
         self._report_partly()
-        self.recording.look()
+        self.trace.look()
         self._handle(e.LoopMeasured(self.measures(self._recent)))
         self._handle(e.Tick())
         closed = why_closed(self.core.profile.service)
@@ -362,7 +362,7 @@ class ReaderShell:
         self._report_partly()
         self._handle(e.LoopMeasured(self.measures(self._recent)))
         self._closing = True
-        self.recording.close()
+        self.trace.close()
         self._handle(e.CloseRequested())
 
     def _receive(self, socket: zmq.Socket[bytes], peer: e.Peer) -> bool:
@@ -371,7 +371,7 @@ class ReaderShell:
         except zmq.Again:
             return False
         event = self._understood(frames, peer)
-        if event is None or self.recording.takes(event):
+        if event is None or self.trace.takes(event):
             return True
         self._handle(event)
         if self._unanswered and (self.is_decided or self.core.notices.awaited):
@@ -484,7 +484,7 @@ class ReaderShell:
 
     def _arrived(self, event: e.Arrived) -> None:
         self._moved.count(event.link, event.header, event.content)
-        self.recording.arrived(event)
+        self.trace.arrived(event)
         if isinstance(event.header, TakeBackElements):
             self._report_partly()  # so that the worker learns how fast the loop is
         self._handle(event)

@@ -1,4 +1,4 @@
-"""The part of a client in a recording: it sends spans of its training loop to the
+"""The part of a client in a trace: it sends spans of its training loop to the
 dispatcher, and compares their clocks. And the span of OpenTelemetry of its read, whose
 children are the attempts of the iteration's tasks.
 
@@ -22,14 +22,14 @@ from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore
 from zmqdata.core.client.profile import ClientProfile
 from zmqdata.measures.meter import LoopMeter
-from zmqdata.measures.trace import ARRIVED, Recorder, block_numbers, link_row
+from zmqdata.measures.trace import ARRIVED, TraceRecorder, block_numbers, link_row
 from zmqdata.telemetry import SILENT, OpenSpan, RecordedSpan
 
 REPORT = 1.0
 """Seconds between two reports."""
 
 
-class LoopRecording:
+class ClientTrace:
     """Records what a training loop does while the dispatcher asks for that.
 
     Args:
@@ -52,14 +52,14 @@ class LoopRecording:
         self._meter, self._core, self._send, self._wall = meter, core, send, wall
         job = core.profile.job.name
         self._name = f"client {platform.node()} pid {os.getpid()}, job {job}"[: m.MOST_LABEL]
-        self.recorder = Recorder(lambda: meter.clock(), wall, threading.Lock())
+        self.recorder = TraceRecorder(lambda: meter.clock(), wall, threading.Lock())
         self._reported = 0.0
         self._echoes = 0
         self._asked: tuple[str, float] | None = None
         self._clocks: tuple[float, float] | None = None  # error, and seconds ahead
 
     def takes(self, event: e.Received | e.ShutOut) -> bool:
-        """Return True if an event belongs to recordings, and handle it then."""
+        """Return True if an event belongs to traces, and handle it then."""
         if not isinstance(event, e.Received) or event.peer != e.DISPATCHER:
             return False
         message = event.message

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from msgspec import structs
 
 from zmqdata.measures.sums import Recent, values_of
-from zmqdata.measures.trace import Recorder
+from zmqdata.measures.trace import TraceRecorder
 from zmqdata.messages import LoopMeasures, LoopSums
 
 MEASURED = 16
@@ -25,7 +25,7 @@ FAST = 20e-6
 each of its elements would take a hundredth of its time.
 """
 LOOP = "loop"
-"""Row of a loop on a timeline."""
+"""Row of a loop in a trace."""
 WAIT, STEP, STEPS = "wait for an element", "step", "steps, not measured one by one"
 """Spans of that row."""
 
@@ -85,7 +85,7 @@ class LoopMeter:
         # dropped ends that thread.
         self._readers: list[tuple[object, weakref.ref[Observer]]] = []
         self.is_distributed = False
-        self.recorder: Recorder | None = None
+        self.recorder: TraceRecorder | None = None
         self.restart(clock)
 
     def add_reader(self, node: object, reader: Observer) -> None:

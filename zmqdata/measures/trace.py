@@ -40,7 +40,7 @@ from zmqdata.messages import (
 MOST_SPANS = 20_000
 """Maximum number of spans that a process keeps: the newest, of about 300 bytes each."""
 KEPT = 60.0
-"""Seconds for which a recording is kept after its end."""
+"""Seconds for which a trace is kept after its end."""
 SENT, ARRIVED = "block sent", "block arrived"
 """Instants of a block, recorded by its worker and by its client."""
 LINK = "link "
@@ -52,7 +52,7 @@ MERGED = 0.005
 NEAR = 8
 """Number of the newest spans among which one is looked for that goes on."""
 LEAST_LEFT = 0.05
-"""Least seconds after which to ask again: the end of a recording is noticed late."""
+"""Least seconds after which to ask again: the end of a trace is noticed late."""
 NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
 FIRST_PID = 5_000_000
 """Number of the first process. Numbers of true processes are smaller on Linux, so a
@@ -99,12 +99,12 @@ def block_numbers(block: Block) -> dict[str, float]:
 
 
 def refusal_of(ask: RequestTrace, left: float) -> RequestRefused | None:
-    """Return the refusal of a request for a recording that is not the present one; None
+    """Return the refusal of a request for a trace that is not the present one; None
     if it may begin.
 
     Args:
         ask: the request.
-        left: seconds until the end of the present recording.
+        left: seconds until the end of the present trace.
 
     Example:
         >>> refusal_of(RequestTrace("request", "trace", 10.0), left=3.0).error
@@ -112,13 +112,13 @@ def refusal_of(ask: RequestTrace, left: float) -> RequestRefused | None:
     """
     if not ask.seconds:
         text = (
-            "The recording is unknown: this process was started after it began, or has forgotten "
-            f"it. Recordings are kept for {KEPT:.0f} s. Record again."
+            "The trace is unknown: this process was started after it began, or has forgotten "
+            f"it. Traces are kept for {KEPT:.0f} s. Record again."
         )
         return RequestRefused(ask.request, NotFoundError.__name__, text)
     if left:
         text = (
-            "Another recording is running, and a process records one at a time. Try again in "
+            "Another trace is running, and a process records one at a time. Try again in "
             f"{left:.0f} s."
         )
         return RequestRefused(ask.request, ResourceExhaustedError.__name__, text)
@@ -189,7 +189,7 @@ class ReportedSpans:
         return Track(self.name, self.spans, dropped, self.ahead, self.error)
 
 
-class Recorder:
+class TraceRecorder:
     """Records spans while somebody looks. Thread-safe.
 
     Args:
@@ -200,7 +200,7 @@ class Recorder:
 
     Example:
         >>> from threading import Lock
-        >>> recorder = Recorder(lambda: 0.0, lambda: 1_000.0, Lock())
+        >>> recorder = TraceRecorder(lambda: 0.0, lambda: 1_000.0, Lock())
         >>> recorder.note(7, "", "making", 0.0, 2.0)
         >>> recorder.begin("trace", 1.5)
         >>> recorder.note(7, "", "making", -1.0, 2.0)
@@ -224,7 +224,7 @@ class Recorder:
         self._rows: dict[tuple[int, str], float] = {}
 
     def begin(self, trace: str, seconds: float) -> None:
-        """Begin a recording, and forget the one before.
+        """Begin a trace, and forget the one before.
 
         Args:
             trace: its name.
@@ -242,11 +242,11 @@ class Recorder:
 
     @property
     def left(self) -> float:
-        """Seconds until the end of the recording; 0 if it has ended."""
+        """Seconds until the end of the trace; 0 if it has ended."""
         return max(0.0, self._until - self.clock()) if self.is_on else 0.0
 
     def look(self, cut: Callable[[], None]) -> bool:
-        """Return True if the recording has just ended.
+        """Return True if the trace has just ended.
 
         Args:
             cut: notes what lasts on at the end.
@@ -261,7 +261,7 @@ class Recorder:
         return False
 
     def forget(self) -> None:
-        """Forget the recording, and end it."""
+        """Forget the trace, and end it."""
         with self._lock:
             self.is_on, self.trace = False, ""
             self._spans, self._rows = deque(), {}
@@ -278,7 +278,7 @@ class Recorder:
         numbers: Mapping[str, float] = NO_NUMBERS,
         merges: bool = False,
     ) -> None:
-        """Record a span. The part that lies outside of the recording, or overlaps an
+        """Record a span. The part that lies outside of the trace, or overlaps an
         earlier span of the row, is left out.
 
         Args:
@@ -357,7 +357,7 @@ class Recorder:
     # --- answers
 
     def answer(self, ask: RequestTrace, name: str) -> Message:
-        """Return the answer to a request: the recording begins, goes on, or is sent.
+        """Return the answer to a request: the trace begins, goes on, or is sent.
 
         Args:
             ask: the request.
@@ -376,7 +376,7 @@ class Recorder:
 # --- the file
 
 
-def timeline(
+def render_trace(
     tracks: Sequence[Track], jobs: Mapping[int, str], missing: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return a trace as a JSON-compatible dict.
@@ -389,7 +389,7 @@ def timeline(
     Example:
         >>> span = Span(7, "", "making elements", 100.0, 0.5)
         >>> track = Track("worker tcp://a:1", (span,), ahead=1.0)
-        >>> found = timeline([track], {7: "train"}, {})
+        >>> found = render_trace([track], {7: "train"}, {})
         >>> [one for one in found["traceEvents"] if one["ph"] == "X"]
         ... # doctest: +NORMALIZE_WHITESPACE
         [{'ph': 'X', 'name': 'making elements', 'cat': 'zmqdata', 'pid': 5000000,
@@ -507,10 +507,10 @@ def _event(pid: int, tid: int, span: Span) -> dict[str, Any]:
 
 def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
     """Return a trace of another program, such as one of torch's profiler, with the
-    events of a timeline added at their time.
+    events of ours added at their time.
 
     Args:
-        ours: the timeline.
+        ours: our trace.
         theirs: the other trace. Its times count from its ``baseTimeNanoseconds``.
 
     Example:

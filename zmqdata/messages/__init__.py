@@ -2,7 +2,7 @@
 behaviour lives here.
 
 ``clients`` and ``workers`` hold the messages to and from the dispatcher, ``links``
-the messages between clients and workers. ``diagnosis`` and ``traces`` hold the messages
+the messages between clients and workers. ``diagnosis`` and ``trace`` hold the messages
 for people who look at a service, ``parts`` the structs that several messages carry,
 ``checkpoints`` what a client keeps to open an iteration again.
 

@@ -1,5 +1,5 @@
-"""Messages by which a person records what workers and training loops do, as spans on a
-timeline.
+"""Messages by which a person records a trace: what workers and training loops do, as
+spans of time.
 
 Decision 0046; protocol 11.4 to 11.6.
 """
@@ -15,7 +15,7 @@ from zmqdata.messages.measures import Amount
 from zmqdata.messages.parts import Message, Number
 
 MOST_TRACE_SECONDS = 300.0
-"""Longest duration of a recording, in seconds."""
+"""Longest duration of a trace, in seconds."""
 MOST_SPANS_TOLD = 2_000
 """Maximum number of spans in a message."""
 MOST_LABEL = 200
@@ -32,7 +32,7 @@ class Span(Discreet, frozen=True, array_like=True):
     task: Number
     """Id of the task; 0 if it belongs to none."""
     row: Label
-    """Name of its row on the timeline; spans of a row do not overlap."""
+    """Name of its row in the trace; spans of a row do not overlap."""
     name: Label
     """Name of the work, or of the wait."""
     began: float
@@ -64,30 +64,30 @@ class Track(Discreet, frozen=True):
 
 
 class RequestTrace(Message, frozen=True):
-    """Sent by a client whose user looks at a timeline. The receiver begins to record,
+    """Sent by a client whose user wants a trace. The receiver begins to record,
     and answers ``TraceRecorded``; it answers ``RequestRefused`` while it records for
-    somebody else. The client asks again at the end of the recording.
+    somebody else. The client asks again at the end of the trace.
     """
 
     request: str
     """Id of the request."""
     trace: TraceName
-    """Name of the recording, which no other recording has."""
+    """Name of the trace, which no other has."""
     seconds: Seconds = 0.0
-    """Duration of the recording; 0: a recording that is unknown is not begun."""
+    """Duration of the trace; 0: an unknown trace is not begun."""
     first: Number = 0
     """Number of spans that the client has; the answer holds those that follow."""
 
 
 class SpansReported(Message, frozen=True):
     """Sent by a client that was told ``RecordSpans``, about every second during the
-    recording, and at its end. The dispatcher keeps them for whoever has asked.
+    trace, and at its end. The dispatcher keeps them for whoever has asked.
     """
 
     client: str
     """Id of the client."""
     trace: TraceName
-    """Name of the recording."""
+    """Name of the trace."""
     first: Number
     """Number of spans before these."""
     spans: Annotated[tuple[Span, ...], Meta(max_length=MOST_SPANS_TOLD)]
@@ -104,26 +104,26 @@ class SpansReported(Message, frozen=True):
 
 
 class RecordSpans(Message, frozen=True):
-    """Sent by the dispatcher to its clients, every second during a recording. A client
+    """Sent by the dispatcher to its clients, every second during a trace. A client
     that does not record yet begins, and sends ``SpansReported``.
     """
 
     trace: str
-    """Name of the recording."""
+    """Name of the trace."""
     seconds: float
     """Seconds until its end."""
 
 
 class TraceRecorded(Message, frozen=True):
     """Sent by a dispatcher or a worker, answering ``RequestTrace``. The receiver asks
-    for the spans once nothing is left of the recording. A dispatcher has the spans of
+    for the spans once nothing is left of the trace. A dispatcher has the spans of
     clients.
     """
 
     request: str
     """Id of the request."""
     left: float
-    """Seconds until the recording is complete; no spans are sent before that."""
+    """Seconds until the trace is complete; no spans are sent before that."""
     total: int = 0
     """Number of all spans."""
     tracks: tuple[Track, ...] = ()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from zmqdata import messages as m
 from zmqdata.core.limits import Rotation
 from zmqdata.core.worker import events as e
-from zmqdata.measures.trace import SENT, Recorder, block_numbers, link_row
+from zmqdata.measures.trace import SENT, TraceRecorder, block_numbers, link_row
 from zmqdata.telemetry import RecordedSpan
 from zmqdata.threads import Background
 from zmqdata.worker.tasks.meter import AttemptObserver
@@ -45,7 +45,7 @@ class Measuring:
 
     Attributes:
         runners: the tasks.
-        recorder: records spans for a timeline, by the clock of the tasks.
+        recorder: records spans, by the clock of the tasks.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Measuring:
         otel: bool = False,
     ) -> None:
         self.runners, self._linked, self._otel = runners, linked, otel
-        self.recorder = Recorder(time.monotonic, time.time, threading.Lock())
+        self.recorder = TraceRecorder(time.monotonic, time.time, threading.Lock())
         self._rotation: Rotation[tuple[int, int]] = Rotation(AT_ONCE)
         self._reported: dict[tuple[int, int], float] = {}
         self._closed = threading.Event()
@@ -109,8 +109,8 @@ class Measuring:
         if self.recorder.is_on and isinstance(header, m.Block):
             self.recorder.mark(header.task, link_row(command.link), SENT, block_numbers(header))
 
-    def end_recording(self) -> None:
-        """End a recording whose time is over. Must be called several times a second."""
+    def end_trace(self) -> None:
+        """End a trace whose time is over. Must be called several times a second."""
         self.recorder.look(self._cut)
 
     def _cut(self) -> None:

@@ -263,7 +263,7 @@ class WorkerShell:
         self.access.keyring.look()
         self.control.look(time.monotonic())
         self._tell_lines()
-        self.measuring.end_recording()
+        self.measuring.end_trace()
         if self.runners:
             self._look_around()
             for event in self.speeds.look(time.monotonic(), self.runners):

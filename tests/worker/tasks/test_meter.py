@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.measures.trace import Recorder
+from zmqdata.measures.trace import TraceRecorder
 from zmqdata.messages import NodeTime
 from zmqdata.worker.tasks.meter import (
     FOR_SPLITS,
@@ -112,7 +112,7 @@ def test_an_attempt_is_recorded_while_its_worker_records() -> None:
     ends them.
     """
     clock, output = Hands(), SimpleNamespace(made=7, moved=70)
-    recorder, span = Recorder(clock, lambda: 1_000.0, threading.Lock()), FixedSpan()
+    recorder, span = TraceRecorder(clock, lambda: 1_000.0, threading.Lock()), FixedSpan()
     meter = TaskMeter((5, 2), clock, output, AttemptObserver(recorder, span))
     meter.begin(FixedSampler())  # type: ignore[arg-type]  # it only looks
     clock.now = 1.0

@@ -31,7 +31,7 @@ from zmqdata.core.dispatcher.saving import Saves
 from zmqdata.core.dispatcher.splits import SplitAssigner
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.state import DispatcherState
-from zmqdata.core.dispatcher.state.trace import LoopRecordings
+from zmqdata.core.dispatcher.state.trace import ReportedTrace
 from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses, names_of
 from zmqdata.core.limits import MOST_WORKERS, too_long, too_many
 from zmqdata.errors import (
@@ -151,7 +151,7 @@ class DispatcherCore:
         self.saves = Saves(self.out, self.hosting, durable)
         self.keeping = StateKeeping(self.out)
         self.deaths = Deaths(self.out, self.hosting)
-        self.recordings = LoopRecordings()
+        self.trace = ReportedTrace()
         self.splits = SplitAssigner(self.out, self.workers, self.hosting)
         self.hosting.hosted = self.splits.taking_back.hosted
         self._applied: dict[str, float] = {}
@@ -187,7 +187,7 @@ class DispatcherCore:
         on(m.ChunkWritten, self.saves.chunk_written)
         on(m.SaveFailed, self.saves.failed)
         on(m.RequestTrace, self._request_trace)
-        on(m.SpansReported, lambda peer, report, now: self.recordings.take(report, now))
+        on(m.SpansReported, lambda peer, report, now: self.trace.take(report, now))
 
     def _handle_events(self) -> None:
         on = self.handlers.on
@@ -320,14 +320,14 @@ class DispatcherCore:
             name: since for name, since in self._applied.items() if now - since < patience
         }
 
-    # --- recordings
+    # --- traces
 
     def _request_trace(self, peer: e.Peer, ask: m.RequestTrace, now: float) -> None:
-        self.out.send(peer, self.recordings.answer(ask, now))
+        self.out.send(peer, self.trace.answer(ask, now))
         self._tell_to_record(now)
 
     def _tell_to_record(self, now: float) -> None:
-        told = self.recordings.due(now, list(self.clients.members))
+        told = self.trace.due(now, list(self.clients.members))
         if told is not None:
             for member in self.clients.members.values():
                 self.out.send(member.peer, told)

@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from zmqdata.measures.sums import Recent, task_sums, values_of
-from zmqdata.measures.trace import Recorder
+from zmqdata.measures.trace import TraceRecorder
 from zmqdata.messages import NodeTime, TaskMeasures, TaskSums
 from zmqdata.telemetry import SILENT, OpenSpan
 from zmqdata.threads import available_cores
@@ -43,7 +43,7 @@ NAMES = {
     Doing.FOR_READERS: "waiting for readers (credit)",
     Doing.FOR_TURN: "waiting for its turn",
 }
-"""Names of what an attempt does, on a timeline."""
+"""Names of what an attempt does, in a trace."""
 FOR_SPLITS = "waiting for splits"
 
 
@@ -194,8 +194,8 @@ class OutputCounts(Protocol):
 class AttemptObserver:
     """The listeners to what an attempt does."""
 
-    recorder: Recorder | None = None
-    """Records spans for a timeline, by the clock of the attempt."""
+    recorder: TraceRecorder | None = None
+    """Records spans, by the clock of the attempt."""
     span: OpenSpan = SILENT
     """A span of OpenTelemetry that ends with the attempt."""
 

@@ -1,10 +1,10 @@
-"""Test which recordings of loops a dispatcher keeps, on simulated time."""
+"""Test which spans of loops a dispatcher keeps, on simulated time."""
 
 from __future__ import annotations
 
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.state import trace as r
-from zmqdata.core.dispatcher.state.trace import LAST_REPORTS, TELL, LoopRecordings
+from zmqdata.core.dispatcher.state.trace import LAST_REPORTS, TELL, ReportedTrace
 from zmqdata.measures.trace import KEPT
 
 SPAN = m.Span(0, "loop", "step", 0.0, 1.0)
@@ -24,10 +24,10 @@ def tracks(answer: m.RequestRefused | m.TraceRecorded) -> dict[str, int]:
 
 
 def test_clients_are_told_until_the_end() -> None:
-    """Each second of a recording, the clients of that time are told how much is left of
+    """Each second of a trace, the clients of that time are told how much is left of
     it; before and after it, none is.
     """
-    one = LoopRecordings()
+    one = ReportedTrace()
     assert one.due(0.0, ["a"]) is None
     one.answer(asked(2.5), 10.0)
     assert one.due(10.0, ["a"]) == m.RecordSpans("t", 2.5)
@@ -38,9 +38,9 @@ def test_clients_are_told_until_the_end() -> None:
 
 def test_reports_of_told_clients_are_kept() -> None:
     """The spans of clients that were told come with the answer once the last reports
-    are in; others, late ones and those of another recording do not.
+    are in; others, late ones and those of another trace do not.
     """
-    one = LoopRecordings()
+    one = ReportedTrace()
     one.answer(asked(2.0), 10.0)
     one.due(10.0, ["a", "b", "silent"])
     one.take(report("a"), 11.0)
@@ -59,11 +59,11 @@ def test_reports_of_told_clients_are_kept() -> None:
     assert {(track.ahead, track.error) for track in answer.tracks} == {(0.5, 0.1)}
 
 
-def test_one_recording_at_a_time() -> None:
-    """Another recording is refused until the present one is complete, and an old one is
+def test_one_trace_at_a_time() -> None:
+    """Another trace is refused until the present one is complete, and an old one is
     forgotten.
     """
-    one = LoopRecordings()
+    one = ReportedTrace()
     one.answer(asked(2.0), 10.0)
     refused = one.answer(asked(2.0, trace="u"), 11.0)
     assert isinstance(refused, m.RequestRefused)
@@ -79,7 +79,7 @@ def test_memory_of_all_clients_together_is_bounded() -> None:
     """Clients together keep no more spans than one limit, and what is dropped is
     counted.
     """
-    one = LoopRecordings()
+    one = ReportedTrace()
     one.answer(asked(2.0), 10.0)
     names = [f"c{at}" for at in range(r.MOST_TOGETHER // m.MOST_SPANS_TOLD + 5)]
     one.due(10.0, names)

@@ -1,5 +1,5 @@
-"""Recordings of what training loops do: which recording runs, and the spans that
-clients have reported, for the person who has asked.
+"""The part of a dispatcher in a trace: it tells clients to record, and keeps the spans
+that they report, for the person who has asked.
 
 Decision 0046; protocol 11.5.
 """
@@ -12,22 +12,22 @@ from zmqdata.measures.trace import KEPT, MOST_SPANS, ReportedSpans, page_of, ref
 TELL = 1.0
 """Seconds between two messages that tell a client to record."""
 LAST_REPORTS = 2.0
-"""Seconds after the end of a recording in which clients send their last spans."""
+"""Seconds after the end of a trace in which clients send their last spans."""
 MOST_TOGETHER = 200_000
 """Maximum number of spans of all clients together."""
 
 
-class LoopRecordings:
-    """Keeps what clients record, one recording at a time.
+class ReportedTrace:
+    """Keeps what clients record, for one trace at a time.
 
     Example:
-        >>> recordings = LoopRecordings()
-        >>> recordings.answer(m.RequestTrace("request", "trace", 10.0), now=5.0).left
+        >>> reported = ReportedTrace()
+        >>> reported.answer(m.RequestTrace("request", "trace", 10.0), now=5.0).left
         12.0
-        >>> recordings.due(5.0, ["client"])
+        >>> reported.due(5.0, ["client"])
         RecordSpans(trace='trace', seconds=10.0)
-        >>> recordings.take(m.SpansReported("client", "trace", 0, ()), now=16.0)
-        >>> recordings.answer(m.RequestTrace("request", "trace"), now=17.0).total
+        >>> reported.take(m.SpansReported("client", "trace", 0, ()), now=16.0)
+        >>> reported.answer(m.RequestTrace("request", "trace"), now=17.0).total
         0
     """
 
@@ -37,7 +37,7 @@ class LoopRecordings:
         self._found: dict[str, ReportedSpans] = {}
 
     def answer(self, ask: m.RequestTrace, now: float) -> m.RequestRefused | m.TraceRecorded:
-        """Return the answer to a request: a recording begins, goes on, or is sent."""
+        """Return the answer to a request: a trace begins, goes on, or is sent."""
         if ask.trace != self._trace:
             left = self._until + LAST_REPORTS - now if self._trace else 0.0
             refusal = refusal_of(ask, max(0.0, left))
@@ -52,7 +52,7 @@ class LoopRecordings:
 
     def due(self, now: float, clients: list[str]) -> m.RecordSpans | None:
         """Return what must be sent to all clients now, or None. Forget an old
-        recording.
+        trace.
 
         Args:
             now: present time.
