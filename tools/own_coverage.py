@@ -61,7 +61,6 @@ TESTED_IN = {
     "core/worker/profile.py": "core/worker/test_heartbeats.py dataset/test_profiling.py",
     "dataset/indexing.py": "iterators/test_random_access.py",
     "elements/texts.py": "elements/test_casting.py",
-    "iterators/callsites.py": "iterators/test_callsites.py iterators/test_watched_transforms.py",
     "iterators/inputs.py": "iterators/test_deciding.py iterators/test_captured.py",
     "iterators/permutation.py": "iterators/test_sequences.py iterators/test_shuffle_of_sources.py",
     "iterators/watch.py": "iterators/test_callsites.py",

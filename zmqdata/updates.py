@@ -18,7 +18,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from zmqdata.decisions import Decision
-from zmqdata.messages import Crumb, DatasetDescription, JobParameters, Ranges, TaskState, View
+from zmqdata.messages import DatasetDescription, JobParameters, Ranges, TaskState, View, Work
 from zmqdata.splits import Split
 
 
@@ -579,12 +579,13 @@ class CountDeathUpdate(Update, frozen=True):
     """The way in which the process ended, in words."""
     killed: bool = False
     """True if the process was killed, or exceeded its memory limit."""
-    crumbs: tuple[Crumb, ...] = ()
-    """The activities of the task when the process ended."""
+    in_progress: tuple[Work, ...] = ()
+    """The work that the task was doing."""
     alone: bool = False
     """True if the process ran nothing else, to try the suspects of the task."""
     proof: bool = False
-    """True if this proves that the only element in ``crumbs`` has killed the process.
+    """True if this proves that the only element in ``in_progress`` has killed the
+    process.
     """
 
 

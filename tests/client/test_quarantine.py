@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqdata.client.quarantine import MOST_KINDS, LeftOutLog
+from zmqdata.client.quarantine import MOST_KINDS, QuarantineLog
 from zmqdata.messages import LeftOutElement
 
 
@@ -18,7 +18,7 @@ def test_each_kind_of_error_is_logged_once_and_then_counted(
     """The first element of each operation and class of error is logged with its
     traceback, then the tenth, the hundredth and so on.
     """
-    log = LeftOutLog()
+    log = QuarantineLog()
     for number in range(1234):
         log.tell(left_out(number, f"ValueError: bad {number}"))
     log.tell(left_out(7, "OSError: gone"))
@@ -41,7 +41,7 @@ def test_each_kind_of_error_is_logged_once_and_then_counted(
 
 def test_the_number_of_kinds_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     """Errors whose classes have ever other names make no more lines than kinds."""
-    log = LeftOutLog()
+    log = QuarantineLog()
     for number in range(3 * MOST_KINDS):
         log.tell(left_out(number, f"Error{number}: bad"))
     assert len(caplog.records) == MOST_KINDS

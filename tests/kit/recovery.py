@@ -26,7 +26,7 @@ class JournalLaws(Laws):
             if isinstance(update, u.PoisonUpdate):
                 self.found = self.clock.now
             if isinstance(update, u.CountDeathUpdate) and update.proof:
-                place = update.crumbs[0].place
+                place = update.in_progress[0].place
                 if place not in self.pipeline.poison():
                     self.fail(f"{place} does not kill, and is blamed", update.task)
 

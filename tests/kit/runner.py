@@ -14,7 +14,7 @@ from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.streams import occupied
 from zmqdata.iterators.deciding import Decider, Deciding
-from zmqdata.messages import Crumb, TaskDefinition, TaskMeasures, TaskState, TaskSums
+from zmqdata.messages import TaskDefinition, TaskMeasures, TaskState, TaskSums, Work
 from zmqdata.splits import Split
 from zmqdata.testing.clock import Clock
 
@@ -106,7 +106,7 @@ class SimulatedPipeline:
 class Fatal:
     """Event: the process of a runner dies at this element."""
 
-    crumb: Crumb
+    work: Work
     """The element."""
 
 
@@ -207,7 +207,7 @@ class SimulatedRunner:
         self._noted = clock.now
         self._round: list[Name] = []
         self._lanes = [BlockInWork() for _ in range(definition.job.num_consumers or 1)]
-        self.making: Crumb | None = None
+        self.making: Work | None = None
         self._untried = set(definition.suspects) & set(map(pipeline.place, pipeline.all_names()))
         self._next = self._position = 0
         self._allowed = self._used = 0
@@ -437,7 +437,7 @@ class SimulatedRunner:
         if place in self.definition.poisoned:
             return False
         key = (self.definition.task, self.definition.attempt)
-        self.making = Crumb(*key, number, node, "map(f)", True, None, self._next)
+        self.making = Work(*key, number, node, "map(f)", True, None, self._next)
         if not self.pipeline.is_poison(name):
             self._try(place)
             return True
@@ -448,12 +448,12 @@ class SimulatedRunner:
         if place not in self.definition.suspects:
             # The process runs on for a moment, and its next element may be noted.
             late = number + self.random.choice([0, 0, 1, 2])
-            self.making = Crumb(*key, late, node, "map(f)", True, None, self._next)
+            self.making = Work(*key, late, node, "map(f)", True, None, self._next)
         self.stopped = True
         self._emit(Fatal(self.making))
         return False
 
-    def noted(self) -> list[Crumb]:
+    def noted(self) -> list[Work]:
         """Return the element that it is making, if any, when another task kills its
         process.
         """

@@ -111,21 +111,21 @@ class SimulatedWorker(SimulatedNode):
 
     def _hear(self, event: RunnerEvent) -> None:
         if isinstance(event, Fatal):
-            self._succumb(event.crumb)
+            self._succumb(event.work)
         elif isinstance(event, Slipped):
             self.world.laws.slipped(event.task, event.number, event.name)
         else:
             self.feed(event)
 
-    def _succumb(self, crumb: m.Crumb) -> None:
+    def _succumb(self, work: m.Work) -> None:
         """Let the process die at an element. Its supervisor starts another process,
         which reports the death.
         """
         if not self.alive:
             return
-        self.world.laws.tell(self.name, f"dies at {crumb}")
-        crumbs = (crumb, *[note for one in self.runners.values() for note in one.noted()])
-        death = m.Death(self.name, "was killed by SIGSEGV", False, tuple(self.runners), crumbs)
+        self.world.laws.tell(self.name, f"dies at {work}")
+        in_progress = (work, *[note for one in self.runners.values() for note in one.noted()])
+        death = m.Death(self.name, "was killed by SIGSEGV", False, tuple(self.runners), in_progress)
         deaths, size = (*self.core.profile.deaths, death), self.core.profile.buffer_bytes
         self.die()
         # Sometimes long after its tasks have found other hosts.

@@ -20,7 +20,7 @@ MOST_KINDS = 20
 """Number of kinds of errors that are logged, each for itself."""
 
 
-class LeftOutLog:
+class QuarantineLog:
     """Logs what workers left out.
 
     A pipeline may leave out every other element, in each epoch. So the first of each
@@ -62,7 +62,7 @@ class LeftOutLog:
             )
 
 
-_log = LeftOutLog()
+_log = QuarantineLog()
 
 
 def listing(context: Context) -> ListLeftOut:

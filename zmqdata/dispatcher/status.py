@@ -330,7 +330,7 @@ def _task(core: DispatcherCore, task: Task, measures: TaskMeasures | None) -> Ta
         skipped={} if report is None else report.skipped,
         seconds_without_progress=round(idle, 1),
         busy_seconds=0.0 if report is None else round(report.busy, 1),
-        busy_with="" if report is None or report.crumb is None else what(report.crumb),
+        busy_with="" if report is None or report.work is None else what(report.work),
         deaths=len(task.deaths),
         compressed="" if report is None else report.compressed,
         buffered_bytes=0 if measures is None else round(measures.ahead),
@@ -355,7 +355,7 @@ def state_of_task(core: DispatcherCore, task: Task) -> tuple[str, str]:
     if report.waits:
         return WAITING, "waits for its readers"
     state = STALLED if report.idle >= STALLED_SECONDS else RUNNING
-    if report.busy >= LONG_SECONDS and report.crumb is not None:
-        busy_with = what(report.crumb)
+    if report.busy >= LONG_SECONDS and report.work is not None:
+        busy_with = what(report.work)
         return state, f"for {report.busy:.0f} s at {busy_with[:1].lower()}{busy_with[1:]}"
     return state, RUNNING if state == RUNNING else f"no progress for {report.idle:.0f} s"

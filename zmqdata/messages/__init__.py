@@ -129,7 +129,7 @@ from zmqdata.messages.parts import (
     View,
     is_digest,
 )
-from zmqdata.messages.poison import OPENING, Crumb, Death, Place
+from zmqdata.messages.poison import OPENING, Death, Place, Work
 from zmqdata.messages.status import (
     EventStatus,
     IterationStatus,

@@ -10,7 +10,7 @@ from msgspec import Meta, field
 from zmqdata.decisions import Decision
 from zmqdata.messages.discreet import Discreet
 from zmqdata.messages.measures import TaskMeasures
-from zmqdata.messages.poison import Crumb, Place
+from zmqdata.messages.poison import Place, Work
 from zmqdata.splits import Split, SplitSource
 
 PROTOCOL_VERSION = 5
@@ -617,7 +617,7 @@ class TaskReport(Discreet, frozen=True):
     """
     busy: float = 0.0
     """Seconds spent so far in a call of a user's function, or in making an element."""
-    crumb: Crumb | None = None
+    work: Work | None = None
     """The call or the element that ``busy`` refers to."""
     left_out: int = 0
     """Number of elements that failed and that the pipeline skipped; known at the

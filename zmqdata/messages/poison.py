@@ -15,7 +15,7 @@ OPENING = -2
 """Stands for an element's number while the pipeline is being opened."""
 
 
-class Crumb(Discreet, frozen=True):
+class Work(Discreet, frozen=True):
     """The work that a task was doing: a call of a user's function, or, without a
     ``node``, the making of its next element.
     """
@@ -57,5 +57,5 @@ class Death(Discreet, frozen=True):
     """
     tasks: tuple[tuple[int, int], ...] = ()
     """Id and attempt of each task that it ran."""
-    crumbs: tuple[Crumb, ...] = ()
+    in_progress: tuple[Work, ...] = ()
     """The work that each of them was doing, if any."""

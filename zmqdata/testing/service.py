@@ -60,7 +60,7 @@ from zmqdata.testing.turns import TURN_SECONDS, GivenTurns, TaskTurns
 from zmqdata.transport.addresses import announced_address
 from zmqdata.worker.chunks import ChunkThread
 from zmqdata.worker.partcache import checked
-from zmqdata.worker.processes.watch import CrumbFile
+from zmqdata.worker.processes.watch import WatchFile
 from zmqdata.worker.tasks.runner import TaskRunner
 
 log = logging.getLogger(__name__)
@@ -247,7 +247,7 @@ class PlainWorker(SimulatedNode):
             self.address,
             self.world.packs.get,
             window,
-            self.world.crumbs,
+            self.world.watch_file,
             GivenTurns(turns),
             lambda: self.world.clock.now,
             turns.work,
@@ -354,7 +354,7 @@ class SimulatedService:
         self.observer = self._observe()
         self.disk = SimulatedDisk(self.clock, self.random.getrandbits(32)) if journalled else None
         self.packs: dict[str, bytes] = {}
-        self.crumbs = CrumbFile()
+        self.watch_file = WatchFile()
         self.loops: list[ClockLoop] = []
         self.workers: list[PlainWorker] = []
         # Readers may run in threads, for example behind a prefetch. Only one thread at

@@ -36,7 +36,7 @@ from zmqdata.worker.processes.lifetime import (
 )
 from zmqdata.worker.processes.limits import Limits
 from zmqdata.worker.processes.supervisor import CONFIGURATION_ERROR
-from zmqdata.worker.processes.watch import CrumbFile
+from zmqdata.worker.processes.watch import WatchFile
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # from malloc.h
 KEPT_BYTES = 64 << 20
@@ -79,15 +79,15 @@ def main(arguments: list[str]) -> int:
     config = WorkerConfig(**assignment["config"])
     if config.forward_logs:
         tap_output()
-    crumbs = CrumbFile(int(arguments[1]))
-    crumbs.catch_crashes(int(arguments[1]))
+    watch_file = WatchFile(int(arguments[1]))
+    watch_file.catch_crashes(int(arguments[1]))
     limits = Limits(**assignment["limits"])
     metrics = None if assignment["metrics"] is None else socket.socket(fileno=assignment["metrics"])
     code = 0
     try:
         limits.bind()
-        crumbs.limit_memory(limits.memory)
-        run_worker(config, stop, report, crumbs, limits.tasks, metrics)
+        watch_file.limit_memory(limits.memory)
+        run_worker(config, stop, report, watch_file, limits.tasks, metrics)
     except (DataServiceError, OSError, ValueError) as error:
         print(last_words(error), file=report, flush=True)
         code = CONFIGURATION_ERROR
@@ -126,7 +126,7 @@ def run_worker(
     config: WorkerConfig,
     stop: StopSignals,
     report: TextIO,
-    crumbs: CrumbFile,
+    watch_file: WatchFile,
     max_tasks: int = 0,
     metrics: socket.socket | None = None,
 ) -> None:
@@ -140,7 +140,7 @@ def run_worker(
 
     if metrics is not None:
         metrics.set_inheritable(False)
-    server = ConfinedWorker(config, crumbs, max_tasks, metrics)
+    server = ConfinedWorker(config, watch_file, max_tasks, metrics)
     server.start()
     try:
         while not server.wait_registered(LOOK_AROUND):
@@ -156,7 +156,7 @@ def run_worker(
             server.drain()
         exit_within(LAST_SECONDS + config.shutdown_quiet_period_ms / 1000, 0)
     finally:
-        crumbs.end()
+        watch_file.end()
         server.stop()
 
 

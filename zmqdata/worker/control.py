@@ -34,7 +34,7 @@ from zmqdata.transport.entrance import Entrance
 from zmqdata.transport.keys import Key
 from zmqdata.transport.loop import Loop
 from zmqdata.transport.rejects import Rejects
-from zmqdata.worker.processes.watch import EARLY, MEMORY, QUIET, RECYCLES, CrumbFile
+from zmqdata.worker.processes.watch import EARLY, MEMORY, QUIET, RECYCLES, WatchFile
 
 SILENCE_MS = 10_000
 """Milliseconds of silence after which a connection is closed."""
@@ -241,7 +241,7 @@ def address_of(config: WorkerConfig, dispatcher: str, port: int) -> str:
 
 
 def profile_of(
-    config: WorkerConfig, dispatcher: str, address: str, crumbs: CrumbFile, max_tasks: int
+    config: WorkerConfig, dispatcher: str, address: str, watch_file: WatchFile, max_tasks: int
 ) -> WorkerProfile:
     """Return the profile with which a new worker introduces itself.
 
@@ -249,9 +249,10 @@ def profile_of(
         config: its configuration.
         dispatcher: endpoint of its dispatcher.
         address: its control address.
-        crumbs: shared memory with the facts that its supervisor passes on.
+        watch_file: shared memory with the facts that its supervisor passes on.
         max_tasks: number of tasks after which it drains; 0 for no limit.
     """
+    cells = watch_file.cells
     return WorkerProfile(
         worker=secrets.token_hex(8),
         address=address,
@@ -264,9 +265,9 @@ def profile_of(
         dispatcher_timeout=config.dispatcher_timeout_ms / 1000,
         cache_bytes=config.cross_trainer_cache_size_bytes,
         snapshot_chunk_bytes=config.snapshot_max_chunk_size_bytes,
-        deaths=msgspec.convert(crumbs.told(), tuple[m.Death, ...]),
+        deaths=msgspec.convert(watch_file.told(), tuple[m.Death, ...]),
         max_tasks=max_tasks,
         files=files_token(),
-        is_quiet=bool(crumbs.cells[QUIET]),
-        memory=MemoryLimit(crumbs.cells[MEMORY], crumbs.cells[RECYCLES], crumbs.cells[EARLY]),
+        is_quiet=bool(cells[QUIET]),
+        memory=MemoryLimit(cells[MEMORY], cells[RECYCLES], cells[EARLY]),
     )

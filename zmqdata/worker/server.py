@@ -48,7 +48,7 @@ from zmqdata.worker.partcache import PartCache
 from zmqdata.worker.processes.limits import is_starvation, read_memory
 from zmqdata.worker.processes.options import start_warnings
 from zmqdata.worker.processes.stillness import Stillness
-from zmqdata.worker.processes.watch import CrumbFile, CrumbNote, crumb_of
+from zmqdata.worker.processes.watch import WatchFile, WatchNote, work_of
 from zmqdata.worker.speeds import Speeds
 from zmqdata.worker.status import SnapshotTaskProgress, snapshots_of
 from zmqdata.worker.tasks.relay import Relays
@@ -80,8 +80,8 @@ class WorkerShell:
 
     Args:
         config: addresses and limits.
-        crumbs: shared memory in which pipelines record what they are working on, and
-            which contains earlier deaths.
+        watch_file: shared memory in which pipelines record what they are working on,
+            and which contains earlier deaths.
         max_tasks: number of tasks after which the worker drains; 0 for no limit.
         hopeless: set when the dispatcher refuses this worker.
         is_tapped: True if the output of this process is tapped, so that clients may get
@@ -93,13 +93,13 @@ class WorkerShell:
     def __init__(
         self,
         config: WorkerConfig,
-        crumbs: CrumbFile,
+        watch_file: WatchFile,
         max_tasks: int,
         hopeless: threading.Event,
         is_tapped: bool = False,
         listening: socket.socket | None = None,
     ) -> None:
-        self.crumbs = crumbs
+        self.watch_file = watch_file
         is_forwarded = is_tapped and config.forward_logs
         self.lines = LineCollector(self._tell_lines_soon) if is_forwarded else None
         self._max_tasks = max_tasks
@@ -156,10 +156,10 @@ class WorkerShell:
         port = split_address(self.control.bound.partition("://")[2])[1]
         self.address = address_of(config, endpoint, port)
         self.core = WorkerCore(
-            profile_of(config, endpoint, self.address, self.crumbs, self._max_tasks)
+            profile_of(config, endpoint, self.address, self.watch_file, self._max_tasks)
         )
         self._reads_memory_at = 0.0
-        self.crumbs.introduce(self.core.profile.worker)
+        self.watch_file.introduce(self.core.profile.worker)
         self.speeds = Speeds(self.core, self.links)
         self._stillness = Stillness()
         self._busy: set[tuple[int, int]] = set()
@@ -293,21 +293,21 @@ class WorkerShell:
             runner.look()
             if runner.definition.suspects and not runner.watch.is_trying:
                 self._handle(e.SuspectsTried(*runner.key))
-        notes = self.crumbs.notes()
-        longest: dict[tuple[int, int], tuple[float, CrumbNote]] = {}
+        notes = self.watch_file.notes()
+        longest: dict[tuple[int, int], tuple[float, WatchNote]] = {}
         for note, seconds in self._stillness.look(time.monotonic(), notes):
             if seconds >= BUSY_AFTER and seconds > longest.get(note.key, (0.0, note))[0]:
                 longest[note.key] = (seconds, note)
         for task, attempt in self._busy - longest.keys():
             self._handle(e.Busy(task, attempt, 0.0))
         for seconds, note in longest.values():
-            crumb = msgspec.convert(crumb_of(note, notes), m.Crumb)
-            self._handle(e.Busy(*note.key, seconds, crumb))
+            work = msgspec.convert(work_of(note, notes), m.Work)
+            self._handle(e.Busy(*note.key, seconds, work))
         self._busy = set(longest)
 
     def _fault(self, error: Exception) -> None:
         if is_starvation(error):
-            self.crumbs.starve()
+            self.watch_file.starve()
 
     def _handle(self, event: e.WorkerEvent) -> None:
         for command in self.core.handle(time.monotonic(), event):
@@ -363,7 +363,7 @@ class WorkerShell:
                 worker=self.address,
                 find_part=self.parts.find,
                 window=window,
-                crumbs=self.crumbs,
+                watch_file=self.watch_file,
                 relays=self.relays,
                 printed=None if lines is None else TaskOutput(key, lines),
                 observer=self.measuring.observer(definition),
@@ -447,7 +447,7 @@ class WorkerServer(Server[WorkerShell]):
         super().__init__(start)
 
     def _open(self) -> WorkerShell:
-        shell = WorkerShell(self._config, CrumbFile(), 0, self._over)
+        shell = WorkerShell(self._config, WatchFile(), 0, self._over)
         for text in start_warnings(self._config):
             log.warning("%s", text)
         return shell
@@ -587,7 +587,7 @@ class ConfinedWorker(WorkerServer):
     Args:
         config: as for ``WorkerServer``. The output of this process is tapped if the
             configuration forwards logs.
-        crumbs: shared memory in which pipelines record what they are working on, so
+        watch_file: shared memory in which pipelines record what they are working on, so
             that the supervisor finds it.
         max_tasks: number of tasks after which the worker drains; 0: never.
         listening: socket for metrics, which the supervisor keeps open for the next
@@ -597,17 +597,17 @@ class ConfinedWorker(WorkerServer):
     def __init__(
         self,
         config: WorkerConfig,
-        crumbs: CrumbFile,
+        watch_file: WatchFile,
         max_tasks: int = 0,
         listening: socket.socket | None = None,
     ) -> None:
-        self._crumbs, self._max_tasks, self._listening = crumbs, max_tasks, listening
+        self._watch_file, self._max_tasks, self._listening = watch_file, max_tasks, listening
         super().__init__(config, start=False)
 
     def _open(self) -> WorkerShell:
         return WorkerShell(
             self._config,
-            self._crumbs,
+            self._watch_file,
             self._max_tasks,
             self._over,
             self._config.forward_logs,

@@ -8,7 +8,7 @@ import pytest
 
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
-from zmqdata.core.client.quarantine import LeftOutElements
+from zmqdata.core.client.quarantine import ClientQuarantine
 
 
 def test_each_element_that_is_left_out_is_noted_once() -> None:
@@ -16,7 +16,7 @@ def test_each_element_that_is_left_out_is_noted_once() -> None:
     again.
     """
     noted: list[object] = []
-    elements = LeftOutElements("job", noted.append)
+    elements = ClientQuarantine("job", noted.append)
     one, other = (m.LeftOutElement(1, "/0", number, "map(f)", "died", (0, 4)) for number in (7, 8))
     for left_out in ((one,), (one, other), (one, other)):
         elements.take_poison(left_out)
@@ -29,7 +29,7 @@ def test_what_workers_left_out_is_listed_once() -> None:
     of another task, operation, repetition or nested dataset is another element.
     """
     noted: list[object] = []
-    elements = LeftOutElements("job", noted.append)
+    elements = ClientQuarantine("job", noted.append)
     one = m.LeftOutElement(1, "/0", 7, "map(f)", "ValueError: bad", (0, 8), "Traceback ...")
     again = m.LeftOutElement(1, "/0", 7, "map(f)", "it was left out before")
     others = tuple(
@@ -47,7 +47,7 @@ def test_at_the_end_is_told_how_many_are_missing() -> None:
     nothing if none are.
     """
     said: list[Any] = []
-    elements = LeftOutElements("job", said.append)
+    elements = ClientQuarantine("job", said.append)
     elements.of_task.update({1: 0})
     elements.tell_all(2)
     assert said == []
@@ -73,7 +73,7 @@ def test_at_the_end_is_told_who_wanted_elements_left_out(missing: int, who: str)
     on_error only for further elements.
     """
     said: list[object] = []
-    elements = LeftOutElements("job", said.append)
+    elements = ClientQuarantine("job", said.append)
     poison = tuple(m.LeftOutElement(1, "/0", number, "map(f)", "died") for number in (7, 8))
     elements.take_poison(poison)
     elements.of_task[1] = missing
@@ -95,7 +95,7 @@ def test_what_earlier_hosts_left_out_is_missing_too() -> None:
     not count what its former hosts left out.
     """
     said: list[Any] = []
-    elements = LeftOutElements("job", said.append)
+    elements = ClientQuarantine("job", said.append)
     elements.take(
         tuple(m.LeftOutElement(1, "/0", n, "map(f)", "ValueError: bad") for n in range(5))
     )

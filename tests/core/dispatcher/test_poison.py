@@ -71,18 +71,18 @@ class Fleet(Transcript):
             if task.worker == worker and not task.settled
         ]
 
-    def crumb(
+    def work(
         self, worker: str, number: int = 7, node: str = "/0", skippable: bool = True
-    ) -> m.Crumb:
+    ) -> m.Work:
         task = self.task_of(worker)
-        return m.Crumb(
+        return m.Work(
             task.task, task.attempt, number, node, LABEL if node else "", skippable, (3, 4)
         )
 
     def die(
         self,
         worker: str,
-        *crumbs: m.Crumb,
+        *in_progress: m.Work,
         killed: bool = False,
         how: str = "was killed by SIGSEGV",
         beside: tuple[tuple[int, int], ...] = (),
@@ -91,7 +91,7 @@ class Fleet(Transcript):
         successor's name.
         """
         tasks = tuple((task.task, task.attempt) for task in self.tasks_of(worker))
-        death = m.Death(worker, how, killed, (*tasks, *beside), crumbs)
+        death = m.Death(worker, how, killed, (*tasks, *beside), in_progress)
         self.successors += 1
         name = f"{worker[0]}{self.successors}"
         self.join(name, death)
@@ -121,12 +121,12 @@ class Fleet(Transcript):
     def host(self, task: Task) -> str:
         return self.core.state.tasks[task.task].worker
 
-    def kill(self, task: Task, times: int = MOST_DEATHS + 1, **crumb: Any) -> None:
+    def kill(self, task: Task, times: int = MOST_DEATHS + 1, **work: Any) -> None:
         """Let each host of a task die at the given element the given number of times,
         beside other tasks at first, then alone.
         """
         for _ in range(times):
-            self.die(self.host(task), self.crumb(self.host(task), **crumb))
+            self.die(self.host(task), self.work(self.host(task), **work))
 
     def failure(self) -> str:
         return self.iteration.failure.text if self.iteration.failure is not None else ""
@@ -144,7 +144,7 @@ def test_three_deaths_of_an_element_alone_fail_the_job() -> None:
     fleet.kill(task, MOST_DEATHS)
     assert [death.alone for death in task.deaths.values()] == [False, True, True]
     assert not fleet.failure()
-    task_of_death = fleet.crumb(fleet.host(task))
+    task_of_death = fleet.work(fleet.host(task))
     death = m.Death(
         fleet.host(task), "was killed by SIGSEGV", False, ((task.task, 4),), (task_of_death,)
     )
@@ -231,18 +231,18 @@ def test_each_poison_is_found_in_its_turn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("crumb", "text"),
+    ("work", "text"),
     [
         ({"node": "", "skippable": False}, "no node is known"),
         ({"skippable": False}, f"{LABEL} cannot leave out an element"),
     ],
 )
-def test_what_cannot_be_left_out_fails(crumb: dict[str, Any], text: str) -> None:
+def test_what_cannot_be_left_out_fails(work: dict[str, Any], text: str) -> None:
     """The job fails with the reason despite on_poison="skip" if no node is known or the
     node cannot skip.
     """
     fleet = Fleet(on_poison="skip")
-    fleet.kill(fleet.task_of("a"), **crumb)
+    fleet.kill(fleet.task_of("a"), **work)
     assert f"It cannot be left out (on_poison='skip'): {text}" in fleet.failure()
 
 
@@ -272,7 +272,7 @@ def test_one_of_several_calls_is_found() -> None:
     task = fleet.task_of("a")
     for others in ((5, 6), (), (9,), ()):
         worker = fleet.host(task)
-        fleet.die(worker, *[fleet.crumb(worker, number) for number in (7, *others)])
+        fleet.die(worker, *[fleet.work(worker, number) for number in (7, *others)])
     assert not task.poisoned
     fleet.kill(task, 1)
     assert list(task.poisoned) == [("/0", 7)]
@@ -286,7 +286,7 @@ def test_a_crash_that_comes_late_is_traced_back() -> None:
     task = fleet.task_of("a")
     for number, first in ((90, 88), (95, 63), (None, 0)):
         worker = fleet.host(task)
-        fleet.die(worker, *([fleet.crumb(worker, number)] if number is not None else []))
+        fleet.die(worker, *([fleet.work(worker, number)] if number is not None else []))
         assert fleet.definition(task).suspects[0] == ("/0", first)
     assert len(fleet.definition(task).suspects) == 96
     fleet.kill(task, MOST_DEATHS, number=50)
@@ -304,7 +304,7 @@ def test_what_may_be_delivered_is_not_left_out(element: int) -> None:
     fleet.core.state.apply(u.DeliverUpdate(task.task, ((0, 4),)))
     for _ in range(MOST_DEATHS):
         worker = fleet.host(task)
-        fleet.die(worker, replace(fleet.crumb(worker), element=element))
+        fleet.die(worker, replace(fleet.work(worker), element=element))
     assert ("clients may have it" in fleet.failure()) == (element < 4)
     assert len(task.poisoned) == (element == 4)
 
@@ -329,11 +329,11 @@ class Town(Fleet):
 
     def crash(self, worker: str, number: int = 7, killed: bool = False) -> None:
         """Let a process die while each of its tasks makes an element."""
-        crumbs = [
-            m.Crumb(task.task, task.attempt, number, "/0", LABEL, True)
+        in_progress = [
+            m.Work(task.task, task.attempt, number, "/0", LABEL, True)
             for task in self.tasks_of(worker)
         ]
-        self.die(worker, *crumbs, killed=killed)
+        self.die(worker, *in_progress, killed=killed)
 
 
 def test_only_a_death_alone_counts() -> None:
@@ -385,7 +385,7 @@ def test_on_the_only_worker_others_wait() -> None:
     """
     town = Town("a")
     tasks = town.tasks_of("a")
-    town.die("a", town.crumb("a"))
+    town.die("a", town.work("a"))
     assert town.tasks_of("a1") == [tasks[0]]
     town.report("a1", tried=True)
     assert town.tasks_of("a1") == tasks
@@ -399,7 +399,7 @@ def test_a_trial_has_its_time() -> None:
     tasks = town.tasks_of("a")
     for patience in (PATIENCE, 2 * PATIENCE):
         host = tasks[0].worker
-        town.die(host, m.Crumb(tasks[0].task, tasks[0].attempt, 7, "/0", LABEL, True))
+        town.die(host, m.Work(tasks[0].task, tasks[0].attempt, 7, "/0", LABEL, True))
         town.wait(patience - 1.0)
         assert town.tasks_of(tasks[0].worker) == [tasks[0]]
         town.wait(1.5)
@@ -424,7 +424,7 @@ def test_a_trial_ends(node: str, number: int, early: dict[str, Any], late: dict[
     """A trial ends when the suspects were made, no longer come, or wait for readers."""
     town = Town("a")
     task = town.tasks_of("a")[0]
-    town.die("a", town.crumb("a", number, node))
+    town.die("a", town.work("a", number, node))
     town.report("a1", **early)
     assert town.tasks_of("a1") == [task]
     town.report("a1", **late)
@@ -439,9 +439,9 @@ def test_others_are_tried_before_a_suspect_that_proves_nothing() -> None:
     town = Town("a")
     guilty, innocent = town.tasks_of("a")
     town.crash("a")
-    town.die("a1", town.crumb("a1"))
+    town.die("a1", town.work("a1"))
     assert town.tasks_of("a2") == [guilty]
-    town.die("a2", town.crumb("a2", 7), town.crumb("a2", 8))
+    town.die("a2", town.work("a2", 7), town.work("a2", 8))
     assert town.tasks_of("a3") == [innocent]
     town.report("a3", tried=True)
     assert town.tasks_of("a3") == [guilty]
@@ -531,12 +531,12 @@ def test_an_idle_job_is_not_counted() -> None:
         tasks = town.tasks_of(worker)
         if len(tasks) > 1:
             busy = ([first, second], [first], [second])[town.successors % 3]
-            crumbs = [
-                m.Crumb(task.task, task.attempt, 7, "/0", LABEL, True)
+            in_progress = [
+                m.Work(task.task, task.attempt, 7, "/0", LABEL, True)
                 for task in tasks
                 if any(task.iteration == one.iteration for one in busy)
             ]
-            town.die(worker, *crumbs)
+            town.die(worker, *in_progress)
         else:
             town.report(worker, tried=True)
     assert first.failure or second.failure
@@ -551,11 +551,11 @@ def test_deaths_at_the_same_time_count_once() -> None:
     names = "abcdefghijklmnopqrstuvwxy"
     town = Town(*names)
     for name in names:
-        crumbs = [
-            m.Crumb(task.task, task.attempt, 7, "/0", LABEL, True) for task in town.tasks_of(name)
+        in_progress = [
+            m.Work(task.task, task.attempt, 7, "/0", LABEL, True) for task in town.tasks_of(name)
         ]
-        tasks = tuple((one.task, one.attempt) for one in crumbs)
-        town.join(f"{name}1", m.Death(name, "ended", False, tasks, tuple(crumbs)))
+        tasks = tuple((one.task, one.attempt) for one in in_progress)
+        town.join(f"{name}1", m.Death(name, "ended", False, tasks, tuple(in_progress)))
     assert len([task for task in town.core.state.tasks.values() if task.deaths]) == 2 * len(names)
     assert not any(one.failure for one in town.core.state.iterations.values())
 
@@ -579,7 +579,7 @@ def test_suspects_of_an_unread_job_wait_for_a_reader() -> None:
     tasks = town.tasks_of("a")
     town.hear("k", m.CloseIteration("k", 0, {}))
     assert tasks[0].iteration in town.core.state.iterations
-    town.die("a", m.Crumb(tasks[0].task, tasks[0].attempt, 7, "/0"))
+    town.die("a", m.Work(tasks[0].task, tasks[0].attempt, 7, "/0"))
     assert town.tasks_of("a1") == [tasks[1]]
 
 
@@ -589,13 +589,13 @@ def test_the_call_of_a_suspect_may_last() -> None:
     """
     town = Town("a")
     task = town.tasks_of("a")[0]
-    town.die("a", town.crumb("a"))
+    town.die("a", town.work("a"))
     for number, busy in ((6, 0.0), (6, 30.0), (7, 10.0), (7, LONGEST_CALL - 1.0)):
         town.wait(PATIENCE - 1.0)
-        town.report("a1", busy=busy, crumb=town.crumb("a1", number))
+        town.report("a1", busy=busy, work=town.work("a1", number))
         assert town.tasks_of("a1") == [task]
     town.wait(PATIENCE - 1.0)
-    town.report("a1", busy=LONGEST_CALL, crumb=town.crumb("a1"))
+    town.report("a1", busy=LONGEST_CALL, work=town.work("a1"))
     town.wait(1.5)
     town.go_on()
     assert len(town.tasks_of("a1")) > 1
@@ -615,7 +615,11 @@ def test_the_report_of_a_successor_is_awaited() -> None:
     town.join(
         "a2",
         m.Death(
-            "a1", "ended", False, ((trial.task, attempt),), (m.Crumb(trial.task, attempt, 7, "/0"),)
+            "a1",
+            "ended",
+            False,
+            ((trial.task, attempt),),
+            (m.Work(trial.task, attempt, 7, "/0"),),
         ),
     )
     town.go_on()
@@ -649,11 +653,11 @@ def test_a_late_report_ends_no_trial() -> None:
     attempt = task.attempt
     town.core.hosting.lose_worker("a")
     town.go_on()
-    town.die("b", m.Crumb(task.task, task.attempt, 7, "/0"))
+    town.die("b", m.Work(task.task, task.attempt, 7, "/0"))
     trial = (task.worker, task.attempt)
     assert trial[0] == "b1"
-    crumb = m.Crumb(task.task, attempt, 9, "/0")
-    town.join("a1", m.Death("a", "ended", False, ((task.task, attempt),), (crumb,)))
+    work = m.Work(task.task, attempt, 9, "/0")
+    town.join("a1", m.Death("a", "ended", False, ((task.task, attempt),), (work,)))
     town.go_on()
     assert (task.worker, task.attempt) == trial
 
@@ -664,8 +668,8 @@ def test_a_process_with_remains_of_other_tasks_proves_nothing() -> None:
     """
     town = Town("a")
     task = town.tasks_of("a")[0]
-    town.die("a", town.crumb("a"))
-    town.die("a1", town.crumb("a1"), beside=((town.tasks_of("a1")[0].task + 1, 1),))
+    town.die("a", town.work("a"))
+    town.die("a1", town.work("a1"), beside=((town.tasks_of("a1")[0].task + 1, 1),))
     assert [death.alone for death in task.suspicious] == [False, False]
 
 
@@ -714,7 +718,7 @@ def test_who_was_at_nothing_is_not_to_blame() -> None:
     fleet = Fleet()
     bystander, culprit = fleet.task_of("a"), fleet.task_of("b")
     tasks = tuple((task.task, task.attempt) for task in (bystander, culprit))
-    fleet.join("c", m.Death("b", "ended", False, tasks, (fleet.crumb("b"),)))
+    fleet.join("c", m.Death("b", "ended", False, tasks, (fleet.work("b"),)))
     assert (len(bystander.deaths), len(culprit.deaths)) == (0, 1)
 
 
@@ -738,7 +742,7 @@ def test_ever_other_elements_fail_in_the_end() -> None:
     for number in range(MOST_IN_ALL + 1):
         fleet.kill(tasks[0], 1, number=number)
         worker = killed.host(tasks[1])
-        killed.die(worker, killed.crumb(worker, number), killed=True)
+        killed.die(worker, killed.work(worker, number), killed=True)
     assert "at many different elements" in fleet.failure()
     assert not killed.failure()
 
@@ -754,7 +758,7 @@ def test_sigkill_counts_at_an_element_only() -> None:
     assert not task.deaths
     for _ in range(MOST_DEATHS + 1):
         worker = fleet.host(task)
-        fleet.die(worker, fleet.crumb(worker), killed=True)
+        fleet.die(worker, fleet.work(worker), killed=True)
     assert fleet.failure()
 
 
@@ -763,8 +767,8 @@ def test_a_death_counts_once() -> None:
     existed and an unknown task.
     """
     fleet = Fleet()
-    task, crumb = fleet.task_of("a"), fleet.crumb("a")
-    death = m.Death("a", "ended", False, ((task.task, 1), (task.task, 99), (1, 1)), (crumb,))
+    task, work = fleet.task_of("a"), fleet.work("a")
+    death = m.Death("a", "ended", False, ((task.task, 1), (task.task, 99), (1, 1)), (work,))
     fleet.join("a1", death)
     fleet.join("a1", death)
     fleet.join("a2", death)
@@ -787,12 +791,12 @@ def test_a_host_that_was_chosen_too_early_is_chosen_again() -> None:
     knows the suspect.
     """
     fleet = Fleet()
-    task, crumb = fleet.task_of("a"), fleet.crumb("a")
+    task, work = fleet.task_of("a"), fleet.work("a")
     fleet.core.hosting.lose_worker("a")
     fleet.feed(e.Tick())
     fleet.hear("k", m.HoldingsReported("k", task.task, 2, ()))
     assert (task.worker, task.attempt) == ("b", 2)
-    fleet.join("a1", m.Death("a", "ended", False, ((task.task, 1),), (crumb,)))
+    fleet.join("a1", m.Death("a", "ended", False, ((task.task, 1),), (work,)))
     assert task.attempt == 3
 
 
@@ -805,7 +809,7 @@ def test_copies_are_counted_together() -> None:
         worker = next(
             task.worker for task in fleet.iteration.live_tasks if task.worker.startswith("a")
         )
-        fleet.die(worker, fleet.crumb(worker))
+        fleet.die(worker, fleet.work(worker))
     copy = next(task for task in fleet.iteration.live_tasks if task.worker.startswith("a"))
     assert fleet.definition(copy).poisoned == (("/0", 7),)
 
@@ -815,7 +819,7 @@ def test_copies_are_counted_together() -> None:
 
 def busy(fleet: Fleet, worker: str, seconds: float) -> None:
     task = fleet.task_of(worker)
-    report = m.TaskReport(task.task, task.attempt, 0, None, busy=seconds, crumb=fleet.crumb(worker))
+    report = m.TaskReport(task.task, task.attempt, 0, None, busy=seconds, work=fleet.work(worker))
     fleet.hear(worker, m.WorkerHeartbeat(worker, (report,), ()))
 
 
@@ -859,7 +863,7 @@ def test_three_times_stuck_is_poison() -> None:
     task = fleet.task_of("a")
     for _ in range(MOST_DEATHS + 1):
         worker = fleet.host(task)
-        fleet.report(worker, busy=6.0, crumb=fleet.crumb(worker))
+        fleet.report(worker, busy=6.0, work=fleet.work(worker))
     assert "it was stuck for 6 s, 3 times" in fleet.failure()
 
 

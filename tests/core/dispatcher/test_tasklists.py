@@ -174,9 +174,9 @@ def test_a_list_names_what_workers_leave_out() -> None:
     """A list names skipped elements with their details, also of settled tasks, but not
     if they fail the job.
     """
-    crumb = m.Crumb(1, 1, 7, "/0", "map(f)", True, (3, 4))
+    work = m.Work(1, 1, 7, "/0", "map(f)", True, (3, 4))
     first = Task(1, 2000, 1, [], index=4, total=0, poisoned={("/0", 7): "died"})
-    first.deaths[1] = u.CountDeathUpdate(1, 1, "died", False, (crumb,))
+    first.deaths[1] = u.CountDeathUpdate(1, 1, "died", False, (work,))
     board = Board(first, Task(2, 2000, 1, [], poisoned={("/1", 9): "died, too"}))
     assert board.lists.task_list(board.iteration, "k").left_out == ()
     board.iteration.job = structs.replace(JOB, on_poison="skip")

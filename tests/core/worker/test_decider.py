@@ -805,7 +805,7 @@ def test_a_task_tells_late_clients_what_it_left_out_although_it_is_dropped() -> 
         host = Host()
         host.host()
         element = m.LeftOutElement(0, "/0", 0, "map(f)", "ValueError: no")
-        host.feed(e.ElementLeftOut(1, 1, element))
+        host.feed(e.Quarantined(1, 1, element))
         if is_over:
             host.feed(e.Exhausted(1, 1, 0, 1))
         host.hear(D, m.DropTask(1, 1))
@@ -835,20 +835,20 @@ def test_clients_hear_what_was_left_out_before_the_next_block() -> None:
 
     host.link("k")
     host.grant(9)
-    host.feed(e.ElementLeftOut(1, 1, one))
+    host.feed(e.Quarantined(1, 1, one))
     assert told() == []
     host.make(0)
     assert told() == [("k-1", (one,)), ("k-1", "Block")]
     host.make(1)
     assert told() == [("k-1", "Block")]
-    host.feed(e.ElementLeftOut(1, 1, other))
+    host.feed(e.Quarantined(1, 1, other))
     host.link("late", "late-1")
     host.grant(9, client="late")
     host.make(2)
     assert told() == [("late-1", (one, other)), ("late-1", "Block")]
     many = [m.LeftOutElement(0, "/0", n, "map(f)", "ValueError") for n in range(2 * LEFT_OUT_KEPT)]
     for element in many:
-        host.feed(e.ElementLeftOut(1, 1, element))
+        host.feed(e.Quarantined(1, 1, element))
     host.make(3)
     newest = tuple(many[-LEFT_OUT_KEPT:])
     assert [news for _, news in told()] == [newest, "Block"]
@@ -905,7 +905,7 @@ def test_deaths_before_are_told_until_somebody_knows() -> None:
     """The successor of a dead process reports the death with each registration until
     the first answer.
     """
-    death = m.Death("v", "was killed by SIGSEGV", False, ((1, 1),), (m.Crumb(1, 1, 7),))
+    death = m.Death("v", "was killed by SIGSEGV", False, ((1, 1),), (m.Work(1, 1, 7),))
     worker = Transcript(WorkerCore(WorkerProfile("w", "tcp://w", deaths=(death,))))
     for _ in range(2):
         worker.wait(1.0)
@@ -919,16 +919,16 @@ def test_the_dispatcher_hears_what_a_task_is_at() -> None:
     """The worker reports a long call of a task while the call lasts, and never a call
     of another attempt.
     """
-    host, crumb = Host(), m.Crumb(1, 1, 7, "/0", "map(f)")
-    host.feed(e.Busy(1, 1, 3.5, crumb))
-    host.feed(e.Busy(1, 2, 9.0, crumb))
+    host, work = Host(), m.Work(1, 1, 7, "/0", "map(f)")
+    host.feed(e.Busy(1, 1, 3.5, work))
+    host.feed(e.Busy(1, 2, 9.0, work))
     host.wait(1.0)
     [report] = host.sent(m.WorkerHeartbeat).tasks
-    assert (report.busy, report.crumb) == (3.5, crumb)
+    assert (report.busy, report.work) == (3.5, work)
     host.feed(e.Busy(1, 1, 0.0))
     host.wait(1.0)
     [report] = host.sent(m.WorkerHeartbeat).tasks
-    assert (report.busy, report.crumb) == (0.0, None)
+    assert (report.busy, report.work) == (0.0, None)
 
 
 # --- lineage

@@ -40,7 +40,7 @@ def test_elements_are_left_out(
     """Every other element comes once. The reader logs the first failure with place and
     traceback, the tenth, and the number of all.
     """
-    monkeypatch.setattr(quarantine, "_log", quarantine.LeftOutLog())
+    monkeypatch.setattr(quarantine, "_log", quarantine.QuarantineLog())
     dataset = Dataset.range(200).map(picky, on_error="skip", num_parallel_calls=parallel)
     assert together(by_task(service, dataset, each=11)) == kept(200)
     told = warnings(caplog)

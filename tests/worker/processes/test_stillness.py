@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zmqdata.worker.processes.stillness import Stillness, overdue
-from zmqdata.worker.processes.watch import IDLE, NUMBER, WAITING, CrumbFile
+from zmqdata.worker.processes.watch import IDLE, NUMBER, WAITING, WatchFile
 
 KEY = (4000, 1)
 
@@ -12,10 +12,10 @@ class Task:
     """A task with a single call, inspected every second."""
 
     def __init__(self, limit: int = 0) -> None:
-        self.crumbs = CrumbFile()
-        self.task, self.call = self.crumbs.open(KEY), self.crumbs.open(KEY, "/0", "map(f)")
+        self.watch_file = WatchFile()
+        self.task, self.call = self.watch_file.open(KEY), self.watch_file.open(KEY, "/0", "map(f)")
         if limit:
-            self.crumbs.limit(self.task, limit)
+            self.watch_file.limit(self.task, limit)
         self.stillness = Stillness()
         self.now = 0.0
 
@@ -25,17 +25,17 @@ class Task:
         """Inspect the notes after some seconds; return the active notes and how long
         each is still.
         """
-        cells = self.crumbs.cells
+        cells = self.watch_file.cells
         cells[self.task + NUMBER], cells[self.call + NUMBER], cells[self.task + WAITING] = (
             number,
             call,
             waiting,
         )
-        self.stillness.look(self.now, self.crumbs.notes())
+        self.stillness.look(self.now, self.watch_file.notes())
         self.now += seconds
         return [
             (note.place, since)
-            for note, since in self.stillness.look(self.now, self.crumbs.notes())
+            for note, since in self.stillness.look(self.now, self.watch_file.notes())
         ]
 
 
@@ -80,7 +80,7 @@ def test_only_tasks_with_a_limit_are_overdue() -> None:
         found = []
         for seconds in (4.0, 1.0):
             task.at(0, call=7, seconds=seconds)
-            notes = task.crumbs.notes()
+            notes = task.watch_file.notes()
             found.append(
                 [note.place for note in overdue(task.stillness.look(task.now, notes), notes)]
             )

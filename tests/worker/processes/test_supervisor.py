@@ -308,8 +308,8 @@ def test_one_child_speaks_for_all(signals: StopSignals) -> None:
     """All children but the first are told to be quiet about what concerns all."""
     said: list[str] = []
     program = (
-        "import sys; from zmqdata.worker.processes.watch import QUIET, CrumbFile; "
-        "print('ready', CrumbFile(int(sys.argv[1])).cells[QUIET], flush=True); sys.stdin.read()"
+        "import sys; from zmqdata.worker.processes.watch import QUIET, WatchFile; "
+        "print('ready', WatchFile(int(sys.argv[1])).cells[QUIET], flush=True); sys.stdin.read()"
     )
     commands = [[sys.executable, "-c", program]] * 3
     assert Supervisor(commands, stop_after(3, said), signals).run() == 0
@@ -318,13 +318,13 @@ def test_one_child_speaks_for_all(signals: StopSignals) -> None:
 
 CHILD = """
 import os, signal, sys, threading
-from zmqdata.worker.processes.watch import NUMBER, CrumbFile
-crumbs = CrumbFile(int(sys.argv[1]))
-told = crumbs.told()
-crumbs.introduce(f"worker-{os.getpid()}")
-task = crumbs.open((4000, len(told) + 1))
-call = crumbs.open((4000, len(told) + 1), "/0", "map(f)")
-crumbs.cells[call + NUMBER] = 7
+from zmqdata.worker.processes.watch import NUMBER, WatchFile
+watch_file = WatchFile(int(sys.argv[1]))
+told = watch_file.told()
+watch_file.introduce(f"worker-{os.getpid()}")
+task = watch_file.open((4000, len(told) + 1))
+call = watch_file.open((4000, len(told) + 1), "/0", "map(f)")
+watch_file.cells[call + NUMBER] = 7
 """
 
 
@@ -354,7 +354,7 @@ def told_after(deaths: int, last_act: str, signals: StopSignals, before: str = "
         ("os._exit(2)", "ended with exit code 2", False),
         ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by SIGKILL", True),
         (
-            "crumbs.limit(task, 50); threading.Event().wait()",
+            "watch_file.limit(task, 50); threading.Event().wait()",
             r"was stuck for \d+ s and was killed",
             False,
         ),
@@ -368,7 +368,7 @@ def test_the_next_child_is_told_of_deaths(
     """
     first, second = told_after(2, last_act, signals)
     assert first["worker"] != second["worker"]
-    assert [death["crumbs"][0]["number"] for death in (first, second)] == [7, 7]
+    assert [death["in_progress"][0]["number"] for death in (first, second)] == [7, 7]
     assert [death["tasks"] for death in (first, second)] == [[[4000, 1]], [[4000, 2]]]
     assert re.search(how, first["how"])
     assert first["killed"] is killed
@@ -380,7 +380,7 @@ from zmqdata.worker.processes.lifetime import watch_lifeline
 class Fatal:
     def __index__(self):
         ctypes.string_at(0)
-crumbs.catch_crashes(int(sys.argv[1]))
+watch_file.catch_crashes(int(sys.argv[1]))
 mark = pathlib.Path(tempfile.gettempdir(), f"zmqdata-crash-{os.getppid()}")
 if was_there := mark.exists():
     mark.unlink()
@@ -417,7 +417,7 @@ def test_who_ends_in_good_order_leaves_nothing_to_tell(signals: StopSignals) -> 
     """
     mark = "import pathlib, tempfile; mark = pathlib.Path(tempfile.gettempdir(), f'zmqdata-{os.getppid()}')"
     last_act = (
-        "(mark.unlink(), None) if mark.exists() else (mark.touch(), crumbs.end(), os._exit(3))"
+        "(mark.unlink(), None) if mark.exists() else (mark.touch(), watch_file.end(), os._exit(3))"
     )
     assert told_after(1, last_act, signals, before=mark) == []
 
@@ -428,10 +428,10 @@ def test_who_has_no_memory_left_is_no_ordinary_death(signals: StopSignals) -> No
     """The supervisor reports to the next child that its predecessor reached the memory
     limit. Like a kill by the system, the death counts at its element only.
     """
-    [death] = told_after(1, "crumbs.limit_memory(3 << 30); crumbs.starve()", signals)
+    [death] = told_after(1, "watch_file.limit_memory(3 << 30); watch_file.starve()", signals)
     assert death["how"] == "needed more memory than its limit of 3 GiB"
     assert death["killed"] is True
-    assert [crumb["number"] for crumb in death["crumbs"]] == [7]
+    assert [work["number"] for work in death["in_progress"]] == [7]
 
 
 RETIRING = "print('ready tcp://a:1'); print('retiring', flush=True); raise SystemExit("
@@ -453,8 +453,8 @@ def test_who_has_had_its_tasks_is_replaced_at_once(
 
 RECYCLED = """
 import sys
-from zmqdata.worker.processes.watch import EARLY, RECYCLES, CrumbFile
-cells = CrumbFile(int(sys.argv[1])).cells
+from zmqdata.worker.processes.watch import EARLY, RECYCLES, WatchFile
+cells = WatchFile(int(sys.argv[1])).cells
 print("ready", cells[RECYCLES], cells[EARLY], flush=True)
 print("recycling" + " early" * (cells[RECYCLES] != 2), flush=True)
 """

@@ -25,14 +25,14 @@ from zmqdata.messages import TaskDefinition
 from zmqdata.pipelines import pack_pipeline
 from zmqdata.splits import Split
 from zmqdata.testing.cluster import await_condition
-from zmqdata.worker.processes.watch import IDLE, CrumbFile
+from zmqdata.worker.processes.watch import IDLE, WatchFile
 from zmqdata.worker.tasks.relay import Relays
 from zmqdata.worker.tasks.runner import TaskRunner
 from zmqdata.worker.tasks.states import StateTaker
 from zmqdata.worker.tasks.stride import LONGEST_GLANCE, PORTION
 
 COUNT = 200
-CRUMBS = CrumbFile()
+WATCH_FILE = WatchFile()
 
 
 class Run:
@@ -46,7 +46,7 @@ class Run:
         definition: TaskDefinition | None = None,
         *,
         hurried: bool = True,
-        crumbs: CrumbFile | None = None,
+        watch_file: WatchFile | None = None,
         **changes: Any,
     ) -> None:
         packed = pack_pipeline(dataset.node)
@@ -61,7 +61,7 @@ class Run:
         self.posted: list[Any] = []
         command = e.StartTask(self.definition, packed.encoded)
         self.runner = TaskRunner(
-            command, self.posted.append, "worker", lambda _: None, 1 << 30, crumbs
+            command, self.posted.append, "worker", lambda _: None, 1 << 30, watch_file
         )
         self.runner.allow(1 << 30)
         if hurried:
@@ -297,11 +297,13 @@ def test_what_is_at_work_is_known_within_a_run_of_elements() -> None:
     """The process always notes its current element, however many elements a run has."""
 
     def look(x: np.int64) -> int:
-        from tests.worker.tasks.test_runner import CRUMBS  # memory does not travel with a function
+        from tests.worker.tasks.test_runner import (
+            WATCH_FILE,  # memory does not travel with a function
+        )
 
-        return next(note.number for note in CRUMBS.notes() if not note.place)
+        return next(note.number for note in WATCH_FILE.notes() if not note.place)
 
-    run = Run(Dataset.range(COUNT).map(look), hurried=False, crumbs=CRUMBS)
+    run = Run(Dataset.range(COUNT).map(look), hurried=False, watch_file=WATCH_FILE)
     assert len(run.of(e.Produced)) == 1
     assert run.elements == {number: number for number in range(COUNT)}
 
@@ -312,9 +314,9 @@ class Bulky:
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from tests.worker.tasks.test_runner import CRUMBS
+        from tests.worker.tasks.test_runner import WATCH_FILE
 
-        return (int, (next(note.number for note in CRUMBS.notes() if not note.place),))
+        return (int, (next(note.number for note in WATCH_FILE.notes() if not note.place),))
 
 
 def test_what_is_pickled_is_known_within_a_run_of_elements() -> None:
@@ -322,7 +324,7 @@ def test_what_is_pickled_is_known_within_a_run_of_elements() -> None:
     element, not of the last in its run.
     """
     dataset = Dataset.range(COUNT).map(lambda x: Bulky() if x in (150, 151, 153) else int(x))
-    run = Run(dataset, hurried=False, crumbs=CRUMBS)
+    run = Run(dataset, hurried=False, watch_file=WATCH_FILE)
     assert run.elements == {number: number for number in range(COUNT)}
 
 

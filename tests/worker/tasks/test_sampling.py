@@ -19,7 +19,7 @@ from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.ownthreads import Place, Strand
 from zmqdata.testing.cluster import await_condition
 from zmqdata.testing.iterators import run
-from zmqdata.worker.processes.watch import CrumbFile
+from zmqdata.worker.processes.watch import WatchFile
 from zmqdata.worker.tasks.sampling import NodeSampler
 from zmqdata.worker.tasks.watch import TaskWatch
 
@@ -43,7 +43,7 @@ class Gate:
 def watched() -> Context:
     """Return the context of a pipeline of a worker."""
     task = define(1, 1, 7, "dataset", "digest", "OFF", 9, None, (), ())
-    return Context(watch=TaskWatch(CrumbFile(), task))
+    return Context(watch=TaskWatch(WatchFile(), task))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from tests.definitions import define
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.poison import LONGEST_CALL
 from zmqdata.splits import Split
-from zmqdata.worker.processes.watch import CrumbFile, active
+from zmqdata.worker.processes.watch import WatchFile, active
 from zmqdata.worker.tasks import watch as module
 from zmqdata.worker.tasks.watch import BEYOND, TaskWatch, WatchedProvider
 
@@ -25,13 +25,13 @@ def definition(**told: Any) -> m.TaskDefinition:
 class Splits:
     """A provider of a single split, which reads the notes while it is asked."""
 
-    def __init__(self, crumbs: CrumbFile) -> None:
-        self.crumbs = crumbs
+    def __init__(self, watch_file: WatchFile) -> None:
+        self.watch_file = watch_file
         self.left = [Split(0, 3, 5)]
         self.seen: list[bool] = []
 
     def next_split(self) -> Split | None:
-        self.seen = [note.waiting for note in self.crumbs.notes()]
+        self.seen = [note.waiting for note in self.watch_file.notes()]
         return self.left.pop() if self.left else None
 
     def reset(self) -> None:
@@ -48,18 +48,18 @@ def test_a_task_begins_with_the_opening() -> None:
     """A task is noted as being opened from the first moment. At rest and at its end it
     notes no element.
     """
-    crumbs = CrumbFile()
-    watch = TaskWatch(crumbs, definition(task_timeout=0.5))
-    [note] = active(crumbs.notes())
+    watch_file = WatchFile()
+    watch = TaskWatch(watch_file, definition(task_timeout=0.5))
+    [note] = active(watch_file.notes())
     assert (note.key, note.number, note.timeout) == ((4000, 2), m.OPENING, 0.5)
     watch.rest()
-    assert active(crumbs.notes()) == []
+    assert active(watch_file.notes()) == []
     watch.end()
-    assert crumbs.notes() == []
+    assert watch_file.notes() == []
     watch.cells[watch.at] = 7  # an abandoned thread
     watch.wait(1)
     watch.begin(Split(0, 0, 1))
-    assert crumbs.notes() == []
+    assert watch_file.notes() == []
 
 
 @pytest.mark.parametrize(
@@ -69,28 +69,28 @@ def test_any_time_is_a_limit(seconds: float, noted: int) -> None:
     """A limit is noted in milliseconds, as 1 at least. Infinity, also if it arises in
     milliseconds, is the longest limit.
     """
-    crumbs = CrumbFile()
-    TaskWatch(crumbs, definition(task_timeout=seconds))
-    [note] = active(crumbs.notes())
+    watch_file = WatchFile()
+    TaskWatch(watch_file, definition(task_timeout=seconds))
+    [note] = active(watch_file.notes())
     assert note.timeout == noted / 1000
 
 
 def test_calls_have_slots_of_their_own() -> None:
     """The slot of a node is a note of its task until it is closed."""
-    crumbs = CrumbFile()
-    watch = TaskWatch(crumbs, definition())
+    watch_file = WatchFile()
+    watch = TaskWatch(watch_file, definition())
     slot = watch.open("/0", "map(f)", skippable=True)
     slot.cells[slot.at] = 9
-    assert [(note.place, note.number, note.key) for note in active(crumbs.notes())] == [
+    assert [(note.place, note.number, note.key) for note in active(watch_file.notes())] == [
         ("/0", 9, (4000, 2))
     ]
     watch.close(slot)
-    assert [note.place for note in crumbs.notes()] == [""]
+    assert [note.place for note in watch_file.notes()] == [""]
 
 
 def test_places_are_found_by_node() -> None:
     """The poisoned elements of the definition are found by their node."""
-    watch = TaskWatch(CrumbFile(), definition(poisoned=(("/0", 3), ("/0", 4))))
+    watch = TaskWatch(WatchFile(), definition(poisoned=(("/0", 3), ("/0", 4))))
     assert watch.poisoned == {"/0": {3, 4}}
 
 
@@ -98,13 +98,13 @@ def test_splits_and_waits_are_noted() -> None:
     """A task waits while its source waits for splits, and the last split that came is
     its current split.
     """
-    crumbs = CrumbFile()
-    watch = TaskWatch(crumbs, definition())
-    splits = Splits(crumbs)
+    watch_file = WatchFile()
+    watch = TaskWatch(watch_file, definition())
+    splits = Splits(watch_file)
     provider = WatchedProvider(splits, watch)
     assert provider.next_split() == Split(0, 3, 5)
     assert splits.seen == [True]
-    assert [(note.split, note.waiting) for note in crumbs.notes()] == [((3, 5), False)]
+    assert [(note.split, note.waiting) for note in watch_file.notes()] == [((3, 5), False)]
     assert provider.next_split() is None
     provider.reset()
     assert provider.next_split() == Split(1, 0, 1)
@@ -113,9 +113,9 @@ def test_splits_and_waits_are_noted() -> None:
     assert provider.next_split() is None
 
 
-def suspicious(crumbs: CrumbFile | None = None) -> TaskWatch:
+def suspicious(watch_file: WatchFile | None = None) -> TaskWatch:
     """Return the watch of a task with two suspects."""
-    return TaskWatch(crumbs or CrumbFile(), definition(suspects=(("/0", 7), ("/0", 8))))
+    return TaskWatch(watch_file or WatchFile(), definition(suspects=(("/0", 7), ("/0", 8))))
 
 
 def enter(watch: TaskWatch, number: int, entered: threading.Event) -> threading.Thread:
@@ -173,20 +173,20 @@ def test_a_late_end_is_blamed_on_the_suspect(monkeypatch: pytest.MonkeyPatch) ->
     and not while it waits for an end that earlier calls may have caused.
     """
     noted: list[list[tuple[str, int]]] = []
-    crumbs = CrumbFile()
+    watch_file = WatchFile()
 
     def pause(seconds: float) -> None:
         assert 0 < seconds <= module.LONGEST_SETTLE
-        noted.append([(note.place, note.number) for note in active(crumbs.notes())])
+        noted.append([(note.place, note.number) for note in active(watch_file.notes())])
 
     monkeypatch.setattr(module, "pause", pause)
-    watch = suspicious(crumbs)
+    watch = suspicious(watch_file)
     with watch.trying("/0", "map(f)", True, 6):
         pass
     assert noted == []
     with watch.trying("/0", "map(f)", True, 7):
         assert noted == [[]]
-        assert [note.number for note in active(crumbs.notes())] == [7]
+        assert [note.number for note in active(watch_file.notes())] == [7]
     assert noted == [[], [("/0", 7)]]
     with watch.trying("/0", "map(f)", True, 8):
         assert len(noted) == 2
@@ -207,16 +207,16 @@ def test_a_task_knows_when_it_has_made_its_suspects(
         with watch.trying("/0", "map(f)", True, number):
             pass
     assert watch.is_trying == tries
-    assert not TaskWatch(CrumbFile(), definition()).is_trying
+    assert not TaskWatch(WatchFile(), definition()).is_trying
 
 
 def test_a_lack_of_memory_is_nothing_without_a_limit() -> None:
     """Without a limit a MemoryError is an ordinary exception of the user, as is any
     other exception under a limit.
     """
-    crumbs = CrumbFile()
-    watch = TaskWatch(crumbs, definition())
+    watch_file = WatchFile()
+    watch = TaskWatch(watch_file, definition())
     watch.failed(MemoryError())
-    crumbs.limit_memory(1 << 30)
+    watch_file.limit_memory(1 << 30)
     watch.failed(ValueError())
-    assert crumbs.starved == 0
+    assert watch_file.starved == 0

@@ -191,7 +191,7 @@ class ClientCore:
             return
         if self._given_up is not None and now - self._given_up[0] >= SETTLE:
             self._join_again(self._given_up[1], now)
-        if self.notices.left_out.awaits_unlisted:
+        if self.notices.quarantine.awaits_unlisted:
             self._take_list(self.task_list, now)
         if self._is_time_to_speak(now):
             self._speak(now)
@@ -388,12 +388,12 @@ class ClientCore:
         if not self.opened or self.finished or not self.standing.is_newest(task_list, answers):
             return
         self.task_list = task_list
-        self.notices.left_out.take_poison(task_list.left_out)
+        self.notices.quarantine.take_poison(task_list.left_out)
         self.standing.list(task_list)
         self.lease.read_with(task_list.readers)
         is_free = self.is_numbered or self.profile.job.cache
         self.reading.share(len(task_list.readers) > 1 and not is_free)
-        self.reading.list(self.notices.left_out.extended(task_list, self.reading, now))
+        self.reading.list(self.notices.quarantine.extended(task_list, self.reading, now))
         self.links.asks = self.standing.asks
         self.links.tend(self.reading.addresses, now, task_list.ticket)
         self._hear_written(task_list.written, now)
@@ -415,10 +415,10 @@ class ClientCore:
                 self._hear_written(header.written, now)
                 self.standing.take(header)
             case m.EndOfTask():
-                self.notices.left_out.of_task[header.task] = header.left_out
+                self.notices.quarantine.of_task[header.task] = header.left_out
                 self._grant(self.reading.hear_end(task, header))
             case m.ElementsLeftOut():
-                self.notices.left_out.take(header.elements)
+                self.notices.quarantine.take(header.elements)
             case m.LinesPrinted() if self.profile.shows_lines:
                 self._do(e.ShowLines(task.place.address, header))
             case m.TakeBackElements():
@@ -481,10 +481,10 @@ class ClientCore:
             if was_done and not self.finished:
                 self._speak(now)  # others that are done wait to hear of a reader that stays
             return
-        if self.is_numbered and self.notices.left_out.awaited(self.task_list, self.reading, now):
+        if self.is_numbered and self.notices.quarantine.awaited(self.task_list, self.reading, now):
             return
         if self.ending.has_come(now, self.task_list, self.lease):
-            self.notices.left_out.tell_all(self.notices.repetition)
+            self.notices.quarantine.tell_all(self.notices.repetition)
             self._has_ended = True
             self._finish("", "", now)
         elif not self.links.done:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.lease import PATIENCE_ALONE
-from zmqdata.core.client.quarantine import LeftOutElements
+from zmqdata.core.client.quarantine import ClientQuarantine
 from zmqdata.core.client.tasks import Reading
 
 SAY_SO_AFTER = 5.0
@@ -48,7 +48,7 @@ class Notices:
         is_closed: True if the dispatcher has closed and will not return.
         idle: the workers, if the dispatcher said that none hosts a task for the client.
         silences: returns the seconds since the last message of each worker, by address.
-        left_out: the elements that workers left out.
+        quarantine: the elements that workers left out.
         ranks: sentence on what makes this process one of several ranks, or "".
     """
 
@@ -78,7 +78,7 @@ class Notices:
         self._passed = 0
         self._skipped: dict[str, int] = {}
         self._told_skipped = 0
-        self.left_out = LeftOutElements(job, do)
+        self.quarantine = ClientQuarantine(job, do)
         self._wanted = self._is_in = False
         self._kept: list[e.LogLine] = []
 

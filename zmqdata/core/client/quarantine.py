@@ -30,7 +30,7 @@ the element there.
 """
 
 
-class LeftOutElements:
+class ClientQuarantine:
     """Lists and counts what workers left out of an iteration.
 
     Args:

@@ -199,7 +199,7 @@ class Suspicion:
         """Return the suspicion of a task and of the other copies of the same input."""
         found, last, width = cls(), set[m.Place](), RECENT
         for death in [death for one in kin(task, iteration) for death in one.suspicious]:
-            places = {crumb.place for crumb in death.crumbs}
+            places = {work.place for work in death.in_progress}
             if death.proof:
                 found.proven += [(place, death) for place in places]
             is_miss = death.alone and not death.proof

@@ -74,11 +74,11 @@ class Trial:
     is_lost: bool = False
     """True if the worker is lost."""
 
-    def proves(self, crumbs: tuple[m.Crumb, ...]) -> bool:
+    def proves(self, in_progress: tuple[m.Work, ...]) -> bool:
         """Return True if only one element can have killed the process that died at
-        ``crumbs``.
+        ``in_progress``.
         """
-        places = {crumb.place for crumb in crumbs}
+        places = {work.place for work in in_progress}
         return len(places) == 1 and all(not place[0] or place in self.suspects for place in places)
 
 
@@ -235,7 +235,7 @@ class Trials:
         trial, task = self.of(report.task, report.attempt), self.out.state.tasks.get(report.task)
         if trial is None or task is None or worker != trial.worker:
             return
-        if report.crumb and report.crumb.place in trial.suspects and report.busy < LONGEST_CALL:
+        if report.work and report.work.place in trial.suspects and report.busy < LONGEST_CALL:
             latest = trial.since + LONGEST_PATIENCE
             trial.until = max(trial.until, min(now + PATIENCE, latest))
         # The worker tells when it has made calls. Elements are counted here.
@@ -274,19 +274,19 @@ class Deaths:
         SIGKILL counts only if an element is known to count it under: a person may have
         sent the signal.
         """
-        known, concerned = self.out.state.tasks, dict[tuple[int, int], tuple[m.Crumb, ...]]()
+        known, concerned = self.out.state.tasks, dict[tuple[int, int], tuple[m.Work, ...]]()
         for number, attempt in death.tasks:
-            crumbs = tuple(
-                one for one in death.crumbs if (one.task, one.attempt) == (number, attempt)
+            in_progress = tuple(
+                one for one in death.in_progress if (one.task, one.attempt) == (number, attempt)
             )
-            is_explained = bool(crumbs) or not (death.crumbs or death.killed)
+            is_explained = bool(in_progress) or not (death.in_progress or death.killed)
             if number in known and is_explained and self._is_new(known[number], attempt):
-                concerned[number, attempt] = crumbs
+                concerned[number, attempt] = in_progress
         self.trials.hear(death, {known[number].iteration for number, _ in concerned}, now)
         self._fail_together()
         is_alone = len({*death.tasks}) == 1
-        for (number, attempt), crumbs in concerned.items():
-            self._count(known[number], attempt, death.how, death.killed, crumbs, is_alone)
+        for (number, attempt), in_progress in concerned.items():
+            self._count(known[number], attempt, death.how, death.killed, in_progress, is_alone)
 
     def look(self, worker: str, reports: Iterable[m.TaskReport], now: float) -> None:
         """Log tasks that are in a call for long, and move tasks that exceed their
@@ -295,34 +295,34 @@ class Deaths:
         for report in reports:
             self.trials.take(worker, report, now)
             task = self.out.state.tasks.get(report.task)
-            if task is None or not report.crumb or not task.runs(worker, report.attempt):
+            if task is None or not report.work or not task.runs(worker, report.attempt):
                 continue
             limit = self.out.state.iterations[task.iteration].job.task_timeout
             if limit is not None and report.busy >= limit:
-                self._end_stuck(task, report.crumb, report.busy)
+                self._end_stuck(task, report.work, report.busy)
             elif report.busy >= LONG:
-                self._tell(task, report.crumb, report.busy)
+                self._tell(task, report.work, report.busy)
 
-    def _end_stuck(self, task: Task, crumb: m.Crumb, busy: float) -> None:
+    def _end_stuck(self, task: Task, work: m.Work, busy: float) -> None:
         self.out.note(
             "warning",
-            f"{what(crumb)} has been worked on for {busy:.0f} s (task_timeout); task {task.task} "
+            f"{what(work)} has been worked on for {busy:.0f} s (task_timeout); task {task.task} "
             "moves on",
         )
         self.hosting.facts[task.worker].shunned.add(task.task)
-        if self._count(task, task.attempt, f"was stuck for {busy:.0f} s", False, (crumb,), True):
+        if self._count(task, task.attempt, f"was stuck for {busy:.0f} s", False, (work,), True):
             self.hosting.evict(task)
 
-    def _tell(self, task: Task, crumb: m.Crumb, busy: float) -> None:
-        if self._told.get(task.task) == (task.attempt, crumb.place):
+    def _tell(self, task: Task, work: m.Work, busy: float) -> None:
+        if self._told.get(task.task) == (task.attempt, work.place):
             return
         self._told = {
             number: told for number, told in self._told.items() if number in self.out.state.tasks
         }
-        self._told[task.task] = (task.attempt, crumb.place)
+        self._told[task.task] = (task.attempt, work.place)
         self.out.note(
             "warning",
-            f"{what(crumb)} has been worked on for {busy:.0f} s at worker "
+            f"{what(work)} has been worked on for {busy:.0f} s at worker "
             f"{self.hosting.facts[task.worker].address} "
             f"(task {task.task}). distribute(task_timeout=...) ends such calls",
         )
@@ -335,7 +335,7 @@ class Deaths:
         attempt: int,
         how: str,
         killed: bool,
-        crumbs: tuple[m.Crumb, ...],
+        in_progress: tuple[m.Work, ...],
         alone: bool,
     ) -> bool:
         """Count a death of an attempt, once. Return True if the task continues, and
@@ -345,11 +345,11 @@ class Deaths:
             return False
         iteration = self.out.state.iterations[task.iteration]
         trial = self.trials.of(task.task, attempt) if alone else None
-        proof = trial is not None and trial.proves(crumbs)
+        proof = trial is not None and trial.proves(in_progress)
         if trial is not None:
             self.trials.together.clear()
         self.out.commit(
-            u.CountDeathUpdate(task.task, attempt, how, killed, crumbs, trial is not None, proof)
+            u.CountDeathUpdate(task.task, attempt, how, killed, in_progress, bool(trial), proof)
         )
         self._judge(task, iteration)
         self.trials.await_trial(task, attempt, trial is not None and not proof)
@@ -386,7 +386,7 @@ class Deaths:
             death
             for one in alike
             for death in one.deaths.values()
-            if death.alone and not any(crumb.place in poisoned for crumb in death.crumbs)
+            if death.alone and not any(work.place in poisoned for work in death.in_progress)
         ]
         proven = [one for one in Suspicion.of(task, iteration).proven if one[0] not in poisoned]
         counts = Counter(place for place, _ in proven)
@@ -394,7 +394,7 @@ class Deaths:
         if counts[place] >= MOST_DEATHS:
             deaths = [death for at, death in proven if at == place]
             self._condemn(task, iteration, place, deaths)
-        elif sum(not death.crumbs for death in found) >= MOST_UNEXPLAINED:
+        elif sum(not death.in_progress for death in found) >= MOST_UNEXPLAINED:
             self._fail(
                 iteration,
                 f"Its workers died while task {task.task} was working on no known element",
@@ -408,17 +408,17 @@ class Deaths:
     def _condemn(
         self, task: Task, iteration: Iteration, place: m.Place, deaths: list[u.CountDeathUpdate]
     ) -> None:
-        crumb = deaths[-1].crumbs[0]
+        work = deaths[-1].in_progress[0]
         text = (
-            f"{what(crumb)}{self._origin(task, crumb)} has brought its worker down {_times(deaths)}"
+            f"{what(work)}{self._origin(task, work)} has brought its worker down {_times(deaths)}"
         )
         cannot = " It cannot be left out (on_poison='skip'): "
         if iteration.job.on_poison != "skip":
-            remedy = " on_poison='skip' leaves such elements out." if crumb.skippable else ""
-        elif not crumb.node:
+            remedy = " on_poison='skip' leaves such elements out." if work.skippable else ""
+        elif not work.node:
             remedy = cannot + "no node is known that could leave it out."
-        elif not crumb.skippable:
-            remedy = f"{cannot}{crumb.label} cannot leave out an element."
+        elif not work.skippable:
+            remedy = f"{cannot}{work.label} cannot leave out an element."
         elif self._may_be_delivered(task, iteration, deaths):
             remedy = cannot + "its call had returned before a process died: clients may have it."
         else:
@@ -437,12 +437,12 @@ class Deaths:
         Later elements would then have other numbers without it.
         """
         beside = [death for death in task.suspicious if not death.alone]
-        known = {crumb.place for death in beside for crumb in death.crumbs}
-        if not outlives_host(iteration.job) or proofs[-1].crumbs[0].place in known:
+        known = {work.place for death in beside for work in death.in_progress}
+        if not outlives_host(iteration.job) or proofs[-1].in_progress[0].place in known:
             return False
         taken = self.hosting.holdings.taken(task).ranges
         had = max([*(stop for _, stop in taken), *iteration.passed(task)], default=0)
-        return had > max(0, max(death.crumbs[0].element for death in proofs))
+        return had > max(0, max(death.in_progress[0].element for death in proofs))
 
     def _fail(
         self, iteration: Iteration, text: str, deaths: list[u.CountDeathUpdate], remedy: str = ""
@@ -451,10 +451,10 @@ class Deaths:
         hint = "Run the pipeline up to there in a separate process to find the cause."
         self.hosting.fail(iteration, PipelineError.__name__, f"{text}{times}. {hint}{remedy}")
 
-    def _origin(self, task: Task, crumb: m.Crumb) -> str:
+    def _origin(self, task: Task, work: m.Work) -> str:
         where = f"task {task.task}"
-        if crumb.split is not None:
-            first, stop = crumb.split
+        if work.split is not None:
+            first, stop = work.split
             names = [
                 name
                 for ledger in task.ledger
@@ -468,18 +468,18 @@ class Deaths:
         return f" ({where})"
 
 
-def what(crumb: m.Crumb) -> str:
+def what(work: m.Work) -> str:
     """Describe what a task was working on, as the beginning of a sentence.
 
-    >>> what(m.Crumb(4000, 1, 17, "/0", "map(f) at train.py:12"))
+    >>> what(m.Work(4000, 1, 17, "/0", "map(f) at train.py:12"))
     'Element 17 that came to map(f) at train.py:12'
     """
-    if crumb.node:
-        return f"Element {crumb.number} that came to {crumb.label}"
+    if work.node:
+        return f"Element {work.number} that came to {work.label}"
     return (
         "Opening the pipeline"
-        if crumb.number == m.OPENING
-        else f"Element {crumb.number} of the pipeline"
+        if work.number == m.OPENING
+        else f"Element {work.number} of the pipeline"
     )
 
 

@@ -230,10 +230,9 @@ def _left_out(iteration: Iteration) -> tuple[m.LeftOutElement, ...]:
     found = []
     for task in iteration.tasks.values():
         for place, text in task.poisoned.items():
-            crumbs = (crumb for death in task.deaths.values() for crumb in death.crumbs)
-            crumb = next(
-                (crumb for crumb in crumbs if crumb.place == place), m.Crumb(task.task, 0, place[1])
-            )
+            known = (one for death in task.deaths.values() for one in death.in_progress)
+            unknown = m.Work(task.task, 0, place[1])
+            work = next((one for one in known if one.place == place), unknown)
             node, number = place
-            found.append(m.LeftOutElement(task.index, node, number, crumb.label, text, crumb.split))
+            found.append(m.LeftOutElement(task.index, node, number, work.label, text, work.split))
     return tuple(found)

@@ -95,7 +95,7 @@ class WorkerCore:
         on(e.PieceKept, self._then_start(self.pipelines.kept))
         on(e.Busy, self._noticed)
         on(e.Compressing, self._noticed)
-        on(e.ElementLeftOut, self._noticed)
+        on(e.Quarantined, self._noticed)
         on(e.SuspectsTried, self._noticed)
         on(e.TaskMeasured, self._noticed)
         self.handlers.update(self.writing.events | self.feeding.events | self.agreeing.events)

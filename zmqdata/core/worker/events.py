@@ -24,7 +24,6 @@ from zmqdata.core.events import Send as Send
 from zmqdata.core.events import Tick as Tick
 from zmqdata.decisions import Decision
 from zmqdata.messages import (
-    Crumb,
     LeftOutElement,
     MappedRange,
     Memory,
@@ -33,6 +32,7 @@ from zmqdata.messages import (
     TaskDefinition,
     TaskMeasures,
     TaskState,
+    Work,
 )
 from zmqdata.splits import Split
 
@@ -362,7 +362,7 @@ class Exhausted:
 
 
 @dataclass(frozen=True, slots=True)
-class ElementLeftOut:
+class Quarantined:
     """Event: the pipeline of a task has left out an element that failed."""
 
     task: int
@@ -536,7 +536,7 @@ class Busy:
     """Attempt of the task."""
     seconds: float
     """Seconds that it has been working on the thing; 0 if it has finished."""
-    crumb: Crumb | None = None
+    work: Work | None = None
     """The thing that it is working on; None if unknown or finished."""
 
 
@@ -630,14 +630,14 @@ class WriteFailed:
     """Text of the error."""
 
 
-Noticed = Busy | Compressing | ElementLeftOut | SuspectsTried | TaskMeasured
+Noticed = Busy | Compressing | Quarantined | SuspectsTried | TaskMeasured
 """Observations of a runner, besides the elements that it makes."""
 
 WorkerEvent = (
     BlockWritten
     | Busy
     | SuspectsTried
-    | ElementLeftOut
+    | Quarantined
     | ChunkClosed
     | Compressing
     | TaskMeasured

@@ -89,8 +89,8 @@ class HostedTask:
     states: deque[m.TaskState] = field(default_factory=lambda: deque(maxlen=STATES_KEPT))
     """The newest states of the pipeline, oldest first."""
     busy: float = 0.0
-    """Seconds that the runner has been working on ``crumb``."""
-    crumb: m.Crumb | None = None
+    """Seconds that the runner has been working on ``work``."""
+    work: m.Work | None = None
     """Note of what the runner is working on; None if unknown."""
     tried: bool = False
     """True if every suspect of the task was made."""
@@ -226,8 +226,8 @@ class HostedTask:
         if isinstance(event, e.TaskMeasured):
             self.measures = structs.replace(event.measures, ahead=float(self.dealing.ahead))
         elif isinstance(event, e.Busy):
-            self.busy, self.crumb = event.seconds, event.crumb
-        elif isinstance(event, e.ElementLeftOut):
+            self.busy, self.work = event.seconds, event.work
+        elif isinstance(event, e.Quarantined):
             self.quarantine.append(event.element)
             self.quarantined += 1
         elif isinstance(event, e.SuspectsTried):
@@ -385,7 +385,7 @@ class HostedTask:
             self.rest,
             self.failure,
             self.busy,
-            self.crumb,
+            self.work,
             self.left_out,
             self.compressed,
             self.waits_for_readers,

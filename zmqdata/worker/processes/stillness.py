@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zmqdata.worker.processes.watch import IDLE, CrumbNote
+from zmqdata.worker.processes.watch import IDLE, WatchNote
 
 
 class Stillness:
@@ -20,17 +20,17 @@ class Stillness:
     ends.
 
     Example:
-        >>> from zmqdata.worker.processes.watch import NUMBER, CrumbFile
-        >>> crumbs, stillness = CrumbFile(), Stillness()
-        >>> crumbs.cells[crumbs.open((4000, 1), "0", "map(f)") + NUMBER] = 17
-        >>> [stillness.look(now, crumbs.notes())[0][1] for now in (1.0, 2.5)]
+        >>> from zmqdata.worker.processes.watch import NUMBER, WatchFile
+        >>> watch_file, stillness = WatchFile(), Stillness()
+        >>> watch_file.cells[watch_file.open((4000, 1), "0", "map(f)") + NUMBER] = 17
+        >>> [stillness.look(now, watch_file.notes())[0][1] for now in (1.0, 2.5)]
         [0.0, 1.5]
     """
 
     def __init__(self) -> None:
         self._since: dict[int, tuple[object, float]] = {}
 
-    def look(self, now: float, notes: Sequence[CrumbNote]) -> list[tuple[CrumbNote, float]]:
+    def look(self, now: float, notes: Sequence[WatchNote]) -> list[tuple[WatchNote, float]]:
         """Return the active notes, each with the seconds for which it has not
         changed.
         """
@@ -53,8 +53,8 @@ class Stillness:
 
 
 def overdue(
-    still: Sequence[tuple[CrumbNote, float]], notes: Sequence[CrumbNote]
-) -> list[CrumbNote]:
+    still: Sequence[tuple[WatchNote, float]], notes: Sequence[WatchNote]
+) -> list[WatchNote]:
     """Return the notes that have not changed for longer than the timeout of their
     task.
     """

@@ -35,7 +35,7 @@ from zmqdata.worker.processes.interpreter import PYTHON, folder_on_path, working
 from zmqdata.worker.processes.lifetime import StopSignals, describe_exit, own_thread
 from zmqdata.worker.processes.limits import NO_LIMITS, Limits
 from zmqdata.worker.processes.stillness import Stillness, overdue
-from zmqdata.worker.processes.watch import QUIET, CrumbFile, CrumbNote, make_file
+from zmqdata.worker.processes.watch import QUIET, WatchFile, WatchNote, make_file
 
 log = logging.getLogger(__name__)
 
@@ -101,14 +101,14 @@ class Child:
     """deaths that no child has reported to the dispatcher yet."""
     stillness: Stillness = field(default_factory=Stillness)
     """since when each note of the process has not changed."""
-    stuck: list[CrumbNote] = field(default_factory=list)
+    stuck: list[WatchNote] = field(default_factory=list)
     """notes because of which the supervisor kills the process."""
     stuck_for: float = 0.0
     """seconds for which these notes have not changed."""
 
     def __post_init__(self) -> None:
         self.descriptor = make_file()
-        self.crumbs = CrumbFile(self.descriptor)
+        self.watch_file = WatchFile(self.descriptor)
 
     @property
     def title(self) -> str:
@@ -318,7 +318,7 @@ class Supervisor:
             for child in self.children
             if child.process is None and not child.leaves
         ]
-        limits = [child.crumbs.shortest_limit for child in self.children]
+        limits = [child.watch_file.shortest_limit for child in self.children]
         due += [min(LOOK_EVERY, limit / 4) for limit in limits if limit]
         # A child does not announce its first timeout, so the supervisor looks
         # regularly.
@@ -326,9 +326,9 @@ class Supervisor:
 
     def _look_at(self, child: Child) -> None:
         """Kill a child that is stuck in a pipeline for longer than the job allows."""
-        if child.process is None or not child.crumbs.shortest_limit or child.stuck:
+        if child.process is None or not child.watch_file.shortest_limit or child.stuck:
             return
-        notes = child.crumbs.notes()
+        notes = child.watch_file.notes()
         still = child.stillness.look(time.monotonic(), notes)
         child.stuck = overdue(still, notes)
         if child.stuck:
@@ -342,8 +342,8 @@ class Supervisor:
             child.process.kill()
 
     def _start(self, child: Child) -> None:
-        child.crumbs.begin(child.untold, child.recycles, child.early)
-        child.crumbs.cells[QUIET] = child.index > 0
+        child.watch_file.begin(child.untold, child.recycles, child.early)
+        child.watch_file.cells[QUIET] = child.index > 0
         child.stillness, child.stuck = Stillness(), []
         child.retires = child.is_recycled = False
         child.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
@@ -396,18 +396,18 @@ class Supervisor:
         continue.
         """
         self._listen(child)
-        crash = "" if returncode in (0, -signal.SIGKILL) else child.crumbs.crash
+        crash = "" if returncode in (0, -signal.SIGKILL) else child.watch_file.crash
         title, own = child.title, own_thread(crash)
         how = describe_exit(returncode, own)
         if crash:
             log.warning("%s: stack of the thread that crashed, newest call first\n%s", title, crash)
         if child.stuck:
             how = f"was stuck for {child.stuck_for:.0f} s and was killed"
-        elif child.crumbs.starved:
+        elif child.watch_file.starved:
             # A process that has come from nine tenths to its limit is not one that
             # needs nine tenths from its start.
             child.early = 0
-            how = f"needed more memory than its limit of {shown_bytes(child.crumbs.starved)}"
+            how = f"needed more memory than its limit of {shown_bytes(child.watch_file.starved)}"
         is_told = not own and self._remember(child, returncode, how)
         if returncode == CONFIGURATION_ERROR and (child.outdated or not child.was_ready):
             self.error = child.error or "a child process could not start; the lines above say why"
@@ -452,8 +452,9 @@ class Supervisor:
         """
         # At the memory limit, as on a system without free memory, the process or call
         # that fails is not necessarily the cause.
-        killed = (returncode == -signal.SIGKILL and not child.stuck) or bool(child.crumbs.starved)
-        death = child.crumbs.death(how, killed, child.stuck)
+        has_starved = bool(child.watch_file.starved)
+        killed = (returncode == -signal.SIGKILL and not child.stuck) or has_starved
+        death = child.watch_file.death(how, killed, child.stuck)
         if death is None or not death["tasks"]:
             return False
         # A child that had tasks must have been ready, even if it died before it could

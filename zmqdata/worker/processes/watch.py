@@ -58,7 +58,7 @@ MOST_TEXT = (SLOT_WORDS - TEXT_AT) * WORD
 
 
 @dataclass(frozen=True)
-class CrumbNote:
+class WatchNote:
     """A snapshot of a slot. A slot without a ``place`` describes the task as a whole,
     and only such a slot knows the split and the wait.
     """
@@ -96,7 +96,7 @@ class CrumbNote:
         return self.number != IDLE and not self.waiting
 
 
-class CrumbFile:
+class WatchFile:
     """The shared memory, as the supervisor and the process both use it.
 
     Args:
@@ -104,10 +104,10 @@ class CrumbFile:
             memory.
 
     Example:
-        >>> crumbs = CrumbFile()
-        >>> slot = crumbs.open((4000, 1), "0", "map(f) at train.py:12", skippable=True)
-        >>> crumbs.cells[slot + NUMBER] = 17
-        >>> [(note.number, note.label) for note in crumbs.notes()]
+        >>> file = WatchFile()
+        >>> slot = file.open((4000, 1), "0", "map(f) at train.py:12", skippable=True)
+        >>> file.cells[slot + NUMBER] = 17
+        >>> [(note.number, note.label) for note in file.notes()]
         [(17, 'map(f) at train.py:12')]
     """
 
@@ -256,17 +256,17 @@ class CrumbFile:
         """
         return float(self.cells[LIMIT]) / 1000
 
-    def notes(self) -> list[CrumbNote]:
+    def notes(self) -> list[WatchNote]:
         """Return a snapshot of every slot in use."""
         bases = range(SLOTS_AT // WORD, STACK_AT // WORD, SLOT_WORDS)
         return [self._note(base) for base in bases if self.cells[base + SERIAL]]
 
-    def _note(self, base: int) -> CrumbNote:
+    def _note(self, base: int) -> WatchNote:
         words = self.cells[base : base + TEXT_AT].tolist()
         start = (base + TEXT_AT) * WORD
         text = self._memory[start : start + words[TEXT]].decode(errors="replace")
         place, _, label = text.partition("\0")
-        return CrumbNote(
+        return WatchNote(
             serial=words[SERIAL],
             number=words[NUMBER],
             task=words[TASK],
@@ -280,7 +280,7 @@ class CrumbFile:
         )
 
     def death(
-        self, how: str, killed: bool, stuck: Sequence[CrumbNote] = ()
+        self, how: str, killed: bool, stuck: Sequence[WatchNote] = ()
     ) -> dict[str, Any] | None:
         """Return, as ``messages.Death``, what the process was working on when it ended;
         None if it ended on request.
@@ -300,11 +300,11 @@ class CrumbFile:
             "how": how,
             "killed": killed,
             "tasks": keys,
-            "crumbs": [crumb_of(note, notes) for note in stuck or active(notes)],
+            "in_progress": [work_of(note, notes) for note in stuck or active(notes)],
         }
 
 
-def active(notes: Sequence[CrumbNote]) -> list[CrumbNote]:
+def active(notes: Sequence[WatchNote]) -> list[WatchNote]:
     """Return the running calls, and the tasks that work on an element outside such a
     call.
     """
@@ -312,8 +312,8 @@ def active(notes: Sequence[CrumbNote]) -> list[CrumbNote]:
     return [note for note in notes if note.is_active and (note.place or note.key not in calling)]
 
 
-def crumb_of(note: CrumbNote, notes: Sequence[CrumbNote]) -> dict[str, Any]:
-    """Return a note as ``messages.Crumb``, with the split and the element of its
+def work_of(note: WatchNote, notes: Sequence[WatchNote]) -> dict[str, Any]:
+    """Return a note as ``messages.Work``, with the split and the element of its
     task.
     """
     task = next((one for one in notes if not one.place and one.key == note.key), None)
@@ -330,12 +330,12 @@ def crumb_of(note: CrumbNote, notes: Sequence[CrumbNote]) -> dict[str, Any]:
 
 
 def make_file() -> int:
-    """Make an unnamed file to back a shared ``CrumbFile``, and return its
+    """Make an unnamed file to back a shared ``WatchFile``, and return its
     descriptor.
     """
     if hasattr(os, "memfd_create"):
         with contextlib.suppress(OSError):
-            descriptor = os.memfd_create("zmqdata-crumbs", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            descriptor = os.memfd_create("zmqdata-watch", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.truncate(descriptor, SIZE)
             # The seals keep a process with fewer rights from truncating the memory that
             # its supervisor reads.

@@ -19,7 +19,7 @@ from zmqdata.iterators.deciding import Deciding
 from zmqdata.messages import LeftOutElement, TaskDefinition, TaskState
 from zmqdata.pipelines import FindPart
 from zmqdata.splits import Split
-from zmqdata.worker.processes.watch import CrumbFile
+from zmqdata.worker.processes.watch import WatchFile
 from zmqdata.worker.tasks.generators import TaskGenerators
 from zmqdata.worker.tasks.ledger import LedgerProvider, Stopped
 from zmqdata.worker.tasks.output import LaneBlock
@@ -116,7 +116,7 @@ class TaskReplay:
         quarantine = TaskQuarantine(task, left_out.append)
         deciding = Deciding(task.first_decision, task.decisions, _pause)
         ledgers = [self._ledger(source, entries) for source, entries in enumerate(task.ledger)]
-        watch = TaskWatch(CrumbFile(), task)
+        watch = TaskWatch(WatchFile(), task)
         made = prepared(self._whole, task, ledgers, quarantine, watch, deciding)
         deciding.learns = False
         began, counting = (0, None) if state is None else (state.number, counting_of(state))

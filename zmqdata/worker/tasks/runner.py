@@ -36,7 +36,7 @@ from zmqdata.messages import TaskMeasures, TaskState
 from zmqdata.nodes import Node
 from zmqdata.pipelines import FindPart
 from zmqdata.splits import Split
-from zmqdata.worker.processes.watch import CrumbFile
+from zmqdata.worker.processes.watch import WatchFile
 from zmqdata.worker.tasks.events import Teller
 from zmqdata.worker.tasks.generators import TaskGenerators
 from zmqdata.worker.tasks.ledger import LedgerProvider, Stopped
@@ -91,7 +91,7 @@ class TaskRunner:
         find_part: returns the content of a part of the pipeline by its digest. The part
             with the content of a mapped range is found by the name of the range, too.
         window: size in bytes of a cross-trainer cache, or of a chunk of a save.
-        crumbs: shared memory in which the runner records what it is working on.
+        watch_file: shared memory in which the runner records what it is working on.
         relays: returns the relay in which it takes turns with other tasks.
         printed: takes what its functions print and log.
         observer: listens to what the attempt does.
@@ -104,7 +104,7 @@ class TaskRunner:
         worker: str,
         find_part: FindPart,
         window: int = BLOCK_BYTES,
-        crumbs: CrumbFile | None = None,
+        watch_file: WatchFile | None = None,
         relays: Relays | None = None,
         clock: Callable[[], float] = time.monotonic,
         work: Callable[[], float] = time.thread_time,
@@ -118,9 +118,9 @@ class TaskRunner:
         self._clock = clock
         self.key = (definition.task, definition.attempt)
         self.quarantine = TaskQuarantine(
-            definition, lambda element: post(e.ElementLeftOut(*self.key, element))
+            definition, lambda element: post(e.Quarantined(*self.key, element))
         )
-        self.watch = TaskWatch(crumbs or CrumbFile(), definition)
+        self.watch = TaskWatch(watch_file or WatchFile(), definition)
         self.deciding = Deciding(definition.first_decision, definition.decisions, self._pause)
         self.providers = [
             self._provider(source, entries) for source, entries in enumerate(definition.ledger)

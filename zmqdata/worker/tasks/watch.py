@@ -12,9 +12,8 @@ from time import sleep as pause
 from zmqdata.iterators.watch import WatchSlot
 from zmqdata.messages import OPENING, Place, TaskDefinition
 from zmqdata.splits import Split, SplitProvider
-from zmqdata.worker.processes import watch as crumbs
 from zmqdata.worker.processes.limits import is_starvation
-from zmqdata.worker.processes.watch import CrumbFile
+from zmqdata.worker.processes.watch import FIRST, IDLE, NUMBER, STOP, WAITING, WatchFile
 
 PATIENCE = 600.0
 """Seconds for which a call waits for others, as long as a trial lasts for a call. They
@@ -98,7 +97,7 @@ class TaskWatch:
         definition: the task, which lists the poisoned elements.
     """
 
-    def __init__(self, file: CrumbFile, definition: TaskDefinition) -> None:
+    def __init__(self, file: WatchFile, definition: TaskDefinition) -> None:
         self._file = file
         self._key = (definition.task, definition.attempt)
         self.poisoned: dict[str, set[int]] = {}
@@ -122,7 +121,7 @@ class TaskWatch:
     def close(self, slot: WatchSlot) -> None:
         """Release a slot."""
         if slot.cells is self._file.cells:
-            self._file.close(slot.at - crumbs.NUMBER)
+            self._file.close(slot.at - NUMBER)
 
     @property
     def is_trying(self) -> bool:
@@ -162,7 +161,7 @@ class TaskWatch:
 
     def rest(self) -> None:
         """Record that the pipeline is idle."""
-        self.cells[self.at] = crumbs.IDLE
+        self.cells[self.at] = IDLE
 
     def end(self) -> None:
         """Release the slot of the task, because the task is over."""
@@ -174,12 +173,12 @@ class TaskWatch:
         """Add ``step`` to the number of sources that wait for splits."""
         if self._base >= 0:
             with self._lock:
-                self.cells[self._base + crumbs.WAITING] += step
+                self.cells[self._base + WAITING] += step
 
     def begin(self, split: Split) -> None:
         """Record that a source has begun a split."""
         if self._base >= 0:
-            self.cells[self._base + crumbs.FIRST], self.cells[self._base + crumbs.STOP] = (
+            self.cells[self._base + FIRST], self.cells[self._base + STOP] = (
                 split.start,
                 split.stop,
             )

@@ -17,7 +17,13 @@ from zmqdata.core.ledger import MOST_REPETITIONS
 from zmqdata.core.lineage import MOST_STATES
 from zmqdata.core.rounds import Rounds
 from zmqdata.decisions import Decision
-from zmqdata.messages import Crumb, DatasetDescription, JobParameters, SaveParameters, TaskState
+from zmqdata.messages import (
+    DatasetDescription,
+    JobParameters,
+    SaveParameters,
+    TaskState,
+    Work,
+)
 from zmqdata.splits import FileSplits, IndexSplits, Split
 
 SOURCES = (IndexSplits(40), FileSplits(("*",), False, None))
@@ -479,9 +485,9 @@ class History:
         if task is None:
             return None
         attempt, element = self.draw.randrange(4), self.draw.randrange(9)
-        crumb = Crumb(task, attempt, element, "/0", "map(f)", True, (1, 2))
+        work = Work(task, attempt, element, "/0", "map(f)", True, (1, 2))
         killed, alone = self.draw.random() < 0.5, self.draw.random() < 0.5
-        return u.CountDeathUpdate(task, attempt, "was killed", killed, (crumb,), alone, alone)
+        return u.CountDeathUpdate(task, attempt, "was killed", killed, (work,), alone, alone)
 
     def clear_suspects(self) -> u.AnyUpdate | None:
         task = self.task()
