@@ -44,6 +44,8 @@ FOREIGN_WORDS = {
     "generation": "attempt",
     "ping": "heartbeat",
     "wal": "journal",
+    "crumb": "work, or watch",
+    "timeline": "trace",
 }
 FOREIGN_NAMES = {"pipe": "stream", "channel": "stream", "op": "node"}
 OF_OTHERS = re.compile(r"cross_?trainer|trainer_?id|^on_epoch_(begin|end)$", re.IGNORECASE)

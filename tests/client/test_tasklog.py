@@ -13,8 +13,8 @@ import pytest
 
 from zmqdata.client import tasklog
 from zmqdata.client.tasklog import LOGGER, MOST_WAITING, TaskLog
-from zmqdata.core.client.events import ShowLines
-from zmqdata.messages import LinesPrinted, PrintedLine
+from zmqdata.core.client.events import ShowTaskLog
+from zmqdata.messages import TaskLine, TaskLogged
 
 
 class Records(logging.Handler):
@@ -49,11 +49,11 @@ def bare() -> Iterator[logging.Logger]:
         log.setLevel(logging.NOTSET)
 
 
-def told(worker: str, task: int, lines: tuple[PrintedLine, ...], suppressed: int) -> ShowLines:
-    return ShowLines(worker, LinesPrinted(1, task, 1, lines, suppressed))
+def told(worker: str, task: int, lines: tuple[TaskLine, ...], suppressed: int) -> ShowTaskLog:
+    return ShowTaskLog(worker, TaskLogged(1, task, 1, lines, suppressed))
 
 
-def show(*lines: PrintedLine, suppressed: int = 0) -> str:
+def show(*lines: TaskLine, suppressed: int = 0) -> str:
     """Show lines, and return what standard error has afterwards."""
     log = TaskLog()
     log.show(told("tcp://10.0.0.1:7000", 3, lines, suppressed))
@@ -62,8 +62,8 @@ def show(*lines: PrintedLine, suppressed: int = 0) -> str:
     return sys.stderr.getvalue()
 
 
-PRINTED, INFO = PrintedLine("hello"), PrintedLine("read", logging.INFO, "decode")
-WARNED = PrintedLine("no file", logging.WARNING, "decode")
+PRINTED, INFO = TaskLine("hello"), TaskLine("read", logging.INFO, "decode")
+WARNED = TaskLine("no file", logging.WARNING, "decode")
 WHERE = "[worker 10.0.0.1:7000, task 3]"
 
 
@@ -122,7 +122,7 @@ def test_no_line_controls_the_terminal() -> None:
     are indented.
     """
     with bare():
-        assert show(PrintedLine("a\x1b[2Jb\nc")) == f"{WHERE} a?[2Jb\n    c\n"
+        assert show(TaskLine("a\x1b[2Jb\nc")) == f"{WHERE} a?[2Jb\n    c\n"
 
 
 def test_a_slow_stream_keeps_no_reader_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -275,7 +275,7 @@ class DataServiceDataset(Node):
             affiliation=affiliation,
             cardinality=self.registration.description.cardinality,
             was_read=has_finished(options.service, name, affiliation, number, self.made),
-            shows_lines=options.forward_logs,
+            shows_task_log=options.forward_logs,
         )
 
     def _job_seed(self, context: Context) -> int:

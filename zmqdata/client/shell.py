@@ -115,7 +115,7 @@ class ReaderShell:
             ),
         )
         table.on(e.NoteLeftOut, lambda command: self._list_left_out(command.element))
-        table.on(e.ShowLines, task_log.show)
+        table.on(e.ShowTaskLog, task_log.show)
         table.on(e.SupplyMaps, lambda command: self._supplier.supply(command))
         table.on(e.ConnectLink, self._connect)
         table.on(e.DisconnectLink, self._disconnect)

@@ -1,4 +1,4 @@
-"""Shows the user what functions of pipelines print and log on workers.
+"""The task log: shows the user what functions of pipelines print and log on workers.
 
 A log record goes to the logger ``zmqdata.tasks`` with its level. A printed line goes
 there with the level INFO if that logger, or one above it, lets INFO pass to a handler.
@@ -20,8 +20,8 @@ from collections import deque
 from collections.abc import Iterable
 
 from zmqdata.client import lifetime
-from zmqdata.core.client.events import ShowLines
-from zmqdata.messages import PrintedLine
+from zmqdata.core.client.events import ShowTaskLog
+from zmqdata.messages import TaskLine
 from zmqdata.printable import printable
 
 LOGGER = "zmqdata.tasks"
@@ -46,22 +46,22 @@ class TaskLog:
 
     def forget_all(self) -> None:
         """Forget everything, as in a child of a fork, which has no thread."""
-        self._waiting: deque[tuple[str, PrintedLine]] = deque()
+        self._waiting: deque[tuple[str, TaskLine]] = deque()
         self._dropped = 0
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_stuck = False  # True from a write that took too long to its end
 
-    def show(self, command: ShowLines) -> None:
+    def show(self, command: ShowTaskLog) -> None:
         """Show lines, without waiting for that."""
-        where = f"[worker {command.worker.rpartition('://')[2]}, task {command.printed.task}]"
-        lines = [(where, line) for line in command.printed.lines]
-        if command.printed.suppressed:
+        where = f"[worker {command.worker.rpartition('://')[2]}, task {command.logged.task}]"
+        lines = [(where, line) for line in command.logged.lines]
+        if command.logged.suppressed:
             text = (
-                f"{command.printed.suppressed} more lines are not shown here, because the "
+                f"{command.logged.suppressed} more lines are not shown here, because the "
                 "functions of this worker print too much. The worker's own output has them all"
             )
-            lines.append((where, PrintedLine(text)))
+            lines.append((where, TaskLine(text)))
         with self._changed:
             room = MOST_WAITING - len(self._waiting)
             self._waiting += lines[:room]
@@ -97,7 +97,7 @@ class TaskLog:
                 _write(lines, dropped)
 
 
-def _write(lines: Iterable[tuple[str, PrintedLine]], dropped: int) -> None:
+def _write(lines: Iterable[tuple[str, TaskLine]], dropped: int) -> None:
     log = logging.getLogger(LOGGER)
     is_logged = log.isEnabledFor(logging.INFO) and log.hasHandlers()
     is_printed = log.isEnabledFor(logging.INFO) or log.level == logging.NOTSET

@@ -76,16 +76,16 @@ from zmqdata.messages.links import (
     EndOfTask,
     Grant,
     Lineage,
-    LinesPrinted,
     LinkOpened,
     LinkRefused,
     LinkReported,
     Memory,
     OpenLink,
     Origin,
-    PrintedLine,
     Slot,
     TakeBackElements,
+    TaskLine,
+    TaskLogged,
 )
 from zmqdata.messages.measures import (
     ConsumerPace,
@@ -276,7 +276,7 @@ SAYS: dict[str, Any] = {
 """The messages that the holder of a role's key may send to a server. Dispatchers
 connect to no server.
 """
-OnLink = Block | ElementsLeftOut | EndOfTask | Lineage | LinesPrinted | TakeBackElements
+OnLink = Block | ElementsLeftOut | EndOfTask | Lineage | TakeBackElements | TaskLogged
 
 
 def request_of(message: Message) -> str:

@@ -92,7 +92,7 @@ class OpenLink(Message, frozen=True):
     decompresses: bool = True
     """False if the client has no codec. The worker then sends it uncompressed frames.
     """
-    shows_lines: bool = False
+    shows_task_log: bool = False
     """True if the client shows what functions of the pipeline print and log."""
 
 
@@ -338,7 +338,7 @@ class ElementsLeftOut(Message, frozen=True):
     """The elements, in the order in which they failed."""
 
 
-class PrintedLine(Discreet, frozen=True, array_like=True):
+class TaskLine(Discreet, frozen=True, array_like=True):
     """A line that a function of a pipeline has printed, or a log record of it."""
 
     text: str
@@ -349,7 +349,7 @@ class PrintedLine(Discreet, frozen=True, array_like=True):
     """Logger of the record; empty for a printed line."""
 
 
-class LinesPrinted(Message, frozen=True):
+class TaskLogged(Message, frozen=True):
     """Sent by a worker as functions of a task print and log, to one client of the task
     that shows such lines. The client shows them to its user.
     """
@@ -360,7 +360,7 @@ class LinesPrinted(Message, frozen=True):
     """Id of the task."""
     attempt: int
     """Attempt of the task."""
-    lines: tuple[PrintedLine, ...]
+    lines: tuple[TaskLine, ...]
     """The lines, in the order in which they were printed."""
     suppressed: Number = 0
     """Number of further lines since the last such message, which are not sent because

@@ -53,7 +53,7 @@ from zmqdata.worker.speeds import Speeds
 from zmqdata.worker.status import SnapshotTaskProgress, snapshots_of
 from zmqdata.worker.tasks.relay import Relays
 from zmqdata.worker.tasks.runner import TaskRunner
-from zmqdata.worker.tasks.tasklog import LineCollector, TaskOutput
+from zmqdata.worker.tasks.tasklog import LineCollector, TaskTap
 
 log = logging.getLogger(__name__)
 
@@ -365,7 +365,7 @@ class WorkerShell:
                 window=window,
                 watch_file=self.watch_file,
                 relays=self.relays,
-                printed=None if lines is None else TaskOutput(key, lines),
+                tap=None if lines is None else TaskTap(key, lines),
                 observer=self.measuring.observer(definition),
             )
         except Exception as error:

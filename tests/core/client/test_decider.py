@@ -1380,16 +1380,16 @@ def test_the_grant_of_an_ended_task_goes_to_another_at_once() -> None:
 @pytest.mark.parametrize("shows", [True, False])
 def test_a_client_shows_what_functions_print_if_it_says_so(shows: bool) -> None:
     """A client asks workers for the lines of functions and shows them, or neither."""
-    reader = Reader(opened=False, shows_lines=shows)
+    reader = Reader(opened=False, shows_task_log=shows)
     reader.feed(e.Tick())
     listed = structs.replace(place(), index=5)
     reader.hear(D, m.IterationOpened("me", 7, m.TaskList(1, (listed,), False)))
-    assert reader.sent(m.OpenLink).shows_lines == shows
+    assert reader.sent(m.OpenLink).shows_task_log == shows
     reader.hear("w", m.LinkOpened("me-1", "tcp://x", "secret"))
-    lines = (m.PrintedLine("hello"), m.PrintedLine("no file", 30, "decode"))
-    message = m.LinesPrinted(1, 1, 1, lines, 7)
+    lines = (m.TaskLine("hello"), m.TaskLine("no file", 30, "decode"))
+    message = m.TaskLogged(1, 1, 1, lines, 7)
     reader.feed(e.Arrived("me-1", message))
-    assert reader.all_of(e.ShowLines) == ([e.ShowLines("w", message)] if shows else [])
+    assert reader.all_of(e.ShowTaskLog) == ([e.ShowTaskLog("w", message)] if shows else [])
     reader.number = 1
     reader.block(0)
     assert reader.all_of(e.Deliver), "lines are numbered like all messages of a link"

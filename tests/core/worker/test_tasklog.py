@@ -8,30 +8,30 @@ from zmqdata.core.worker import events as e
 from zmqdata.core.worker.tasklog import LINES_KEPT, KeptLines, LineLimit
 
 
-def lines(*texts: str) -> tuple[m.PrintedLine, ...]:
-    return tuple(map(m.PrintedLine, texts))
+def lines(*texts: str) -> tuple[m.TaskLine, ...]:
+    return tuple(map(m.TaskLine, texts))
 
 
 class PrintingHost(Host):
     """A worker core whose task prints."""
 
-    def join(self, client: str, shows_lines: bool = True) -> None:
+    def join(self, client: str, shows_task_log: bool = True) -> None:
         """Let a client read task 1."""
         name = f"{client}-1"
-        ask = m.OpenLink(client, name, "", 0, "", ("tcp",), shows_lines=shows_lines)
+        ask = m.OpenLink(client, name, "", 0, "", ("tcp",), shows_task_log=shows_task_log)
         self.hear(client, ask)
         self.feed(e.LinkBound(name, f"tcp://{name}", "secret"))
         self.grant(9, client=client)
 
     def say(self, *texts: str, suppressed: int = 0, attempt: int = 1) -> None:
-        self.feed(e.TaskPrinted(1, attempt, lines(*texts), suppressed))
+        self.feed(e.LinesCollected(1, attempt, lines(*texts), suppressed))
 
     def shown(self) -> list[tuple[str, tuple[str, ...], int]]:
         """Return the lines that were sent: the link, the texts, the number missing."""
         return [
             (push.link, tuple(line.text for line in push.header.lines), push.header.suppressed)
             for push in self.all_of(e.Push)
-            if isinstance(push.header, m.LinesPrinted)
+            if isinstance(push.header, m.TaskLogged)
         ]
 
 
@@ -62,7 +62,7 @@ def test_a_single_client_shows_the_lines_of_a_task() -> None:
     further lines once the first has left.
     """
     host = PrintingHost()
-    host.join("quiet", shows_lines=False)
+    host.join("quiet", shows_task_log=False)
     host.join("k")
     host.join("later")
     host.say("one", "two", suppressed=4)
@@ -82,7 +82,7 @@ def test_lines_from_before_the_first_client_come_before_its_first_block() -> Non
     assert host.all_of(e.Push) == []
     host.join("k")
     kinds = [type(push.header) for push in host.messages()]
-    assert kinds == [m.LinesPrinted, m.Block]
+    assert kinds == [m.TaskLogged, m.Block]
 
 
 def test_lines_wait_for_a_link_that_is_opened_anew() -> None:
@@ -92,7 +92,7 @@ def test_lines_wait_for_a_link_that_is_opened_anew() -> None:
     host = PrintingHost()
     host.join("k")
     host.join("other")
-    host.hear("k", m.OpenLink("k", "k-2", "k-1", 0, "", ("tcp",), shows_lines=True))
+    host.hear("k", m.OpenLink("k", "k-2", "k-1", 0, "", ("tcp",), shows_task_log=True))
     host.say("one")
     assert host.shown() == []
     host.feed(e.LinkBound("k-2", "tcp://k-2", "secret"))
@@ -107,9 +107,9 @@ def test_lines_of_an_older_attempt_are_dropped() -> None:
     assert host.shown() == []
 
 
-def test_nothing_is_sent_if_no_client_shows_lines() -> None:
+def test_nothing_is_sent_if_no_client_shows_task_log() -> None:
     """A worker sends no lines to clients that do not ask for them."""
     host = PrintingHost()
-    host.join("k", shows_lines=False)
+    host.join("k", shows_task_log=False)
     host.say("one")
     assert host.shown() == []

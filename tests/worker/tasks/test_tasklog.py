@@ -13,15 +13,15 @@ from collections.abc import Iterator
 import pytest
 
 from zmqdata import Dataset
-from zmqdata.core.worker.events import TaskKey, TaskPrinted
+from zmqdata.core.worker.events import LinesCollected, TaskKey
 from zmqdata.core.worker.tasklog import MOST_CHARACTERS_OF_LINE, LineLimit
 from zmqdata.threads import Background
-from zmqdata.worker.tasks import tasklog as printing
+from zmqdata.worker.tasks import tasklog
 from zmqdata.worker.tasks.tasklog import (
     COUNT_EVERY,
     MOST_BEGINNINGS,
     LineCollector,
-    TaskOutput,
+    TaskTap,
     tap_output,
 )
 
@@ -35,7 +35,7 @@ class Bench:
         self.now, self.woken = 0.0, 0
         limit = LineLimit(burst, per_second)
         self.collector = LineCollector(self._wake, limit, lambda: self.now)
-        self.output = TaskOutput(KEY, self.collector)
+        self.output = TaskTap(KEY, self.collector)
 
     def _wake(self) -> None:
         self.woken += 1
@@ -131,12 +131,12 @@ def test_a_flood_is_counted_and_the_count_is_told_now_and_then() -> None:
     bench.output.printed("5\n", "stdout")
     assert bench.collector.take() == []
     bench.now += COUNT_EVERY
-    assert bench.collector.take() == [TaskPrinted(*KEY, (), 1)]
+    assert bench.collector.take() == [LinesCollected(*KEY, (), 1)]
     for _ in range(10):
         bench.output.printed("6\n", "stdout")
     assert [(len(event.lines), event.suppressed) for event in bench.collector.take()] == [(2, 0)]
     bench.output.end()
-    assert bench.collector.take() == [TaskPrinted(*KEY, (), 8)]
+    assert bench.collector.take() == [LinesCollected(*KEY, (), 8)]
 
 
 # --- whose lines
@@ -249,7 +249,7 @@ def test_a_tapped_stream_is_like_the_stream_behind_it(monkeypatch: pytest.Monkey
     nothing, and a wrong argument is the same error.
     """
     with open(os.devnull, "w", encoding="ascii", errors="replace") as behind:
-        stream = printing.TappedStream(behind, "stdout")
+        stream = tasklog.TappedStream(behind, "stdout")
         assert (stream.encoding, stream.errors, stream.isatty()) == ("ascii", "replace", False)
         assert stream.fileno() == behind.fileno()
         assert stream.buffer is behind.buffer
@@ -265,9 +265,9 @@ def test_a_tapped_stream_is_like_the_stream_behind_it(monkeypatch: pytest.Monkey
 def test_a_child_of_a_fork_prints_for_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a child of a fork, which has no client, nothing is collected."""
     bench = Bench()
-    monkeypatch.setattr(printing._Taps, "are_on", True)
+    monkeypatch.setattr(tasklog._Taps, "are_on", True)
     with tapped(monkeypatch) as out, bench.output.collected():
-        printing._turn_off()
+        tasklog._turn_off()
         print("in the child")
         assert out.getvalue() == "in the child\n"
     assert bench.texts() == []

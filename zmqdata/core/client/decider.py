@@ -419,8 +419,8 @@ class ClientCore:
                 self._grant(self.reading.hear_end(task, header))
             case m.ElementsLeftOut():
                 self.notices.quarantine.take(header.elements)
-            case m.LinesPrinted() if self.profile.shows_lines:
-                self._do(e.ShowLines(task.place.address, header))
+            case m.TaskLogged() if self.profile.shows_task_log:
+                self._do(e.ShowTaskLog(task.place.address, header))
             case m.TakeBackElements():
                 self.reading.asked_back(task, header)
 

@@ -21,10 +21,10 @@ from zmqdata.core.events import Tick as Tick
 from zmqdata.messages import (
     Block,
     LeftOutElement,
-    LinesPrinted,
     LoopMeasures,
     Memory,
     OnLink,
+    TaskLogged,
 )
 
 
@@ -86,12 +86,12 @@ class NoteLeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowLines:
+class ShowTaskLog:
     """Command: show the user what functions of a task have printed and logged."""
 
     worker: str
     """Address of the worker."""
-    printed: LinesPrinted
+    logged: TaskLogged
     """The message with the lines and the id of their task."""
 
 
@@ -271,7 +271,7 @@ ClientCommand = (
     | LogLine
     | NoteLeftOut
     | Send
-    | ShowLines
+    | ShowTaskLog
     | SupplyMaps
     | Weave
 )

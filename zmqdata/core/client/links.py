@@ -74,7 +74,7 @@ class LinkProfile:
     """Secret of its process, which the process's own workers know."""
     decompresses: bool = True
     """False if it has no codec."""
-    shows_lines: bool = False
+    shows_task_log: bool = False
     """True if it shows what functions print."""
 
 
@@ -262,7 +262,7 @@ class ReadLinks:
                     process=who.process,
                     ticket=self._ticket,
                     decompresses=who.decompresses,
-                    shows_lines=who.shows_lines,
+                    shows_task_log=who.shows_task_log,
                 ),
             )
         )

@@ -58,7 +58,7 @@ class ClientProfile:
     """True if this process has read the repetition to its end before the dataset object
     was made.
     """
-    shows_lines: bool = False
+    shows_task_log: bool = False
     """True if this process shows what functions on workers print."""
 
 
@@ -76,7 +76,7 @@ def link_profile(client: str, profile: ClientProfile) -> LinkProfile:
         profile.reader,
         profile.process,
         profile.decompresses,
-        profile.shows_lines,
+        profile.shows_task_log,
     )
 
 

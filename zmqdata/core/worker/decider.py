@@ -81,7 +81,7 @@ class WorkerCore:
         on(e.StateNoted, self._state_taken)
         on(e.Exhausted, self._exhausted)
         on(e.TaskFailed, self._task_failed)
-        on(e.TaskPrinted, self._printed)
+        on(e.LinesCollected, self._logged)
         on(e.LinkBound, self._link_bound)
         on(e.LinkBroken, lambda event, now: self._close_link(None, m.CloseLink(event.link), now))
         on(e.DrainRequested, self._drain)
@@ -371,7 +371,7 @@ class WorkerCore:
             self.writing.fail(task.dealing, event.failure)
             self._tell(now)
 
-    def _printed(self, event: e.TaskPrinted, now: float) -> None:
+    def _logged(self, event: e.LinesCollected, now: float) -> None:
         task = self._task(event)
         if task is not None:
             task.lines.add(event.lines, event.suppressed)

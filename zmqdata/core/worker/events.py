@@ -28,8 +28,8 @@ from zmqdata.messages import (
     MappedRange,
     Memory,
     OnLink,
-    PrintedLine,
     TaskDefinition,
+    TaskLine,
     TaskMeasures,
     TaskState,
     Work,
@@ -374,14 +374,14 @@ class Quarantined:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskPrinted:
+class LinesCollected:
     """Event: functions of a task have printed or logged lines."""
 
     task: int
     """Number of the task."""
     attempt: int
     """Attempt of the task."""
-    lines: tuple[PrintedLine, ...]
+    lines: tuple[TaskLine, ...]
     """The lines, in the order in which they were printed."""
     suppressed: int = 0
     """Number of further lines since the last such event, which were too many."""
@@ -648,6 +648,7 @@ WorkerEvent = (
     | Exhausted
     | FilesChecked
     | LedgerCut
+    | LinesCollected
     | LinkBound
     | LinkBroken
     | MemoryRead
@@ -659,7 +660,6 @@ WorkerEvent = (
     | SplitsWanted
     | StateNoted
     | TaskFailed
-    | TaskPrinted
     | Tick
     | WriteFailed
 )

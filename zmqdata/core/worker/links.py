@@ -135,7 +135,7 @@ class Link:
     """True if its training loop had nothing left at the last grant."""
     told_measures: Rotation[int] = field(default_factory=lambda: Rotation(MEASURES_AT_ONCE))
     """Tasks whose measures the client gets next."""
-    shows_lines: bool = False
+    shows_task_log: bool = False
     """True if the client shows what functions print."""
 
     @property
@@ -190,9 +190,9 @@ class SendLinks:
         link = self.by_client.get(client)
         return link is not None and link.bound
 
-    def _shows_lines(self, stream: Stream) -> bool:
+    def _shows_task_log(self, stream: Stream) -> bool:
         link = self.by_client.get(stream.client)
-        return stream.open and link is not None and link.shows_lines
+        return stream.open and link is not None and link.shows_task_log
 
     def send_lines(self, lines: KeptLines, key: e.TaskKey, streams: Iterable[Stream]) -> None:
         """Send what functions of a task have printed to the first of its readers that
@@ -200,7 +200,7 @@ class SendLinks:
         """
         if not lines:
             return
-        reader = next(filter(self._shows_lines, streams), None)
+        reader = next(filter(self._shows_task_log, streams), None)
         if reader is not None and self.is_bound(reader.client):
             self.push(reader.client, lines.take(key.task, key.attempt), ())
 
@@ -256,7 +256,7 @@ class SendLinks:
             self._do(e.Send(peer, m.LinkRefused(ask.link, "ResourceExhaustedError", excess)))
             return
         link = Link(ask.link, ask.client, peer, ask.reader, ask.ticket, made=now, heard=now)
-        link.decompresses, link.shows_lines = ask.decompresses, ask.shows_lines
+        link.decompresses, link.shows_task_log = ask.decompresses, ask.shows_task_log
         if before is not None:
             if ask.link in before.retired:
                 self._refuse_unknown(peer, ask.link)

@@ -1,4 +1,4 @@
-"""The lines that functions of a task print and log: how many of them are sent.
+"""The task log: how many of the lines that functions print and log are sent.
 
 ``core.worker.decider`` decides to which client.
 
@@ -55,29 +55,29 @@ class KeptLines:
 
     Example:
         >>> kept = KeptLines()
-        >>> kept.add([m.PrintedLine("hello")], suppressed=2)
+        >>> kept.add([m.TaskLine("hello")], suppressed=2)
         >>> message = kept.take(task=1, attempt=1)
         >>> [line.text for line in message.lines], message.suppressed, bool(kept)
         (['hello'], 2, False)
     """
 
     def __init__(self) -> None:
-        self._lines: deque[m.PrintedLine] = deque(maxlen=LINES_KEPT)
+        self._lines: deque[m.TaskLine] = deque(maxlen=LINES_KEPT)
         self._suppressed = 0
 
     def __bool__(self) -> bool:
         return bool(self._lines or self._suppressed)
 
-    def add(self, lines: Iterable[m.PrintedLine], suppressed: int) -> None:
+    def add(self, lines: Iterable[m.TaskLine], suppressed: int) -> None:
         """Add lines, and count those that were suppressed before."""
         self._suppressed += suppressed
         for line in lines:
             self._suppressed += len(self._lines) == LINES_KEPT
             self._lines.append(line)
 
-    def take(self, task: int, attempt: int) -> m.LinesPrinted:
+    def take(self, task: int, attempt: int) -> m.TaskLogged:
         """Return the message with all lines, and forget them."""
-        message = m.LinesPrinted(0, task, attempt, tuple(self._lines), self._suppressed)
+        message = m.TaskLogged(0, task, attempt, tuple(self._lines), self._suppressed)
         self._lines.clear()
         self._suppressed = 0
         return message

@@ -49,7 +49,7 @@ from zmqdata.worker.tasks.relay import Relays, Stint
 from zmqdata.worker.tasks.sampling import NodeSampler
 from zmqdata.worker.tasks.states import StateTaker, counting_of, restore
 from zmqdata.worker.tasks.stride import BYTES, Stride
-from zmqdata.worker.tasks.tasklog import TaskOutput
+from zmqdata.worker.tasks.tasklog import TaskTap
 from zmqdata.worker.tasks.watch import TaskWatch
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class TaskRunner:
         window: size in bytes of a cross-trainer cache, or of a chunk of a save.
         watch_file: shared memory in which the runner records what it is working on.
         relays: returns the relay in which it takes turns with other tasks.
-        printed: takes what its functions print and log.
+        tap: takes what its functions print and log.
         observer: listens to what the attempt does.
     """
 
@@ -108,11 +108,11 @@ class TaskRunner:
         relays: Relays | None = None,
         clock: Callable[[], float] = time.monotonic,
         work: Callable[[], float] = time.thread_time,
-        printed: TaskOutput | None = None,
+        tap: TaskTap | None = None,
         observer: AttemptObserver = UNOBSERVED,
     ) -> None:
         self.definition = definition = command.definition
-        self._printed = printed
+        self._tap = tap
         self._relay = None if relays is None else relays.of(definition)
         self._stint, self._stride = Stint(work), Stride()
         self._clock = clock
@@ -281,11 +281,11 @@ class TaskRunner:
 
     def _collected(self) -> AbstractContextManager[None]:
         """Return the context in which what functions print is collected."""
-        return nullcontext() if self._printed is None else self._printed.collected()
+        return nullcontext() if self._tap is None else self._tap.collected()
 
     def _end_lines(self) -> None:
-        if self._printed is not None:
-            self._printed.end()
+        if self._tap is not None:
+            self._tap.end()
 
     def _live(self) -> Iterator[None]:
         """Run the whole task, yielding at the end of each turn."""

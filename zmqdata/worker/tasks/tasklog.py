@@ -1,5 +1,5 @@
-"""Lines for clients: output and log records of the functions of tasks in a worker
-process.
+"""The task log: collects the output and log records of the functions of tasks in a
+worker process.
 
 The process's own output stays as it is: these streams pass on everything, and note what
 threads of a task write. ``zmqdata.threads.work_of_thread`` says for which task a thread
@@ -22,9 +22,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
-from zmqdata.core.worker.events import TaskKey, TaskPrinted
+from zmqdata.core.worker.events import LinesCollected, TaskKey
 from zmqdata.core.worker.tasklog import MOST_CHARACTERS_OF_LINE, LineLimit
-from zmqdata.messages import PrintedLine
+from zmqdata.messages import TaskLine
 from zmqdata.threads import this_thread, work_of_thread
 
 COUNT_EVERY = 5.0
@@ -63,12 +63,12 @@ class LineCollector:
         self._limit = LineLimit() if limit is None else limit
         self._clock = clock
         self._lock = threading.RLock()
-        self._waiting: deque[tuple[TaskKey, PrintedLine]] = deque()
+        self._waiting: deque[tuple[TaskKey, TaskLine]] = deque()
         self._suppressed: Counter[TaskKey] = Counter()
         self._ended: set[TaskKey] = set()
         self._counted = -COUNT_EVERY
 
-    def add(self, key: TaskKey, line: PrintedLine) -> None:
+    def add(self, key: TaskKey, line: TaskLine) -> None:
         """Add a line of a task, or count it if there are too many."""
         with self._lock:
             if not self._limit.admits(self._clock()):
@@ -87,10 +87,10 @@ class LineCollector:
             self._ended.add(key)
         self._wake()
 
-    def take(self) -> list[TaskPrinted]:
+    def take(self) -> list[LinesCollected]:
         """Return what was added since the last call."""
         with self._lock:
-            now, of_task = self._clock(), dict[TaskKey, list[PrintedLine]]()
+            now, of_task = self._clock(), dict[TaskKey, list[TaskLine]]()
             for key, line in self._waiting:
                 of_task.setdefault(key, []).append(line)
             self._waiting.clear()
@@ -100,7 +100,7 @@ class LineCollector:
                 due |= self._suppressed.keys()
             self._ended.clear()
             return [
-                TaskPrinted(
+                LinesCollected(
                     key.task,
                     key.attempt,
                     tuple(of_task.get(key, ())),
@@ -110,7 +110,7 @@ class LineCollector:
             ]
 
 
-class TaskOutput:
+class TaskTap:
     """Output of the functions of one task.
 
     Args:
@@ -156,7 +156,7 @@ class TaskOutput:
             return
         record.__dict__[_NOTED] = True
         text = _shortened(_TEXT.format(record))
-        self._collector.add(self._key, PrintedLine(text, record.levelno, record.name))
+        self._collector.add(self._key, TaskLine(text, record.levelno, record.name))
 
     def end(self) -> None:
         """Note the beginnings of lines whose ends have not come."""
@@ -170,7 +170,7 @@ class TaskOutput:
         for line in lines:
             last = line.rstrip("\r").rpartition("\r")[2]
             if last.strip():
-                self._collector.add(self._key, PrintedLine(_shortened(last)))
+                self._collector.add(self._key, TaskLine(_shortened(last)))
 
 
 def _shortened(text: str) -> str:
@@ -180,9 +180,9 @@ def _shortened(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _present_task() -> TaskOutput | None:
+def _present_task() -> TaskTap | None:
     work = work_of_thread.get()
-    return work if isinstance(work, TaskOutput) and _Taps.are_on else None
+    return work if isinstance(work, TaskTap) and _Taps.are_on else None
 
 
 class _Taps:
