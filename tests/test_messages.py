@@ -54,7 +54,6 @@ WITHOUT_CORE = {m.Probe, m.RequestStatus, m.StatusReported, m.DatasetRegistered,
 WITHOUT_CORE |= {
     m.RequestPart,
     m.PieceStored,
-    m.MapSupplied,
     m.SaveStarted,
     m.RequestAudit,
     m.AuditReported,

@@ -15,7 +15,7 @@ import pytest
 
 from tests.test_house import FUNCTIONS, PACKAGE, ROOT, code_lines, tree_of, walked
 
-CODE = 63_129
+CODE = 62_753
 """Lines of code in ``zmqdata/``, without docstrings, comments and blanks."""
 MODULES = 458
 """Number of its modules."""
@@ -25,7 +25,7 @@ MOST_IMPORTS = 25
 """Number of our own modules that a module may import."""
 IMPORTS = {
     "zmqdata/client/distribute.py": 30,
-    "zmqdata/client/shell.py": 28,
+    "zmqdata/client/shell.py": 27,
     "zmqdata/dispatcher/server.py": 32,
     "zmqdata/testing/service.py": 31,
     "zmqdata/worker/server.py": 38,
@@ -36,7 +36,7 @@ VALUES = {"failure", "first"}
 """Names of values that are methods elsewhere."""
 LATE = {
     "zmqdata/core/client/decider.py": 1,
-    "zmqdata/core/dispatcher/decider.py": 2,
+    "zmqdata/core/dispatcher/decider.py": 1,
     "zmqdata/core/dispatcher/jobs.py": 1,
     "zmqdata/worker/tasks/output.py": 1,
 }

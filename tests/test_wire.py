@@ -60,7 +60,7 @@ def test_text_of_any_kind_travels_as_text() -> None:
 def test_a_message_is_two_frames() -> None:
     """The first frame has protocol and version, and the second frame is the message."""
     frames = wire.pack(MESSAGE)
-    assert frames[0] == b"ZD5"
+    assert frames[0] == b"ZD6"
     assert wire.to_client.control(frames) == MESSAGE
     assert wire.to_client.control([memoryview(frame) for frame in frames]) == MESSAGE
     assert wire.to_client.header(wire.pack_header(MESSAGE)) == MESSAGE
@@ -144,7 +144,7 @@ def test_a_peer_of_another_version_is_named() -> None:
     """The error about another version names both versions, the cause and the remedy.
     Any other first frame is rejected as a foreign message.
     """
-    text = "Version mismatch, the peer speaks protocol version 7 and this process version 5: .*install the same release"
+    text = "Version mismatch, the peer speaks protocol version 7 and this process version 6: .*install the same release"
     with pytest.raises(VersionMismatchError, match=text) as found:
         wire.to_client.control([b"ZD7", BODY])
     assert isinstance(found.value, ProtocolError)

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from zmqdata import Dataset, distribute, register_dataset
-from zmqdata.client import registration
-from zmqdata.client.registration import (
-    far_worker,
-    is_shared,
-)
 from zmqdata.errors import WrongTypeError
 
 
@@ -65,51 +58,3 @@ def test_a_warning_of_many_generators_is_one(recwarn: pytest.WarningsRecorder) -
     (warned,) = recwarn
     for part in ("`held[0]`, a numpy.random", "`held[4]`", "and 7 more", "Use random_map"):
         assert part in str(warned.message)
-
-
-MOUNTS = """\
-/dev/sda1 / ext4 rw 0 0
-server:/data /data nfs4 rw 0 0
-tmpfs /data/local tmpfs rw 0 0
-bucket /bucket fuse.s3fs rw 0 0
-"""
-
-
-@pytest.mark.parametrize(
-    ("path", "shared"),
-    [
-        ("/home/me/train.bin", False),
-        ("/data/train.bin", True),
-        ("/data/local/train.bin", False),
-        ("/bucket/a/b/train.bin", True),
-        ("/databases/train.bin", False),
-    ],
-)
-def test_a_file_system_is_shared_by_its_type(path: str, shared: bool) -> None:
-    """A file is on the innermost mount that holds it, whose type tells whether machines
-    share it.
-    """
-    assert is_shared(path, MOUNTS) == shared
-    assert not is_shared(path, "")
-
-
-def test_this_system_tells_its_mounts(tmp_path: Path) -> None:
-    """A temporary folder of this machine is on no shared file system."""
-    assert not is_shared(str(tmp_path / "train.bin"))
-
-
-def worker(address: str, files: str = "") -> dict[str, str]:
-    return {"address": address, "files": files}
-
-
-def test_a_worker_elsewhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first worker that may see other files is far: by its token, or, if a token is
-    unknown, by its address.
-    """
-    monkeypatch.setattr(registration, "files_token", lambda: "mine")
-    near = [worker("tcp://192.0.2.6:1", "mine"), worker("ipc:///tmp/worker")]
-    assert far_worker(near) is None
-    for far in (worker("tcp://127.0.0.1:5050", "container"), worker("tcp://192.0.2.7:5050")):
-        assert far_worker([*near, far, worker("tcp://192.0.2.8:1")]) == far["address"]
-    monkeypatch.setattr(registration, "files_token", lambda: "")
-    assert far_worker([worker("tcp://127.0.0.1:5050", "container")]) is None

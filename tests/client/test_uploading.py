@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from tests.definitions import define
 from zmqdata import messages as m
-from zmqdata.client import supplying
-from zmqdata.client.supplying import (
+from zmqdata.client import uploading
+from zmqdata.client.uploading import (
     MOST_BROKEN,
     SAY_EVERY,
     Progress,
@@ -103,7 +103,7 @@ def test_a_part_that_never_arrives_whole_is_an_error() -> None:
     for _ in range(MOST_BROKEN - 1):
         upload.answer(m.PieceStored("request", name(LARGE), 10))
         assert (
-            len(upload.answer(m.PieceStored("request", name(LARGE), 0))) == supplying.PIECES_AHEAD
+            len(upload.answer(m.PieceStored("request", name(LARGE), 0))) == uploading.PIECES_AHEAD
         )
     upload.answer(m.PieceStored("request", name(LARGE), 10))
     with pytest.raises(DataLossError, match=f"other bytes than were sent .* {MOST_BROKEN} times"):

@@ -15,7 +15,7 @@ from zmqdata import messages as m
 from zmqdata.client.shell import ReaderShell
 from zmqdata.core.client import events as client_events
 from zmqdata.core.client.decider import ClientCore, ClientProfile
-from zmqdata.core.client.events import NoteLeftOut, ShowTaskLog, SupplyMaps
+from zmqdata.core.client.events import NoteLeftOut, ShowTaskLog
 from zmqdata.core.dispatcher import events as dispatcher_events
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.events import Commit, DropPipeline, SendPiece
@@ -126,7 +126,7 @@ def test_simulated_worlds_know_every_command() -> None:
         (
             client._carriers,
             client_events.ClientCommand,
-            SENT | {LogLine, NoteLeftOut, ShowTaskLog, SupplyMaps},
+            SENT | {LogLine, NoteLeftOut, ShowTaskLog},
         ),
     ):
         assert set(table) ^ absent == set(get_args(union))

@@ -20,6 +20,12 @@ from zmqdata.pipelines.packing import PackedPipeline
 Array = np.ndarray[Any, Any]
 
 
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let maps of a megabyte travel by path."""
+    monkeypatch.setattr(memorymaps, "MUCH", LARGE)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     """Return the path of a file with 4 MiB of numbers."""
@@ -88,36 +94,6 @@ def test_a_file_may_have_any_name(tmp_path: Path) -> None:
         open_pipeline(packed)
 
 
-@pytest.mark.parametrize(
-    ("name", "mode"), [("whole", "r+"), ("plain", "r"), ("strided", "r"), ("reversed", "r")]
-)
-def test_the_content_of_a_file_stands_for_it(name: str, mode: Any, path: str) -> None:
-    """A map whose file is absent is made over the content of its range: equal, as
-    writable as in the client, and an ordinary array if it is sent on.
-    """
-    array = VIEWS[name](np.memmap(path, np.uint32, mode, offset=4096))
-    packed = pack_pipeline((array, array[1:]))
-    contents = {part.name: b"".join(part.pieces()) for part in packed.files}
-    assert [len(content) for content in contents.values()] == [one.nbytes for one in packed.files]
-    os.remove(path)
-    whole, view = open_pipeline(packed, contents.get)
-    for opened, expected in ((whole, array), (view, array[1:])):
-        np.testing.assert_array_equal(opened, expected)
-        assert (type(opened), opened.strides) == (type(array), array.strides)
-        assert opened.flags.writeable == (mode == "r+")
-    assert pack_pipeline(whole).files == ()
-
-
-def test_a_range_is_read_in_pieces(path: str) -> None:
-    """A file that became shorter while it is read is an error, not a short content."""
-    part = file_part(np.memmap(path, np.uint32, "r"))
-    assert part is not None
-    assert b"".join(part.pieces()) == Path(path).read_bytes()
-    os.truncate(path, 4 * LARGE - 1)
-    with pytest.raises(EOFError, match="shorter than it was"):
-        list(part.pieces())
-
-
 def removed(path: str) -> Array:
     array = np.memmap(path, np.uint32, "r")
     os.remove(path)
@@ -148,13 +124,14 @@ def test_a_map_that_may_differ_from_its_file_is_sent(
     np.testing.assert_array_equal(open_pipeline(packed), array)
 
 
-def test_small_maps_and_asked_for_contents_are_sent(path: str) -> None:
-    """A small map is an ordinary array, and so is each if paths are not wanted."""
+def test_a_small_map_is_sent(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A map is an ordinary array below 100 MiB, which workers need not see."""
+    monkeypatch.setattr(memorymaps, "MUCH", 4 * LARGE + 1)
     array = np.memmap(path, np.uint32, "r")
-    assert pack_pipeline(array[:100]).files == ()
-    whole = pack_pipeline(array, by_path=False)
-    assert (whole.files, sum(map(len, whole.contents.values()))) == ((), array.nbytes)
-    assert whole.fingerprint == pack_pipeline(array).fingerprint
+    packed = pack_pipeline(array)
+    assert (packed.files, sum(map(len, packed.contents.values()))) == ((), array.nbytes)
+    os.remove(path)
+    np.testing.assert_array_equal(open_pipeline(packed), array)
 
 
 def test_a_fingerprint_tells_files_apart_without_reading_them(path: str) -> None:

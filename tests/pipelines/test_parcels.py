@@ -245,8 +245,11 @@ def test_what_cannot_be_sent_is_named_with_its_loader() -> None:
         parcel_of(Holder([(one for one in ())]))
 
 
-def test_a_memory_map_in_a_parcel_travels_as_its_path(tmp_path: Path) -> None:
+def test_a_memory_map_in_a_parcel_travels_as_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The pipeline tells which files it maps, and has none of their bytes."""
+    monkeypatch.setattr(memorymaps, "MUCH", LARGE)
     np.save(tmp_path / "x.npy", np.arange(LARGE))
     held = np.load(tmp_path / "x.npy", mmap_mode="r")
     packed = packed_with(parcel_of(Holder(held)))

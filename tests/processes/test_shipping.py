@@ -17,9 +17,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zmqdata import Dataset, LocalCluster, distribute
+from zmqdata import Dataset, LocalCluster, distribute, register_dataset
 from zmqdata.client.calls import status
 from zmqdata.cluster.processes import ServerProcess
+from zmqdata.errors import FailedPreconditionError
 from zmqdata.testing.cluster import await_condition, descendants
 
 pytestmark = [pytest.mark.realprocess, pytest.mark.timeout(180)]
@@ -235,31 +236,23 @@ def path(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    np.arange(4 * MEGABYTE, dtype=np.uint32).tofile("rows.bin")
+    np.zeros(32 * MEGABYTE, dtype=np.uint32).tofile("rows.bin")
     return "/proc/self/cwd/rows.bin"
 
 
-def read_rows(cluster: LocalCluster, path: str) -> list[int]:
-    rows = np.memmap(path, np.uint32, "r")
-    dataset = Dataset.range(0, len(rows), 4096).map(lambda i: int(rows[i]))
-    read = dataset.apply(distribute("distributed_epoch", cluster.target))
-    return sorted(int(element) for element in read)
-
-
 @pytest.mark.full
-def test_a_file_that_workers_lack_is_fetched(
-    cluster: LocalCluster, path: str, tmp_path: Path
-) -> None:
-    """The workers get the content once, and a change of the file reaches the next
-    dataset, even between the samples.
+def test_a_file_that_workers_lack_is_an_error(cluster: LocalCluster, path: str) -> None:
+    """A map of over 100 MB of a file that workers do not see is an error that says so,
+    at the call that leaves no reader behind, and of the task otherwise.
     """
-    expected_rows = list(range(0, 4 * MEGABYTE, 4096))
-    assert read_rows(cluster, path) == expected_rows
-    assert [one.stat().st_size for one in (tmp_path / "cache").iterdir()] == [16 * MEGABYTE]
-    with open(path, "r+b") as file:
-        file.seek(4 * 12 * 4096)
-        file.write(bytes(4))
-    assert read_rows(cluster, path) == [0, *(row for row in expected_rows if row != 12 * 4096)]
+    rows = np.memmap(path, np.uint32, "r")
+    dataset = Dataset.range(9).map(lambda i: int(rows[i]))
+    for reads in (
+        lambda: register_dataset(cluster.target, dataset),
+        lambda: list(dataset.apply(distribute("distributed_epoch", cluster.target))),
+    ):
+        with pytest.raises(FailedPreconditionError, match=r"rows\.bin.*np\.array"):
+            reads()
 
 
 @pytest.mark.full

@@ -198,8 +198,6 @@ def _purpose(ask: m.Message) -> str:
     match ask:
         case m.RegisterDataset():
             return "to register a dataset"
-        case m.SupplyMap():
-            return "to store the content of a mapped file"
         case m.DescribeDataset():
             return "to describe a registered dataset"
         case m.StartSave():

@@ -224,7 +224,6 @@ class DataServiceDataset(Node):
             context.restoring,
             listing(context),
             self.check_of_elements(),
-            self.registration.description.maps,
             context.meter if context.is_last else LoopMeter(time.perf_counter, context.meter),
         )
         if context.meter is not None:

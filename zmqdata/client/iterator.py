@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
@@ -33,7 +33,7 @@ from zmqdata.iterators import CLOSED, ElementIterator, Restoring
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.measures.situation import Situation
 from zmqdata.measures.sums import Recent
-from zmqdata.messages import LoopSums, MappedRange
+from zmqdata.messages import LoopSums
 from zmqdata.transport.forks import check_process
 
 Resumed = Callable[[ClientProfile, Any], ClientProfile]
@@ -69,7 +69,6 @@ class ServiceIterator(ElementIterator):
             on first use.
         list_left_out: takes the elements that workers skip.
         check_first: raises an error if the first element is not one of this dataset.
-        maps: ranges of files that the pipeline maps.
         meter: measures the waits of the loop; None: a meter of its own.
 
     Raises (from ``next``):
@@ -92,12 +91,10 @@ class ServiceIterator(ElementIterator):
         restoring: Restoring | None = None,
         list_left_out: ListLeftOut = list_nowhere,
         check_first: CheckElement | None = None,
-        maps: Sequence[MappedRange] = (),
         meter: LoopMeter | None = None,
     ) -> None:
         self._profile = profile
         self._meter = LoopMeter(time.perf_counter) if meter is None else meter
-        self._maps = maps
         self._resumed = resumed
         self._restoring = restoring
         self._list_left_out = list_left_out
@@ -134,7 +131,7 @@ class ServiceIterator(ElementIterator):
 
     def _open_shell(self, profile: ClientProfile) -> ReaderShell:
         """Make the thread and the sockets of this iterator."""
-        return ReaderShell(profile, self._list_left_out, self._maps, self._meter)
+        return ReaderShell(profile, self._list_left_out, self._meter)
 
     def _begin_late(self) -> None:
         if self._finalizer is not None:

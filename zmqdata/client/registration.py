@@ -5,22 +5,20 @@ it up by its id.
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import optree
 
 from zmqdata import messages as m
-from zmqdata.client.calls import ask_dispatcher, call, new_request, status
+from zmqdata.client.calls import ask_dispatcher, call, new_request
 from zmqdata.client.runs import shipping
 from zmqdata.client.splitting import losses_of, units_of
-from zmqdata.client.supplying import Progress, Upload
+from zmqdata.client.uploading import Progress, Upload
 from zmqdata.config.settings import warn_user
 from zmqdata.core.job_rules import changed_content
 from zmqdata.dataset import Dataset
@@ -43,7 +41,7 @@ from zmqdata.errors import (
     UnimplementedError,
     WrongTypeError,
 )
-from zmqdata.filenames import legible, native
+from zmqdata.filenames import legible
 from zmqdata.nodes import (
     ExternalStatePolicy,
     Node,
@@ -55,17 +53,14 @@ from zmqdata.nodes import (
     options_of,
     split_sources,
 )
-from zmqdata.paths import files_token
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
 from zmqdata.pipelines.fingerprints import nodes_in_order
 from zmqdata.pipelines.generators import Held, generators_of, iterators_of, loader_seed
-from zmqdata.pipelines.memorymaps import FilePart
 from zmqdata.pipelines.packing import ParcelContent
 from zmqdata.pipelines.parcels import ParcelChangedError
 from zmqdata.pipelines.unsendable import qualified_name
 from zmqdata.pipelines.weighing import say_slow
 from zmqdata.runkeys import name_of_process
-from zmqdata.transport.addresses import is_this_machine
 
 log = logging.getLogger(__name__)
 
@@ -134,11 +129,11 @@ class Registration:
 
     def _registered(self) -> str:
         try:
-            return self.register(None, stays=True)
+            return self.register(None, reads=True)
         except ParcelChangedError:
             assert self.node is not None
             self._repack(self.node)
-            return self.register(None, stays=True)
+            return self.register(None, reads=True)
 
     def _draw_by(self, node: Node, fixed_seed: int) -> None:
         """Register the dataset anew if orders that are drawn once have changed."""
@@ -186,14 +181,13 @@ class Registration:
             return False
         return found.fingerprint == self.description.fingerprint
 
-    def _repack(self, node: Node, by_path: bool = True) -> None:
+    def _repack(self, node: Node) -> None:
         with shipping():
-            self.packed = pack_pipeline(node, sources=self.sources, by_path=by_path)
+            self.packed = pack_pipeline(node, sources=self.sources)
         self.description = msgspec.structs.replace(
             self.description,
             digest=self.packed.digest,
             parts=_parts_of(self.packed),
-            maps=_maps_of(self.packed),
             parcel_key=_parcel_key_of(self.packed),
         )
 
@@ -224,23 +218,26 @@ class Registration:
             return
         self.description = msgspec.structs.replace(self.description, element_spec=spec)
 
-    def register(self, dataset_id: str | None, keep: bool = False, stays: bool = False) -> str:
+    def register(self, dataset_id: str | None, keep: bool = False, reads: bool = False) -> str:
         """Register the dataset and return its id.
 
         Args:
             dataset_id: the id to register it under. None: the dispatcher chooses an id.
             keep: True to keep it even while no job uses it.
-            stays: True if this process reads the dataset, and so can send files that
-                workers lack.
+            reads: True if this process reads the dataset, and so hears of a worker that
+                lacks a file. Otherwise the workers are asked now.
+
+        Raises:
+            FailedPreconditionError: a worker does not see a file that the pipeline
+                maps.
         """
         assert self.packed is not None
-        if self.node is not None and not stays and not self._files_are_seen(self.packed.files):
-            self._repack(self.node, by_path=False)
         encoded, contents = self.packed.encoded, self.packed.contents
         if len(encoded) > m.MOST_WHOLE_BYTES:
             encoded, contents = b"", {**contents, self.packed.digest: encoded}
         request = new_request()
-        ask = m.RegisterDataset(request, dataset_id, self.description, encoded, keep)
+        maps = () if reads else maps_of(self.packed)
+        ask = m.RegisterDataset(request, dataset_id, self.description, encoded, keep, maps)
         shown, began = Progress(Upload(ask, contents)), time.monotonic()
         found = call(self.service, ask, m.DatasetRegistered, request, self.timeout, shown.answer)
         for one in contents.values():
@@ -249,73 +246,6 @@ class Registration:
                 if one.made:
                     say_slow(one.parcel, "sending", time.monotonic() - began)
         return found.dataset_id
-
-    def _files_are_seen(self, files: Sequence[FilePart]) -> bool:
-        """Return False, and say so, if a worker may not see the files that the pipeline
-        maps.
-        """
-        unshared = [one for one in files if not is_shared(native(one.path))]
-        if not unshared:
-            return True
-        far = far_worker(status(self.service, self.timeout)["workers"])
-        if far is not None:
-            log.warning(
-                "the pipeline maps %s (%.0f MB), which is not on a file system that machines "
-                "share, but the worker at %s is on another machine or in a container. The content "
-                "is sent instead of the path. Put the file on a shared file system to send its "
-                "path only.",
-                ", ".join(legible(one.path) for one in unshared),
-                sum(one.nbytes for one in unshared) / 1e6,
-                far,
-            )
-        return far is None
-
-
-def far_worker(workers: Sequence[Mapping[str, str]]) -> str | None:
-    """Return the address of the first of these workers that may see other files than
-    this process, or None.
-
-    Args:
-        workers: the workers in the status of a dispatcher.
-
-    >>> far_worker([{"address": "tcp://10.0.0.7:5050", "files": files_token()}]) is None
-    True
-    """
-    return next((one["address"] for one in workers if not _sees_the_same(one)), None)
-
-
-def _sees_the_same(worker: Mapping[str, str]) -> bool:
-    here = files_token()
-    if here and worker["files"]:
-        return worker["files"] == here
-    return is_this_machine(worker["address"])
-
-
-_SHARED = re.compile(
-    r"nfs|cifs|smb|lustre|gpfs|beegfs|ceph|gluster|afs|9p|virtiofs|fuse\.|panfs|wekafs|orangefs"
-)
-"""Beginnings of the types of file systems that machines share."""
-
-
-def is_shared(path: str, mounts: str | None = None) -> bool:
-    """Return True if a file lies on a file system that machines share, as far as this
-    system tells.
-
-    Args:
-        path: absolute path of the file.
-        mounts: content of ``/proc/self/mounts``; None reads it.
-
-    >>> is_shared("/data/train.bin", "server:/data /data nfs4 rw 0 0")
-    True
-    """
-    if mounts is None:
-        try:
-            mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
-        except OSError:  # not Linux
-            return False
-    kinds = {fields[1]: fields[2] for fields in map(str.split, mounts.splitlines())}
-    place = next((one for one in map(str, (Path(path), *Path(path).parents)) if one in kinds), "")
-    return bool(_SHARED.match(kinds.get(place, "")))
 
 
 def describe_dataset(service: str, dataset_id: str, timeout: float) -> m.DatasetDescription:
@@ -543,7 +473,6 @@ def _describe(node: Node, packed: PackedPipeline, compression: str | None) -> m.
         fixed_seed=fixed,
         orders=orders,
         process=name_of_process() if orders else "",
-        maps=_maps_of(packed),
         losses=losses_of(node),
         units=units_of(node, sources or ()),
         parcel_key=_parcel_key_of(packed),
@@ -561,9 +490,10 @@ def _parcel_key_of(packed: PackedPipeline) -> str:
     return max(held, default="")
 
 
-def _maps_of(packed: PackedPipeline) -> tuple[m.MappedRange, ...]:
+def maps_of(packed: PackedPipeline) -> tuple[m.MappedRange, ...]:
+    """Return the ranges of files that a pipeline maps, for the dispatcher."""
     return tuple(
-        m.MappedRange(one.name, one.path, one.start, one.nbytes, one.digest) for one in packed.files
+        [m.MappedRange(one.path, one.start, one.nbytes, one.digest) for one in packed.files]
     )
 
 

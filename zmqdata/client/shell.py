@@ -12,7 +12,7 @@ import itertools
 import logging
 import queue
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,6 @@ from zmqdata.client.connections import Descriptors, Memories, Servers, note_miss
 from zmqdata.client.decoding import MovedBytes, decode_message, hopeless, referred
 from zmqdata.client.delivery import Delivery, DeliveryQueue, End, Strides
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere
-from zmqdata.client.supplying import MapSupplier
 from zmqdata.client.tasklog import task_log
 from zmqdata.client.trace import ClientTrace
 from zmqdata.core.client import events as e
@@ -45,7 +44,6 @@ from zmqdata.measures.meter import LoopMeter, new_recent
 from zmqdata.measures.sums import Recent
 from zmqdata.messages import (
     LoopMeasures,
-    MappedRange,
     TakeBackElements,
     encode_checkpoint,
     shown_name,
@@ -74,7 +72,6 @@ class ReaderShell:
     Args:
         profile: what to read, and in which role.
         list_left_out: takes the elements that workers skip.
-        maps: ranges of files that the pipeline maps.
         meter: measures the waits of the loop.
     """
 
@@ -82,7 +79,6 @@ class ReaderShell:
         self,
         profile: ClientProfile,
         list_left_out: ListLeftOut = list_nowhere,
-        maps: Sequence[MappedRange] = (),
         meter: LoopMeter | None = None,
     ) -> None:
         self.core = ClientCore(profile)
@@ -97,7 +93,6 @@ class ReaderShell:
         self.queue = DeliveryQueue(lambda: self.core.lease.holds(self._now()))
         self.bookmarks, self.rejects = Bookmarks(), Rejects()
         self._behind = 0  # the place after the last block taken
-        self._supplier = self._make_supplier(profile, maps)
         self._pool, self._moved = Pool(), MovedBytes()
         self._taken: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
         self._begun: dict[int, tuple[object, Iterator[Any]]] = {}
@@ -116,7 +111,6 @@ class ReaderShell:
         )
         table.on(e.NoteLeftOut, lambda command: self._list_left_out(command.element))
         table.on(e.ShowTaskLog, task_log.show)
-        table.on(e.SupplyMaps, lambda command: self._supplier.supply(command))
         table.on(e.ConnectLink, self._connect)
         table.on(e.DisconnectLink, self._disconnect)
         table.on(e.Deliver, self._deliver)
@@ -126,9 +120,6 @@ class ReaderShell:
         table.on(e.Finish, self._finish)
         table.on(e.Closed, lambda command: self.loop.stop())
         return table
-
-    def _make_supplier(self, profile: ClientProfile, maps: Sequence[MappedRange]) -> MapSupplier:
-        return MapSupplier(profile.service, profile.dispatcher_timeout, maps)
 
     def _open(self, profile: ClientProfile) -> None:
         """Make the thread and its sockets."""
@@ -554,5 +545,4 @@ class ReaderShell:
         for name in [*self._links, *self._handovers]:
             self._disconnect(e.DisconnectLink(name))
         self.servers.close()
-        self._supplier.close()
         lifetime.abandoned.pop(self.loop, None)

@@ -19,6 +19,8 @@ from zmqdata.messages import Message
 Item = TypeVar("Item")
 
 MOST_DATASETS = 10_000
+MOST_CHECKS = 1_000
+"""Registrations that wait until workers have looked at files."""
 MOST_JOBS = 10_000
 MOST_CLIENTS = 100_000
 MOST_CLIENTS_OF_PEER = 100

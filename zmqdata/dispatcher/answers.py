@@ -99,6 +99,4 @@ class Answers:
                 "and no job has read its dataset for a long time. Start the job again."
             )
             return m.RequestRefused(ask.request, NotFoundError.__name__, text)
-        return m.TaskDescribed(
-            ask.request, found.job, found.definition, pipeline, parts, found.dataset.maps
-        )
+        return m.TaskDescribed(ask.request, found.job, found.definition, pipeline, parts)

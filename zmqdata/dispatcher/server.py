@@ -359,7 +359,6 @@ class DispatcherShell:
             pipeline or b"",
             reason,
             command.parts,
-            command.maps,
         )
         self._send(e.Send(command.peer, answer))
 

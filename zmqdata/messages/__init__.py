@@ -43,7 +43,6 @@ from zmqdata.messages.clients import (
     HoldingsReported,
     IterationClosed,
     IterationOpened,
-    MapSupplied,
     MayEnd,
     OpenAwaited,
     OpenIteration,
@@ -58,7 +57,6 @@ from zmqdata.messages.clients import (
     StartSave,
     StatusReported,
     StorePiece,
-    SupplyMap,
     TasksChanged,
 )
 from zmqdata.messages.diagnosis import (
@@ -157,6 +155,7 @@ from zmqdata.messages.trace import (
     Track,
 )
 from zmqdata.messages.workers import (
+    CheckMaps,
     ChunkCommitted,
     ChunkWritten,
     DealRest,
@@ -164,6 +163,7 @@ from zmqdata.messages.workers import (
     DropTask,
     ElementsDecided,
     HostTask,
+    MapsChecked,
     MemoryUse,
     PieceSent,
     PipelineSent,
@@ -187,7 +187,6 @@ from zmqdata.messages.workers import (
 FromClient = (
     RegisterDataset
     | StorePiece
-    | SupplyMap
     | DescribeDataset
     | OpenIteration
     | ClientHeartbeat
@@ -211,6 +210,7 @@ FromWorker = (
     | StateTaken
     | ElementsDecided
     | RequestPipeline
+    | MapsChecked
     | ChunkWritten
     | SaveFailed
     | RequestPiece
@@ -221,7 +221,6 @@ ToClient = (
     DatasetRegistered
     | RequestPart
     | PieceStored
-    | MapSupplied
     | DatasetDescribed
     | RequestRefused
     | IterationOpened
@@ -258,6 +257,7 @@ ToWorker = (
     | DecisionsKept
     | TakeBackSplits
     | PipelineSent
+    | CheckMaps
     | ChunkCommitted
     | PieceSent
     | ReleaseClient

@@ -17,9 +17,9 @@ from zmqdata.messages.parts import (
     JobParameters,
     JournalCounts,
     Lease,
+    MappedRange,
     Message,
     Number,
-    Part,
     Question,
     Ranges,
     Reader,
@@ -52,6 +52,8 @@ class RegisterDataset(Message, frozen=True):
     """The packed pipeline; empty if it is a part of the description."""
     keep: bool = False
     """True to keep the dataset even if no job reads it."""
+    maps: tuple[MappedRange, ...] = ()
+    """Ranges of files that the pipeline maps, and which each worker must see."""
 
 
 class StorePiece(Message, frozen=True):
@@ -72,24 +74,6 @@ class StorePiece(Message, frozen=True):
     """Offset of these bytes within the part."""
     content: bytes
     """The bytes."""
-
-
-class SupplyMap(Message, frozen=True):
-    """Sent by a client, answering ``wanted`` of ``ClientHeartbeatAnswered``, and again
-    when the content has arrived. The dispatcher answers ``RequestPart`` while it lacks
-    the content, and ``MapSupplied`` when it needs nothing more.
-    """
-
-    request: str
-    """Id of the request."""
-    client: str
-    """Id of the client."""
-    name: str
-    """Name of the mapped range."""
-    content: Part | None = None
-    """The part with the bytes of the range; None if the client cannot send it."""
-    reason: str = ""
-    """Reason why the client cannot send it."""
 
 
 class DescribeDataset(Message, frozen=True):
@@ -342,15 +326,6 @@ class PieceStored(Message, frozen=True):
     """
 
 
-class MapSupplied(Message, frozen=True):
-    """Sent by the dispatcher, answering ``SupplyMap``. The client sends nothing more of
-    this range.
-    """
-
-    request: str
-    """Id of the request."""
-
-
 class DatasetDescribed(Message, frozen=True):
     """Sent by the dispatcher, answering ``DescribeDataset``. The client builds its
     dataset from it.
@@ -466,10 +441,6 @@ class ClientHeartbeatAnswered(Message, frozen=True):
     lease: Lease | None = None
     """A lease that counts from the sending of that heartbeat; None: the client may hand
     out what it holds at any time.
-    """
-    wanted: tuple[str, ...] = ()
-    """Names of mapped ranges whose content this client is to send by ``SupplyMap``,
-    because workers lack the files.
     """
     idle: IdleWorkers | None = None
     """The registered workers if none of them hosts a task of the iteration."""

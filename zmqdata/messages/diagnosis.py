@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from zmqdata.messages.parts import MappedRange, Message, Part, TaskDefinition
+from zmqdata.messages.parts import Message, Part, TaskDefinition
 
 MOST_ECHO_BYTES = 256 << 10
 """Largest content of an ``EchoSent``. The answers in the queue of a peer that reads
@@ -73,5 +73,3 @@ class TaskDescribed(Message, frozen=True):
     """The packed pipeline; empty if it is one of the parts."""
     parts: tuple[Part, ...] = ()
     """Parts of the pipeline."""
-    maps: tuple[MappedRange, ...] = ()
-    """Ranges of files that it maps."""

@@ -13,7 +13,7 @@ from zmqdata.messages.measures import TaskMeasures
 from zmqdata.messages.poison import Place, Work
 from zmqdata.splits import Split, SplitSource
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 """Major version of the protocol. A peer of another version is refused; unknown fields
 of the same version are ignored.
 """
@@ -108,12 +108,8 @@ class Part(Discreet, frozen=True):
 
 
 class MappedRange(Discreet, frozen=True):
-    """A range of a file that a pipeline maps. It travels as its path, and its content
-    only if a worker lacks the file.
-    """
+    """A range of a file that a pipeline maps."""
 
-    name: str
-    """SHA-256 of the other fields but ``content``, in 64 hexadecimal characters."""
     path: str
     """Absolute path of the file."""
     start: Number
@@ -122,8 +118,6 @@ class MappedRange(Discreet, frozen=True):
     """Number of its bytes."""
     samples: str
     """SHA-256 of samples of the range, by which a worker recognizes the file."""
-    content: Part | None = None
-    """The part with the bytes of the range; None if it travels as its path."""
 
 
 class SplitLosses(Discreet, frozen=True):
@@ -193,8 +187,6 @@ class DatasetDescription(Discreet, frozen=True):
     """Name of the process that built the pipeline, which no other process has; empty if
     the pipeline draws nothing once.
     """
-    maps: tuple[MappedRange, ...] = ()
-    """Ranges of files that the pipeline maps."""
     losses: SplitLosses = SplitLosses()
     """Losses of readers under ``ShardingPolicy.DYNAMIC``."""
     units: DatasetUnits = DatasetUnits()

@@ -214,17 +214,25 @@ class ElementsDecided(Message, frozen=True):
 
 
 class RequestPipeline(Message, frozen=True):
-    """Sent by a worker that hosts a task of a dataset it has not seen, and again if it
-    lacks files that the pipeline maps. The dispatcher answers ``PipelineSent``, in the
-    second case once a client has sent their content.
+    """Sent by a worker that hosts a task of a dataset it has not seen. The dispatcher
+    answers ``PipelineSent``.
     """
 
     worker: str
     """Id of the worker."""
     dataset_id: str
     """Id of the dataset."""
-    lacks: tuple[str, ...] = ()
-    """Names of the mapped ranges whose files the worker does not see."""
+
+
+class MapsChecked(Message, frozen=True):
+    """Sent by a worker, answering ``CheckMaps``."""
+
+    worker: str
+    """Id of the worker."""
+    request: str
+    """Id of the request."""
+    fault: str
+    """Reason why the worker does not see a file, for the user; "" if it sees all."""
 
 
 class ChunkWritten(Message, frozen=True):
@@ -475,8 +483,17 @@ class PipelineSent(Message, frozen=True):
     """Reason why the pipeline is not available."""
     parts: tuple[Part, ...] = ()
     """Parts of the pipeline."""
-    maps: tuple[MappedRange, ...] = ()
-    """Ranges of files that it maps, with the content of those that the worker lacks."""
+
+
+class CheckMaps(Message, frozen=True):
+    """Sent by the dispatcher. The worker looks whether it sees the files of a pipeline,
+    and answers ``MapsChecked``.
+    """
+
+    request: str
+    """Id of the client's request that waits for the answer."""
+    maps: tuple[MappedRange, ...]
+    """Ranges of the files."""
 
 
 class PieceSent(Message, frozen=True):

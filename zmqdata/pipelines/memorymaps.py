@@ -2,8 +2,8 @@
 
 A pipeline carries the path and a digest of samples of the file. The client checks that
 the file still holds what the array shows, and a worker that its file of that path is
-the same. A worker without such a file gets the content from the client. An array that
-differs from its file, as one mapped copy-on-write may, is an ordinary array.
+the same. A small map, and a map that differs from its file, as one mapped copy-on-write
+may, is an ordinary array.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import pickle
 import platform
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,13 +23,11 @@ from zmqdata.peeking import is_a
 log = logging.getLogger(__name__)
 
 MUCH = 100 << 20
-"""Size in bytes from which the user is told that an array is sent."""
-LARGE = 1 << 20
-"""Size in bytes from which buffers are kept outside the stream, and maps travel by
-their path.
+"""Size in bytes from which the user is told that an array is sent, and from which a map
+travels as the path of its file.
 """
-READ_AT_A_TIME = 4 << 20
-"""Size in bytes of the pieces in which a range is read."""
+LARGE = 1 << 20
+"""Size in bytes from which buffers are kept outside the stream."""
 _SAMPLES = 32
 _SAMPLE_BYTES = 4096
 
@@ -48,13 +44,6 @@ class FilePart(NamedTuple):
     digest: str
     """SHA-256 of samples of the range."""
 
-    @property
-    def name(self) -> str:
-        """Name of the range in messages: the SHA-256 of all fields. The content of a
-        range is too large for a digest of its own, unless a worker lacks it.
-        """
-        return hashlib.sha256(repr(tuple(self)).encode()).hexdigest()
-
     def fault(self) -> str:
         """Return the error of a pipeline that maps the file here; "" if it is the
         same.
@@ -65,30 +54,12 @@ class FilePart(NamedTuple):
         absent = "does not exist here, is shorter or cannot be read"
         differs = absent if found is None else "has other content here"
         return (
-            f"the pipeline maps bytes {self.start} to {self.start + self.nbytes} of the file "
-            f"{legible(self.path)}, which {differs} ({platform.node()}). A memory map travels as "
-            "the path of its file. Put the file where all workers find it under this path, or send "
-            "its content: pass np.array(the memory map), which the client copies into memory"
+            f"The pipeline maps {self.nbytes / 1e6:.0f} MB of the file {legible(self.path)}, which "
+            f"{differs} ({platform.node()}). A memory map of this size travels as the path of its "
+            "file. Put the file where all workers find it under this path, for example on shared "
+            "storage. Or save the elements once with `Dataset.save` to storage that all workers "
+            "see. Or send the content as an array: np.array(the memory map)"
         )
-
-    def read(self, begin: int, end: int) -> bytes:
-        """Return these bytes of the range.
-
-        Raises:
-            OSError: the file cannot be read.
-            EOFError: the file is shorter.
-        """
-        with open(native(self.path), "rb", buffering=0) as file:
-            file.seek(self.start + begin)
-            content = file.read(end - begin) or b""
-        if len(content) != end - begin:
-            raise EOFError(f"{legible(self.path)} is shorter than it was")
-        return content
-
-    def pieces(self) -> Iterator[bytes]:
-        """Yield all bytes of the range in order. Raises as ``read``."""
-        for begin in range(0, self.nbytes, READ_AT_A_TIME):
-            yield self.read(begin, min(self.nbytes, begin + READ_AT_A_TIME))
 
 
 def file_part(array: np.ndarray[Any, Any]) -> FilePart | None:
@@ -96,7 +67,7 @@ def file_part(array: np.ndarray[Any, Any]) -> FilePart | None:
     one. None for other arrays, for small ones, and for arrays that may differ from
     what the file holds.
     """
-    if array.nbytes < LARGE or array.dtype.hasobject:
+    if array.nbytes < MUCH or array.dtype.hasobject:
         return None
     root = array
     while is_a(root.base, np.ndarray):
@@ -117,29 +88,18 @@ def file_part(array: np.ndarray[Any, Any]) -> FilePart | None:
     return FilePart(portable(path), start, high - low, digest)
 
 
-class OpenRange(NamedTuple):
-    """The buffer of a range of a file, for the unpickler."""
-
-    part: FilePart
-    """The range."""
-    content: memoryview | bytearray | None
-    """The content from the client; None if it is in the file here."""
-
-
-def reduced_map(array: np.ndarray[Any, Any], place: pickle.PickleBuffer) -> tuple[Any, ...]:
-    """Return the function and arguments that make an array over a range of a file.
-
-    Args:
-        array: the array.
-        place: buffer in whose place opening finds the range.
-    """
+def reduced_map(array: np.ndarray[Any, Any], part: FilePart) -> tuple[Any, ...]:
+    """Return the function and arguments that make an array over a range of a file."""
     offset = _address(array) - _bounds(array)[0]
     layout = (array.shape, array.dtype, array.strides, offset)
-    return open_map, (place, layout, array.flags.writeable, is_a(array, np.memmap))
+    return open_map, (*part, layout, array.flags.writeable, is_a(array, np.memmap))
 
 
 def open_map(
-    opened: OpenRange,
+    path: str,
+    start: int,
+    nbytes: int,
+    digest: str,
     layout: tuple[tuple[int, ...], Any, tuple[int, ...], int],
     writable: bool,
     is_memmap: bool,
@@ -152,16 +112,12 @@ def open_map(
             the client.
     """
     shape, dtype, strides, offset = layout
-    memory: Any = opened.content
-    if memory is None:
-        memory = _map_file(opened.part, writable)
+    mapped: Any = _map_file(FilePart(path, start, nbytes, digest), writable)
     made: Any = np.ndarray.__new__(
-        np.memmap if is_memmap else np.ndarray, shape, dtype, memory, offset, strides
+        np.memmap if is_memmap else np.ndarray, shape, dtype, mapped, offset, strides
     )
     if is_memmap:
-        # Without a file, it is an ordinary array for whoever sends it on.
-        none = {"filename": None, "offset": 0, "mode": "c", "_mmap": None}
-        vars(made).update(vars(memory) if opened.content is None else none)
+        vars(made).update(vars(mapped))
     made.flags.writeable = writable
     return made  # type: ignore[no-any-return]  # of either class
 

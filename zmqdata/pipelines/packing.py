@@ -31,7 +31,7 @@ from zmqdata.pipelines.findable import is_importable
 from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
 from zmqdata.pipelines.holding import Step
 from zmqdata.pipelines.importing import install
-from zmqdata.pipelines.memorymaps import FilePart, OpenRange
+from zmqdata.pipelines.memorymaps import FilePart
 from zmqdata.pipelines.numpynames import other_numpy
 from zmqdata.pipelines.ownmodules import file_of, outdated, own_sources
 from zmqdata.pipelines.parcels import Parcel, ParcelChangedError, Piece, kept_parcel, open_parcel
@@ -82,13 +82,11 @@ class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
     that are not shipped, by name.
     """
     buffers: tuple[str, ...] = ()
-    """Digests of the large buffers outside the payload, and names of the ranges of
-    files, in the payload's order.
-    """
+    """Digests of the large buffers outside the payload, in the payload's order."""
     shipped: tuple[str, ...] = ()
     """Digests of the shipped source archives."""
     files: tuple[FilePart, ...] = ()
-    """Ranges of files that it maps, which workers see or get from the client."""
+    """Ranges of files that it maps, which workers must see."""
     pickle: str = ""
     """Digest of the payload if that is a part."""
     contents: dict[str, Any] = {}
@@ -133,7 +131,6 @@ def pack_pipeline(
     node: Any,
     ship: object = (),
     sources: Mapping[str, bytes] | None = None,
-    by_path: bool = True,
 ) -> PackedPipeline:
     """Convert a pipeline to bytes for workers, or raise at once if that is impossible.
 
@@ -145,8 +142,6 @@ def pack_pipeline(
         node: the last node of a pipeline (or any value, for example a single function).
         ship: modules whose source is shipped, see ``pack_sources``.
         sources: an earlier result of ``pack_sources``; ``ship`` is then ignored.
-        by_path: True to send a memory map as the path of its file, False to send its
-            content.
 
     Raises:
         TypeError: an object cannot leave this process; the error names the operation,
@@ -171,7 +166,7 @@ def pack_pipeline(
     # Inputs first: a node then finds its inputs already pickled, and a long chain needs
     # no deep recursion.
     order = tuple(nodes_in_order(node))
-    packed, pickler = pickled(order, file, archives, by_path)
+    packed, pickler = pickled(order, file, archives)
     found = _fingerprint(node, order, archives)
     packed.contents.update({one.name: one.content for one in _pieces(pickler)}, **archives)
     files = list(packed.files)
@@ -189,7 +184,7 @@ def pack_pipeline(
 
 
 def pickled(
-    value: Any, file: Any, archives: dict[str, bytes], by_path: bool = True, name: str = ""
+    value: Any, file: Any, archives: dict[str, bytes], name: str = ""
 ) -> tuple[PackedPipeline, PipelinePickler]:
     """Pickle a value into a file. Return what a worker needs beside the pickle, and the
     pickler, and add to the archives those that modules of the value came with.
@@ -200,7 +195,7 @@ def pickled(
     """
     from zmqdata.pipelines.pickler import PipelinePickler, UnsendableError
 
-    pickler = PipelinePickler(file, by_path, names_of(archives.values()), name)
+    pickler = PipelinePickler(file, names_of(archives.values()), name)
     try:
         pickler.dump(value)
     except UnsendableError as error:
@@ -217,7 +212,7 @@ def pickled(
         sources=own_sources(pickler.modules, pickler.shipped),
         buffers=tuple(one.name for one in pickler.apart),
         shipped=tuple(archives),
-        files=tuple(dict.fromkeys(one for one in pickler.apart if isinstance(one, FilePart))),
+        files=tuple(pickler.files),
         contents={},
     )
     return packed, pickler
@@ -353,10 +348,10 @@ def open_pipeline(
 
     Args:
         packed: the result of ``pack_pipeline``.
-        find: function that returns the content of a part by its digest, or of a range
-            of a file by its name, or None if it is unavailable. Arrays are views of
-            that content. It must therefore not change, and arrays are writable only if
-            it is. The default looks in ``packed.contents``.
+        find: function that returns the content of a part by its digest, or None if it
+            is unavailable. Arrays are views of that content. It must therefore not
+            change, and arrays are writable only if it is. The default looks in
+            ``packed.contents``.
         folder: folder for shipped code until this process ends; None means a temporary
             folder.
         stream: number of the task within its job. Parcels that are kept are opened once
@@ -398,11 +393,7 @@ def open_pipeline(
 
     # A pipeline may write to its arrays, so each array gets its own memory, even if two
     # have the same content.
-    files = {one.name: one for one in packed.files}
-    buffers = [
-        _range(files[name], take) if name in files else _writable(_part(name, take, opener))
-        for name in packed.buffers
-    ]
+    buffers = [_writable(_part(name, take, opener)) for name in packed.buffers]
     try:
         payload = _part(packed.pickle, take, opener) if packed.pickle else packed.payload
         own = {(open_parcel.__module__, open_parcel.__name__): opened_parcel}
@@ -433,11 +424,6 @@ def _part(digest: str, find: FindPart, opener: str) -> bytes | memoryview:
             "which sends the part again"
         )
     return content[:]
-
-
-def _range(part: FilePart, find: FindPart) -> OpenRange:
-    content = find(part.name)
-    return OpenRange(part, None if content is None else _writable(content[:]))
 
 
 def _writable(content: bytes | memoryview) -> bytearray | memoryview:

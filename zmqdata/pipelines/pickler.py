@@ -132,8 +132,6 @@ class PipelinePickler(pickle.Pickler):
 
     Args:
         file: a ``PickleFile``.
-        by_path: True to write a memory map as the path of its file, False to write its
-            content.
         shipped: top-level modules that are shipped with the pickle.
         name: what is pickled, if it is not a pipeline.
 
@@ -141,29 +139,26 @@ class PipelinePickler(pickle.Pickler):
         parcels: values that travel apart.
         made_by: an object of each class whose own methods say how it is pickled.
         modules: names of the modules that the pickle refers to and a worker may lack.
-        apart: copies of large buffers, and ranges of files that are mapped, which the
-            unpickler needs in this order.
+        apart: copies of large buffers, which the unpickler needs in this order.
+        files: ranges of files that are mapped.
         definitions: the functions and classes shipped by value.
     """
 
-    def __init__(
-        self, file: Any, by_path: bool = True, shipped: Container[str] = (), name: str = ""
-    ) -> None:
+    def __init__(self, file: Any, shipped: Container[str] = (), name: str = "") -> None:
         super().__init__(file, protocol=5, buffer_callback=self._keep_apart)
         self.shipped = shipped
         self.parcels: list[Parcel] = []
         self.made_by: dict[type, object] = {}
         self._file, self._name = file, name
         self.modules: set[str] = set()
-        self.apart: list[Piece | memorymaps.FilePart] = []
+        self.apart: list[Piece] = []
+        self.files: dict[memorymaps.FilePart, None] = {}
         self.definitions = Definitions(self, shipped)
-        self._by_path = by_path
         self._root: object = None
         self._thing: object = None
         self._maker: object = None
         self._array: object = None
         self._operation = name or "a pipeline"
-        self._ranges: dict[int, memorymaps.FilePart] = {}
         self._storages: dict[int, Any] = {}
         self._tensors: dict[int, object] = {}
         self._bases: dict[tuple[int, bool, int], type | None] = {}
@@ -330,28 +325,22 @@ class PipelinePickler(pickle.Pickler):
 
     def _write_array(self, array: Any) -> Any:
         self._array = self._tensors.get(id(array), array)
-        part = memorymaps.file_part(array) if self._by_path else None
+        part = memorymaps.file_part(array)
         if part is None:
             return reducing.reduced_array(array)
-        buffer = pickle.PickleBuffer(bytearray(1))
-        self._ranges[id(buffer)] = part
-        return memorymaps.reduced_map(array, buffer)
+        self.files[part] = None
+        return memorymaps.reduced_map(array, part)
 
     def _keep_apart(self, buffer: pickle.PickleBuffer) -> bool:
         """Keep a large buffer outside the stream. Return True for another one, which
         pickle then writes into the stream.
         """
-        part = self._ranges.get(id(buffer))
-        if part is not None:
-            self.apart.append(part)
-            return False
         with buffer.raw() as memory:
             if memory.nbytes >= memorymaps.MUCH and not self._file.counts:
                 operation, path = unsendable.describe_trail(self._trail(self._array))
                 path = path.removeprefix(f"{operation}.") if self._name else path
                 memorymaps.warn_of_size(memory, self._name or operation, path)
-            apart = sum(type(one) is not memorymaps.FilePart for one in self.apart)
-            if memory.nbytes < memorymaps.LARGE or apart >= MOST_APART:
+            if memory.nbytes < memorymaps.LARGE or len(self.apart) >= MOST_APART:
                 return True
             self.apart.append(self._file.apart(memory))
             return False

@@ -22,9 +22,9 @@ from zmqdata.client.delivery import DeliveryQueue, End
 from zmqdata.client.distribute import DataServiceDataset
 from zmqdata.client.iterator import ServiceIterator
 from zmqdata.client.quarantine import ListLeftOut, list_nowhere
-from zmqdata.client.registration import Registration
+from zmqdata.client.registration import Registration, maps_of
 from zmqdata.client.shell import LACKING, ReaderShell
-from zmqdata.client.supplying import MapSupplier, Upload
+from zmqdata.client.uploading import Upload
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.errors import (
@@ -174,28 +174,6 @@ class ClockedQueue(DeliveryQueue):
         self._is_woken = True
 
 
-class ClockSupplier(MapSupplier):
-    """Sends the content of mapped files in simulated time, without a thread.
-
-    Args:
-        service: the world of the client.
-        profile: the client.
-        maps: ranges of files that the pipeline maps.
-    """
-
-    def __init__(
-        self, service: ReadWorld, profile: ClientProfile, maps: Sequence[m.MappedRange]
-    ) -> None:
-        super().__init__(profile.service, profile.dispatcher_timeout, maps)
-        self._world = service
-
-    def _start(self) -> None:
-        self._world.clock.after(0.0, self._run)
-
-    def _ask(self, ask: m.SupplyMap, reply: Callable[[m.Message], Sequence[m.Message]]) -> None:
-        self._world.ask(ask, m.MapSupplied, reply)
-
-
 class SimulatedShell(ReaderShell):
     """The shell of an iterator, without sockets and threads.
 
@@ -203,7 +181,6 @@ class SimulatedShell(ReaderShell):
         service: the world in which it reads.
         profile: the client and the job that it reads.
         list_left_out: takes the elements that workers skip.
-        maps: ranges of files that the pipeline maps.
         meter: measures the waits of the loop.
     """
 
@@ -214,17 +191,13 @@ class SimulatedShell(ReaderShell):
         service: ReadWorld,
         profile: ClientProfile,
         list_left_out: ListLeftOut = list_nowhere,
-        maps: Sequence[m.MappedRange] = (),
         meter: LoopMeter | None = None,
     ) -> None:
         self._service = service
         self.name = f"client-{next(_names)}"
         self._is_answered = False
-        super().__init__(profile, list_left_out, maps, meter)
+        super().__init__(profile, list_left_out, meter)
         self.queue = ClockedQueue(service, lambda: self.core.lease.holds(self._now()))
-
-    def _make_supplier(self, profile: ClientProfile, maps: Sequence[m.MappedRange]) -> MapSupplier:
-        return ClockSupplier(self._service, profile, maps)
 
     def _open(self, profile: ClientProfile) -> None:
         self.loop = ClockLoop(self._service, self._tick, self._release)
@@ -305,7 +278,6 @@ class SimulatedShell(ReaderShell):
         self._arrived(e.Arrived(name, decoded, content))
 
     def _release(self) -> None:
-        self._supplier.close()
         self._service.network.leave(self.name)
 
 
@@ -322,7 +294,7 @@ class SimulatedIterator(ServiceIterator):
     def _open_shell(self, profile: ClientProfile) -> SimulatedShell:
         # The names of clients decide orders, so that the seed has to decide them.
         named = replace(profile, client=self._service.new_client())
-        return SimulatedShell(self._service, named, self._list_left_out, self._maps, self._meter)
+        return SimulatedShell(self._service, named, self._list_left_out, self._meter)
 
     def kill(self) -> None:
         """End at once, as at SIGKILL of the training process: without a goodbye, and
@@ -351,7 +323,7 @@ class SimulatedRegistration(Registration):
     world: ReadWorld | None = None
     """the simulated service."""
 
-    def register(self, dataset_id: str | None, keep: bool = False, stays: bool = False) -> str:
+    def register(self, dataset_id: str | None, keep: bool = False, reads: bool = False) -> str:
         """Register the dataset under this id, or under an id that the dispatcher
         chooses.
         """
@@ -361,7 +333,8 @@ class SimulatedRegistration(Registration):
         if len(encoded) > m.MOST_WHOLE_BYTES:
             encoded, contents = b"", {**contents, self.packed.digest: encoded}
         request = self.world.new_request()
-        ask = m.RegisterDataset(request, dataset_id, self.description, encoded, keep)
+        maps = () if reads else maps_of(self.packed)
+        ask = m.RegisterDataset(request, dataset_id, self.description, encoded, keep, maps)
         upload = Upload(ask, contents)
         return self.world.ask(ask, m.DatasetRegistered, upload.answer).dataset_id
 

@@ -105,9 +105,7 @@ class PlainDispatcher(SimulatedDispatcher):
     def _send_pipeline(self, command: dispatcher_events.SendPipeline) -> None:
         parts = {part.digest for part in command.parts}
         content = b"" if command.digest in parts else self.world.packs[command.digest]
-        sent = m.PipelineSent(
-            command.dataset_id, command.digest, content, "", command.parts, command.maps
-        )
+        sent = m.PipelineSent(command.dataset_id, command.digest, content, "", command.parts)
         self.world.network.send(self.name, command.peer, sent)
 
 
@@ -165,7 +163,6 @@ class PlainWorker(SimulatedNode):
         self.runners: dict[tuple[int, int], TaskRunner] = {}
         self.turns: dict[tuple[int, int], TaskTurns] = {}
         self.pace = pace
-        self.lacks_files = False
         self._chunks = InlineChunks(self.soon)
         self._carriers = Carriers()
         on = self._carriers.on
@@ -179,7 +176,7 @@ class PlainWorker(SimulatedNode):
         on(e.BindLink, self._bind)
         on(e.UnbindLink, lambda x: world.network.unbind(x.link))
         on(e.Push, lambda x: world.network.push(x.link, x))
-        on(e.CheckFiles, self._check_files)
+        on(e.CheckFiles, lambda x: self.soon(checked(x)))
         on(e.ClaimPart, lambda x: self.soon(e.PartClaimed(x.digest, x.size, True)))
         on(e.ReleaseParts, lambda x: None)
         on(e.DropParcels, lambda x: None)
@@ -273,13 +270,6 @@ class PlainWorker(SimulatedNode):
     def _give_back(self, key: tuple[int, int], source: int) -> None:
         entries, stop, changed = self.runners[key].providers[source].give_back()
         self.feed(e.LedgerCut(*key, source, entries, stop, changed))
-
-    def _check_files(self, command: e.CheckFiles) -> None:
-        found = checked(command)
-        if self.lacks_files:
-            faults = {one.name: f"{one.path} is not on this worker" for one in command.maps}
-            found = e.FilesChecked(command.digest, faults)
-        self.soon(found)
 
     def _bind(self, command: e.BindLink) -> None:
         self.world.network.bind(command.link, self.name)
@@ -487,7 +477,7 @@ class SimulatedService:
         does. The dispatcher needs a journal.
         """
         made = registration_of(dataset.node, TARGET, compression, PATIENCE, ())
-        dataset_id = self._registration(made).resolve()
+        dataset_id = self._registration(made).register(None)
         run = f"{self.random.getrandbits(64):016x}"
         request, place = self.new_request(), whole_path(path)
         ask = m.StartSave(request, dataset_id, place, run, compression, on_poison, None)

@@ -26,10 +26,9 @@ from zmqdata.transport.parts import PartFolder, digest_of, private_map
 
 
 def checked(command: e.CheckFiles) -> e.FilesChecked:
-    """Return which of the files that a pipeline maps differ here."""
-    parts = {one.name: FilePart(one.path, one.start, one.size, one.samples) for one in command.maps}
-    faults = {name: part.fault() for name, part in parts.items()}
-    return e.FilesChecked(command.digest, {name: text for name, text in faults.items() if text})
+    """Return whether the files that a pipeline maps are the same here."""
+    parts = (FilePart(one.path, one.start, one.size, one.samples) for one in command.maps)
+    return e.FilesChecked(command.request, next(filter(None, (one.fault() for one in parts)), ""))
 
 
 AWAIT_OTHER = 0.2

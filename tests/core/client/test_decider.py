@@ -522,19 +522,6 @@ def test_deliveries_are_reported_until_they_are_counted() -> None:
     assert (reader.sent(m.ClientHeartbeat).delivered, reader.core.task_list.version) == ({}, 2)
 
 
-def test_wanted_files_are_supplied() -> None:
-    """The client sends the ranges of files that an answer to its heartbeat wants, under
-    its present name, and ignores the answer to another client.
-    """
-    reader = Reader(place())
-    for client in ("me", "another"):
-        reader.hear(D, m.ClientHeartbeatAnswered(client, 0, None, wanted=("a" * 64,)))
-        found = reader.all_of(e.SupplyMaps)
-        assert found == ([e.SupplyMaps("me", ("a" * 64,))] if client == "me" else [])
-    reader.hear(D, m.ClientHeartbeatAnswered("me", 0, None))
-    assert reader.all_of(e.SupplyMaps) == []
-
-
 def test_an_acknowledged_report_of_an_old_attempt_counts_nothing() -> None:
     """An acknowledgement counts only for the attempt that it names."""
     reader = Reader(place())

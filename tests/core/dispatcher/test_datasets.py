@@ -9,8 +9,16 @@ from msgspec import structs
 
 from zmqdata import messages as m
 from zmqdata import updates as u
+from zmqdata.core.dispatcher import datasets
 from zmqdata.core.dispatcher import events as e
-from zmqdata.core.dispatcher.datasets import UNASKED_FOR, UNUSED_AT_LEAST, Datasets
+from zmqdata.core.dispatcher.datasets import (
+    CHECK_FOR,
+    CHECKED_FOR,
+    UNASKED_FOR,
+    UNUSED_AT_LEAST,
+    Datasets,
+)
+from zmqdata.core.dispatcher.liveness import Roster
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.elements.specs import TensorSpec, encode_spec
 from zmqdata.splits import IndexSplits
@@ -33,7 +41,8 @@ class Shelf:
 
     def __init__(self, gc_timeout: float = GC) -> None:
         self.out = Outbox(1)
-        self.datasets = Datasets(self.out, gc_timeout)
+        self.workers = Roster()
+        self.datasets = Datasets(self.out, self.workers, gc_timeout)
         self.register("dataset", digest=digest(0))
         self.done()
 
@@ -345,3 +354,90 @@ def test_a_dataset_that_no_client_asks_for_is_unused() -> None:
     shelf.datasets.describe("peer", m.DescribeDataset("request", "dataset"), UNASKED_FOR)
     assert shelf.datasets.unused(names, 2 * UNASKED_FOR - 1) == ("none",)
     assert shelf.datasets.unused(names, 2 * UNASKED_FOR) == names
+
+
+# --- mapped files
+
+MAPS = (m.MappedRange("/data/train.bin", 0, 200_000_000, "5" * 64),)
+
+
+class MappingShelf(Shelf):
+    """Datasets of a dispatcher with two workers, which looks at mapped files."""
+
+    def __init__(self, *workers: str) -> None:
+        super().__init__()
+        for worker in workers:
+            self.workers.heard(worker, f"peer of {worker}", 0.0)
+
+    def ask(self, now: float = 0.0) -> list[Any]:
+        ask = m.RegisterDataset("mapping", "mapped", DESCRIPTION, b"bytes", maps=MAPS)
+        self.datasets.register("client", ask, now)
+        return self.done()
+
+    def answer(self, worker: str, fault: str = "") -> list[Any]:
+        self.datasets.maps_checked("peer", m.MapsChecked(worker, "mapping", fault), 0.0)
+        return self.done()
+
+    def tick(self, now: float) -> bool:
+        """Return whether the client hears that its dataset is registered."""
+        self.datasets.tick(now)
+        return m.DatasetRegistered("mapping", "mapped") in self.done()
+
+
+def test_a_dataset_whose_files_all_workers_see_is_registered() -> None:
+    """Each worker is asked once, and the client is answered after the last of them."""
+    shelf = MappingShelf("v", "w")
+    assert shelf.ask() == [m.CheckMaps("mapping", MAPS)] * 2
+    assert shelf.ask() == []
+    assert shelf.answer("v") == shelf.answer("v") == []
+    assert m.DatasetRegistered("mapping", "mapped") in shelf.answer("w")
+    assert shelf.datasets.checks == {}
+
+
+def test_a_dataset_without_a_file_of_a_worker_is_refused() -> None:
+    """The first worker that lacks a file refuses the registration with its reason."""
+    shelf = MappingShelf("v", "w")
+    shelf.ask()
+    [refused] = shelf.answer("w", "The file is not here")
+    assert (refused.request, refused.error) == ("mapping", "FailedPreconditionError")
+    assert refused.text == "The worker at w cannot run the pipeline. The file is not here"
+    assert shelf.answer("v") == []
+    assert "mapped" not in shelf.names
+
+
+def test_a_worker_that_does_not_look_at_files_is_not_waited_for() -> None:
+    """A worker that leaves or stays silent holds no registration up, and neither does a
+    dispatcher without workers.
+    """
+    assert m.DatasetRegistered("mapping", "mapped") in MappingShelf().ask()
+    shelf = MappingShelf("v", "w")
+    shelf.ask()
+    shelf.workers.remove("v")
+    assert not shelf.tick(CHECK_FOR - 1.0)
+    assert shelf.tick(CHECK_FOR)
+
+
+def test_answers_about_files_hold_while_parts_are_sent() -> None:
+    """A client that sends a part meanwhile is not made to wait again. A client that
+    never comes back is forgotten.
+    """
+    shelf = MappingShelf("w")
+    part = m.Part("7" * 64, 5)
+    ask = m.RegisterDataset(
+        "mapping", "mapped", structs.replace(DESCRIPTION, parts=(part,)), b"", maps=MAPS
+    )
+    for _ in range(2):
+        shelf.datasets.register("client", ask, 0.0)
+        shelf.answer("w")
+    assert shelf.datasets.checks["mapping"].waiting == set()
+    assert not shelf.tick(CHECKED_FOR - 1.0)
+    assert shelf.datasets.checks
+    assert not shelf.tick(CHECKED_FOR)
+    assert shelf.datasets.checks == {}
+
+
+def test_registrations_that_wait_for_workers_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client beyond the maximum is refused."""
+    monkeypatch.setattr(datasets, "MOST_CHECKS", 0)
+    [refused] = MappingShelf("w").ask()
+    assert refused.error == "ResourceExhaustedError"

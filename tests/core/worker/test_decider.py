@@ -297,6 +297,16 @@ def test_few_unused_pipelines_are_kept() -> None:
     assert {"of dataset", "9"} <= host.core.pipelines.stock.keys()
 
 
+def test_files_are_looked_at_for_the_dispatcher() -> None:
+    """The shell looks at the files, and the worker answers what it found."""
+    host = Host()
+    maps = (m.MappedRange("/data/train.bin", 0, 9, "5" * 64),)
+    host.hear(D, m.CheckMaps("request", maps))
+    assert host.sent(e.CheckFiles) == e.CheckFiles("request", maps)
+    host.feed(e.FilesChecked("request", "it is not here"))
+    assert host.sent(m.MapsChecked) == m.MapsChecked("w", "request", "it is not here")
+
+
 def test_a_newer_attempt_replaces_an_older_one() -> None:
     """The worker ignores an older or equal attempt of a task that it hosts."""
     host = Host()

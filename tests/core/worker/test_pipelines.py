@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec.structs import replace
-
 from tests.definitions import define
 from zmqdata import messages as m
 from zmqdata.core.worker import events as e
@@ -49,10 +47,9 @@ class Stock:
         pipeline: bytes = b"main",
         reason: str = "",
         parts: Any = (),
-        maps: Any = (),
     ) -> None:
         self.pipelines.sent(
-            m.PipelineSent("dataset", digest, pipeline, reason, tuple(parts), tuple(maps)),
+            m.PipelineSent("dataset", digest, pipeline, reason, tuple(parts)),
             {MAIN},
             self.now,
         )
@@ -224,128 +221,3 @@ def test_events_of_parts_that_nobody_wants_are_ignored() -> None:
     stock = Stock()
     assert stock.claimed(ONE, 5) == stock.piece(0) == stock.kept(5) == []
     assert stock.pipelines.whole == set()
-
-
-# --- mapped files
-
-RANGE, OTHER = "a" * 64, "b" * 64
-MAPPED = (
-    m.MappedRange(RANGE, "/data/train.bin", 0, 9, "5" * 64),
-    m.MappedRange(OTHER, "/data/other.bin", 0, 5, "5" * 64),
-)
-CHECK = e.CheckFiles(MAIN, MAPPED)
-
-
-def mapping(*faults: str) -> Stock:
-    """Return the pipelines of a worker that lacks the files of these ranges."""
-    stock = Stock()
-    stock.sent(maps=MAPPED)
-    assert stock.done() == [CHECK]
-    assert stock.find() is None
-    checked(stock, *faults)
-    return stock
-
-
-def checked(stock: Stock, *faults: str) -> None:
-    found = e.FilesChecked(MAIN, {name: f"{name[0]} is not here" for name in faults})
-    stock.pipelines.files_checked(found, stock.now)
-
-
-def wanted(stock: Stock) -> list[Any]:
-    stock.pipelines.want(definition(), stock.now)
-    return stock.done()
-
-
-def test_a_pipeline_whose_files_are_here_is_ready() -> None:
-    """The worker looks at the files first, and requests nothing if it sees them."""
-    stock = mapping()
-    assert stock.find() == Found(b"main")
-    assert wanted(stock) == []
-
-
-def test_the_content_of_a_file_that_is_not_here_is_fetched() -> None:
-    """The worker requests the content of that file alone, again at intervals, and is
-    ready once it has the part.
-    """
-    stock = mapping(RANGE)
-    assert wanted(stock) == [m.RequestPipeline("w", "dataset", (RANGE,))]
-    assert wanted(stock) == []
-    stock.now += 1.0
-    assert wanted(stock) == [m.RequestPipeline("w", "dataset", (RANGE,))]
-    assert stock.find() is None
-    stock.sent(maps=[replace(MAPPED[0], content=m.Part(ONE, 9))])
-    assert stock.done() == [e.ClaimPart(ONE, 9)]
-    assert stock.find() is None
-    stock.claimed(ONE, 9)
-    assert stock.find() == Found(b"main", "", {RANGE: ONE})
-    assert wanted(stock) == []
-
-
-def test_an_answer_without_the_content_changes_nothing() -> None:
-    """A repeated answer to the first request, which has no contents, is ignored, and so
-    is a second content.
-    """
-    stock = mapping(RANGE)
-    stock.sent(maps=MAPPED)
-    assert (stock.done(), stock.find()) == ([], None)
-    for digest in (ONE, TWO):
-        stock.sent(maps=[replace(MAPPED[0], content=m.Part(digest, 9))])
-    assert stock.done() == [e.ClaimPart(ONE, 9)]
-    stock.claimed(ONE, 9)
-    assert stock.find() == Found(b"main", "", {RANGE: ONE})
-
-
-def test_a_content_that_cannot_be_had_fails_the_pipeline() -> None:
-    """The reason names the file here, and then why no client sends it. A later task
-    requests the content again.
-    """
-    stock = mapping(RANGE)
-    stock.sent(pipeline=b"", reason="; all clients are gone")
-    assert stock.find() == Found(b"", "a is not here; all clients are gone")
-    stock.pipelines.told()
-    assert stock.find() is None
-    assert wanted(stock) == [m.RequestPipeline("w", "dataset", (RANGE,))]
-
-
-def test_files_are_looked_at_again_before_a_new_task() -> None:
-    """The files are looked at again, once for tasks that come together: a file may have
-    come, gone or changed.
-    """
-    stock = mapping(RANGE)
-    stock.sent(maps=[replace(MAPPED[0], content=m.Part(ONE, 9))])
-    stock.claimed(ONE, 9)
-    assert (stock.done(), stock.find()) == ([], Found(b"main", "", {RANGE: ONE}))
-    for _ in range(2):
-        stock.pipelines.host(definition())
-    assert (stock.done(), stock.find()) == ([CHECK], None)
-    checked(stock, OTHER)
-    assert wanted(stock) == [m.RequestPipeline("w", "dataset", (OTHER,))]
-    stock.sent(maps=[replace(MAPPED[1], content=m.Part(TWO, 5))])
-    stock.claimed(TWO, 5)
-    assert stock.find() == Found(b"main", "", {OTHER: TWO})
-    stock.pipelines.host(definition())
-    checked(stock)
-    assert stock.find() == Found(b"main")
-
-
-def test_a_content_without_room_in_the_cache_is_a_reason() -> None:
-    """A content that the cache cannot keep fails its pipeline, as any part does."""
-    stock = mapping(RANGE)
-    stock.sent(maps=[replace(MAPPED[0], content=m.Part(ONE, 9))])
-    stock.claimed(ONE, error="no room")
-    found = stock.find()
-    assert found is not None
-    assert "no room" in found.reason
-
-
-def test_contents_are_kept_while_their_pipeline_is() -> None:
-    """The cache may not remove the content of a mapped file while its pipeline is
-    kept.
-    """
-    stock = mapping(RANGE)
-    stock.sent(maps=[replace(MAPPED[0], content=m.Part(ONE, 9))])
-    stock.claimed(ONE, 9)
-    for number in range(PIPELINES_KEPT + 1):
-        stock.sent(f"{number:064x}", parts=[m.Part(TWO, 5)])
-        stock.claimed(TWO, 5)
-    assert ONE in stock.pipelines.whole

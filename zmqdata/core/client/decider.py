@@ -295,8 +295,6 @@ class ClientCore:
         self._hear_written(message.written, now)
         self.notices.idle = message.idle
         is_newest = self.lease.answered(message.beat, message.lease, now)
-        if message.wanted:
-            self._do(e.SupplyMaps(self.client, message.wanted))
         if message.task_list is not None:
             self._take_list(message.task_list, now, is_newest)
 

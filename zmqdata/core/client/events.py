@@ -219,18 +219,6 @@ class DropQueued:
 
 
 @dataclass(frozen=True, slots=True)
-class SupplyMaps:
-    """Command: send the content of ranges of files that workers lack by
-    ``SupplyMap``. It is repeated until the dispatcher has what it wants.
-    """
-
-    client: str = field(repr=False)
-    """Id of the client."""
-    names: tuple[str, ...]
-    """Names of the ranges."""
-
-
-@dataclass(frozen=True, slots=True)
 class Closed:
     """Command: end the shell, because the goodbye was acknowledged or its deadline has
     passed.
@@ -272,7 +260,6 @@ ClientCommand = (
     | NoteLeftOut
     | Send
     | ShowTaskLog
-    | SupplyMaps
     | Weave
 )
 """All commands that the client's decider returns."""

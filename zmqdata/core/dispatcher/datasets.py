@@ -1,24 +1,33 @@
 """Registered datasets: which dataset is stored under which id, and which of them are no
 longer needed.
 
-Decision 0005; protocol 2.1 to 2.6.
+Decision 0005; protocol 2.1 to 2.6 and 2.10.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from zmqdata import messages as m
 from zmqdata import updates as u
-from zmqdata.core.dispatcher.events import DropPipeline, Peer, StorePipeline
-from zmqdata.core.dispatcher.pipelines import UNUSED_FOR, Maps, Parts
+from zmqdata.core.dispatcher.events import DropPipeline, Peer, SendPipeline, StorePipeline
+from zmqdata.core.dispatcher.liveness import Roster
+from zmqdata.core.dispatcher.pipelines import UNUSED_FOR, Parts
 from zmqdata.core.dispatcher.state.outbox import Outbox
-from zmqdata.core.limits import MOST_DATASETS, MOST_REGISTERED_BYTES, too_long, too_many
+from zmqdata.core.limits import (
+    MOST_CHECKS,
+    MOST_DATASETS,
+    MOST_REGISTERED_BYTES,
+    too_long,
+    too_many,
+)
 from zmqdata.elements.specs import decode_spec
 from zmqdata.errors import (
+    FailedPreconditionError,
     InvalidArgumentError,
     MissingDtypeError,
     NotFoundError,
@@ -30,6 +39,24 @@ UNASKED_FOR = 120.0
 """Seconds without a request after which the opened parcels of a dataset are dropped."""
 UNUSED_AT_LEAST = 30.0
 """Minimum number of seconds for which an unused dataset is kept."""
+CHECK_FOR = 10.0
+"""Seconds for which a registration waits for workers that look at its files."""
+CHECKED_FOR = 600.0
+"""Seconds for which the answers of workers hold. A client may send parts meanwhile."""
+
+
+@dataclass
+class FileCheck:
+    """A registration of a pipeline that maps files, at which workers look."""
+
+    peer: Peer
+    """The client."""
+    ask: m.RegisterDataset
+    """The registration."""
+    since: float
+    """When the workers were asked."""
+    waiting: set[str]
+    """Workers that have not answered."""
 
 
 class Datasets:
@@ -38,21 +65,24 @@ class Datasets:
 
     Args:
         out: state and commands.
+        workers: the living workers.
         gc_timeout: seconds without use after which a dataset that is not kept is
             removed; below zero: never.
     """
 
-    def __init__(self, out: Outbox, gc_timeout: float) -> None:
+    def __init__(self, out: Outbox, workers: Roster, gc_timeout: float) -> None:
         self.out = out
+        self.workers = workers
         self.gc_timeout = gc_timeout
         self.used_at: dict[str, float] = {}
         self.parts = Parts(out)
-        self.maps = Maps(out, self.parts)
+        self.checks: dict[str, FileCheck] = {}
         self._sizes: dict[str, int] = {}
 
     def register(self, peer: Peer, ask: m.RegisterDataset, now: float) -> None:
         """Register a dataset, or send the id of an equal dataset whose id was not
-        chosen either. Ask the client for parts that are missing.
+        chosen either. First ask the workers for the files that it maps, and then the
+        client for parts that are missing.
         """
         known, digest = self.out.state.datasets, ask.description.digest
         if mistake := _mistake(ask.description) or too_long(
@@ -88,6 +118,8 @@ class Datasets:
         if many:
             self.out.refuse(peer, ask.request, ResourceExhaustedError, many)
             return
+        if ask.maps and not self._are_files_checked(peer, ask, now):
+            return
         # Under an existing id, the dataset that was registered first stays.
         wanted = found not in known or known[found].digest == digest
         missing = self.parts.missing(ask.description.parts) if wanted else None
@@ -103,9 +135,65 @@ class Datasets:
             self.out.commit(u.RegisterDatasetUpdate(found, ask.description, kept))
         elif kept and found not in self.out.state.kept:
             self.out.commit(u.RegisterDatasetUpdate(found, known[found], kept))
-        self.maps.registered_again(ask.description)
+        self.checks.pop(ask.request, None)
         self.used_at[found] = now
         self.out.send(peer, m.DatasetRegistered(ask.request, found))
+
+    def _are_files_checked(self, peer: Peer, ask: m.RegisterDataset, now: float) -> bool:
+        """Return True once all workers have looked at the files that a pipeline maps.
+        They are asked once for each request.
+        """
+        check = self.checks.get(ask.request)
+        if check is None:
+            if many := too_many("registrations that map files", len(self.checks), MOST_CHECKS):
+                self.out.refuse(peer, ask.request, ResourceExhaustedError, many)
+                return False
+            asked = [one for one in self.workers.members.values() if one.peer is not None]
+            check = FileCheck(peer, ask, now, {one.name for one in asked})
+            self.checks[ask.request] = check
+            for one in asked:
+                self.out.send(one.peer, m.CheckMaps(ask.request, ask.maps))
+        return not check.waiting
+
+    def maps_checked(self, peer: Peer, answer: m.MapsChecked, now: float) -> None:
+        """Take what a worker sees of the files that a pipeline maps. Refuse the
+        registration if it lacks one.
+        """
+        check = self.checks.get(answer.request)
+        if check is None or answer.worker not in check.waiting:
+            return
+        if answer.fault:
+            del self.checks[answer.request]
+            worker = self.out.state.workers.get(answer.worker)
+            where = answer.worker if worker is None else worker.address
+            text = f"The worker at {where} cannot run the pipeline. {answer.fault}"
+            self.out.refuse(check.peer, answer.request, FailedPreconditionError, text)
+            return
+        check.waiting.discard(answer.worker)
+        if not check.waiting:
+            self.register(check.peer, check.ask, now)
+
+    def tick(self, now: float) -> None:
+        """Wait no longer for workers that are gone or do not answer."""
+        for request, check in list(self.checks.items()):
+            if check.waiting:
+                check.waiting &= self.workers.members.keys()
+                if now - check.since >= CHECK_FOR:
+                    check.waiting.clear()
+                if not check.waiting:
+                    self.register(check.peer, check.ask, now)
+            elif now - check.since >= CHECKED_FOR:
+                del self.checks[request]
+
+    def send_pipeline(self, peer: Peer, ask: m.RequestPipeline, now: float) -> None:
+        """Send a worker the pipeline of a dataset."""
+        found = self.out.state.datasets.get(ask.dataset_id)
+        if found is None:
+            text = f"Dataset id {ask.dataset_id} not found."
+            self.out.send(peer, m.PipelineSent(ask.dataset_id, "", b"", text))
+        else:
+            sent = SendPipeline(peer, ask.dataset_id, found.digest, found.parts)
+            self.out.commands.append(sent)
 
     def _too_large(self, ask: m.RegisterDataset) -> str:
         known = self.out.state.datasets
@@ -156,7 +244,7 @@ class Datasets:
         """
         if self.gc_timeout < 0:
             return
-        self.parts.collect_unused(now, max(self.gc_timeout, UNUSED_FOR), self.maps.used)
+        self.parts.collect_unused(now, max(self.gc_timeout, UNUSED_FOR))
         state = self.out.state
         read = {one.job.dataset_id for one in state.living}
         # A client may be slow between registering a dataset and opening its job,

@@ -137,7 +137,7 @@ class DispatcherCore:
         self.hosting = Hosting(
             self.out, self.workers, self.clients, placement, times.worker_timeout
         )
-        self.datasets = Datasets(self.out, times.gc_timeout)
+        self.datasets = Datasets(self.out, self.workers, times.gc_timeout)
         self.jobs = Jobs(
             self.out,
             self.hosting,
@@ -147,7 +147,6 @@ class DispatcherCore:
             policy.collects_dynamic,
             times.client_timeout,
         )
-        self.jobs.wanted_of = self.datasets.maps.wanted_of
         self.saves = Saves(self.out, self.hosting, durable)
         self.keeping = StateKeeping(self.out)
         self.deaths = Deaths(self.out, self.hosting)
@@ -167,7 +166,6 @@ class DispatcherCore:
         on = self.messages.on
         on(m.RegisterDataset, self.datasets.register)
         on(m.StorePiece, self.datasets.parts.store_piece)
-        on(m.SupplyMap, self.datasets.maps.supply)
         on(m.DescribeDataset, self.datasets.describe)
         on(m.OpenIteration, self._open)
         on(m.ClientHeartbeat, self.jobs.heartbeat)
@@ -181,7 +179,8 @@ class DispatcherCore:
         on(m.SplitsReturned, self.splits.taking_back.take)
         on(m.StateTaken, self.keeping.take)
         on(m.ElementsDecided, self.keeping.decide)
-        on(m.RequestPipeline, self.datasets.maps.request)
+        on(m.RequestPipeline, self.datasets.send_pipeline)
+        on(m.MapsChecked, self.datasets.maps_checked)
         on(m.RequestPiece, self.datasets.parts.request_piece)
         on(m.StartSave, self.saves.start)
         on(m.ChunkWritten, self.saves.chunk_written)
@@ -302,7 +301,7 @@ class DispatcherCore:
             self.hosting.measures.lost_workers += 1
         self.jobs.expire(now, self.times.client_timeout)
         self.saves.tick(now)
-        self.datasets.maps.tick(now)
+        self.datasets.tick(now)
         self.splits.tick(now)
         self.deaths.trials.look(now)
         if now - self._collected >= self.times.gc_interval:

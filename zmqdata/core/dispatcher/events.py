@@ -18,7 +18,7 @@ from zmqdata.core.events import Received as Received
 from zmqdata.core.events import Send as Send
 from zmqdata.core.events import Tick as Tick
 from zmqdata.core.events import Unreachable as Unreachable
-from zmqdata.messages import MappedRange, Part
+from zmqdata.messages import Part
 from zmqdata.splits import ChunkSplits, FileSplits
 from zmqdata.updates import Update
 
@@ -65,8 +65,6 @@ class SendPipeline:
     """Digest of its pipeline."""
     parts: tuple[Part, ...] = ()
     """Parts of the pipeline."""
-    maps: tuple[MappedRange, ...] = ()
-    """Ranges of files that it maps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ Protocol 3.1, 3.3, 3.5, 3.6 and 3.9.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +97,6 @@ class Jobs:
         self.runs = Runs(out, presence, hosting.placement)
         self.incarnations = Incarnations(out, presence)
         self.unused_since: dict[int, float] = {}
-        self.wanted_of: Callable[[str, str, float], tuple[str, ...]] = lambda *of: ()
 
     def resume(self, now: float, client_timeout: float) -> None:
         """Continue where a former dispatcher left off. Its clients have a time-out
@@ -330,11 +328,10 @@ class Jobs:
         self.hosting.lists.push(now)
         task_list = self.hosting.lists.news(iteration, beat, now)
         lease = self.leases.grant(iteration, beat.client)
-        wanted = self.wanted_of(beat.client, iteration.job.dataset_id, now)
         idle = self.hosting.placement.idle_workers(iteration)
         written = self.out.written(iteration)
         answered = m.ClientHeartbeatAnswered(
-            beat.client, beat.report, task_list, beat.beat, lease, wanted, idle, written
+            beat.client, beat.report, task_list, beat.beat, lease, idle, written
         )
         self.out.send(peer, answered)
 

@@ -1,19 +1,13 @@
 """Parts of pipelines at the dispatcher: which are stored, which are being uploaded, and
 which are no longer needed. The bytes only pass through; the shell stores them.
 
-The content of a mapped file becomes a part only if a worker lacks the file. A client of
-the iteration then sends it. It finds the digest when it is asked, because that reads
-all of the range.
-
-Protocol 2.7 to 2.10 and 4.4.
+Protocol 2.7 to 2.9 and 4.4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-
-from msgspec.structs import replace
 
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.events import (
@@ -22,7 +16,6 @@ from zmqdata.core.dispatcher.events import (
     Peer,
     PieceKept,
     SendPiece,
-    SendPipeline,
 )
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.limits import MOST_UPLOADS, too_many
@@ -35,16 +28,6 @@ restarted within that time need not upload it again.
 """
 ABANDONED_AFTER = 300.0
 """Seconds after the last piece at which an incomplete upload is removed."""
-PATIENCE = 60.0
-"""Seconds that a client has to read a range, and seconds without a piece of it."""
-SLOWEST = 20e6
-"""Bytes in a second that the slowest disk reads."""
-ALONE_FOR = 10.0
-"""Seconds to wait for a client that can send the content. A client may be about to join
-again.
-"""
-FORGOTTEN_AFTER = 60.0
-"""Seconds after the last request of a worker at which a range is no longer wanted."""
 
 
 @dataclass
@@ -198,12 +181,11 @@ class Parts:
         """Record that a part can no longer be read."""
         self.stored.discard(digest)
 
-    def collect_unused(self, now: float, patience: float, also_used: Collection[str] = ()) -> None:
+    def collect_unused(self, now: float, patience: float) -> None:
         """Remove parts that no dataset has used for long, and uploads that no client
-        continues. Parts that are ``also_used`` stay.
+        continues.
         """
         used = {part.digest for one in self.out.state.datasets.values() for part in one.parts}
-        used.update(also_used)
         used.update(one.digest for one in self.out.state.datasets.values())
         for digest in used:
             self._unused_since.pop(digest, None)
@@ -222,213 +204,3 @@ class Parts:
             self.uploads.pop(digest, None)
             self._unused_since.pop(digest, None)
             self.out.commands.append(DropPipeline(digest))
-
-
-@dataclass
-class WantedRange:
-    """A mapped range whose content workers want."""
-
-    map: m.MappedRange
-    """The range."""
-    since: float
-    """When a worker first requested the content."""
-    heard: float
-    """When a worker last requested the content."""
-    waiting: dict[Peer, m.RequestPipeline] = field(default_factory=dict)
-    """Request by worker, for each that waits."""
-    client: str = ""
-    """The client that is to send the content; empty if none is."""
-    deadline: float = 0.0
-    """When another client is asked instead."""
-    content: m.Part | None = None
-    """The content, once the client has told its digest."""
-    unable: dict[str, str] = field(default_factory=dict)
-    """Reason by client, for each that cannot send the content."""
-
-
-class Maps:
-    """Gets the content of mapped ranges from clients for workers without the files.
-
-    Args:
-        out: state and commands.
-        parts: the stored parts.
-    """
-
-    def __init__(self, out: Outbox, parts: Parts) -> None:
-        self.out = out
-        self.parts = parts
-        self.wanted: dict[str, WantedRange] = {}
-        self._contents: dict[str, m.Part] = {}
-
-    # --- workers
-
-    def request(self, peer: Peer, ask: m.RequestPipeline, now: float) -> None:
-        """Send a worker the pipeline of a dataset, with the content of the ranges that
-        it lacks. If no client has sent a content yet, the answer waits for it.
-        """
-        description = self.out.state.datasets.get(ask.dataset_id)
-        if description is None:
-            text = f"Dataset id {ask.dataset_id} not found."
-            self.out.send(peer, m.PipelineSent(ask.dataset_id, "", b"", text))
-            return
-        lacks = set(ask.lacks)
-        lacking = [one for one in description.maps if one.name in lacks]
-        absent = [one for one in lacking if self._stored(one.name) is None]
-        for one in absent:
-            wanted = self.wanted.setdefault(one.name, WantedRange(one, now, now))
-            wanted.heard = now
-            wanted.waiting[peer] = ask
-        if not absent:
-            sent = tuple(replace(one, content=self._stored(one.name)) for one in lacking)
-            self.out.commands.append(
-                SendPipeline(
-                    peer,
-                    ask.dataset_id,
-                    description.digest,
-                    description.parts,
-                    sent or description.maps,
-                )
-            )
-
-    def _stored(self, name: str) -> m.Part | None:
-        content = self._contents.get(name)
-        return content if content is not None and content.digest in self.parts.stored else None
-
-    # --- clients
-
-    def wanted_of(self, client: str, dataset_id: str, now: float) -> tuple[str, ...]:
-        """Return the ranges that this client of a dataset is to send. One client sends
-        each range.
-        """
-        if not self.wanted:
-            return ()
-        found = []
-        for name in self._names(dataset_id):
-            wanted = self.wanted.get(name)
-            if wanted is None or client in wanted.unable:
-                continue
-            if not wanted.client:
-                wanted.client = client
-                self._extend(wanted, now)
-            if wanted.client == client:
-                found.append(name)
-        return tuple(found)
-
-    def _names(self, dataset_id: str) -> Iterable[str]:
-        description = self.out.state.datasets.get(dataset_id)
-        return () if description is None else (one.name for one in description.maps)
-
-    def _extend(self, wanted: WantedRange, now: float) -> None:
-        wanted.deadline = now + PATIENCE + wanted.map.size / SLOWEST
-
-    def supply(self, peer: Peer, ask: m.SupplyMap, now: float) -> None:
-        """Take the digest of a range from a client, and request its bytes unless they
-        are stored.
-        """
-        known = self._find(ask.name)
-        wanted = self.wanted.get(ask.name)
-        if known is None or (wanted is None and ask.content is None):
-            self.out.send(peer, m.MapSupplied(ask.request))
-        elif ask.content is None:
-            assert wanted is not None
-            self._cannot(wanted, ask.client, ask.reason)
-            self._turn_to_next(ask.client, now)
-            self.out.send(peer, m.MapSupplied(ask.request))
-        elif not m.is_digest(ask.content.digest) or ask.content.size != known.size:
-            text = f"The content of a range of {known.size} bytes must be a part of that size"
-            self.out.refuse(peer, ask.request, InvalidArgumentError, text)
-        elif ask.content.digest in self.parts.stored:
-            self._contents[ask.name] = ask.content
-            self.out.send(peer, m.MapSupplied(ask.request))
-            self.wanted.pop(ask.name, None)
-            self._turn_to_next(ask.client, now)
-            for worker, request in (wanted.waiting if wanted is not None else {}).items():
-                if not any(worker in other.waiting for other in self.wanted.values()):
-                    self.request(worker, request, now)
-        else:
-            if wanted is not None:
-                wanted.content = ask.content
-            self.parts.ask_for(peer, ask.request, ask.content, now)
-
-    def _turn_to_next(self, client: str, now: float) -> None:
-        """Let the time for the other ranges of a client begin anew: it sends one range
-        after the other.
-        """
-        for one in self.wanted.values():
-            if one.client == client:
-                self._extend(one, now)
-
-    def _find(self, name: str) -> m.MappedRange | None:
-        if name in self.wanted:
-            return self.wanted[name].map
-        described = (one for known in self.out.state.datasets.values() for one in known.maps)
-        return next((one for one in described if one.name == name), None)
-
-    def _cannot(self, wanted: WantedRange, client: str, reason: str) -> None:
-        wanted.unable[client] = reason
-        if wanted.client == client:
-            wanted.client = ""
-
-    # --- time
-
-    def tick(self, now: float) -> None:
-        """Give up clients that are gone or too slow. Answer the workers if no client
-        can send what they want.
-        """
-        at_work = {
-            wanted.client
-            for wanted in self.wanted.values()
-            if now < wanted.deadline or self._is_arriving(wanted, now)
-        }
-        for name, wanted in list(self.wanted.items()):
-            if now - wanted.heard >= FORGOTTEN_AFTER:
-                del self.wanted[name]
-                continue
-            if wanted.client not in self.out.state.client_iteration:
-                wanted.client = ""
-            elif wanted.client not in at_work:
-                self._cannot(wanted, wanted.client, "it has not sent the content in time")
-            is_alone = wanted.unable or now - wanted.since >= ALONE_FOR
-            if not wanted.client and is_alone and not self._readers(name) - wanted.unable.keys():
-                self._fail(name, wanted)
-
-    def _readers(self, name: str) -> set[str]:
-        """Return the clients that read datasets with this range."""
-        return {
-            client
-            for one in self.out.state.iterations.values()
-            if name in self._names(one.job.dataset_id)
-            for client in one.clients
-        }
-
-    def _is_arriving(self, wanted: WantedRange, now: float) -> bool:
-        upload = None if wanted.content is None else self.parts.uploads.get(wanted.content.digest)
-        return upload is not None and now - upload.heard < PATIENCE
-
-    def _fail(self, name: str, wanted: WantedRange) -> None:
-        del self.wanted[name]
-        why = "; ".join(sorted(set(wanted.unable.values()))) or "no client reads the dataset now"
-        size = f"{wanted.map.size / 1e6:.0f} MB"
-        text = f". No client of the job has sent the content ({size}) instead: {why}"
-        for peer, ask in wanted.waiting.items():
-            described = self.out.state.datasets.get(ask.dataset_id)
-            digest = "" if described is None else described.digest
-            self.out.send(peer, m.PipelineSent(ask.dataset_id, digest, b"", text))
-
-    # --- datasets
-
-    def registered_again(self, description: m.DatasetDescription) -> None:
-        """Forget the contents of a dataset that a client registers again: its files may
-        have changed between the samples.
-        """
-        for one in description.maps:
-            self._contents.pop(one.name, None)
-
-    @property
-    def used(self) -> set[str]:
-        """Digests of the contents of the ranges of registered datasets."""
-        names = {one.name for known in self.out.state.datasets.values() for one in known.maps}
-        self._contents = {
-            name: content for name, content in self._contents.items() if name in names
-        }
-        return {content.digest for content in self._contents.values()}

@@ -90,7 +90,7 @@ class WorkerCore:
         # from it, and only for a short time.
         on(e.Connected, lambda event, now: self._heartbeat(now) if self.registered else None)
         on(e.Disconnected, lambda event, now: self.heartbeats.lost(now))
-        on(e.FilesChecked, self._then_start(self.pipelines.files_checked))
+        on(e.FilesChecked, self.pipelines.files_checked)
         on(e.PartClaimed, self._then_start(self.pipelines.claimed))
         on(e.PieceKept, self._then_start(self.pipelines.kept))
         on(e.Busy, self._noticed)
@@ -110,6 +110,7 @@ class WorkerCore:
         on(m.DealRest, self._deal_rest)
         on(m.DropTask, self._drop)
         on(m.PipelineSent, self._pipeline_sent)
+        on(m.CheckMaps, self.pipelines.check_maps)
         on(m.PieceSent, lambda peer, message, now: piece_sent(message, now))
         on(m.ReleaseClient, self._release)
         on(m.OpenLink, self.links.open)
@@ -265,7 +266,6 @@ class WorkerCore:
             SplitFeed.of(base, entries)
             for base, entries in zip(bases, definition.ledger, strict=True)
         ]
-        self.pipelines.host(definition)
         task = HostedTask(
             definition, feeds, dealing, progress=now, agreement=Agreement.of(definition)
         )
@@ -307,7 +307,7 @@ class WorkerCore:
 
     def _start(self, task: HostedTask, found: Found) -> None:
         task.started = True
-        self._do(e.StartTask(task.definition, found.pipeline, found.reason, found.contents))
+        self._do(e.StartTask(task.definition, found.pipeline, found.reason))
         self._allow(task)
         if task.hungry:
             self._do(e.FlushTask(*task.key))

@@ -5,7 +5,6 @@ Decision 0032; see the page on the design.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -84,10 +83,6 @@ class StartTask:
     """
     reason: str = ""
     """Reason why the worker has no pipeline; "" if it has one."""
-    contents: Mapping[str, str] = field(default_factory=dict)
-    """Digest of the part with the content, by name, of each mapped range whose file the
-    worker does not see.
-    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +91,8 @@ class CheckFiles:
     ``FilesChecked``.
     """
 
-    digest: str
-    """Digest of the packed pipeline."""
+    request: str
+    """Id of the request, which the answer repeats."""
     maps: tuple[MappedRange, ...]
     """The mapped ranges."""
 
@@ -106,12 +101,10 @@ class CheckFiles:
 class FilesChecked:
     """Event: the files that a pipeline maps were looked at."""
 
-    digest: str
-    """Digest of the packed pipeline."""
-    faults: Mapping[str, str]
-    """Error of a task that needs the file, by name of each range whose file the worker
-    does not see.
-    """
+    request: str
+    """Id of the request."""
+    fault: str
+    """Error of a task that needs a file; "" if the worker sees all."""
 
 
 @dataclass(frozen=True, slots=True)

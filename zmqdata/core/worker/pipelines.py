@@ -4,12 +4,12 @@ tasks.
 The shell keeps the bytes of parts in a cache, possibly shared with other processes.
 This module only tracks which parts are present and what to request next.
 
-Protocol 2.7, 2.10 and 4.4.
+Protocol 2.7 and 4.4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from zmqdata import messages as m
@@ -69,23 +69,6 @@ class Stocked:
     """The packed pipeline; empty if it is one of the parts."""
     parts: tuple[m.Part, ...] = ()
     """The parts."""
-    maps: tuple[m.MappedRange, ...] = ()
-    """Ranges of files that it maps."""
-    is_checked: bool = True
-    """False while the shell looks at these files."""
-    faults: dict[str, str] = field(default_factory=dict)
-    """Error of a task that needs the file, by name of each range whose content is
-    requested.
-    """
-    contents: dict[str, m.Part] = field(default_factory=dict)
-    """The part with the content, by name of each range whose file the worker does not
-    see.
-    """
-
-    @property
-    def needed(self) -> tuple[m.Part, ...]:
-        """All parts that a task needs."""
-        return (*self.parts, *self.contents.values())
 
 
 @dataclass
@@ -96,8 +79,6 @@ class Found:
     """The packed pipeline; empty if it is one of the parts."""
     reason: str = ""
     """Reason why the pipeline cannot be had; "" if it can."""
-    contents: Mapping[str, str] = field(default_factory=dict)
-    """As in ``StartTask``."""
 
 
 @dataclass
@@ -153,25 +134,20 @@ class Pipelines:
         if reason is not None:
             return Found(b"", reason)
         stocked = self.stock.get(definition.digest)
-        if stocked is None or not stocked.is_checked or stocked.faults:
+        if stocked is None or any(part.digest not in self.whole for part in stocked.parts):
             return None
-        if any(part.digest not in self.whole for part in stocked.needed):
-            return None
-        contents = {name: part.digest for name, part in stocked.contents.items()}
-        return Found(stocked.pipeline, "", contents)
+        return Found(stocked.pipeline)
 
     def want(self, definition: m.TaskDefinition, now: float) -> None:
-        """Request a missing pipeline, or the content of files that it maps, at growing
-        intervals, because it may be in transit already.
+        """Request a missing pipeline, at growing intervals, because it may be in
+        transit already.
         """
-        stocked = self.stock.get(definition.digest)
-        if stocked is not None and not stocked.faults:
+        if definition.digest in self.stock:
             return
         ask = self._asks.setdefault(definition.job.dataset_id, _Ask())
         if now - ask.since >= ask.patience:
             self._asks[definition.job.dataset_id] = _Ask(now, min(ask.patience * 2, MOST_PATIENCE))
-            lacks = () if stocked is None else tuple(stocked.faults)
-            self._send(m.RequestPipeline(self.worker, definition.job.dataset_id, lacks))
+            self._send(m.RequestPipeline(self.worker, definition.job.dataset_id))
 
     def sent(self, message: m.PipelineSent, used: Iterable[str], now: float) -> None:
         """Add a pipeline that has arrived, or record why it does not exist.
@@ -182,51 +158,23 @@ class Pipelines:
             now: the time.
         """
         self._asks.pop(message.dataset_id, None)
-        stocked = self.stock.get(message.digest)
         if message.reason:
-            faults = " ".join(stocked.faults.values()) if stocked is not None else ""
-            self._reasons[message.dataset_id] = f"{faults}{message.reason}"
-        elif stocked is None:
+            self._reasons[message.dataset_id] = message.reason
+        elif message.digest not in self.stock:
             self._make_room(set(used))
-            made = Stocked(message.pipeline, message.parts, message.maps)
-            self.stock[message.digest] = made
-            self._fetch(message.parts, now)
-            self._check(message.digest, made)
-        else:
-            for one in message.maps:
-                if one.content is not None and stocked.faults.pop(one.name, ""):
-                    stocked.contents[one.name] = one.content
-                    self._fetch([one.content], now)
+            self.stock[message.digest] = Stocked(message.pipeline, message.parts)
+            for part in message.parts:
+                if part.digest not in self.whole:
+                    self.fetches.setdefault(part.digest, Fetch(part))
+            self.tick(now)
 
-    def _fetch(self, parts: Iterable[m.Part], now: float) -> None:
-        for part in parts:
-            if part.digest not in self.whole:
-                self.fetches.setdefault(part.digest, Fetch(part))
-        self.tick(now)
-
-    # --- files
-
-    def host(self, definition: m.TaskDefinition) -> None:
-        """Look again at the files that the pipeline of a new task maps: they may have
-        changed since an earlier task. That one goes on with what it has.
-        """
-        stocked = self.stock.get(definition.digest)
-        if stocked is not None:
-            self._check(definition.digest, stocked)
-
-    def _check(self, digest: str, stocked: Stocked) -> None:
-        if stocked.maps and stocked.is_checked:
-            stocked.is_checked = False
-            self._do(e.CheckFiles(digest, stocked.maps))
+    def check_maps(self, peer: e.Peer, ask: m.CheckMaps, now: float) -> None:
+        """Look whether the worker sees the files of a pipeline, for the dispatcher."""
+        self._do(e.CheckFiles(ask.request, ask.maps))
 
     def files_checked(self, event: e.FilesChecked, now: float) -> None:
-        """Handle the result of looking at the files that a pipeline maps. The content
-        of files that are absent is requested when a task wants the pipeline.
-        """
-        stocked = self.stock.get(event.digest)
-        if stocked is not None:
-            stocked.is_checked = True
-            stocked.faults, stocked.contents = dict(event.faults), {}
+        """Tell the dispatcher what the worker sees of the files."""
+        self._send(m.MapsChecked(self.worker, event.request, event.fault))
 
     def told(self) -> None:
         """Forget the failures. The tasks concerned have started with them; for a later
@@ -239,7 +187,7 @@ class Pipelines:
     def _make_room(self, used: set[str]) -> None:
         for digest in [digest for digest in self.stock if digest not in used][: 1 - PIPELINES_KEPT]:
             del self.stock[digest]
-        needed = {part.digest for stocked in self.stock.values() for part in stocked.needed}
+        needed = {part.digest for stocked in self.stock.values() for part in stocked.parts}
         if self.whole - needed or self.fetches.keys() - needed:
             self.whole &= needed
             self.fetches = {
@@ -344,7 +292,7 @@ class Pipelines:
             f"{error}"
         )
         for digest, stocked in self.stock.items():
-            if fetch.part in stocked.needed:
+            if fetch.part in stocked.parts:
                 self._reasons[digest] = text
 
     def _send(self, message: m.Message) -> None:

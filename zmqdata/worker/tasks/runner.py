@@ -126,7 +126,7 @@ class TaskRunner:
             self._provider(source, entries) for source, entries in enumerate(definition.ledger)
         ]
         self._pipeline, self._reason = command.pipeline, command.reason
-        self._find_part: FindPart = lambda name: find_part(command.contents.get(name, name))
+        self._find_part = find_part
         self._label = ""
         self._worker, self._post = worker, post
         # Files are kept for long: their size matters, not the time of compression.
