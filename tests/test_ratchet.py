@@ -8,12 +8,17 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import pytest
-
-from tests.test_house import FUNCTIONS, PACKAGE, ROOT, code_lines, tree_of, walked
+from tests.test_house import (  # noqa: F401  # pytest finds the fixture
+    FUNCTIONS,
+    PACKAGE,
+    ROOT,
+    code_lines,
+    forgotten,
+    walked,
+)
 
 CODE = 62_753
 """Lines of code in ``zmqdata/``, without docstrings, comments and blanks."""
@@ -56,14 +61,6 @@ SIBLINGS = {
 """Layers of today with more, by their first module."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def forgotten() -> Iterator[None]:
-    """Discard the parsed trees after these tests."""
-    yield
-    for cached in (tree_of, walked, code_lines):
-        cached.cache_clear()
-
-
 def test_the_package_does_not_grow() -> None:
     """The package has at most the committed lines of code and modules, and the figures
     follow when it shrinks.
@@ -102,10 +99,10 @@ def methods() -> set[str]:
     return called - valued - VALUES
 
 
-def own_values(tree: ast.AST) -> set[str]:
+def own_values(nodes: Iterable[ast.AST]) -> set[str]:
     """Return the names of the attributes and fields that a module gives its objects."""
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             if isinstance(node.value, ast.Name) and node.value.id == "self":
                 found.add(node.attr)
@@ -114,10 +111,10 @@ def own_values(tree: ast.AST) -> set[str]:
     return found
 
 
-def late_bindings(tree: ast.AST, known: set[str]) -> Iterator[int]:
+def late_bindings(nodes: Sequence[ast.AST], known: set[str]) -> Iterator[int]:
     """Yield the lines that assign a callable to an attribute of another object."""
-    known = known - own_values(tree)
-    for node in ast.walk(tree):
+    known = known - own_values(nodes)
+    for node in nodes:
         if not isinstance(node, ast.Assign):
             continue
         value = node.value
@@ -134,14 +131,14 @@ def test_late_bindings_are_found() -> None:
     the object itself, and a value, do not.
     """
     text = "a.b = self.plan\nself.c.d = lambda: 1\nself.e = self.plan\na.f = self.size"
-    assert list(late_bindings(ast.parse(text), {"plan"})) == [1, 2]
+    assert list(late_bindings([*ast.walk(ast.parse(text))], {"plan"})) == [1, 2]
 
 
 def test_nothing_is_bound_late() -> None:
     """No attribute of another object is assigned a callable, but for those listed."""
     known, found = methods(), Counter[str]()
     for path in PACKAGE:
-        found[str(path.relative_to(ROOT))] += len(list(late_bindings(tree_of(path), known)))
+        found[str(path.relative_to(ROOT))] += len(list(late_bindings(walked(path), known)))
     assert {name: count for name, count in found.items() if count} == LATE
 
 
