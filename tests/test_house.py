@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import gc
 import re
-import tokenize
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -80,16 +79,6 @@ SMALL = {
 }
 # Siblings with similar names and different meanings, each with its reason.
 ALIKE: set[str] = set()
-NO_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-}
-
-
 IRREGULAR = {
     "began": "begin",
     "begun": "begin",
@@ -163,9 +152,11 @@ def code_lines(path: Path) -> frozenset[int]:
         and isinstance(node.value.value, str)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
-    with tokenize.open(path) as file:
-        tokens = [one for one in tokenize.generate_tokens(file.readline) if one.type not in NO_CODE]
-    coded = {line for one in tokens for line in range(one.start[0], one.end[0] + 1)}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    coded = {at for at, line in enumerate(lines, 1) if line.strip() and line.lstrip()[0] != "#"}
+    texts = (one for one in walked(path) if isinstance(one, ast.Constant | ast.JoinedStr))
+    for text in texts:  # a blank line or a "#" within a text is code
+        coded.update(range(text.lineno, (text.end_lineno or text.lineno) + 1))
     return frozenset(coded - told)
 
 
