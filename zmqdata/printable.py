@@ -1,5 +1,5 @@
 """Texts for people: those of peers without control characters, which could control a
-terminal, and sizes with the unit that suits them.
+terminal, and rates, shares and sizes, with the unit that suits them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,27 @@ def printable(text: str) -> str:
     'job one?2026-01-01 ERROR all is lost'
     """
     return "".join(one if one.isprintable() else "?" for one in text)
+
+
+def shown_rate(per_second: float) -> str:
+    """Return a rate with at least three significant digits, and without an exponent. It
+    is never shown as zero unless it is zero.
+
+    >>> [shown_rate(rate) for rate in (0.0, 1e-5, 0.0123, 12.34, 12345.6)]
+    ['0', '< 0.001', '0.0123', '12.3', '12,346']
+    """
+    if 0 < per_second < 0.001:
+        return "< 0.001"
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
+
+
+def shown_share(share: float) -> str:
+    """Return a share of the time in percent.
+
+    >>> shown_share(0.754), shown_share(0.002), shown_share(0.0)
+    ('75 %', '< 1 %', '0 %')
+    """
+    return "< 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
 
 
 def shown_size(count: float) -> str:

@@ -20,6 +20,7 @@ from zmqdata import Dataset, LocalCluster, distribute
 from zmqdata.config.dashboard import DashboardSettings
 from zmqdata.dashboard.report import report_of
 from zmqdata.dashboard.server import DashboardServer
+from zmqdata.dashboard.view import view_of
 from zmqdata.dashboard.watching import StatusWatch
 from zmqdata.messages import EventStatus, ServiceStatus
 
@@ -32,6 +33,14 @@ WATCHES_JANK = """() => {
   let last = performance.now();
   const frame = (now) => { window.frames.push(now - last); last = now; requestAnimationFrame(frame); };
   requestAnimationFrame(frame);
+}"""
+
+HAS_COLOUR = """([swatch, name]) => {
+  const colour = getComputedStyle(document.querySelector(swatch)).backgroundColor.match(/[0-9]+/g).map(Number);
+  const canvas = document.querySelector(name);
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  for (let at = 0; at < data.length; at += 4) if (colour.every((one, place) => data[at + place] === one)) return true;
+  return false;
 }"""
 
 
@@ -107,6 +116,29 @@ def test_it_is_accessible(browser: Any, made: Made, link: str, width: int, schem
         keep(page, f"everything-{width}-{scheme}")
         assert violations(page) == []
         assert page.evaluate("() => document.documentElement.scrollWidth") == width
+
+
+def texts(found: Any) -> Iterator[str]:
+    """Yield the texts of a view that the body of the page shows."""
+    if isinstance(found, str):
+        yield found
+    elif isinstance(found, dict):
+        for key, value in found.items():
+            yield from () if key in ("title", "kind") else texts(value)
+    elif isinstance(found, list):
+        for value in found:
+            yield from texts(value)
+
+
+def test_each_text_of_the_view_is_on_the_page(browser: Any, made: Made, link: str) -> None:
+    """All figures, names and sentences that the view has are texts of the page."""
+    made.status = everything()
+    with opened(browser, link) as page:
+        page.wait_for_function("() => document.querySelectorAll('.job').length === 7")
+        shown = page.text_content("body")
+    found = set(texts(view_of(made.status, 0.0)))
+    assert len(found) > 100
+    assert [text for text in found if text not in shown] == []
 
 
 def test_the_verdict_comes_first(browser: Any, link: str) -> None:
@@ -277,7 +309,9 @@ def test_plots_show_all_of_the_time(browser: Any, link: str) -> None:
 
 
 def test_a_report_opens_from_a_file(browser: Any, tmp_path: Path) -> None:
-    """The report shows the same page without any server, and is accessible."""
+    """The report shows the same page without any server, is accessible, and is drawn
+    again in other colours.
+    """
     watch = StatusWatch(lambda: answer(everything()), threading.Event())
     for _ in range(5):
         watch.poll()
@@ -290,6 +324,13 @@ def test_a_report_opens_from_a_file(browser: Any, tmp_path: Path) -> None:
         assert page.query_selector("#job-1 .plot canvas") is not None
         assert violations(page) == []
         keep(page, "report")
+        for theme in ("light", "dark"):
+            page.select_option("#theme", theme)
+            for swatch, canvas in (
+                ("#job-1 .shares .waits", "#job-1 .shares canvas"),
+                ("#legend .making", "#bands"),
+            ):
+                page.wait_for_function(HAS_COLOUR, arg=[swatch, canvas])
 
 
 def slowly(number: int) -> int:
@@ -316,7 +357,7 @@ def test_a_real_cluster_is_seen(browser: Any) -> None:
         settings = DashboardSettings(cluster.target, port=0)
         try:
             with DashboardServer(settings) as server, opened(browser, server.link) as page:
-                page.wait_for_selector("#verdicts .INPUT-BOUND", timeout=60_000)
+                page.wait_for_selector("#verdicts [data-is=INPUT-BOUND]", timeout=60_000)
                 page.wait_for_function(
                     "() => document.getElementById('verdicts').textContent.includes('map(slowly)')"
                 )

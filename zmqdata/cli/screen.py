@@ -16,16 +16,10 @@ from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from zmqdata.cli.phrases import (
-    STYLES,
-    job_rates,
-    shown_bytes_rate,
-    shown_rate,
-    shown_share,
-)
 from zmqdata.config.keys import WITHOUT_KEY
 from zmqdata.measures.situation import WAITS
-from zmqdata.measures.status import CONNECTED, FINISHED, SILENT, shared_unit
+from zmqdata.measures.status import CONNECTED, FAILED, FINISHED, SILENT, shared_unit
+from zmqdata.measures.verdict import COMPUTE_BOUND, INPUT_BOUND, LINK_BOUND, STRAGGLER
 from zmqdata.messages import (
     JobStatus,
     OperationStatus,
@@ -34,7 +28,7 @@ from zmqdata.messages import (
     WorkerStatus,
 )
 from zmqdata.peeking import counted
-from zmqdata.printable import printable, shown_bytes
+from zmqdata.printable import printable, shown_bytes, shown_rate, shown_share, shown_size
 
 ANY_HEIGHT = 1_000_000
 """Number of lines of an output that does not end with the window."""
@@ -56,6 +50,14 @@ MOST_TREES = 20
 """Maximum number of jobs whose pipelines are shown."""
 PROSE_LINES = 4
 """Maximum number of lines of a paragraph in a window."""
+STYLES = {
+    FAILED: "bold red",
+    INPUT_BOUND: "bold red",
+    LINK_BOUND: "bold magenta",
+    STRAGGLER: "bold yellow",
+    COMPUTE_BOUND: "bold green",
+}
+"""Styles of conditions; others are bold."""
 Row: TypeAlias = Any
 """A structure of the status; each column knows its type."""
 
@@ -216,6 +218,66 @@ def _verdict_lines(job: JobStatus, width: int, most: int | None) -> list[Text]:
         *_wrapped(job.sentence, width, "", most),
         *_wrapped(job_rates(job), width, "dim", most),
         *_wrapped(job.trouble, width, "yellow", most),
+    ]
+
+
+# --- numbers of a job
+
+
+def shown_bytes_rate(per_second: float) -> str:
+    """Return bytes per second; empty for none."""
+    return f"{shown_size(per_second)}/s" if per_second else ""
+
+
+def shown_splits(job: JobStatus) -> str:
+    """Return how many splits of each source were handed out, and what they are.
+
+    >>> from zmqdata.messages import SplitsStatus
+    >>> rows = SplitsStatus(handed_out=1000, count=20000, unit="rows")
+    >>> shown_splits(JobStatus(splits=[rows, SplitsStatus(handed_out=5)]))
+    '1,000 of 20,000 rows, 5 of ? splits'
+    """
+    return ", ".join(
+        f"{one.handed_out:,} of {'?' if one.count is None else format(one.count, ',')} {one.unit}"
+        for one in job.splits
+    )
+
+
+def job_rates(job: JobStatus) -> str:
+    """Return at which rate the training loops take elements and the workers make them,
+    and how many there were.
+
+    >>> from zmqdata.messages import SplitsStatus
+    >>> splits = [SplitsStatus(handed_out=5, count=9, unit="files")]
+    >>> job = JobStatus(unit="batches", elements_per_second=18.2, rows_per_second=91.0,
+    ...     made_per_second=18.5, delivered=88, splits=splits)
+    >>> job_rates(job).partition("; 88")[0]
+    '18.2 batches/s (91 rows/s), workers make 18.5 batches/s'
+    """
+    rows = job.rows_per_second
+    in_rows = f" ({shown_rate(rows)} rows/s)" if rows is not None and job.unit == "batches" else ""
+    parts = [
+        f"{shown_rate(job.elements_per_second)} {job.unit}/s{in_rows}, workers make "
+        f"{shown_rate(job.made_per_second)} {job.unit}/s",
+        f"{job.delivered:,} {job.unit} delivered",
+        f"splits handed out: {shown_splits(job)}" if job.splits else "",
+        *moved_bytes(job),
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def moved_bytes(job: JobStatus) -> list[str]:
+    """Return the bytes that arrived, by transport and codec.
+
+    >>> from zmqdata.messages import MovedStatus, TotalsStatus
+    >>> moved = [MovedStatus(transport="tcp", codec="zstd", bytes=12_600_000)]
+    >>> moved_bytes(JobStatus(measures=TotalsStatus(moved=moved)))
+    ['12.6 MB by transport tcp, codec zstd']
+    """
+    return [
+        f"{shown_size(one.bytes)} by transport {one.transport}, codec {one.codec}"
+        for one in job.measures.moved
+        if one.bytes
     ]
 
 

@@ -12,8 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from zmqdata.cli.phrases import shown_rate, shown_share
-from zmqdata.printable import printable
+from zmqdata.printable import printable, shown_rate, shown_share
 
 Row = Mapping[str, Any]
 Columns = Mapping[str, Callable[[Row], str]]

@@ -25,7 +25,7 @@ from zmqdata.errors import DataServiceError
 Point = tuple[float, ...]
 """Seconds since 1970, and a value for each of ``SHOWN``."""
 
-SHOWN = ("rate", "wait_share", "making_share", "bytes_rate")
+SHOWN = ("rate", "wait_share", "making_share")
 """Fields of a job in the view that have a history."""
 EVERY = 1.0
 """Seconds between two polls."""
