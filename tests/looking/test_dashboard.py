@@ -296,6 +296,24 @@ def test_the_bands_of_a_thousand_workers_fit_a_phone(browser: Any, made: Made, l
         assert 0 < page.evaluate("() => document.getElementById('bands').clientHeight") < 1_600
 
 
+@pytest.mark.parametrize(
+    ("workers", "x", "y", "place"), [(2, 300, 25, 1), (1_000, 150, 2, 1), (1_000, 20, 7, 11)]
+)
+def test_a_band_names_its_worker(
+    browser: Any, made: Made, link: str, workers: int, x: int, y: int, place: int
+) -> None:
+    """The pointer over a band shows what its worker does, in one column or in many."""
+    made.status = status(workers)
+    address = view_of(made.status, 0.0)["workers"]["address"][place]
+    with opened(browser, link) as page:
+        page.wait_for_selector("#job-1 tbody tr")
+        page.hover("#bands", position={"x": x, "y": y})
+        assert page.inner_text("#hint") == (
+            f"{address}: connected, makes 90 %, waits for readers 8 %, for splits 2 %, "
+            "9.5 elements/s"
+        )
+
+
 def test_plots_show_all_of_the_time(browser: Any, link: str) -> None:
     """The plots can show everything since the beginning, and are drawn again in other
     colours.
