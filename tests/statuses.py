@@ -49,7 +49,7 @@ def operation(place: str, node: str, share: float, **fields: Any) -> OperationSt
 
 OPERATIONS = [
     operation("", "batch(8) at train.py:32", 0.02),
-    operation("0", DECODE, 0.94, threads=4),
+    operation("0", DECODE, 0.94, threads=4, processor_share=0.03),
     operation("0.0", "shuffle(100)", 0.03),
     operation("+packing", "packing elements", 0.01),
 ]
@@ -146,11 +146,13 @@ def task(number: int, iteration: int = 1, **fields: Any) -> TaskStatus:
 
 
 def worker(number: int, **fields: Any) -> WorkerStatus:
-    found: dict[str, Any] = {"connected": True, "draining": False, "silent_seconds": 0.2, **fields}
-    state = worker_state(found["connected"], found["draining"], found["silent_seconds"])
+    found: dict[str, Any] = {"silent_seconds": 0.2, **fields}
+    connected, draining = found.pop("connected", True), found.pop("draining", False)
+    state = worker_state(connected, draining, found["silent_seconds"])
     made = WorkerStatus(
         worker=WORKER(number),
         address=address(number),
+        process=f"node{number}:{7000 + number}",
         state=state,
         python="3.12.1",
         tasks=1,

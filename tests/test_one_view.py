@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import threading
 from collections.abc import Iterator
@@ -31,7 +32,9 @@ from zmqdata.client import calls
 from zmqdata.dashboard.report import report_of
 from zmqdata.dashboard.view import view_of
 from zmqdata.dashboard.watching import StatusWatch
-from zmqdata.messages import JobStatus, ServiceStatus, known_status
+from zmqdata.measures.situation import Situation, doing_of
+from zmqdata.measures.status import stats_of
+from zmqdata.messages import JobStatus, LoopSums, ReaderStatus, ServiceStatus, known_status
 from zmqdata.printable import shown_rate, shown_share
 from zmqdata.testing.cluster import await_condition
 
@@ -92,7 +95,8 @@ def test_pictures_say_what_the_status_says(
     recorded: ServiceStatus, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The picture of ``top`` and what ``status`` prints have the condition, sentence,
-    trouble, rates and shares of each job, and the state of each worker.
+    trouble, rates and shares of each job, what its operations do, and the state and the
+    process of each worker.
     """
     for text in (drawn(recorded), printed(capsys)):
         for one in recorded.jobs:
@@ -104,15 +108,19 @@ def test_pictures_say_what_the_status_says(
             if one.condition != "FINISHED":
                 tree = part(text, f"operations, lately: {one.name} ")
                 assert all(f"{node} {share}" in tree for node, share in shares_of(one))
+                assert all(doing_of(row) in tree for row in one.operations)
         for host in recorded.workers:
             row = part(text, "worker ").partition(host.address.removeprefix("tcp://"))[2]
-            assert row.startswith(f" {host.state}") or host.state == "connected"
+            state = "" if host.state == "connected" else host.state
+            assert row.startswith(f" {host.process} {state}")
 
 
 def test_views_say_what_the_status_says(recorded: ServiceStatus) -> None:
     """The dashboard and the report have the same of each job and worker, and the rate
     and the shares of each training loop.
     """
+    waits = [doing_of(row) for row in recorded.jobs[0].operations]
+    assert waits == ["", "waits (3 % processor)", "", ""]
     for view in views_of(recorded):
         assert len(view["jobs"]) == len(recorded.jobs)
         for shown, one in zip(view["jobs"], recorded.jobs, strict=True):
@@ -123,18 +131,25 @@ def test_views_say_what_the_status_says(recorded: ServiceStatus) -> None:
             assert facts[f"{one.unit}/s made by workers"] == shown_rate(one.made_per_second)
             stages = [row for row in shown["stages"] if row["kind"] == "node"]
             assert [(row["label"], row["percent"]) for row in stages] == shares_of(one)
+            assert [row["doing"] for row in stages] == [doing_of(row) for row in one.operations]
             loops = [(row["name"], row["percent"], row["rate"]) for row in shown["readers"]]
             assert loops == [
                 (row.name, shown_share(row.wait_share), shown_rate(row.elements_per_second))
                 for row in one.readers
             ]
-        states = dict(zip(view["workers"]["address"], view["workers"]["state"], strict=True))
-        assert states == {host.address: host.state for host in recorded.workers}
+        rows = {(row["address"], row["state"], row["process"]) for row in view["workers_rows"]}
+        assert rows == {(host.address, host.state, host.process) for host in recorded.workers}
 
 
 def test_json_is_the_status(recorded: ServiceStatus, capsys: pytest.CaptureFixture[str]) -> None:
-    """Programs get the structures, from which everything else is made."""
+    """Programs get the structures, from which everything else is made. They have the
+    names of ``stats()``.
+    """
     assert known_status(json.loads(printed(capsys, "--json"))) == recorded
+    names = {name.removeprefix("data/") for name in stats_of(Situation(LoopSums()))}
+    of_loops = {"wait_ms", "step_ms", "first_element_seconds", "elements", "waited_seconds"}
+    assert of_loops <= set(ReaderStatus.__struct_fields__)
+    assert names - of_loops <= set(JobStatus.__struct_fields__)
 
 
 # --- a running cluster
@@ -201,7 +216,7 @@ def named(found: ServiceStatus, iterator: DatasetIterator, metrics: str) -> dict
         for number, view in enumerate(views_of(found))
     }
     return views | {
-        "stats": iterator.verdict().node.partition(" ")[0],
+        "stats": iterator.stats()["data/node"].partition(" ")[0],
         "status": job.node.partition(" ")[0],
         "operations": largest({one.node: one.share for one in job.operations}),
         "top": largest({name: float(share) for name, share in drawn_rows}),
@@ -219,6 +234,7 @@ def named(found: ServiceStatus, iterator: DatasetIterator, metrics: str) -> dict
 def test_all_name_the_same_operation(dispatcher: DispatchServer, iterator: DatasetIterator) -> None:
     """Every answer names ``f``, in which one of two workers is slow. Those of the last
     seconds have the same share, and the rates of workers add up to that of the job.
+    The workers name their process.
     """
     metrics = dispatcher.metrics_address
     assert metrics is not None
@@ -232,6 +248,7 @@ def test_all_name_the_same_operation(dispatcher: DispatchServer, iterator: Datas
         (job,), mine = found.jobs, iterator.stats()["data/node_share"]
         rates = [one.elements_per_second for one in found.workers]
         assert job.made_per_second == pytest.approx(sum(rates), rel=1e-3)
+        assert {one.process for one in found.workers} == {f"{platform.node()}:{os.getpid()}"}
         return set(told.values()) == {"map(f)"} and all(rates) and abs(mine - job.node_share) < 0.01
 
     try:

@@ -53,7 +53,7 @@ class SilentSpan:
         """Do nothing."""
 
 
-SILENT = SilentSpan()
+NO_SPAN = SilentSpan()
 """The span while none are wanted."""
 
 

@@ -66,6 +66,8 @@ class AddWorkerUpdate(Update, frozen=True):
     """Version of its Python."""
     files: str = ""
     """Token of the files that it sees."""
+    process: str = ""
+    """Its host and process id."""
 
 
 class RemoveWorkerUpdate(Update, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -235,14 +236,42 @@ def test_the_table_names_what_is_not_well() -> None:
     assert text.rstrip().endswith("Not all is well: 1 warning.")
 
 
+@pytest.mark.parametrize("variables", [{}, {"COLUMNS": "40"}, {"FORCE_COLOR": "1"}])
+def test_a_pipe_gets_whole_lines(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Into a pipe, a remedy with a command is one line and no id is cut, whatever the
+    window and the colours are.
+    """
+    for name in ("COLUMNS", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    subject, value = f"worker tcp://{'h' * 60}:1", "f" * 64
+    remedy = (
+        "Run `zmqdata worker --dispatcher tcp://dispatcher.example.org:5050 --tags GPU --user`."
+    )
+    found = [Finding(subject, "key", WARNING, value, remedy)]
+    monkeypatch.setattr(Doctor, "findings", lambda self: found)
+    assert main(["doctor"]) == 1
+    lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
+    assert f"{subject}, key: {remedy}" in lines
+    assert any(subject in line and value in line for line in lines)
+
+
 def test_a_status_of_another_release_is_told(cluster: LocalCluster) -> None:
-    """A status that has no version, or another one, is a warning with the remedy. The
+    """A status of no, another or a broken version is a warning with the remedy. The
     present one is no finding.
     """
     plain = status(cluster.target)
     assert form_findings("dispatcher", plain) == []
     older = {name: value for name, value in plain.items() if name != "version"}
-    for found, words in ((older, "older than"), ({**plain, "version": 9}, "another release")):
+    broken = {**plain, "workers": 7}
+    for found, words in (
+        (older, "has no version"),
+        ({**plain, "version": 9}, "has version 9"),
+        (broken, "has another form"),
+    ):
         (finding,) = form_findings("dispatcher", found)
         assert (finding.check, finding.state) == ("status", WARNING)
         assert words in finding.remedy

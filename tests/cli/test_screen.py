@@ -49,8 +49,8 @@ def test_the_condition_comes_first() -> None:
     assert [" ".join(line.split()) for line in lines[9:14]] == [
         "operations, lately share so far threads",
         "batch(8) at train.py:32 2 % 1 %",
-        "└ map(decode) at train.py:31 94 % ███████████████████ 47 % 4",
-        "└ shuffle(100) 3 % █ 2 %",
+        "└ map(decode) at train.py:31 94 % 47 % 4 waits (3 % processor)",
+        "└ shuffle(100) 3 % 2 %",
         "packing elements 1 % 0 %",
     ]
 
@@ -61,8 +61,8 @@ def test_rates_and_waits() -> None:
     """
     readers = [reader(0), reader(1)]
     lines = [" ".join(line.split()) for line in drawn(status(jobs=[job(readers=readers)]), 120)]
-    assert "worker tasks batches/s making for readers for splits link busy bytes" in lines
-    assert "10.0.0.0:40000 1 9.5 90 % 8 % 2 % 40 % 1 MB/s" in lines
+    assert "worker process tasks batches/s making for readers for splits link busy bytes" in lines
+    assert "10.0.0.0:40000 node0:7000 1 9.5 90 % 8 % 2 % 40 % 1 MB/s" in lines
     assert any(line.startswith("consumer 0 (node0:100) 61 % 12 31 2 0.4 1,000") for line in lines)
 
 
@@ -105,10 +105,10 @@ def test_of_many_workers_the_busiest_are_shown() -> None:
 def test_workers_that_are_not_well() -> None:
     """A worker that is silent, leaves or cannot be reached says so."""
     hosts = [worker(0, silent_seconds=12.0), worker(1, connected=False), worker(2, draining=True)]
-    lines = [" ".join(line.split()[:4]) for line in drawn(status(hosts=hosts), 120)]
-    assert "10.0.0.0:40000 silent for 12" in lines
-    assert any(line.startswith("10.0.0.1:40001 disconnected") for line in lines)
-    assert any(line.startswith("10.0.0.2:40002 draining") for line in lines)
+    lines = [" ".join(line.split()[:5]) for line in drawn(status(hosts=hosts), 120)]
+    assert "10.0.0.0:40000 node0:7000 silent for 12" in lines
+    assert any(line.startswith("10.0.0.1:40001 node1:7001 disconnected") for line in lines)
+    assert any(line.startswith("10.0.0.2:40002 node2:7002 draining") for line in lines)
 
 
 def test_the_memory_of_workers() -> None:
@@ -158,7 +158,9 @@ def test_a_loop_without_measures_has_no_numbers() -> None:
 
 
 def test_queues() -> None:
-    """A node that runs ahead shows how many elements wait behind it."""
+    """A node that runs ahead shows how many elements wait behind it. A node that
+    computes has a bar.
+    """
     nodes = [operation("", "batch(8)", 0.1), operation("0", DECODE, 0.9, queue=(6, 16))]
     lines = drawn(status(jobs=[job(operations=nodes)]))
     (line,) = [line for line in lines if "at train.py:31" in line and "█" in line]

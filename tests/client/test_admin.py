@@ -33,7 +33,7 @@ def test_a_drain_tells_where_unfinished_tasks_go_on(monkeypatch: pytest.MonkeyPa
     before = [task(1, OLD), task(2, OLD), task(3, OLD), task(4, OLD, 9, 5), task(5, NEW)]
     before.append(task(6, OLD, total=9, delivered=9))
     after = [task(1, NEW), task(2, ""), task(3, "", removed=True), task(4, NEW, 9, 5)]
-    workers = [{"address": OLD, "draining": True}, {"address": NEW, "draining": False}]
+    workers = [{"address": OLD, "state": "draining"}, {"address": NEW, "state": "connected"}]
     answers = iter(
         [
             {"tasks": before, "workers": workers},
@@ -53,11 +53,16 @@ def test_a_drain_of_the_last_worker_tells_that_no_other_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The report of a worker that has not left counts the tasks that it still hosts,
-    and the other workers that could take them; workers that leave, too, cannot.
+    and the other workers that could take them; workers that leave, too, or that are out
+    of reach cannot.
     """
     found = {
         "tasks": [task(1, OLD), task(2, OLD), task(3, "")],
-        "workers": [{"address": OLD, "draining": True}, {"address": NEW, "draining": True}],
+        "workers": [
+            {"address": OLD, "state": "draining"},
+            {"address": NEW, "state": "draining"},
+            {"address": "tcp://gone:1", "state": "disconnected"},
+        ],
     }
     monkeypatch.setattr(admin, "status", lambda service, timeout: found)
     monkeypatch.setattr(admin, "ask_dispatcher", lambda *_: m.DrainStarted("request", (OLD,)))

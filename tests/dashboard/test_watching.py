@@ -109,9 +109,9 @@ def test_the_last_answer_is_kept_while_the_dispatcher_is_silent() -> None:
     ("found", "text"),
     [
         ({"workers": [{}]}, "install the same release on both sides"),
-        ({"version": 2}, "is another release: install the same release on both sides"),
-        ({"version": 1, "workers": 7}, "must be that of this page"),
-        ([], "must be that of this page"),
+        ({"version": 2}, "is probably another release: install the same release on both sides"),
+        ({"version": 1, "workers": 7}, "install the same release on both sides"),
+        ([], "install the same release on both sides"),
     ],
 )
 def test_a_status_of_another_version_is_told(found: Any, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -175,8 +176,8 @@ def test_the_clocks_change_nothing() -> None:
 
 
 def test_a_profile_tells_what_the_workers_do(capsys: pytest.CaptureFixture[str]) -> None:
-    """The profile of a distributed dataset names the function that its workers run,
-    also if it is read to its end, and what to move to them.
+    """The profile of a distributed dataset names the function that its workers run, and
+    that it waits, also if it is read to its end, and what to move to them.
     """
     with LocalCluster(1, in_process=True) as cluster:
         on_workers = distribute("distributed_epoch", cluster)
@@ -185,7 +186,9 @@ def test_a_profile_tells_what_the_workers_do(capsys: pytest.CaptureFixture[str])
         assert found.bottleneck.label.startswith("distribute(")
         assert found.verdict == "INPUT-BOUND"
         assert found.advice.startswith("map(slowly) at test_profiling.py")
-        assert "on the workers of distribute(" in capsys.readouterr().out
+        _, title, rows = capsys.readouterr().out.partition("on the workers of distribute(")
+        assert title
+        assert re.search(r"% map\(slowly\) at .* waits \(\d+ % processor\)", rows)
         behind = Dataset.range(120).apply(on_workers).map(slowly).profile(60.0)
     assert behind.bottleneck.label.startswith("map(slowly)")
     assert "Move it before distribute()" in behind.advice

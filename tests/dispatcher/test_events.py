@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_events_are_bounded() -> None:
     for number in range(1_000):
         events.add(float(number), "info", f"{number} {'x' * 10_000}")
         events.add(float(number), "debug", "a detail")
-    shown = list(events.shown())
+    shown = list(events.shown({}))
     assert len(shown) == states.EVENTS_KEPT
     assert [one.time for one in (shown[0], shown[-1])] == [800.0, 999.0]
     assert {len(one.text) for one in shown} == {states.EVENT_CHARACTERS}
@@ -40,12 +41,12 @@ def test_jobs_do_not_displace_warnings() -> None:
     for number in range(1_000):
         events.add(float(number), "info" if number != 900 else "warning", "text")
     events.add(1000.0, "error", "text")
-    shown = list(events.shown())
+    shown = list(events.shown({}))
     assert [one.time for one in shown] == sorted(one.time for one in shown)
     assert {900.0, 1000.0} <= {one.time for one in shown}
     for number in range(1_000):
         events.add(2000.0 + number, "info", "text")
-    assert [one.time for one in events.shown()][:2] == [900.0, 1000.0]
+    assert [one.time for one in events.shown({})][:2] == [900.0, 1000.0]
 
 
 def told_of(target: str, job: str) -> list[str]:
@@ -101,6 +102,37 @@ def test_a_job_that_nobody_reads_to_its_end_ends_with_an_event(mode: str) -> Non
             begun, ended = told_of(dispatcher.target, job)
             assert begun.startswith("0, begins")
             assert ended == "0, ends unfinished, without readers: 50 elements in #"
+
+
+def test_an_event_of_an_earlier_incarnation_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a job has begun anew, the events of its earlier incarnation begin with the
+    number of that one. Those of the job that runs, and of no job, are as in the log.
+    """
+    config = DispatcherConfig(job_gc_check_interval_ms=50, job_gc_timeout_ms=100)
+    with DispatchServer(config) as dispatcher, WorkerServer(WorkerConfig(dispatcher.target)):
+
+        def events() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = status(dispatcher.target)["events"]
+            return found
+
+        read = distribute("distributed_epoch", dispatcher.target, "job")
+        monkeypatch.setenv("ZMQDATA_RUN_ID", "first run")
+        assert len(list(Dataset.range(20).apply(read))) == 20
+        await_condition(lambda: "is collected" in events()[-1]["text"])
+        former = [one for one in events() if one["job"]]
+        assert all(one["text"].startswith("job job") for one in former)
+        monkeypatch.setenv("ZMQDATA_RUN_ID", "second run")
+        elements = iter(Dataset.range(20).apply(read))
+        next(elements)
+        told = [one for one in events() if one["job"] == "job"]
+        number = former[0]["incarnation"]
+        for one in told:
+            is_former = one["incarnation"] == number
+            assert one["text"].startswith(f"earlier incarnation {number}: job") is is_former
+        assert {one["incarnation"] for one in told} == {number, number + 1}
+        (registered,) = [one for one in events() if not one["job"]]
+        assert registered["text"].startswith("worker tcp://")
+        elements.close()
 
 
 @pytest.mark.realprocess

@@ -248,6 +248,26 @@ def test_what_was_done_out_of_order_is_dropped() -> None:
     assert (crew.low, crew.done) == (6, set())
 
 
+def test_results_behind_a_slow_call_are_held_up() -> None:
+    """A crew whose threads are idle is held up while its first call has not returned,
+    but only if the user may choose another order. It is not once that call returns.
+    """
+    for may_reorder, ordered in ((True, True), (False, True), (True, False)):
+        gate = threading.Event()
+
+        def call(number: int, x: Any, gate: threading.Event = gate) -> Outcome:
+            return (number or gate.wait(DEADLINE)) and x, None
+
+        crew = started(Source(20), call, ordered, may_reorder=may_reorder)
+        wait_until(lambda crew=crew: crew._full)  # type: ignore[misc]
+        is_held_up = crew.fill.is_held_up
+        assert (crew.fill.ready, is_held_up) == (3, may_reorder and ordered)
+        gate.set()
+        wait_until(lambda crew=crew: crew.is_ready)  # type: ignore[misc]
+        assert not crew.fill.is_held_up
+        crew.stop()
+
+
 def test_marks_follow_what_was_handed_out() -> None:
     """A mark is the source's state before a number, at most 32 below the oldest
     undelivered number.

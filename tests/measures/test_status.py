@@ -5,7 +5,9 @@ training loops.
 from __future__ import annotations
 
 import random
+from importlib import metadata
 from statistics import median_low
+from typing import Any
 
 import msgspec
 import pytest
@@ -99,6 +101,19 @@ def test_the_queues_of_all_tasks_are_added() -> None:
     assert found.queue == (6, 16)
 
 
+def test_a_node_is_held_up_for_a_share_of_the_time() -> None:
+    """The seconds in which results wait for one call are divided by those in which
+    pipelines ran, over all tasks that have not ended.
+    """
+    node = NodeTime("0", "map(f)", 9.0, 9.0, held_up_recent=6.0)
+    sums = TaskSums(seconds=20.0, making=8.0)
+    tasks = [TaskEvidence(name, sums, (node,), has_ended=name == "c") for name in "abc"]
+    assert [one.held_up_share for one in operations(tasks)] == [0.75]
+    assert [one.held_up_share for one in operations([TaskEvidence("a", TaskSums(), (node,))])] == [
+        0.0
+    ]
+
+
 @given(st.lists(st.lists(st.floats(0.1, 90.0), min_size=1, max_size=3), min_size=1, max_size=4))
 def test_the_rates_of_workers_add_up_to_that_of_their_job(rates: list[list[float]]) -> None:
     """In the same window a job makes what all of its workers make."""
@@ -176,7 +191,8 @@ def test_names_of_loops_have_no_ids() -> None:
     ("one", "condition", "words"),
     [
         (job(failure="ValueError: x", finished=True), "FAILED", "ValueError: x"),
-        (job(finished=True, unit="rows"), "FINISHED", "All of its rows"),
+        (job(finished=True, unit="rows"), "FINISHED", "All of its rows were delivered."),
+        (job(finished=True, save="/saved"), "FINISHED", "were written to /saved."),
         (job(save="/saved", clients=0), "SAVING", "/saved"),
         (job(clients=0), "NOT READ", "No training loop"),
         (job(), "INPUT-BOUND", "6 would feed it"),
@@ -328,12 +344,27 @@ def test_a_status_is_the_same_after_its_way_through_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "text"), [({}, "is older than"), ({"version": 9}, "another release")]
+    ("found", "text"),
+    [
+        ({}, "has no version, and this zmqdata reads version 1"),
+        ({"version": 9}, "has version 9, and"),
+        ({"version": "x"}, "has another form .*version"),
+        ({"version": 1, "workers": [{"tasks": "many"}]}, r"another form .*\.workers\[0\]\.tasks"),
+        ([], "has another form"),
+    ],
 )
-def test_a_status_of_another_form(found: dict[str, int], text: str) -> None:
-    """The error says which side is older, and what to do."""
-    with pytest.raises(VersionMismatchError, match=text):
+def test_a_status_of_another_form(found: Any, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what is wrong, the likely cause and the remedy, also without an
+    installed zmqdata.
+    """
+    monkeypatch.setattr(metadata, "version", raise_not_installed)
+    remedy = "is probably another release: install the same release on both sides"
+    with pytest.raises(VersionMismatchError, match=f"{text}.*{remedy}"):
         known_status(found)
+
+
+def raise_not_installed(name: str) -> str:
+    raise metadata.PackageNotFoundError(name)
 
 
 def test_a_depth_without_its_parents() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replace_node
 
 from zmqdata.measures.situation import WAITS, Situation, TaskEvidence, dominant, needed_workers
 from zmqdata.measures.status import stats_of
@@ -19,7 +20,8 @@ from zmqdata.measures.verdict import (
 from zmqdata.messages import ConsumerPace, LoopSums, NodeTime, TaskSums
 
 DECODE = NodeTime("0", "map(decode) at train.py:31", 9.4, 9.4)
-WAITED = NodeTime("0", "map(fetch) at train.py:31", 40.0, 40.0, 4, (0, 0), 2.0, 2.0)
+WAITED = NodeTime("0", "map(fetch) at train.py:31", 40.0, 40.0, 4, (0, 0), 38.0)
+HEADED = replace_node(WAITED, held_up_recent=8.0)
 LISTED = NodeTime("0.0", "list_files", 0.6, 0.6)
 WAITING = LoopSums(seconds=10.0, waiting=6.0, elements=100.0)
 FED = LoopSums(seconds=10.0, waiting=0.2, elements=100.0)
@@ -60,14 +62,31 @@ SITUATIONS = {
     "more workers than the machine has cores": (
         Situation(WAITING, (replace(task(making=10.0, elements=100.0), cores=2),)),
         INPUT_BOUND,
-        "3 would feed it, on further machines: those of these workers have 2 cores.",
+        "3 would feed it. The machines of these workers have 2 cores: add machines.",
     ),
     "a node that waits": (
         Situation(WAITING, two(making=10.0, nodes=(WAITED,))),
         INPUT_BOUND,
-        "takes 100 % of the workers' time, and mostly waits: a processor works in 5 % of it; with "
-        "2 workers the loop waits 60 % of each step. Let more calls wait at a time: "
-        "num_parallel_calls=10 in map(fetch); or start 5 workers, which would feed it.",
+        "takes 100 % of the workers' time, and waits (5 % processor); with 2 workers the loop waits "
+        "60 % of each step. Run more calls at a time: pass num_parallel_calls=10 to map(fetch). Or "
+        "start 5 workers, which would feed it.",
+    ),
+    "a node whose results wait for one slow call": (
+        Situation(WAITING, two(making=10.0, nodes=(HEADED,))),
+        INPUT_BOUND,
+        "with 2 workers the loop waits 60 % of each step. In 80 % of the time, finished results "
+        "wait for one slow call. deterministic=False in map(fetch) lets them pass, but the loss of a "
+        "worker may then repeat or lose elements. Or start 5 workers, which would feed it.",
+    ),
+    "a node whose results seldom wait": (
+        Situation(WAITING, two(making=10.0, nodes=(replace_node(HEADED, held_up_recent=4.0),))),
+        INPUT_BOUND,
+        "Run more calls at a time: pass num_parallel_calls=10 to map(fetch).",
+    ),
+    "a node without a pace whose results wait": (
+        Situation(WAITING, two(making=10.0, nodes=(HEADED,)), is_unpaced=True),
+        INPUT_BOUND,
+        "may then repeat or lose elements. Or add workers.",
     ),
     "slow link": (
         Situation(WAITING, two(making=1.0, readers=9.0, linked=(0.95, 11e6))),
@@ -77,7 +96,7 @@ SITUATIONS = {
     "slow trainer": (
         Situation(FED, two(making=2.0, readers=8.0)),
         COMPUTE_BOUND,
-        "The input keeps up: the loop waits 2 % of its time, and takes 98 ms for a step itself.",
+        "The input keeps up: the loop waits 2 % of its time, and its own step takes 98 ms.",
     ),
     "one slow worker": (
         Situation(
@@ -103,7 +122,7 @@ SITUATIONS = {
             others=(ConsumerPace(1, 0.1, False), ConsumerPace(2, 0.04, True)),
         ),
         STRAGGLER,
-        "Consumer 1 takes 100 ms for a step, this one 40 ms",
+        "Consumer 1 takes 100 ms for a step, this one 40 ms. The workers wait for consumer 1, so",
     ),
     "the slow rank itself": (
         Situation(
@@ -126,7 +145,7 @@ SITUATIONS = {
         Situation(LoopSums(10.0, 2.0, 40.0), two(making=9.9)),
         INPUT_BOUND,
         "the workers make enough for it on average: its steps are uneven, or too few elements are "
-        "under way. Put prefetch() behind distribute()",
+        "in flight. Put prefetch() behind distribute()",
     ),
     "compression that does not pay": (
         Situation(WAITING, two(making=10.0, nodes=(NodeTime("0", "map(f)", 1.0, 1.0), PACKED))),
@@ -145,6 +164,14 @@ SITUATIONS = {
         ),
         STRAGGLER,
         "1 worker of 3 (tcp://a:1) still reads a split, and the others have none left",
+    ),
+    "two straggling splits": (
+        Situation(
+            WAITING,
+            (*two(making=9.0), *(task(f"tcp://{n}:1", ended=True) for n in "cd")),
+        ),
+        STRAGGLER,
+        "2 workers of 4 (tcp://a:1, tcp://b:1) still read a split, and the others have none left",
     ),
     "a straggling split beside workers that never reported": (
         Situation(WAITING, (task("tcp://a:1", making=9.0),), hosted=3),
@@ -165,7 +192,7 @@ SITUATIONS = {
     "no element yet": (
         Situation(LoopSums(), hosted=2),
         UNKNOWN,
-        "The loop waits for its first element. The log of its process tells for what",
+        "The loop waits for its first element. The log of its process names the cause.",
     ),
     "no element without a worker": (
         Situation(LoopSums(), hosted=0),
@@ -176,7 +203,7 @@ SITUATIONS = {
         Situation(WAITING, two(making=2.0, readers=8.0), served=LoopSums(10.0, 0.1, 100.0)),
         INPUT_BOUND,
         "The operations after distribute() run in this process, and the loop waits 60 % of its "
-        "time for them. Move them before distribute(), so that the workers do them, or put "
+        "time for them. Move them before distribute(), so that the workers run them, or put "
         "prefetch() behind them.",
     ),
     "an operation of this process": (
@@ -189,7 +216,7 @@ SITUATIONS = {
         ),
         INPUT_BOUND,
         "map(f) at train.py:3, after distribute(), runs in this process, and the loop waits 60 % of "
-        "its time for it. Move it before distribute(), so that the workers do it.",
+        "its time for it. Move it before distribute(), so that the workers run it.",
     ),
     "many operations of this process": (
         Situation(
@@ -274,6 +301,16 @@ def test_the_busiest_node_is_that_of_the_fullest_threads() -> None:
     assert (found.node, found.share) == (narrow.label, round(9.0 / 33.0, 4))
 
 
+def test_threads_behind_a_slow_call_count_as_busy() -> None:
+    """A node whose other threads wait for one slow call is the limit, although most of
+    its threads are idle.
+    """
+    headed = replace_node(HEADED, total=9.0, recent=9.0)
+    found = dominant([task(making=10.0, nodes=(headed, NodeTime("0", "range(9)", 4.0, 4.0)))])
+    assert found is not None
+    assert (found.node, found.held_up_share) == (headed.label, 0.8)
+
+
 def test_ended_tasks_are_judged_if_none_runs() -> None:
     """After a pass, its verdict is about all its tasks."""
     verdict = judge(Situation(WAITING, two(making=10.0, ended=True)))
@@ -291,11 +328,11 @@ def test_a_profile_advises_without_a_pace() -> None:
     assert "batch() before distribute()" in waits.advice
 
 
-def test_stats_are_flat_numbers_and_two_texts() -> None:
+def test_stats_are_flat_numbers_and_texts() -> None:
     """Trackers get floats, and without texts nothing else."""
     situation = Situation(WAITING, two(making=10.0), first=0.5, total=WAITING)
     found = stats_of(situation)
-    texts = {"data/verdict", "data/advice"}
+    texts = {"data/verdict", "data/advice", "data/node"}
     assert {key for key, value in found.items() if not isinstance(value, float)} == texts
     assert set(stats_of(situation, with_texts=False)) == set(found) - texts
     assert found["data/wait_ms"] == 60.0
@@ -305,6 +342,7 @@ def test_stats_are_flat_numbers_and_two_texts() -> None:
     nothing = stats_of(Situation(LoopSums()))
     assert nothing["data/verdict"] == UNKNOWN
     assert all(nothing[key] == 0.0 for key in set(nothing) - texts)
+    assert (found["data/node"], nothing["data/node"]) == (DECODE.label, "")
 
 
 def test_all_loops_of_a_job_are_fed() -> None:

@@ -67,7 +67,7 @@ def test_the_last_worker_waits_for_another() -> None:
         last.signal(signal.SIGTERM)  # type: ignore[attr-defined]  # processes accept signals
         found += some(elements)
         await_condition(
-            lambda: any(one["draining"] for one in status(cluster.target)["workers"]),
+            lambda: any(one["state"] == "draining" for one in status(cluster.target)["workers"]),
             what="its leaving",
         )
         cluster.add_worker()

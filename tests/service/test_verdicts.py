@@ -70,6 +70,11 @@ def await_verdict(iterator: DatasetIterator, word: str, *texts: str) -> dict[str
     return found
 
 
+def await_elements(iterator: DatasetIterator, count: int) -> None:
+    """Wait until the loop has taken so many elements."""
+    await_condition(lambda: iterator.stats()["data/elements"] >= count, PATIENCE)
+
+
 def test_a_slow_node_is_named_with_the_workers_that_would_do() -> None:
     """The statistics, the status and the profile name the function that keeps two
     workers busy, and how many workers would feed the loop.
@@ -96,7 +101,47 @@ def test_a_slow_node_is_named_with_the_workers_that_would_do() -> None:
             assert iterator.stats(scalars=True).keys() == found.keys() - {
                 "data/verdict",
                 "data/advice",
+                "data/node",
             }
+
+
+def slow_at_times(number: Any) -> Any:
+    NEVER.wait(0.25 if number % 20 == 19 else 0.005)  # the work that the test is about
+    return number
+
+
+def test_a_slow_call_at_the_head_is_told() -> None:
+    """A map whose finished results wait for one slow call is advised to let them pass,
+    and makes elements much faster once the advice is obeyed.
+    """
+    rates = []
+    for deterministic in (None, False):
+        with LocalCluster(1, in_process=True) as cluster:
+            mapped = Dataset.range(ENDLESS).map(slow_at_times, 4, deterministic).batch(4)
+            read = distribute("distributed_epoch", cluster.target)
+            with reading(mapped.apply(read), step=0.001) as iterator:
+                advice = "deterministic=False in map(slow_at_times) lets them pass"
+                await_verdict(iterator, "INPUT-BOUND", *[advice] * (deterministic is None))
+                await_elements(iterator, 40)
+                found = iterator.stats()
+                rates.append(found["data/elements_per_second"])
+                assert (advice in found["data/advice"]) is (deterministic is None), found
+    assert rates[1] > 1.5 * rates[0], rates
+
+
+@pytest.mark.parametrize("function", [slow_map, slow_at_times])
+def test_an_order_that_is_no_limit_or_is_wanted_is_kept(function: Callable[[Any], Any]) -> None:
+    """Calls that take equally long, and an order that the user asks for, get no advice
+    on the order.
+    """
+    wanted = None if function is slow_map else True
+    with LocalCluster(1, in_process=True) as cluster:
+        mapped = Dataset.range(ENDLESS).map(function, 4, deterministic=wanted)
+        dataset = mapped.apply(distribute("distributed_epoch", cluster.target))
+        with reading(dataset, step=0.001) as iterator:
+            await_verdict(iterator, "INPUT-BOUND", "num_parallel_calls=")
+            await_elements(iterator, 100)
+            assert "deterministic" not in iterator.stats()["data/advice"]
 
 
 def test_a_slow_loop_is_not_the_inputs_fault() -> None:

@@ -17,7 +17,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from zmqdata.config.keys import WITHOUT_KEY
-from zmqdata.measures.situation import WAITS
+from zmqdata.measures.situation import WAITS, doing_of
 from zmqdata.measures.status import CONNECTED, FAILED, FINISHED, SILENT, shared_unit
 from zmqdata.measures.verdict import COMPUTE_BOUND, INPUT_BOUND, LINK_BOUND, STRAGGLER
 from zmqdata.messages import (
@@ -371,10 +371,11 @@ def node_columns(title: str, rows: Iterable[OperationStatus]) -> tuple[ShownColu
     return (
         ShownColumn(title, branch, weight=9),
         ShownColumn("share", _share("share"), True, 9),
-        ShownColumn("", lambda row: "█" * round(BAR * row.share), weight=5),
+        ShownColumn("", lambda row: "█" * round(BAR * row.share), weight=1),
         ShownColumn("so far", _share("share_so_far"), True, 2),
         ShownColumn("threads", lambda row: _above(row.threads, 1), True, 3),
         ShownColumn("queued", _queued, True, 4),
+        ShownColumn("", doing_of, weight=4),
     )
 
 
@@ -384,6 +385,7 @@ def _queued(row: OperationStatus) -> str:
 
 WORKERS = (
     ShownColumn("worker", lambda row: _short(row.address), weight=9),
+    ShownColumn("process", lambda row: row.process, weight=4),
     ShownColumn("state", _state_unless_connected, weight=9),
     ShownColumn("tasks", lambda row: f"{row.tasks:,}", True, 4),
     ShownColumn("elements/s", lambda row: shown_rate(row.elements_per_second), True, 8),

@@ -53,7 +53,7 @@ def watch(ask: Ask, interval: float, as_json: bool) -> int:
         found = ask()
         if as_json:
             _repeat(ask, found, _print_json, lambda: _sleep(interval))
-        elif console.is_terminal:
+        elif console.file.isatty():
             with _keys() as pressed, _drawing(console) as show:
                 _repeat(ask, found, show, lambda: pressed(interval))
         else:
@@ -106,9 +106,11 @@ def _drawing(console: Console) -> Iterator[Show]:
 
 
 def new_console() -> Console:
-    """Return a console. The lines of a pipe are as long as they need to be."""
+    """Return a console. The lines of a pipe are as long as they need to be, also if
+    ``FORCE_COLOR`` colours them.
+    """
     console = Console()
-    return console if console.is_terminal else Console(width=ANY_WIDTH)
+    return console if console.file.isatty() else Console(width=ANY_WIDTH)
 
 
 def picture_of(found: Mapping[str, Any]) -> list[RenderableType]:

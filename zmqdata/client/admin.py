@@ -20,6 +20,7 @@ from zmqdata.client.calls import ask_dispatcher, status
 from zmqdata.config.checks import check_name, check_timeout, check_type
 from zmqdata.config.endpoints import Service
 from zmqdata.errors import NotFoundError
+from zmqdata.measures.status import CONNECTED, SILENT
 from zmqdata.recipes import names_arguments
 
 
@@ -168,7 +169,7 @@ def drain(service: Service, worker: str, timeout: float = 15.0) -> list[DrainedW
             time.sleep(min(POLL, max(0.0, ends - time.monotonic())))
     now = _hosts_of_tasks(found) if found else hosts
     others = sum(
-        one["address"] not in told.workers and not one["draining"]
+        one["address"] not in told.workers and one["state"] in (CONNECTED, SILENT)
         for one in found.get("workers", [])
     )
     return [

@@ -23,7 +23,7 @@ from zmqdata.core.client.decider import ClientCore
 from zmqdata.core.client.profile import ClientProfile
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.measures.trace import ARRIVED, TraceRecorder, block_numbers, link_row
-from zmqdata.telemetry import SILENT, OpenSpan, RecordedSpan
+from zmqdata.telemetry import NO_SPAN, OpenSpan, RecordedSpan
 
 REPORT = 1.0
 """Seconds between two reports."""
@@ -160,7 +160,7 @@ def begin_read_span(profile: ClientProfile) -> tuple[OpenSpan, ClientProfile]:
         ''
     """
     if not from_environment(TelemetrySettings, {}).otel:
-        return SILENT, profile
+        return NO_SPAN, profile
     job = profile.job
     known: dict[str, Any] = {
         "job": job.name,
@@ -181,7 +181,7 @@ def end_read_span(span: OpenSpan, reader: CountingReader, meter: LoopMeter) -> N
         reader: counts the elements that the loop has taken.
         meter: measures the waits of the loop.
     """
-    if span is SILENT:
+    if span is NO_SPAN:
         return
     sums = meter.sums()
     told: dict[str, Any] = {

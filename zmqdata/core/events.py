@@ -61,6 +61,10 @@ class LogLine:
     """Severity: debug, info, warning or error."""
     text: str
     """The line."""
+    job: str = ""
+    """Name of the job that it concerns; empty if it concerns none."""
+    incarnation: int = 0
+    """Number of the incarnation of that job."""
 
 
 @dataclass(frozen=True, slots=True)

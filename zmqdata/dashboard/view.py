@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
+from zmqdata.measures.situation import doing_of
 from zmqdata.measures.status import FINISHED
 from zmqdata.measures.verdict import shown_seconds
 from zmqdata.messages import (
@@ -258,6 +259,7 @@ def _operation(one: OperationStatus) -> dict[str, Any]:
         "node",
         one.node or one.place.removeprefix("+"),
         one.share,
+        doing=doing_of(one),
         seconds=one.seconds,
         threads=one.threads,
         depth=one.depth + 1,
@@ -336,6 +338,7 @@ def _summary(workers: Sequence[WorkerStatus]) -> str:
 def _worker(one: WorkerStatus) -> dict[str, str]:
     return {
         "address": _text(one.address),
+        "process": _text(one.process),
         "state": one.state,
         "tasks": f"{one.tasks:,}",
         "making": shown_share(one.making_share),

@@ -232,12 +232,6 @@ class StatusWatch:
             view = view_of(m.known_status(self._ask()), self._clock())
         except (DataServiceError, OSError) as error:
             view = {**self._view, "trouble": str(error)}
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            text = (
-                f"The status of the dispatcher is not understood ({error!r}). Its version of "
-                "zmqdata must be that of this page."
-            )
-            view = {**self._view, "trouble": text}
         with self._lock:
             if not view["trouble"]:
                 points = self._history.add(view)

@@ -18,7 +18,7 @@ from zmqdata.dataset.drawing import tree_lines
 from zmqdata.iterators import Context, ElementIterator, Stackable, input_iterator, make_iterator
 from zmqdata.iterators.base import InputIterator
 from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
-from zmqdata.measures.situation import Situation, operations
+from zmqdata.measures.situation import Situation, doing_of, operations
 from zmqdata.measures.sums import added
 from zmqdata.measures.verdict import COMPUTE_BOUND, INPUT_BOUND, judge, shown_seconds
 from zmqdata.messages import TaskSums
@@ -346,7 +346,7 @@ def worker_rows(situation: Situation) -> list[str]:
         "for splits": whole.for_splits,
     }
     return [
-        *(f"{100 * row.share:.0f} % {row.node}" for row in rows),
+        *(f"{100 * row.share:.0f} % {row.node} {doing_of(row)}".rstrip() for row in rows),
         ", ".join(f"{what} {100 * one / whole.seconds:.0f} %" for what, one in doing.items()),
     ]
 

@@ -222,7 +222,7 @@ class DispatcherShell:
     def _log(self, command: e.LogLine) -> None:
         text = printable(command.text)
         log.log(logging.getLevelName(command.level.upper()), "%s", text)
-        self._answers.events.add(time.time(), command.level, text)
+        self._answers.events.add(time.time(), command.level, text, command.job, command.incarnation)
 
     def say_goodbye(self) -> None:
         """Tell the clients if no dispatcher continues their jobs. Otherwise they wait

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from heapq import merge
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any
 
 from msgspec import structs
@@ -81,29 +81,40 @@ class EventLog:
     Example:
         >>> events = EventLog()
         >>> events.add(12.0, "info", "worker tcp://a:1 joined")
-        >>> [event.text for event in events.shown()]
+        >>> [event.text for event in events.shown({})]
         ['worker tcp://a:1 joined']
     """
 
     def __init__(self) -> None:
-        self._kept = [deque[tuple[float, str, str]](maxlen=EVENTS_KEPT) for _ in range(2)]
+        self._kept = [deque[EventStatus](maxlen=EVENTS_KEPT) for _ in range(2)]
 
-    def add(self, now: float, level: str, text: str) -> None:
+    def add(self, now: float, level: str, text: str, job: str = "", incarnation: int = 0) -> None:
         """Add a line.
 
         Args:
             now: seconds since 1970.
             level: its level in the log.
             text: the line.
+            job: name of the job that it concerns; empty for none.
+            incarnation: number of the incarnation of that job.
         """
         if level not in UNSHOWN:
-            self._kept[level == "info"].append((now, level, text[:EVENT_CHARACTERS]))
+            about = {"level": level, "text": text[:EVENT_CHARACTERS], "job": job}
+            event = EventStatus(time=round(now, 3), incarnation=incarnation, **about)
+            self._kept[level == "info"].append(event)
 
-    def shown(self) -> list[EventStatus]:
-        """Return the lines, oldest first."""
+    def shown(self, newest: Mapping[str, int]) -> list[EventStatus]:
+        """Return the lines, oldest first. A line of an incarnation that is not the
+        newest of its job says so.
+
+        Args:
+            newest: number of the newest incarnation of each job name.
+        """
         return [
-            EventStatus(time=round(now, 3), level=level, text=text)
-            for now, level, text in merge(self._kept[0], self._kept[1], key=itemgetter(0))
+            structs.replace(one, text=f"earlier incarnation {one.incarnation}: {one.text}")
+            if one.incarnation < newest.get(one.job, 0)
+            else one
+            for one in merge(self._kept[0], self._kept[1], key=attrgetter("time"))
         ]
 
 
@@ -132,6 +143,7 @@ def status_of(
             tasks.append(_task(core, task, measures))
         jobs.append(_job(core, iteration, running))
     workers = (_worker(core, name, now, by_worker) for name in core.hosting.facts)
+    newest = {name: max(known) for name, known in core.state.jobs.items() if known}
     return ServiceStatus(
         dispatcher=target,
         config=asdict(config),
@@ -141,7 +153,7 @@ def status_of(
         jobs=judged(jobs, tasks),
         tasks=sorted(tasks, key=task_order),
         totals=totals_of(core),
-        events=[] if events is None else events.shown(),
+        events=[] if events is None else events.shown(newest),
         rejected=dict(rejected),
         process=described_process(),
     )
@@ -188,14 +200,13 @@ def _worker(
     return WorkerStatus(
         worker=name,
         address=facts.address,
+        process=facts.process,
         state=state_of_worker(core, name, now),
         tags=list(facts.tags),
         python=facts.python,
         files=facts.files,
         tasks=len(facts.tasks),
         silent_seconds=round(now - member.heard, 1),
-        connected=member.unreachable is None,
-        draining=facts.draining,
         **time_fields(running.get(facts.address, ())),
         **facts.memory.shown(),
     )

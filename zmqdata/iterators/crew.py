@@ -16,7 +16,7 @@ from zmqdata.errors import FailedPreconditionError
 from zmqdata.iterators.base import ElementIterator, is_end
 from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.guarding import Outcome
-from zmqdata.iterators.ownthreads import OwnThreads
+from zmqdata.iterators.ownthreads import OwnThreads, QueueFill
 from zmqdata.threads import Background
 
 _MARK_EVERY = 32
@@ -42,6 +42,7 @@ class Crew:
             dropped.
         done: numbers from ``low`` on that were also returned earlier.
         own_threads: what the threads enter, and where they publish what they do.
+        may_reorder: True if the user may let outcomes come in the order of completion.
     """
 
     def __init__(
@@ -53,9 +54,11 @@ class Crew:
         low: int = 0,
         done: Iterable[int] = (),
         own_threads: OwnThreads | None = None,
+        may_reorder: bool = False,
     ) -> None:
         self._source, self._call, self._ordered = source, call, ordered
         self._own_threads = own_threads or OwnThreads({})
+        self._may_reorder = ordered and may_reorder
         self.size = 0
         self.window = 1
         self.low = low
@@ -81,9 +84,10 @@ class Crew:
         self._own_threads.fill(self)
 
     @property
-    def fill(self) -> tuple[int, int]:
-        """Number of outcomes that are ready, and the most that may be."""
-        return len(self._results) + len(self._arrived), self.window
+    def fill(self) -> QueueFill:
+        """Outcomes that are ready, and whether they wait for an earlier one."""
+        is_held_up = self._may_reorder and self._full and not self._is_outcome_there()
+        return QueueFill(len(self._results) + len(self._arrived), self.window, is_held_up)
 
     def resize(self, size: int, window: int) -> None:
         """Use up to ``size`` threads, with up to ``window`` elements pulled but not yet

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from copy import copy
 from types import TracebackType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.threads import this_thread
@@ -38,12 +38,25 @@ class Strand:
         self.place: Place | None = None
 
 
+class QueueFill(NamedTuple):
+    """Fill of a queue of elements behind an operation that runs ahead."""
+
+    ready: int
+    """Number of elements that are ready."""
+    most: int
+    """Maximum number of them."""
+    is_held_up: bool = False
+    """True if threads are idle because all of these elements follow a call that has not
+    returned, and only the order keeps them from being taken.
+    """
+
+
 class Queue(Protocol):
     """A queue of elements behind an operation that runs ahead."""
 
     @property
-    def fill(self) -> tuple[int, int]:
-        """Number of elements that are ready, and the most that may be."""
+    def fill(self) -> QueueFill:
+        """Its present fill."""
 
 
 class OwnThreads:
@@ -92,9 +105,9 @@ class OwnThreads:
         """Record the queue behind the operation, as long as it lives."""
         self._queues[self._place] = weakref.ref(queue)
 
-    def fills(self) -> dict[Place, tuple[int, int]]:
-        """Return the number of elements that are ready behind each operation that runs
-        ahead, and the most that may be. May be called from any thread.
+    def fills(self) -> dict[Place, QueueFill]:
+        """Return the fill of the queue behind each operation that runs ahead. May be
+        called from any thread.
         """
         queues = [(place, queue()) for place, queue in self._queues.copy().items()]
         return {place: queue.fill for place, queue in queues if queue is not None}

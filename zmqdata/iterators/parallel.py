@@ -48,6 +48,10 @@ class ParallelIterator(ElementIterator):
         self._own_threads = context.own_threads
         self._strand, self._own_place = context.reader, context.seen_at
         self._ordered = ordered
+        # The user or other tasks may ask for the order. In a dataset that a function
+        # makes, measures name the operation with the function.
+        is_asked = node.deterministic is not None or context.owns_splits or bool(context.nest)
+        self._may_reorder = isinstance(node, nodes.ParallelMap) and not is_asked
         self._cores, self._calls = cores_for(context), node.num_parallel_calls
         tuning = context.options.autotune
         if self._calls == AUTOTUNE and tuning.enabled is False:
@@ -119,6 +123,7 @@ class ParallelIterator(ElementIterator):
             self._low,
             self._done,
             self._own_threads,
+            self._may_reorder,
         )
         weakref.finalize(self, self._crew.stop)
         if self._ended:

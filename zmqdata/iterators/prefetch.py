@@ -15,7 +15,7 @@ from zmqdata.iterators.base import CLOSED, Context, ElementIterator, is_end, mak
 from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.naming import CarriedNames, carrying
-from zmqdata.iterators.ownthreads import OwnThreads
+from zmqdata.iterators.ownthreads import OwnThreads, QueueFill
 from zmqdata.iterators.tuning import RAM_BUDGET, BufferSize, TunedSize
 from zmqdata.threads import Background
 
@@ -82,9 +82,9 @@ class _Pump:
         own_threads.fill(self)
 
     @property
-    def fill(self) -> tuple[int, int]:
-        """Number of elements in the buffer, and the most that may be."""
-        return len(self._buffer), self._size.most
+    def fill(self) -> QueueFill:
+        """Present fill of the buffer."""
+        return QueueFill(len(self._buffer), self._size.most)
 
     def start(self) -> None:
         """Start the thread, unless it was stopped before."""

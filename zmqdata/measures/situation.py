@@ -18,6 +18,8 @@ WAITS = 0.05
 """Share of its time that a loop may wait without being held up by its input."""
 LEAST_STEP = 250e-6
 """Seconds of a step below which a loop does nothing of its own."""
+COMPUTES = 0.5
+"""Share of its time in which a processor works, below which an operation waits."""
 MOST_WORKERS = 1000
 """Number of workers beyond which no number is advised."""
 
@@ -137,21 +139,26 @@ def operations(tasks: Iterable[TaskEvidence]) -> list[OperationStatus]:
     times, recent = _times(listed), _times(running_tasks(listed))
     lately = sum(node.recent for nodes in recent.values() for node in nodes)
     so_far = sum(node.total for nodes in times.values() for node in nodes)
+    making = sum(task.recent.making for task in running_tasks(listed))
     places = {place for place, _ in times}
     found = []
     for (place, label), nodes in sorted(times.items(), key=lambda item: _in_tree(item[0][0])):
         present = recent.get((place, label), [])
         held, most = (sum(node.queue[at] for node in present) for at in (0, 1))
         seconds = sum(node.total for node in nodes)
+        seconds_lately = sum(node.recent for node in present)
+        waited = sum(node.waited_recent for node in present)
+        held_up = sum(node.held_up_recent for node in present)
         found.append(
             OperationStatus(
                 place=place,
                 depth=_depth(place, places),
                 node=label,
-                share=round(share_of(sum(node.recent for node in present), lately), 4),
+                share=round(share_of(seconds_lately, lately), 4),
                 share_so_far=round(share_of(seconds, so_far), 4),
                 seconds=round(seconds, 3),
-                processor_share=_processor_share(present),
+                processor_share=round(1 - share_of(waited, seconds_lately), 4),
+                held_up_share=round(share_of(held_up, making), 4),
                 threads=max(node.threads for node in nodes),
                 queue=(held, most) if most else None,
             )
@@ -159,12 +166,15 @@ def operations(tasks: Iterable[TaskEvidence]) -> list[OperationStatus]:
     return found
 
 
-def _processor_share(nodes: Collection[NodeTime]) -> float:
-    lately = sum(node.recent for node in nodes)
-    worked = sum(
-        node.recent if node.processor_recent is None else node.processor_recent for node in nodes
-    )
-    return round(share_of(worked, lately), 4) if lately else 1.0
+def doing_of(one: OperationStatus) -> str:
+    """Return in words that an operation waits; empty if it computes.
+
+    Example:
+        >>> doing_of(OperationStatus(processor_share=0.03))
+        'waits (3 % processor)'
+    """
+    share = one.processor_share
+    return f"waits ({100 * share:.0f} % processor)" if share < COMPUTES else ""
 
 
 def dominant(tasks: Iterable[TaskEvidence]) -> OperationStatus | None:
@@ -172,11 +182,11 @@ def dominant(tasks: Iterable[TaskEvidence]) -> OperationStatus | None:
     was measured lately.
 
     It limits the rate. The operation of the largest share may have many threads, and be
-    fast enough.
+    fast enough. While one call holds up the others, its other threads count as busy.
     """
     listed = list(tasks)
     busy = {
-        name: sum(node.recent / node.threads for node in nodes)
+        name: sum(max(node.recent / node.threads, node.held_up_recent) for node in nodes)
         for name, nodes in _times(running_tasks(listed)).items()
     }
     worst = max(busy, key=lambda name: busy[name], default=None)

@@ -334,7 +334,8 @@ def condition_of(job: JobStatus) -> tuple[str, str]:
     if job.failure:
         return FAILED, job.failure
     if job.finished:
-        return FINISHED, f"All of its {job.unit} were delivered, or are about to be."
+        reached = "delivered" if job.save is None else f"written to {job.save}"
+        return FINISHED, f"All of its {job.unit} were {reached}."
     if job.save is not None:
         return SAVING, f"Workers write its {job.unit} to {job.save}."
     if not job.clients:
@@ -423,7 +424,7 @@ def stats_of(situation: Situation, *, with_texts: bool = True) -> dict[str, Any]
 
     Args:
         situation: what is known of a loop and of all that feeds it.
-        with_texts: True to include the verdict and the advice.
+        with_texts: True to include the verdict, the advice and the slowest operation.
     """
     verdict = judge(situation)
     found: dict[str, Any] = {
@@ -436,5 +437,5 @@ def stats_of(situation: Situation, *, with_texts: bool = True) -> dict[str, Any]
         "node_share": verdict.node_share,
     }
     if with_texts:
-        found |= {"verdict": verdict.word, "advice": verdict.advice}
+        found |= {"verdict": verdict.word, "advice": verdict.advice, "node": verdict.node}
     return {f"data/{name}": value for name, value in found.items()}

@@ -17,6 +17,7 @@ from zmqdata.measures.situation import (
     WAITS,
     Situation,
     costs_by_worker,
+    doing_of,
     dominant,
     median,
     needed_workers,
@@ -50,9 +51,7 @@ SATURATED = 0.6
 """Share of their time that tasks make elements, above which more tasks would help."""
 MOSTLY = 0.5
 """Share of the time above which something counts as what is done most of the time."""
-COMPUTES = 0.5
-"""Share of its time in which a processor works, below which an operation waits."""
-PARALLEL = ("map(", "interleave(")
+PARALLEL = ("map(", "random_map(", "interleave(", "batch(collate_fn=")
 """Beginnings of the labels of operations that take ``num_parallel_calls``."""
 LINK_BUSY = 0.7
 """Share of the time with bytes in flight above which a link is the limit."""
@@ -137,7 +136,7 @@ def judge(situation: Situation) -> Verdict:
 def _no_element(situation: Situation) -> str:
     if situation.hosted == 0:
         return NO_WORKER
-    return "The log of its process tells for what; see also `zmqdata status`."
+    return "The log of its process names the cause."
 
 
 def _not_waiting(situation: Situation) -> tuple[str, str]:
@@ -150,8 +149,8 @@ def _not_waiting(situation: Situation) -> tuple[str, str]:
             "its machine."
         )
     return COMPUTE_BOUND, (
-        f"The input keeps up: {waits}, and takes {shown_seconds(situation.step)} for a step "
-        "itself. More workers would not help; make the step faster."
+        f"The input keeps up: {waits}, and its own step takes {shown_seconds(situation.step)}. "
+        "More workers would not help; make the step faster."
     )
 
 
@@ -214,7 +213,7 @@ def _here(situation: Situation) -> tuple[str, str] | None:
     return INPUT_BOUND, (
         f"{what} {run} in this process, and the loop waits "
         f"{_percent(situation.wait_share)} of its time for {them}. Move {them} before "
-        f"distribute(), so that the workers do {them}{ahead}."
+        f"distribute(), so that the workers run {them}{ahead}."
     )
 
 
@@ -232,21 +231,27 @@ def _slow_pipeline(situation: Situation) -> tuple[str, str]:
         if node is None
         else f"{node.node} takes {_percent(node.share)} of the workers' time"
     )
+    name = "the pipeline" if node is None else node.node.partition(" at ")[0]
+    if node is not None and node.held_up_share >= MOSTLY:
+        workers = f"start {need} workers, which would feed it" if need else "add workers"
+        return INPUT_BOUND, (
+            f"{takes}; {waits}. In {_percent(node.held_up_share)} of the time, finished results "
+            f"wait for one slow call. deterministic=False in {name} lets them pass, but the loss "
+            f"of a worker may then repeat or lose elements. Or {workers}."
+        )
     if not need:
-        name = "the pipeline" if node is None else node.node.partition(" at ")[0]
         return INPUT_BOUND, f"{takes}; {waits}. Add workers, or make {name} faster."
-    if node is not None and node.processor_share < COMPUTES and node.node.startswith(PARALLEL):
+    if node is not None and doing_of(node) and node.node.startswith(PARALLEL):
         calls = math.ceil(node.threads * need / count)
         return INPUT_BOUND, (
-            f"{takes}, and mostly waits: a processor works in {_percent(node.processor_share)} of "
-            f"it; {waits}. Let more calls wait at a time: num_parallel_calls={calls} "
-            f"in {node.node.partition(' at ')[0]}; or start {need} workers, which would feed it."
+            f"{takes}, and {doing_of(node)}; {waits}. Run more calls at a time: pass "
+            f"num_parallel_calls={calls} to {name}. Or start {need} workers, which would feed it."
         )
     elsewhere = ""
     if 0 < situation.cores < need:
-        machines = counted(situation.cores, "core")
-        elsewhere = f", on further machines: those of these workers have {machines}"
-    return INPUT_BOUND, f"{takes}; {waits}; {need} would feed it{elsewhere}."
+        cores = counted(situation.cores, "core")
+        elsewhere = f" The machines of these workers have {cores}: add machines."
+    return INPUT_BOUND, f"{takes}; {waits}; {need} would feed it.{elsewhere}"
 
 
 def _held_up_by(situation: Situation) -> str:
@@ -296,9 +301,9 @@ def _straggling_split(situation: Situation, making: float) -> tuple[str, str] | 
         return None
     if situation.loop.waiting < TAIL:
         return None
-    names = ", ".join(sorted(busy)[:3])
+    names, reads = ", ".join(sorted(busy)[:3]), "reads" if len(busy) == 1 else "read"
     return STRAGGLER, (
-        f"{counted(len(busy), 'worker')} of {count} ({names}) still reads a split, and the "
+        f"{counted(len(busy), 'worker')} of {count} ({names}) still {reads} a split, and the "
         f"others have none left; {_held_up_by(situation)}. "
         "Use more and smaller files, of about equal size."
     )
@@ -313,8 +318,8 @@ def _slow_link(situation: Situation) -> tuple[str, str] | None:
     return LINK_BOUND, (
         f"The link from worker {worst.worker} is busy {_percent(busy)} of the time and moves "
         f"{rate / 1e6:.3g} MB/s; {_held_up_by(situation)}. "
-        "Send less: smaller dtypes such as uint8, compression='AUTO', or casts and augmentation "
-        "that enlarge elements after distribute()."
+        "Send less: use smaller dtypes such as uint8, pass compression='AUTO', or move operations "
+        "that enlarge elements behind distribute()."
     )
 
 
@@ -326,8 +331,9 @@ def _slow_consumer(situation: Situation) -> tuple[str, str] | None:
         return None
     return STRAGGLER, (
         f"Consumer {slowest.consumer} takes {shown_seconds(slowest.step)} for a step, this one "
-        f"{shown_seconds(situation.step)}: the workers have to wait for it, and so does the loop, "
-        f"{_percent(situation.wait_share)} of its time. Look at that process and its machine."
+        f"{shown_seconds(situation.step)}. The workers wait for consumer {slowest.consumer}, so "
+        f"the loop waits {_percent(situation.wait_share)} of its time. Look at the process of that "
+        "consumer and at its machine."
     )
 
 
@@ -336,28 +342,28 @@ def _held_up(situation: Situation) -> tuple[str, str] | None:
     if share_of(loop.late, loop.waiting) < HELD_UP:
         return None
     return COMPUTE_BOUND, (
-        f"Elements have arrived, and the loop waits {_percent(situation.wait_share)} of its time "
-        "because other threads of this process hold the interpreter lock, or all cores of this "
-        "machine are busy. More workers would not help; move Python code of this process to the "
-        "workers, or to other processes."
+        f"Elements have arrived, but the loop waits {_percent(situation.wait_share)} of its time: "
+        "other threads of this process hold the interpreter lock, or all cores of this machine are "
+        "busy. More workers would not help. Move Python code of this process to the workers, or to "
+        "other processes."
     )
 
 
 def _too_little_ahead(situation: Situation, making: float) -> str:
     if situation.is_unpaced:
         return (
-            f"The workers wait for this process: {_held_up_by(situation)}, which take longer to "
-            "travel than to make. Make elements fewer and larger: batch() before distribute(), or "
-            "a larger batch."
+            f"The workers wait for this process: {_held_up_by(situation)}, and each takes longer "
+            "to send than to make. Send fewer and larger elements: call batch() before "
+            "distribute(), or make batches larger."
         )
     text = f"The loop waits {_percent(situation.wait_share)} of its time, and "
     if making < SATURATED:
-        text += "the workers wait, too: too few elements are under way. "
+        text += "the workers wait, too: too few elements are in flight. "
     else:
         enough = "the worker makes" if situation.workers == 1 else "the workers make"
         text += (
             f"{enough} enough for it on average: its steps are uneven, or too few elements are "
-            "under way. "
+            "in flight. "
         )
     if situation.limit is not None:
         return (

@@ -58,12 +58,12 @@ class NodeTime(Discreet, frozen=True, array_like=True):
     """Elements that wait behind it, and the most that may; 0 for a node that does not
     run ahead.
     """
-    processor_total: Amount | None = None
-    """Seconds of ``total`` in which a processor worked, and the node did not wait; None
-    if unknown.
+    waited_recent: Amount = 0.0
+    """Seconds of ``recent`` in which no processor worked."""
+    held_up_recent: Amount = 0.0
+    """Seconds in which its finished results waited for one call that had not returned,
+    and its other threads were idle. The last seconds count most.
     """
-    processor_recent: Amount | None = None
-    """Seconds of ``recent`` in which a processor worked; None if unknown."""
 
 
 class TaskMeasures(Discreet, frozen=True):

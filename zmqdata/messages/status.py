@@ -37,6 +37,10 @@ class OperationStatus(Struct, frozen=True, kw_only=True):
     """Seconds in this operation since the tasks began, over all threads."""
     processor_share: float = 1.0
     """Share of its seconds in which a processor worked, lately; the rest it waited."""
+    held_up_share: float = 0.0
+    """Share of the time in which pipelines ran, lately, in which its finished results
+    waited for one call that had not returned. ``deterministic=False`` lets them pass.
+    """
     threads: int = 1
     """Most threads that worked in it at a time in one task."""
     queue: tuple[int, int] | None = None
@@ -111,6 +115,8 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     """Its name."""
     address: str = ""
     """Address at which clients reach it."""
+    process: str = ""
+    """Its host and process id, as ``"host:pid"``; empty if unknown."""
     state: str = "connected"
     """One of ``zmqdata.measures.status.WORKER_STATES``."""
     tags: list[str] = []
@@ -123,10 +129,6 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     """Number of the tasks that it hosts."""
     silent_seconds: float = 0.0
     """Seconds since the dispatcher last heard from it."""
-    connected: bool = True
-    """True if the dispatcher can reach it."""
-    draining: bool = False
-    """True if it hands its tasks over and ends."""
     elements_per_second: float = 0.0
     """Rate at which its tasks make elements, lately."""
     bytes_per_second: float = 0.0
@@ -378,7 +380,11 @@ class EventStatus(Struct, frozen=True, kw_only=True):
     level: str = "info"
     """Its level."""
     text: str = ""
-    """The line."""
+    """The line. It begins with the incarnation if its job has begun anew since."""
+    job: str = ""
+    """Name of the job that it concerns; empty if it concerns none."""
+    incarnation: int = 0
+    """Number of the incarnation of that job."""
 
 
 class ServiceStatus(Struct, frozen=True, kw_only=True):
@@ -408,6 +414,13 @@ class ServiceStatus(Struct, frozen=True, kw_only=True):
     """The process and its versions."""
 
 
+class _Versioned(Struct):
+    """Any status, of which only the version is known."""
+
+    version: int = 0
+    """Its version; 0 if it has none."""
+
+
 def known_status(found: Mapping[str, Any]) -> ServiceStatus:
     """Return the status of a dispatcher as a structure.
 
@@ -415,21 +428,22 @@ def known_status(found: Mapping[str, Any]) -> ServiceStatus:
         found: the status as plain data, as ``zmqdata.client.calls.status`` returns it.
 
     Raises:
-        VersionMismatchError: another release of zmqdata has made it.
+        VersionMismatchError: it has another version or another form, as that of another
+            release of zmqdata.
 
     Example:
         >>> known_status({"version": 1, "dispatcher": "tcp://a:1"}).dispatcher
         'tcp://a:1'
     """
-    from importlib.metadata import version  # slow to import
-
-    number = found.get("version", 0)
-    if number != STATUS_VERSION:
+    try:
+        number = msgspec.convert(found, _Versioned).version
+        if number == STATUS_VERSION:
+            return msgspec.convert(found, ServiceStatus)
         told = f"has version {number}" if number else "has no version"
-        theirs = "another release" if number else f"older than {version('zmqdata')}"
-        raise VersionMismatchError(
-            f"The status of the dispatcher {told}, and this zmqdata reads version "
-            f"{STATUS_VERSION}. The zmqdata of the dispatcher is {theirs}: install the same "
-            "release on both sides"
-        )
-    return msgspec.convert(found, ServiceStatus)
+    except msgspec.ValidationError as error:
+        told = f"has another form ({error})"
+    raise VersionMismatchError(
+        f"The status of the dispatcher {told}, and this zmqdata reads version {STATUS_VERSION}. "
+        "The zmqdata of the dispatcher is probably another release: install the same release on "
+        "both sides"
+    )

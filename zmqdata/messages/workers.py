@@ -52,6 +52,8 @@ class RegisterWorker(Message, frozen=True):
     """Token of its kernel, mounts and root folder; empty if unknown. Processes with
     equal tokens see the same files.
     """
+    process: str = ""
+    """Its host and process id, as ``"host:pid"``; empty if unknown."""
 
 
 class MemoryUse(Discreet, frozen=True):

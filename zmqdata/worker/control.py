@@ -4,6 +4,7 @@ which clients open their links; and the facts with which a worker introduces its
 
 from __future__ import annotations
 
+import os
 import platform
 import secrets
 from collections.abc import Callable, Sequence
@@ -268,6 +269,7 @@ def profile_of(
         deaths=msgspec.convert(watch_file.told(), tuple[m.Death, ...]),
         max_tasks=max_tasks,
         files=files_token(),
+        process=f"{platform.node()}:{os.getpid()}",
         is_quiet=bool(cells[QUIET]),
         memory=MemoryLimit(cells[MEMORY], cells[RECYCLES], cells[EARLY]),
     )

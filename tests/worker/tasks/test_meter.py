@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zmqdata.iterators.ownthreads import QueueFill
 from zmqdata.measures.trace import TraceRecorder
 from zmqdata.messages import NodeTime
 from zmqdata.worker.tasks.meter import (
@@ -58,8 +59,8 @@ class FixedSampler:
     def look(self) -> Counter[tuple[str, str]]:
         return Counter({("0", "map(f)"): 1})
 
-    def queues(self) -> dict[tuple[str, str], tuple[int, int]]:
-        return {("", "prefetch(8)"): (3, 8)}
+    def queues(self) -> dict[tuple[str, str], QueueFill]:
+        return {("", "prefetch(8)"): QueueFill(3, 8), ("0", "map(f)"): QueueFill(7, 8, True)}
 
 
 def test_time_is_summed_by_what_keeps_the_attempt() -> None:
@@ -180,21 +181,33 @@ def test_nodes_get_the_time_between_looks() -> None:
     assert (found.total.elements, found.total.nbytes) == (7.0, 700.0)
     assert [(node.label, node.total, node.queue) for node in found.nodes] == [
         ("prefetch(8)", 0.0, (3, 8)),
-        ("map(f)", 3.0, (0, 0)),
+        ("map(f)", 3.0, (7, 8)),
     ]
+    assert [node.held_up_recent > 0 for node in found.nodes] == [False, True]
 
 
 def test_a_node_that_waits_gets_no_processor_seconds() -> None:
     """The seconds in which a processor works go to the nodes that are seen meanwhile,
-    and no thread gets more than its own time.
+    and no thread gets more than its own time. The other seconds they wait.
     """
     times = NodeTimes()
     waiting, computing = ("0", "map(fetch)"), ("1", "map(decode)")
     times.see({waiting: 3}, 1.0, processor=0.0)
     times.see({computing: 2}, 1.0, processor=5.0)
     times.see({waiting: 1, computing: 1}, 1.0, processor=1.0)
-    found = {one.label: (one.total, one.processor_total) for one in times.report(1.0)}
-    assert found == {"map(fetch)": (4.0, 0.5), "map(decode)": (3.0, 2.5)}
+    found = {one.label: (one.total, one.waited_recent) for one in times.report(1.0)}
+    assert found == {"map(fetch)": (4.0, 3.5), "map(decode)": (3.0, 0.5)}
+
+
+def test_seconds_behind_a_slow_call_are_summed() -> None:
+    """A node gets the seconds in which its queue is held up, of the recent ones."""
+    times, name = NodeTimes(), ("0", "map(f)")
+    for seconds, is_held_up in ((1.0, True), (2.0, False), (0.5, True)):
+        times.note_queues({name: QueueFill(3, 4, is_held_up)}, seconds)
+    (found,) = times.report(0.0)
+    assert (found.queue, found.held_up_recent, found.total) == ((3, 4), 1.5, 0.0)
+    (later,) = times.report(10.0)
+    assert later.held_up_recent == 0.75
 
 
 def test_a_report_names_a_limited_number_of_nodes() -> None:
@@ -204,4 +217,4 @@ def test_a_report_names_a_limited_number_of_nodes() -> None:
         times.see({(f"{number:03}", "map(f)"): 1}, 1.0 + number)
     found = times.report(1.0)
     assert len(found) == MOST_NODES
-    assert found[0] == NodeTime("009", "map(f)", 10.0, 10.0, 1, (0, 0), 0.0, 0.0)
+    assert found[0] == NodeTime("009", "map(f)", 10.0, 10.0, 1, (0, 0), 10.0)

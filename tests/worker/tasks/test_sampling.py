@@ -298,7 +298,7 @@ def test_the_fill_of_queues_is_known(ahead: Callable[[Dataset], Dataset]) -> Non
     try:
         assert gate.reached.wait(PATIENCE)
         await_condition(
-            lambda: [fill for fill, most in sampler.queues().values() if 1 < fill <= most],
+            lambda: [one for one in sampler.queues().values() if 1 < one.ready <= one.most],
             what="elements in the queue",
         )
         assert [place for place, _ in sampler.queues()] == ["0"]
@@ -309,3 +309,45 @@ def test_the_fill_of_queues_is_known(ahead: Callable[[Dataset], Dataset]) -> Non
     del iterator, thread
     gc.collect()
     assert sampler.queues() == {}
+
+
+@pytest.mark.parametrize(
+    ("held", "owns_splits", "is_held_up"),
+    [
+        (lambda dataset, gate: dataset.map(gate, 2), False, True),
+        (
+            lambda dataset, gate: dataset.random_map(lambda x, _: gate(x), num_parallel_calls=2),
+            False,
+            True,
+        ),
+        (lambda dataset, gate: dataset.map(gate, 2), True, False),
+        (lambda dataset, gate: dataset.map(gate, 2, True), False, False),
+        (
+            lambda dataset, gate: dataset.flat_map(lambda _: Dataset.range(9).map(gate, 2)),
+            False,
+            False,
+        ),
+    ],
+)
+def test_a_node_whose_order_may_change_is_held_up(
+    held: Callable[[Dataset, Gate], Dataset], owns_splits: bool, is_held_up: bool
+) -> None:
+    """Results wait for a slow call at the head. The queue is held up if another order
+    of the node would let them pass: the user asks for none, nor do the other tasks.
+    """
+    gate = Gate(0)
+    dataset = held(Dataset.range(9), gate)
+    context = replace(watched(), owns_splits=owns_splits)
+    sampler = NodeSampler(dataset.node, context)
+    thread = threading.Thread(target=lambda: list(make_iterator(dataset.node, context)))
+    thread.start()
+    try:
+        assert gate.reached.wait(PATIENCE)
+        await_condition(lambda: (3, 4) in [one[:2] for one in sampler.queues().values()])
+        if is_held_up:
+            await_condition(lambda: [one.is_held_up for one in sampler.queues().values()] == [True])
+        for _ in range(1000):
+            assert [one.is_held_up for one in sampler.queues().values()] == [is_held_up]
+    finally:
+        gate.opened.set()
+        thread.join(PATIENCE)

@@ -358,6 +358,7 @@ class DispatcherCore:
             "address of one": ask.address,
             "list of its tags": "".join(ask.tags),
             "token of its files": ask.files,
+            "name of its process": ask.process,
         }
         if objection or (objection := too_long(told)):
             self.out.refuse(peer, ask.worker[:MOST_CHARACTERS], ResourceExhaustedError, objection)
@@ -367,7 +368,7 @@ class DispatcherCore:
         if not known:
             self.out.note("info", f"worker {ask.address} is registered, and gets tasks")
             self.deaths.trials.welcome(ask.worker, now)
-            facts = WorkerFacts(ask.address, ask.tags, ask.python, files=ask.files)
+            facts = WorkerFacts(ask.address, ask.tags, ask.python, ask.files, ask.process)
             self.hosting.add_worker(ask.worker, facts)
         self.hosting.take_report(ask.worker, ask.tasks)
 

@@ -71,5 +71,5 @@ class Detours:
                 f"client {shown_name(client)} cannot reach worker {where}: task "
                 f"{task.task} moves to another worker"
             )
-            self.out.note("warning", text)
+            self.out.note("warning", text, iteration)
             self.hosting.fence(task)

@@ -91,7 +91,9 @@ class Hosting:
         """Add a worker, and give it an orphaned or a new task of each iteration."""
         self.placement.add(name, facts)
         self.out.commit(
-            u.AddWorkerUpdate(name, facts.address, facts.tags, facts.python, facts.files)
+            u.AddWorkerUpdate(
+                name, facts.address, facts.tags, facts.python, facts.files, facts.process
+            )
         )
         for iteration in list(self.out.state.iterations.values()):
             self._employ(name, iteration)
@@ -392,7 +394,7 @@ class Hosting:
 
     def fail(self, iteration: Iteration, error: str, text: str, failure: bytes = b"") -> None:
         """End an iteration with an error, for its present and future readers."""
-        self.out.note("error", f"job {iteration.job.name}: {text}")
+        self.out.note("error", f"job {iteration.job.name}: {text}", iteration)
         self.out.commit(u.FailIterationUpdate(iteration.iteration, error, text, failure))
         for task in iteration.live_tasks:
             if task.worker in self.facts:

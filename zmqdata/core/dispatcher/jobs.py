@@ -439,7 +439,7 @@ class Jobs:
             if (others and self.leases.is_over(member, now)) or self._is_gone(
                 member, iteration, now, client_timeout
             ):
-                self.out.note("warning", _gone(member.name, iteration.job.name))
+                self.out.note("warning", _gone(member.name, iteration.job.name), iteration)
                 self._forget(member.name, iteration, member.sign)
                 # In the same turn, so that no worker makes again the elements owed to a
                 # job that ends now.
@@ -497,7 +497,8 @@ class Jobs:
             patience = self._kept_for(incarnation)
             if now - since >= patience and self._may_collect(incarnation):
                 why = f"it had no client for {patience:g} s. The next client begins it anew"
-                self.out.note("info", f"job {incarnation.job.name} is collected: {why}")
+                one = next(iter(incarnation.iterations.values()), None)
+                self.out.note("info", f"job {incarnation.job.name} is collected: {why}", one)
                 self._collect(incarnation, since)
 
     def _collect(self, incarnation: Incarnation, since: float) -> None:

@@ -40,6 +40,10 @@ class WorkerFacts:
     """Its tags."""
     python: str
     """Its Python version."""
+    files: str = ""
+    """Token of the files that it sees, as in ``RegisterWorker``."""
+    process: str = ""
+    """Its host and process id, as in ``RegisterWorker``."""
     tasks: set[int] = field(default_factory=set)
     """The tasks it hosts."""
     writing: set[int] = field(default_factory=set)
@@ -62,9 +66,6 @@ class WorkerFacts:
     """
     draining: bool = False
     """True if it will leave and gets no more tasks."""
-    files: str = ""
-    """Token of the files that it sees, as in ``RegisterWorker``."""
-
     memory: m.MemoryUse = field(default_factory=m.MemoryUse)
     """Memory of its process, as it reported it last."""
 
@@ -177,9 +178,8 @@ class Placement:
         """Take over the workers of a former dispatcher, with the tasks that they
         host.
         """
-        for name, worker in state.workers.items():
-            facts = WorkerFacts(worker.address, worker.tags, worker.python, files=worker.files)
-            self.add(name, facts)
+        for name, one in state.workers.items():
+            self.add(name, WorkerFacts(one.address, one.tags, one.python, one.files, one.process))
         for task in state.tasks.values():
             if task.worker and not task.settled:
                 self.take(task.worker, task, state.iterations[task.iteration])

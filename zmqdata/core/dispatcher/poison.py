@@ -186,6 +186,7 @@ class Trials:
                     f"worker {self.hosting.facts[begun.worker].address} makes nothing but task "
                     f"{begun.task} of job {iteration.job.name} for a moment, because this task was "
                     "in progress when a process died",
+                    iteration,
                 )
                 return
         if trial is not None and (not waiting or now >= trial.until):
@@ -308,6 +309,7 @@ class Deaths:
             "warning",
             f"{what(work)} has been worked on for {busy:.0f} s (task_timeout); task {task.task} "
             "moves on",
+            self.out.state.iterations[task.iteration],
         )
         self.hosting.facts[task.worker].shunned.add(task.task)
         if self._count(task, task.attempt, f"was stuck for {busy:.0f} s", False, (work,), True):
@@ -325,6 +327,7 @@ class Deaths:
             f"{what(work)} has been worked on for {busy:.0f} s at worker "
             f"{self.hosting.facts[task.worker].address} "
             f"(task {task.task}). distribute(task_timeout=...) ends such calls",
+            self.out.state.iterations[task.iteration],
         )
 
     # --- what follows
@@ -422,7 +425,8 @@ class Deaths:
         elif self._may_be_delivered(task, iteration, deaths):
             remedy = cannot + "its call had returned before a process died: clients may have it."
         else:
-            self.out.note("error", f"job {iteration.job.name}: {text}; it is left out from now on")
+            line = f"job {iteration.job.name}: {text}; it is left out from now on"
+            self.out.note("error", line, iteration)
             node, number = place
             self.out.commit(u.PoisonUpdate(task.task, node, number, text))
             self.trials.clear(task, iteration)  # the elements before it have lived

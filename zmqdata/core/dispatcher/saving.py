@@ -287,7 +287,7 @@ class Saves:
             remedy = "Free or mount its disk, and save again to another path"
             return f"{text}. {remedy}" + (f". Before that, {tried}" if tried else "")
         self._tried[chunk] = text
-        self.out.note("warning", f"{text}. Another worker tries it once")
+        self.out.note("warning", f"{text}. Another worker tries it once", iteration)
         self.hosting.fence(task)
         return ""
 
@@ -352,6 +352,7 @@ class Saves:
             self.out.note(
                 "error",
                 f"the save to {_path(iteration)} cannot be completed, trying again: {event.error}",
+                iteration,
             )
             return
         self.out.commit(u.EndSaveUpdate(event.iteration))
@@ -385,7 +386,8 @@ class Saves:
         ending, path = self._ending(iteration), _path(iteration)
         if event.error:
             ending.check_due = now + RETRY
-            self.out.note("error", f"{path} cannot be checked, trying again: {event.error}")
+            text = f"{path} cannot be checked, trying again: {event.error}"
+            self.out.note("error", text, iteration)
             return
         ending.check_due = None
         conflict = event.conflict
@@ -512,6 +514,7 @@ class GrowingSaves:
                 "warning",
                 f"cannot look for chunks of job {iteration.job.name}, trying again in "
                 f"{RETRY:g} s: {event.text}",
+                iteration,
             )
             look.due = now + RETRY
         elif impossible := look.take(event.names):

@@ -45,6 +45,8 @@ class WorkerProfile:
     """Number of tasks after which the worker leaves; 0 for no limit."""
     files: str = ""
     """Token of the files that it sees."""
+    process: str = ""
+    """Its host and process id, as ``"host:pid"``."""
     is_quiet: bool = False
     """True if another process of the worker warns of what concerns all of them."""
     memory: MemoryLimit = NO_LIMIT
@@ -61,4 +63,5 @@ class WorkerProfile:
             tasks,
             self.deaths,
             self.files,
+            self.process,
         )

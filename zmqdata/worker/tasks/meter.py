@@ -10,14 +10,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
+from zmqdata.iterators.ownthreads import QueueFill
 from zmqdata.measures.sums import Recent, task_sums, values_of
 from zmqdata.measures.trace import TraceRecorder
 from zmqdata.messages import NodeTime, TaskMeasures, TaskSums
-from zmqdata.telemetry import SILENT, OpenSpan
+from zmqdata.telemetry import NO_SPAN, OpenSpan
 from zmqdata.threads import available_cores
 from zmqdata.worker.tasks.sampling import NodeSampler
 
@@ -126,19 +127,35 @@ class Stopwatch:
             self._making += seconds
 
 
+@dataclass
+class _NodeSums:
+    """Seconds of a node since the attempt began."""
+
+    total: float = 0.0
+    """Seconds over all threads."""
+    waited: float = 0.0
+    """Those in which no processor worked."""
+    held_up: float = 0.0
+    """Seconds in which finished results waited for a call that had not returned."""
+    threads: int = 1
+    """Most threads in it at a time."""
+    recent: Recent = field(default_factory=lambda: Recent(3))
+    """The same seconds, in which the last ones count most."""
+
+
 class NodeTimes:
     """Seconds that threads were seen in the nodes of a pipeline.
 
     Example:
         >>> times = NodeTimes()
         >>> times.see({("0", "map(f)"): 2}, 0.5, processor=0.25)
-        >>> [(one.total, one.processor_total, one.threads) for one in times.report(1.0)]
-        [(1.0, 0.25, 2)]
+        >>> [(one.total, one.waited_recent) for one in times.report(1.0)]
+        [(1.0, 0.75)]
     """
 
     def __init__(self) -> None:
-        self._nodes: dict[tuple[str, str], tuple[float, float, Recent, int]] = {}
-        self._queues: dict[tuple[str, str], tuple[int, int]] = {}
+        self._nodes: dict[tuple[str, str], _NodeSums] = {}
+        self._queues: dict[tuple[str, str], QueueFill] = {}
 
     def see(
         self, seen: Mapping[tuple[str, str], int], seconds: float, processor: float = 0.0
@@ -155,24 +172,32 @@ class NodeTimes:
         present = sum(seen.values())
         each = min(seconds, processor / present) if present else 0.0
         for name, threads in seen.items():
-            total, worked, recent, most = self._nodes.get(name) or (0.0, 0.0, Recent(2), 1)
-            total, worked = total + seconds * threads, worked + each * threads
-            self._nodes[name] = (total, worked, recent, max(most, threads))
+            node = self._nodes.setdefault(name, _NodeSums())
+            node.total += seconds * threads
+            node.waited += (seconds - each) * threads
+            node.threads = max(node.threads, threads)
 
-    def note_queues(self, queues: Mapping[tuple[str, str], tuple[int, int]]) -> None:
-        """Record the fill of the queues behind nodes, named by place and label."""
+    def note_queues(self, queues: Mapping[tuple[str, str], QueueFill], seconds: float) -> None:
+        """Record the fill of the queues behind nodes, and add seconds for those that
+        are held up.
+
+        Args:
+            queues: the fills, by place and label.
+            seconds: seconds since the fills before.
+        """
         self._queues = dict(queues)
-        self.see(dict.fromkeys(queues.keys() - self._nodes.keys(), 1), 0.0)
+        for name, fill in queues.items():
+            self._nodes.setdefault(name, _NodeSums()).held_up += seconds * fill.is_held_up
 
     def report(self, now: float) -> tuple[NodeTime, ...]:
         """Return the times of all nodes, in the order of their places."""
         found = list(self._nodes.items())  # another thread may add a node
         times = []
-        for (place, label), (total, worked, recent, threads) in found:
-            lately, worked_lately = recent.look(now, (total, worked))
-            queue = self._queues.get((place, label), (0, 0))
+        for (place, label), one in found:
+            lately, waited, held_up = one.recent.look(now, (one.total, one.waited, one.held_up))
+            queue = self._queues.get((place, label), QueueFill(0, 0))[:2]
             times.append(
-                NodeTime(place, label, total, lately, threads, queue, worked, worked_lately)
+                NodeTime(place, label, one.total, lately, one.threads, queue, waited, held_up)
             )
         longest = sorted(times, key=lambda one: -one.total)[:MOST_NODES]
         return tuple(sorted(longest, key=lambda one: one.place))
@@ -196,7 +221,7 @@ class AttemptObserver:
 
     recorder: TraceRecorder | None = None
     """Records spans, by the clock of the attempt."""
-    span: OpenSpan = SILENT
+    span: OpenSpan = NO_SPAN
     """A span of OpenTelemetry that ends with the attempt."""
 
 
@@ -305,7 +330,7 @@ class TaskMeter:
         worked = self._processor()
         processor, self._worked = worked - self._worked, worked
         if seconds > 0 and watch.is_making:
-            self._nodes.note_queues(sampler.queues())
+            self._nodes.note_queues(sampler.queues(), seconds)
             seen = sampler.look()
             self._nodes.see(seen, seconds, processor)
             recorder = self._recorder

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 
 from zmqdata.iterators import Context
-from zmqdata.iterators.ownthreads import Place
+from zmqdata.iterators.ownthreads import Place, QueueFill
 from zmqdata.nodes import Node
 
 PACKING: Place = (-1,)
@@ -44,7 +44,7 @@ class NodeSampler:
         places = [strand.place for strand in (self._strand, *self._threads.strands())]
         return Counter(self._name(place) for place in places if place is not None)
 
-    def queues(self) -> dict[tuple[str, str], tuple[int, int]]:
+    def queues(self) -> dict[tuple[str, str], QueueFill]:
         """Return the fill of the queue behind each node that runs ahead, by place and
         label.
         """

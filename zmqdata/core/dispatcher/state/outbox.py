@@ -124,14 +124,15 @@ class Outbox:
         """Tell a peer that its request is refused."""
         self.send(peer, RequestRefused(request, error.__name__, text))
 
-    def note(self, level: str, text: str) -> None:
-        """Write a line to the log."""
-        self.commands.append(LogLine(level, text))
+    def note(self, level: str, text: str, of: Iteration | None = None) -> None:
+        """Write a line to the log, of an iteration or of none."""
+        about = ("", 0) if of is None else (of.job.name, of.incarnation)
+        self.commands.append(LogLine(level, text, about[0], about[1]))
 
     def note_begin(self, iteration: Iteration, how: str) -> None:
         """Write to the log that an iteration has begun."""
         self._begun[iteration.iteration] = self.now
-        self.note("info", f"{_of_job(iteration)} {how}")
+        self.note("info", f"{_of_job(iteration)} {how}", iteration)
 
     def note_end(self, iteration: Iteration, how: str, until: float | None = None) -> None:
         """Write to the log, once, that an iteration has ended, with what it has
@@ -147,7 +148,8 @@ class Outbox:
             began = self._begun.get(iteration.iteration)
             ended = self.now if until is None else until
             lasted = "" if began is None else f" in {max(0.0, ended - began):.1f} s"
-            self.note("info", f"{_of_job(iteration)} {how}: {iteration.delivered} elements{lasted}")
+            text = f"{_of_job(iteration)} {how}: {iteration.delivered} elements{lasted}"
+            self.note("info", text, iteration)
 
     def forget(self, iteration: Iteration) -> None:
         """Forget an iteration that is collected."""
