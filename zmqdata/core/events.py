@@ -7,10 +7,10 @@ See the page on the design.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from zmqdata.messages import Message
+from zmqdata.messages.discreet import Discreet
 
 Peer = Hashable
 
@@ -18,13 +18,11 @@ DISPATCHER: Peer = "dispatcher"
 """The peer name under which workers and clients address their dispatcher."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Discreet, frozen=True):
     """Event: time has passed. Shells send it several times a second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Discreet, frozen=True):
     """Event: a control message has arrived."""
 
     peer: Peer
@@ -33,16 +31,14 @@ class Received:
     """The message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unreachable:
+class Unreachable(Discreet, frozen=True):
     """Event: a peer has no connection at present."""
 
     peer: Peer
     """The peer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Discreet, frozen=True):
     """Command: send a control message. The shell reports a failure to send by
     ``Unreachable``; it has no other effect.
     """
@@ -53,8 +49,7 @@ class Send:
     """The message."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(Discreet, frozen=True):
     """Command: write a line to the log."""
 
     level: str
@@ -67,8 +62,7 @@ class LogLine:
     """Number of the incarnation of that job."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeepPiece:
+class KeepPiece(Discreet, frozen=True):
     """Command: append a piece to a part, and verify the part when it is complete.
     Answered by ``PieceKept``.
     """
@@ -79,12 +73,11 @@ class KeepPiece:
     """Size of the complete part in bytes."""
     offset: int
     """Offset of the piece in the part, in bytes."""
-    content: bytes = field(repr=False)
+    content: bytes
     """The bytes of the piece."""
 
 
-@dataclass(frozen=True, slots=True)
-class PieceKept:
+class PieceKept(Discreet, frozen=True):
     """Event: a piece of a part was written. A part whose bytes are all written matches
     its digest.
     """
@@ -99,8 +92,7 @@ class PieceKept:
     """Reason why the piece could not be written; empty if it was."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(Discreet, frozen=True):
     """Command: end the client's iterator. With an error, the training loop gets it at
     that place.
     """
@@ -113,13 +105,12 @@ class Finish:
     """Encoded failure of a pipeline, which is raised instead of the error."""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkBroken:
+class LinkBroken(Discreet, frozen=True):
     """Event: the connection of a link ended, or delivered a message that cannot be
     decoded.
     """
 
-    link: str = field(repr=False)
+    link: str
     """Name of the link."""
     reason: str
     """Why the link is broken."""

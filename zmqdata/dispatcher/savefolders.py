@@ -14,10 +14,11 @@ import logging
 from base64 import b64encode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from zmqdata.core.dispatcher import events as e
 from zmqdata.elements.specs import decode_spec

@@ -1,5 +1,5 @@
-"""The ``repr`` of messages: without secrets, and without the content of pipelines and
-elements.
+"""The ``repr`` of messages, events and commands: without secrets, and without the
+content of pipelines and elements.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 _SECRETS = {"ticket", "secret", "process", "token"}
+_CONTENTS = {"frames", "content"}
 _NAMES = {"client", "clients", "former", "link", "replaces"}
 """Ids of clients, and ids of links, which begin with them."""
 
@@ -34,10 +35,10 @@ class Discreet(Struct, frozen=True):
 
 
 def _shown(name: str, value: Any) -> str:
-    if name in _SECRETS:
-        return "<hidden>"
     if isinstance(value, bytes | bytearray | memoryview):
-        return f"<{len(value)} bytes>"
+        return "<hidden>" if name in _SECRETS else f"<{len(value)} bytes>"
+    if name in _SECRETS or (name in _CONTENTS and value is not None):
+        return "<hidden>"
     if isinstance(value, tuple):
         return f"({', '.join(_shown(name, one) for one in value)})"
     return f"<{shown_name(value)}>" if name in _NAMES and isinstance(value, str) else repr(value)

@@ -5,7 +5,6 @@ Decision 0032.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from zmqdata.core.events import DISPATCHER as DISPATCHER
@@ -26,22 +25,21 @@ from zmqdata.messages import (
     OnLink,
     TaskLogged,
 )
+from zmqdata.messages.discreet import Discreet
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(Discreet, frozen=True):
     """Event: a message has arrived on a link."""
 
-    link: str = field(repr=False)
+    link: str
     """Name of the link."""
     header: OnLink
     """The message."""
-    content: Any = field(default=None, repr=False)
+    content: Any = None
     """The decoded content of a block, opaque to the core."""
 
 
-@dataclass(frozen=True, slots=True)
-class TakenElements:
+class TakenElements(Discreet, frozen=True):
     """Elements ``first <= n < stop`` of a block that the training loop has taken."""
 
     task: int
@@ -60,13 +58,11 @@ class TakenElements:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Discreet, frozen=True):
     """Event: the training loop has asked for its first element."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShutOut:
+class ShutOut(Discreet, frozen=True):
     """Event: a server does not hear this client and never will, because it does not
     know the client's key or, perhaps, its protocol.
     """
@@ -77,16 +73,14 @@ class ShutOut:
     """Text of that error."""
 
 
-@dataclass(frozen=True, slots=True)
-class NoteLeftOut:
+class NoteLeftOut(Discreet, frozen=True):
     """Command: list an element that workers skip in the quarantine of the iterator."""
 
     element: LeftOutElement
     """The skipped element."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShowTaskLog:
+class ShowTaskLog(Discreet, frozen=True):
     """Command: show the user what functions of a task have printed and logged."""
 
     worker: str
@@ -95,8 +89,7 @@ class ShowTaskLog:
     """The message with the lines and the id of their task."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartsHandedOut:
+class PartsHandedOut(Discreet, frozen=True):
     """Event: the training loop has taken a delivery, or a part of it, with elements of
     any number of blocks.
 
@@ -111,51 +104,46 @@ class PartsHandedOut:
     """True if the loop has not come back for more yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class CloseRequested:
+class CloseRequested(Discreet, frozen=True):
     """Event: the user has closed the iterator."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectLink:
+class ConnectLink(Discreet, frozen=True):
     """Command: connect a PULL socket, and map the link's memory if it has any.
 
     ``MemoryMapped`` answers once the memory is mapped.
     """
 
-    link: str = field(repr=False)
+    link: str
     """Name of the link."""
     address: str
     """Address to connect to."""
-    secret: str = field(repr=False)
+    secret: str
     """Secret of the link, which proves to the worker that this is its client."""
-    memory: Memory | None = field(default=None, repr=False)
+    memory: Memory | None = None
     """Shared memory that the worker offers, or None."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryMapped:
+class MemoryMapped(Discreet, frozen=True):
     """Event: the memory of a link can be read."""
 
-    link: str = field(repr=False)
+    link: str
     """Name of the link."""
 
 
-@dataclass(frozen=True, slots=True)
-class DisconnectLink:
+class DisconnectLink(Discreet, frozen=True):
     """Command: close the PULL socket of a link."""
 
-    link: str = field(repr=False)
+    link: str
     """Name of the link."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Discreet, frozen=True):
     """Command: queue elements of a block for the training loop."""
 
     header: Block
     """Header of the block."""
-    content: Any = field(repr=False)
+    content: Any
     """The decoded content of the block."""
     skip: int
     """Position of the first element to queue, within the block."""
@@ -163,8 +151,7 @@ class Deliver:
     """Position after the last element to queue, within the block."""
 
 
-@dataclass(frozen=True, slots=True)
-class Weave:
+class Weave(Discreet, frozen=True):
     """Command: queue an element of each part of a block in turn, until every part is
     used up.
 
@@ -180,8 +167,7 @@ class Weave:
     """Number of steps from an element of a part to the next."""
 
 
-@dataclass(frozen=True, slots=True)
-class DropUnbegun:
+class DropUnbegun(Discreet, frozen=True):
     """Command: drop elements of a task from the end of the queue that the training loop
     has not begun, whole pieces only; answered by ``UnbegunDropped`` within the same
     turn.
@@ -197,8 +183,7 @@ class DropUnbegun:
     """Maximum number of elements to drop."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnbegunDropped:
+class UnbegunDropped(Discreet, frozen=True):
     """Event: elements were dropped from the queue, the last ones of their task."""
 
     task: int
@@ -211,22 +196,19 @@ class UnbegunDropped:
     """Ranges of the numbers of the elements."""
 
 
-@dataclass(frozen=True, slots=True)
-class DropQueued:
+class DropQueued(Discreet, frozen=True):
     """Command: forget the delivered elements that were not handed out, and the reports
     of them, because they belong to other clients by now.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(Discreet, frozen=True):
     """Command: end the shell, because the goodbye was acknowledged or its deadline has
     passed.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class LoopMeasured:
+class LoopMeasured(Discreet, frozen=True):
     """Event: it was measured what the training loop does for how long."""
 
     measures: LoopMeasures

@@ -5,8 +5,6 @@ See the page on the design.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from zmqdata.core.events import Carriers as Carriers
 from zmqdata.core.events import Handlers as Handlers
 from zmqdata.core.events import KeepPiece as KeepPiece
@@ -19,12 +17,12 @@ from zmqdata.core.events import Send as Send
 from zmqdata.core.events import Tick as Tick
 from zmqdata.core.events import Unreachable as Unreachable
 from zmqdata.messages import Part
+from zmqdata.messages.discreet import Discreet
 from zmqdata.splits import ChunkSplits, FileSplits
 from zmqdata.updates import Update
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(Discreet, frozen=True):
     """Command: write this fact before the shell carries out any later command of the
     same turn.
     """
@@ -33,26 +31,23 @@ class Commit:
     """The fact."""
 
 
-@dataclass(frozen=True, slots=True)
-class StorePipeline:
+class StorePipeline(Discreet, frozen=True):
     """Command: store these bytes under their digest."""
 
     digest: str
     """The digest."""
-    pipeline: bytes = field(repr=False)
+    pipeline: bytes
     """The packed pipeline."""
 
 
-@dataclass(frozen=True, slots=True)
-class DropPipeline:
+class DropPipeline(Discreet, frozen=True):
     """Command: delete the bytes stored under this digest."""
 
     digest: str
     """The digest."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendPipeline:
+class SendPipeline(Discreet, frozen=True):
     """Command: answer ``RequestPipeline`` with the bytes stored under this digest,
     unless it is one of the parts.
     """
@@ -67,8 +62,7 @@ class SendPipeline:
     """Parts of the pipeline."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendPiece:
+class SendPiece(Discreet, frozen=True):
     """Command: answer ``RequestPiece`` with a piece of a part."""
 
     peer: Peer
@@ -81,16 +75,14 @@ class SendPiece:
     """Id of the request of a client."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartLost:
+class PartLost(Discreet, frozen=True):
     """Event: a stored part can no longer be read."""
 
     digest: str
     """Digest of the part."""
 
 
-@dataclass(frozen=True, slots=True)
-class FindFiles:
+class FindFiles(Discreet, frozen=True):
     """Command: list the files of a source; answered by ``FilesListed``."""
 
     iteration: int
@@ -103,8 +95,7 @@ class FindFiles:
     """The source."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilesListed:
+class FilesListed(Discreet, frozen=True):
     """Event: the files of a source were listed, or could not be."""
 
     iteration: int
@@ -119,8 +110,7 @@ class FilesListed:
     """Error that prevented the listing; empty if none did."""
 
 
-@dataclass(frozen=True, slots=True)
-class FindChunks:
+class FindChunks(Discreet, frozen=True):
     """Command: list the committed chunks of a save; answered by ``ChunksFound``."""
 
     iteration: int
@@ -133,8 +123,7 @@ class FindChunks:
     """The source."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChunksFound:
+class ChunksFound(Discreet, frozen=True):
     """Event: the committed chunks of a save were listed, or could not be."""
 
     iteration: int
@@ -155,8 +144,7 @@ class ChunksFound:
     """Encoded failure of the pipeline of the save; empty if none failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareSave:
+class PrepareSave(Discreet, frozen=True):
     """Command: create the folder of a save, unless a save exists there; answered by
     ``SavePrepared``.
     """
@@ -173,8 +161,7 @@ class PrepareSave:
     """Cardinality of the dataset."""
 
 
-@dataclass(frozen=True, slots=True)
-class SavePrepared:
+class SavePrepared(Discreet, frozen=True):
     """Event: the folder of a save was created, or could not be."""
 
     path: str
@@ -187,8 +174,7 @@ class SavePrepared:
     """Text of the error."""
 
 
-@dataclass(frozen=True, slots=True)
-class SaveChunk:
+class SaveChunk(Discreet, frozen=True):
     """A committed chunk: its name and where it was written."""
 
     stream: int
@@ -205,8 +191,7 @@ class SaveChunk:
     """Size in bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublishChunk:
+class PublishChunk(Discreet, frozen=True):
     """Command: give a chunk its final name, unless it already has that; answered by
     ``ChunkPublished``.
     """
@@ -219,8 +204,7 @@ class PublishChunk:
     """The chunk."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkPublished:
+class ChunkPublished(Discreet, frozen=True):
     """Event: a chunk has its final name, or cannot get it."""
 
     iteration: int
@@ -233,8 +217,7 @@ class ChunkPublished:
     """Class name of this error."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckSave:
+class CheckSave(Discreet, frozen=True):
     """Command after a restart: compare the folder of a save with what is known, and
     publish unpublished chunks.
 
@@ -252,8 +235,7 @@ class CheckSave:
     """The committed chunks."""
 
 
-@dataclass(frozen=True, slots=True)
-class SaveChecked:
+class SaveChecked(Discreet, frozen=True):
     """Event: the folder of a save was checked, or could not be."""
 
     iteration: int
@@ -266,8 +248,7 @@ class SaveChecked:
     """Why the folder could not be checked; empty if it was."""
 
 
-@dataclass(frozen=True, slots=True)
-class FinishSave:
+class FinishSave(Discreet, frozen=True):
     """Command: write the marker that ends a save, after its manifest or with an error;
     answered by ``SaveFinished``.
     """
@@ -292,8 +273,7 @@ class FinishSave:
     """Encoded failure of the pipeline; empty if no pipeline failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class SaveFinished:
+class SaveFinished(Discreet, frozen=True):
     """Event: the marker that ends a save was written, or could not be."""
 
     iteration: int

@@ -15,8 +15,10 @@ Decisions 0014 and 0037; protocol 5.10 and 10.1 to 10.8.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
+
+from msgspec.structs import replace
 
 from zmqdata import messages as m
 from zmqdata import updates as u

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.worker.events import Produced
 from zmqdata.core.worker.streams import Portion, Stream, occupied
@@ -47,7 +49,7 @@ def fitting(event: Produced, size: int, worker: str) -> Produced:
     )
     failure = encode_failure(InvalidArgumentError(text), event.first, worker)
     # The event keeps its size, because the runner has counted it in what it may make.
-    return replace(event, meta=b"", frames=(), failure=failure)
+    return structs.replace(event, meta=b"", frames=(), failure=failure)
 
 
 def _kept(portion: Portion) -> int:

@@ -5,7 +5,6 @@ Decision 0032; see the page on the design.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from zmqdata.core.events import DISPATCHER as DISPATCHER
@@ -33,6 +32,7 @@ from zmqdata.messages import (
     TaskState,
     Work,
 )
+from zmqdata.messages.discreet import Discreet
 from zmqdata.splits import Split
 
 
@@ -55,29 +55,26 @@ class OfTask(Protocol):
     def attempt(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(Discreet, frozen=True):
     """Event: the worker has a connection to the dispatcher. The connection may be new,
     in which case the dispatcher has received nothing on it yet.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnected:
+class Disconnected(Discreet, frozen=True):
     """Event: the worker has lost its connection to the dispatcher, or could not make
     one. It tries again by itself.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class StartTask:
+class StartTask(Discreet, frozen=True):
     """Command: start a task runner for this definition, or report why the task cannot
     run.
     """
 
     definition: TaskDefinition
     """Definition of the task."""
-    pipeline: bytes = field(repr=False)
+    pipeline: bytes
     """The packed pipeline. If it is empty and ``reason`` is too, the packed pipeline is
     one of the parts.
     """
@@ -85,8 +82,7 @@ class StartTask:
     """Reason why the worker has no pipeline; "" if it has one."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckFiles:
+class CheckFiles(Discreet, frozen=True):
     """Command: look whether the worker sees the files that a pipeline maps; answered by
     ``FilesChecked``.
     """
@@ -97,8 +93,7 @@ class CheckFiles:
     """The mapped ranges."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilesChecked:
+class FilesChecked(Discreet, frozen=True):
     """Event: the files that a pipeline maps were looked at."""
 
     request: str
@@ -107,8 +102,7 @@ class FilesChecked:
     """Error of a task that needs a file; "" if the worker sees all."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimPart:
+class ClaimPart(Discreet, frozen=True):
     """Command: look for a part in the cache. If it is incomplete and no other process
     fetches it, claim it; answered by ``PartClaimed``.
     """
@@ -119,8 +113,7 @@ class ClaimPart:
     """Size of the part in bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartClaimed:
+class PartClaimed(Discreet, frozen=True):
     """Event: the cache was searched for a part."""
 
     digest: str
@@ -135,8 +128,7 @@ class PartClaimed:
     """Reason why the cache cannot keep the part; "" if it can."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseParts:
+class ReleaseParts(Discreet, frozen=True):
     """Command: the cache may remove all other parts when it needs space, because no
     runner will need them.
     """
@@ -145,16 +137,14 @@ class ReleaseParts:
     """Digests of the parts that runners may still need."""
 
 
-@dataclass(frozen=True, slots=True)
-class DropParcels:
+class DropParcels(Discreet, frozen=True):
     """Command: drop the opened parcels that are kept for these datasets."""
 
     datasets: frozenset[str]
     """Ids of the datasets."""
 
 
-@dataclass(frozen=True, slots=True)
-class StopTask:
+class StopTask(Discreet, frozen=True):
     """Command: stop the runner of this task and attempt. Later events from it are
     ignored.
     """
@@ -165,8 +155,7 @@ class StopTask:
     """Attempt of the task."""
 
 
-@dataclass(frozen=True, slots=True)
-class FeedSplits:
+class FeedSplits(Discreet, frozen=True):
     """Command: give the runner the next ledger entries of a source."""
 
     task: int
@@ -179,8 +168,7 @@ class FeedSplits:
     """The entries."""
 
 
-@dataclass(frozen=True, slots=True)
-class AllowProduction:
+class AllowProduction(Discreet, frozen=True):
     """Command: the runner may produce up to these limits."""
 
     task: int
@@ -197,8 +185,7 @@ class AllowProduction:
     """Size up to which blocks of few large elements are filled, in bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class FlushTask:
+class FlushTask(Discreet, frozen=True):
     """Command: the runner hands over what it has, or its next element at once, because
     a client has nothing in flight.
     """
@@ -209,8 +196,7 @@ class FlushTask:
     """Attempt of the task."""
 
 
-@dataclass(frozen=True, slots=True)
-class SplitsWanted:
+class SplitsWanted(Discreet, frozen=True):
     """Event: a runner has nearly or completely used up the splits of a source."""
 
     task: int
@@ -231,8 +217,7 @@ class SplitsWanted:
     """Number of elements that the pipeline has produced so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReturnSplits:
+class ReturnSplits(Discreet, frozen=True):
     """Command: remove the entries of a source's ledger that are not started; answered
     by ``LedgerCut`` within the same turn.
     """
@@ -245,8 +230,7 @@ class ReturnSplits:
     """Index of the source."""
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerCut:
+class LedgerCut(Discreet, frozen=True):
     """Event: a runner has shortened the ledger of a source to what was started."""
 
     task: int
@@ -263,8 +247,7 @@ class LedgerCut:
     """True if the runner has removed anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Produced:
+class Produced(Discreet, frozen=True):
     """Event: a runner has produced consecutive elements, or a failure in place of a
     single element.
     """
@@ -280,9 +263,9 @@ class Produced:
     """Number of elements."""
     size: int
     """Size of the block in bytes."""
-    meta: bytes = field(repr=False)
+    meta: bytes
     """Encoded description of the frames."""
-    frames: Any = field(repr=False)
+    frames: Any
     """The encoded elements, opaque to the core."""
     failure: bytes = b""
     """Encoded error that stands for the element; empty if none."""
@@ -290,8 +273,7 @@ class Produced:
     """Index of the consumer that the elements are for, in coordinated jobs."""
 
 
-@dataclass(frozen=True, slots=True)
-class SplitsStarted:
+class SplitsStarted(Discreet, frozen=True):
     """Event: a runner has advanced in the ledgers of its sources. It precedes
     everything that was produced from those splits.
     """
@@ -306,8 +288,7 @@ class SplitsStarted:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(Discreet, frozen=True):
     """Event: the runner's operations have decided whether elements are skipped. It
     precedes everything that was produced since.
     """
@@ -322,8 +303,7 @@ class Decided:
     """The decisions."""
 
 
-@dataclass(frozen=True, slots=True)
-class StateNoted:
+class StateNoted(Discreet, frozen=True):
     """Event: a runner has taken a state of its pipeline, after everything that it
     produced before this event.
     """
@@ -336,8 +316,7 @@ class StateNoted:
     """The state."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exhausted:
+class Exhausted(Discreet, frozen=True):
     """Event: a runner has reached the end of its task."""
 
     task: int
@@ -350,12 +329,11 @@ class Exhausted:
     """Number of elements that failed and that the pipeline skipped."""
     rest: tuple[Produced, ...] = ()
     """The elements after the last full round, each as a block for no lane yet."""
-    measures: TaskMeasures | None = field(default=None, compare=False)
+    measures: TaskMeasures | None = None
     """The last measures of the attempt; None if it has never run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantined:
+class Quarantined(Discreet, frozen=True):
     """Event: the pipeline of a task has left out an element that failed."""
 
     task: int
@@ -366,8 +344,7 @@ class Quarantined:
     """The element."""
 
 
-@dataclass(frozen=True, slots=True)
-class LinesCollected:
+class LinesCollected(Discreet, frozen=True):
     """Event: functions of a task have printed or logged lines."""
 
     task: int
@@ -380,8 +357,7 @@ class LinesCollected:
     """Number of further lines since the last such event, which were too many."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFailed:
+class TaskFailed(Discreet, frozen=True):
     """Event: a runner cannot run its task at all."""
 
     task: int
@@ -390,20 +366,18 @@ class TaskFailed:
     """Attempt of the task."""
     failure: bytes
     """The error, in the form of ``Block.failure``."""
-    measures: TaskMeasures | None = field(default=None, compare=False)
+    measures: TaskMeasures | None = None
     """The last measures of the attempt; None if it has never run."""
 
 
-@dataclass(frozen=True, slots=True)
-class DrainRequested:
+class DrainRequested(Discreet, frozen=True):
     """Event: the worker is asked to leave as soon as other workers have its tasks."""
 
     patience: float
     """Maximum number of seconds until it leaves."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRead:
+class MemoryRead(Discreet, frozen=True):
     """Event: the memory of the worker's process was read."""
 
     rss: int
@@ -414,22 +388,20 @@ class MemoryRead:
     """Ids of the datasets of which it keeps opened parcels between tasks."""
 
 
-@dataclass(frozen=True, slots=True)
-class FallQuiet:
+class FallQuiet(Discreet, frozen=True):
     """Command: end production between elements. Produced elements are still sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class BindLink:
+class BindLink(Discreet, frozen=True):
     """Command: bind a PUSH socket for this link; answered by ``LinkBound``."""
 
-    link: str = field(repr=False)
+    link: str
     """Name of the link."""
     host: str
     """Token of the client's host."""
     transports: tuple[str, ...]
     """Transports that the client supports, in order of preference."""
-    process: str = field(default="", repr=False)
+    process: str = ""
     """Secret of the client's process."""
     decompresses: bool = True
     """False if the client cannot decompress. The shell then decompresses blocks before
@@ -437,58 +409,53 @@ class BindLink:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class LinkBound:
+class LinkBound(Discreet, frozen=True):
     """Event: the socket of a link is bound with a one-time secret, or could not be
     bound.
     """
 
-    link: str = field(repr=False)
+    link: str
     """Name of the link."""
     address: str
     """Address of the socket."""
-    secret: str = field(repr=False)
+    secret: str
     """The one-time secret."""
     error: str = ""
     """Reason why the socket could not be bound; "" if it is bound."""
     kind: str = "ResourceExhaustedError"
     """Name of the error's class."""
-    memory: Memory | None = field(default=None, repr=False)
+    memory: Memory | None = None
     """Shared memory that the client may map; None if there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShareMemory:
+class ShareMemory(Discreet, frozen=True):
     """Command: place large frames in the memory of this link, because its client has
     mapped it.
     """
 
-    link: str = field(repr=False)
+    link: str
     """Name of the link."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnbindLink:
+class UnbindLink(Discreet, frozen=True):
     """Command: close the socket of a link."""
 
-    link: str = field(repr=False)
+    link: str
     """Name of the link."""
 
 
-@dataclass(frozen=True, slots=True)
-class Push:
+class Push(Discreet, frozen=True):
     """Command: send this header with its frames on a link."""
 
-    link: str = field(repr=False)
+    link: str
     """Name of the link."""
     header: OnLink
     """The header."""
-    frames: Any = field(default=(), repr=False)
+    frames: Any = ()
     """The frames of a block; empty for other headers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compressing:
+class Compressing(Discreet, frozen=True):
     """Event: the compression of a task's blocks has changed."""
 
     task: int
@@ -499,8 +466,7 @@ class Compressing:
     """Description of the compression for humans; "" for none."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskMeasured:
+class TaskMeasured(Discreet, frozen=True):
     """Event: it was measured what an attempt of a task does for how long."""
 
     measures: TaskMeasures
@@ -517,8 +483,7 @@ class TaskMeasured:
         return self.measures.attempt
 
 
-@dataclass(frozen=True, slots=True)
-class Busy:
+class Busy(Discreet, frozen=True):
     """Event: a runner has been working on the same thing for some time, or has finished
     it.
     """
@@ -533,8 +498,7 @@ class Busy:
     """The thing that it is working on; None if unknown or finished."""
 
 
-@dataclass(frozen=True, slots=True)
-class SuspectsTried:
+class SuspectsTried(Discreet, frozen=True):
     """Event: a runner has made every suspect of its task, and the process lives."""
 
     task: int
@@ -543,8 +507,7 @@ class SuspectsTried:
     """Attempt of the task."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteBlock:
+class WriteBlock(Discreet, frozen=True):
     """Command: append a block to the open chunk of a task that is saved; answered by
     ``BlockWritten``. The first block opens the chunk.
     """
@@ -557,14 +520,13 @@ class WriteBlock:
     """Number of the chunk's first element."""
     size: int
     """Size of the block in bytes."""
-    meta: bytes = field(repr=False)
+    meta: bytes
     """Encoded description of the frames."""
-    frames: Any = field(repr=False)
+    frames: Any
     """The encoded elements."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlockWritten:
+class BlockWritten(Discreet, frozen=True):
     """Event: a block was written to its chunk."""
 
     task: int
@@ -575,8 +537,7 @@ class BlockWritten:
     """Size of the block in bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class CloseChunk:
+class CloseChunk(Discreet, frozen=True):
     """Command: flush the open chunk to disk and close it; answered by
     ``ChunkClosed``.
     """
@@ -591,8 +552,7 @@ class CloseChunk:
     """Number after the chunk's last element."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkClosed:
+class ChunkClosed(Discreet, frozen=True):
     """Event: a chunk is closed and on disk."""
 
     task: int
@@ -609,8 +569,7 @@ class ChunkClosed:
     """Encoded element spec of the chunk; empty if unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteFailed:
+class WriteFailed(Discreet, frozen=True):
     """Event: a chunk could not be written."""
 
     task: int
