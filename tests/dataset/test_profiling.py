@@ -129,7 +129,8 @@ def test_nested_datasets_are_counted_on_their_own(capsys: pytest.CaptureFixture[
         ("range", 10),
         ("range", 20),
     ]
-    assert found.operations[3].seconds > 2 * found.operations[0].seconds
+    assert found.operations[3].seconds >= 10 * 0.005
+    assert sum(one.seconds for one in found.operations) <= found.seconds
     assert capsys.readouterr().out.count("in the datasets that flat_map(") == 2
     groups = (
         Dataset.range(4)

@@ -227,7 +227,7 @@ class Dataset(
             ``verdict``, ``headspace``.
 
         >>> slow = Dataset.range(500).map(lambda x: sum(range(20_000)))
-        >>> found = slow.profile(1)  # doctest: +ELLIPSIS
+        >>> found = slow.profile(60)  # doctest: +ELLIPSIS
         500 elements in ...
         >>> found.bottleneck.label[:4]
         'map('
