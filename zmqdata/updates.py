@@ -64,8 +64,6 @@ class AddWorkerUpdate(Update, frozen=True):
     """Tags by which jobs select it."""
     python: str = ""
     """Version of its Python."""
-    files: str = ""
-    """Token of the files that it sees."""
     process: str = ""
     """Its host and process id."""
 

@@ -204,7 +204,6 @@ def _worker(
         state=state_of_worker(core, name, now),
         tags=list(facts.tags),
         python=facts.python,
-        files=facts.files,
         tasks=len(facts.tasks),
         silent_seconds=round(now - member.heard, 1),
         **time_fields(running.get(facts.address, ())),

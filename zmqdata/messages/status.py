@@ -123,8 +123,6 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     """Its tags."""
     python: str = ""
     """Version of its Python."""
-    files: str = ""
-    """Name of the file system view that it shares with other workers."""
     tasks: int = 0
     """Number of the tasks that it hosts."""
     silent_seconds: float = 0.0

@@ -48,10 +48,6 @@ class RegisterWorker(Message, frozen=True):
     """Tasks that it has hosted since before."""
     deaths: tuple[Death, ...] = ()
     """Deaths of the processes that it replaces, as far as they are not reported yet."""
-    files: str = ""
-    """Token of its kernel, mounts and root folder; empty if unknown. Processes with
-    equal tokens see the same files.
-    """
     process: str = ""
     """Its host and process id, as ``"host:pid"``; empty if unknown."""
 

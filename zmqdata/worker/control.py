@@ -26,7 +26,6 @@ from zmqdata.errors import (
     ProtocolError,
     VersionMismatchError,
 )
-from zmqdata.paths import files_token
 from zmqdata.pipelines.packing import zmqdata_version
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access
@@ -268,7 +267,6 @@ def profile_of(
         snapshot_chunk_bytes=config.snapshot_max_chunk_size_bytes,
         deaths=msgspec.convert(watch_file.told(), tuple[m.Death, ...]),
         max_tasks=max_tasks,
-        files=files_token(),
         process=f"{platform.node()}:{os.getpid()}",
         is_quiet=bool(cells[QUIET]),
         memory=MemoryLimit(cells[MEMORY], cells[RECYCLES], cells[EARLY]),

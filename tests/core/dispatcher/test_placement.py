@@ -114,7 +114,7 @@ def test_workers_of_a_former_dispatcher_are_taken_over() -> None:
         "digest", "print", (IndexSplits(10),), "", None, -2, None, "3.11", "0"
     )
     for update in (
-        u.AddWorkerUpdate("w", "tcp://w:1", ("GPU",), "3.11", "token", "host:7"),
+        u.AddWorkerUpdate("w", "tcp://w:1", ("GPU",), "3.11", "host:7"),
         u.RegisterDatasetUpdate("dataset", description),
         u.BeginIncarnationUpdate(1, JobParameters("job", "dataset", "DYNAMIC")),
         u.CreateIterationUpdate(2000, 1, 0, 7),
@@ -127,7 +127,7 @@ def test_workers_of_a_former_dispatcher_are_taken_over() -> None:
         state.apply(update)
     placement = Placement()
     placement.restore(state)
-    facts = WorkerFacts("tcp://w:1", ("GPU",), "3.11", "token", "host:7", {4000})
+    facts = WorkerFacts("tcp://w:1", ("GPU",), "3.11", "host:7", {4000})
     facts.inherited = {4000}
     assert placement.facts == {"w": facts}
 

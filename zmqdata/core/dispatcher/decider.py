@@ -357,7 +357,6 @@ class DispatcherCore:
             "name of a worker": ask.worker,
             "address of one": ask.address,
             "list of its tags": "".join(ask.tags),
-            "token of its files": ask.files,
             "name of its process": ask.process,
         }
         if objection or (objection := too_long(told)):
@@ -368,7 +367,7 @@ class DispatcherCore:
         if not known:
             self.out.note("info", f"worker {ask.address} is registered, and gets tasks")
             self.deaths.trials.welcome(ask.worker, now)
-            facts = WorkerFacts(ask.address, ask.tags, ask.python, ask.files, ask.process)
+            facts = WorkerFacts(ask.address, ask.tags, ask.python, ask.process)
             self.hosting.add_worker(ask.worker, facts)
         self.hosting.take_report(ask.worker, ask.tasks)
 

@@ -40,8 +40,6 @@ class WorkerFacts:
     """Its tags."""
     python: str
     """Its Python version."""
-    files: str = ""
-    """Token of the files that it sees, as in ``RegisterWorker``."""
     process: str = ""
     """Its host and process id, as in ``RegisterWorker``."""
     tasks: set[int] = field(default_factory=set)
@@ -179,7 +177,7 @@ class Placement:
         host.
         """
         for name, one in state.workers.items():
-            self.add(name, WorkerFacts(one.address, one.tags, one.python, one.files, one.process))
+            self.add(name, WorkerFacts(one.address, one.tags, one.python, one.process))
         for task in state.tasks.values():
             if task.worker and not task.settled:
                 self.take(task.worker, task, state.iterations[task.iteration])

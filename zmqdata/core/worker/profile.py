@@ -43,8 +43,6 @@ class WorkerProfile:
     """Deaths of the processes that this process has replaced, until they are told."""
     max_tasks: int = 0
     """Number of tasks after which the worker leaves; 0 for no limit."""
-    files: str = ""
-    """Token of the files that it sees."""
     process: str = ""
     """Its host and process id, as ``"host:pid"``."""
     is_quiet: bool = False
@@ -62,6 +60,5 @@ class WorkerProfile:
             self.version,
             tasks,
             self.deaths,
-            self.files,
             self.process,
         )
