@@ -14,37 +14,12 @@ import argparse
 import itertools
 import sys
 import time
-from collections.abc import Callable
 
-from tests.kit.aimed import AimedScenario, CrowdedScenario, SetBackScenario
 from tests.kit.checks import LawBroken
-from tests.kit.coordinated import CoordinatedPoisonScenario, CoordinatedScenario
+from tests.kit.kinds import KINDS
 from tests.kit.mutations import MOST_WORLDS, MUTATIONS, broken_by
-from tests.kit.relaunches import RelaunchScenario
-from tests.kit.resuming import ResumingScenario
-from tests.kit.runs import RunsScenario
-from tests.kit.saving import SavingPoisonScenario, SavingScenario
-from tests.kit.scenario import PoisonScenario, Scenario
-from tests.kit.sharing import SharingScenario
+from tests.kit.scenario import Scenario
 
-KINDS: dict[str, Callable[[int], Scenario]] = {
-    "plain": Scenario,
-    "coordinated": CoordinatedScenario,
-    "poison": PoisonScenario,
-    "coordinated-poison": CoordinatedPoisonScenario,
-    "saving": SavingScenario,
-    "saving-poison": SavingPoisonScenario,
-    "resuming": ResumingScenario,
-    "runs": RunsScenario,
-    "sharing": SharingScenario,
-    "aimed": AimedScenario,
-    "aimed-too": lambda seed: AimedScenario(ANOTHER + seed),
-    "relaunch": RelaunchScenario,
-    "set-back": SetBackScenario,
-    "crowded": CrowdedScenario,
-}
-ANOTHER = 1_000_000_000
-"""Difference between the seeds of two worlds of a kind."""
 DEAR = {"crowded": 50}
 """Kinds of which only every so many-th seed is run, unless they are chosen."""
 EVERY = 30.0
@@ -77,7 +52,7 @@ def main() -> int:
             if not chosen.kind and seed % DEAR.get(kind, 1):
                 continue
             try:
-                KINDS[kind](seed).run()
+                Scenario(seed, KINDS[kind]).run()
             except (LawBroken, AssertionError) as broken:
                 print(f"{kind} world of seed {seed} after {lived} others:\n{broken}")
                 return 1

@@ -1,4 +1,4 @@
-"""Scenarios that act within the last steps of an iteration, when little is left and
+"""A program that acts within the last steps of an iteration, when little is left and
 readers are about to end.
 
 ``tests.kit.endlaws`` has the laws that they may break.
@@ -11,11 +11,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tests.kit.runner import SimulatedPipeline
-from tests.kit.scenario import NEVER, PATIENCE, RATES, Scenario
-from tests.kit.world import DISPATCHER, SimulatedClient, SimulatedWorker, World
-from zmqdata.core.dispatcher.decider import DispatcherTimes
-from zmqdata.testing.network import CALM
+from tests.kit.misfortunes import cut, strike
+from tests.kit.scenario import PATIENCE, RATES, Draws, Kind, Program, Scenario, weighted
+from tests.kit.world import DISPATCHER, SimulatedClient, SimulatedWorker
+from zmqdata.testing.network import CALM, Faults
+from zmqdata.testing.nodes import SimulatedNode
 
 JOBS = (
     *["named"] * 5,
@@ -38,64 +38,32 @@ BESIDE = frozenset({"beside", "local"})
 """The kinds of jobs whose readers read only from workers beside them."""
 AWAY = frozenset({"UnavailableError", "InvalidArgumentError"})
 """Errors of such a reader while its worker is away."""
+OF_SHARED = "isolate_client add_client "
+ACTS = (
+    "kill_worker drain_worker leave_worker kill_worker drain_worker leave_worker kill_client "
+    "kill_holder replace_client kill_holder replace_client kill_holder replace_client kill_holder "
+    "replace_client freeze_client freeze_holder cut_client cut_holder cut_data cut_worker "
+    "crash_dispatcher crash_both close_heir end_dispatcher lose_permission stall_dispatcher "
+    "stall_client"
+)
 CROWDS = (65,) * 39 + (500,)
 """Numbers of readers of the few worlds that have many. One of 500 takes a minute."""
 
 
-class AimedScenario(Scenario):
-    """A world that acts within the last steps of an iteration.
-
-    Args:
-        seed: decides everything.
+class LastStepsProgram(Program):
+    """A program that acts within the last steps of an iteration.
 
     Attributes:
         job: kind of its job.
+        crowd: number of readers; 0: a few.
         places: number of workers that are started again at their addresses when they
             end; 0 if others take their places.
-        acts: what was done, for the story.
-
-    Example:
-        >>> AimedScenario(seed=1).run()
     """
 
-    crowd = 0
-    """Number of readers; 0: a few."""
-    allowed: frozenset[str | None] = frozenset()
-    """Errors with which readers may end."""
-
-    def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
-        draw = self.random
-        self.job = "named" if self.crowd else draw.choice(JOBS)
-        self.acts: list[str] = []
-        pipeline = SimulatedPipeline(
-            splits=2 * self.crowd or draw.choice([7, 30, 60, 100]),
-            repetitions=1 if self.crowd else draw.choice([1, 1, 1, 2]),
-            most=1 if self.crowd else draw.choice([1, 3]),
-            unit=draw.choice([1, 1, 1000]),
-        )
-        self.times = DispatcherTimes(client_timeout=draw.choice([4.0, 15.0]), gc_timeout=NEVER)
-        # Most losses need no bad network, which would hide the second law.
-        # A link that breaks at one block in twenty never gets a long task through.
-        bad = self._faults()
-        faults = replace(bad, break_link=bad.break_link / 10) if draw.random() < 0.2 else CALM
-        all_options: dict[str, dict[str, Any]] = {
-            "anonymous": {"anonymous": True},
-            "copies": {"anonymous": True},
-            "ordered": {"num_consumers": 1, "num_tasks": 2, "finite": "drop"},
-            "numbered": {"num_consumers": 2, "finite": draw.choice(["drop", "pad"])},
-            "beside": {"target_workers": "LOCAL"},
-            "local": {"target_workers": "LOCAL"},
-        }
-        options = all_options.get(self.job, {})
-        mode = {"static": "DATA", "beside": "DATA", "copied": "OFF"}.get(self.job, "DYNAMIC")
-        shards = 2 if mode == "DATA" else 0
-        return World(
-            seed, mode, pipeline, faults, self.times, shards=shards, journalled=True, **options
-        )
-
-    def _people(self) -> None:
+    def begin(self) -> None:
         """Start the workers, and then the readers."""
-        draw, world = self.random, self.world
+        draw, world, scene = self.random, self.world, self.scene
+        self.job, self.crowd = scene.drawn["way"], scene.drawn.get("readers", 0)
         if world.disk is not None and world.network.faults is CALM:
             world.disk.stalls = 0.0  # hides the second law
         self.places = 2 if self.job == "local" else world.shards
@@ -104,80 +72,68 @@ class AimedScenario(Scenario):
         world.clock.advance(1.0)
         numbers = {"anonymous": 1, "ordered": 1, "numbered": 2, "copies": draw.choice([2, 2, 3])}
         numbers |= dict.fromkeys(BESIDE, draw.choice([2, 3, 3, 4]))
-        count = self.crowd or numbers.get(self.job, draw.choice([1, 2, 2, 3]))
-        for number in range(count):
+        for number in range(self.crowd or numbers.get(self.job, draw.choice([1, 2, 2, 3]))):
             self.add_reader(number)
             world.clock.advance(0.0 if self.crowd else draw.choice([0.0, 0.0, 0.3]))
 
-    @property
-    def _misfortunes(self) -> list[Callable[[], object]]:
-        return [lambda: None]  # nothing happens before the last steps
+    def add_client(self) -> None:
+        self.add_reader(self.random.randrange(4))
 
-    def add_reader(self, number: int) -> SimulatedClient:
+    def add_reader(self, number: int, **options: Any) -> SimulatedClient:
         """Add a reader: a numbered consumer, or one beside a worker, if the job has
         such.
         """
-        world, draw = self.world, self.random
-        consumer = number % world.job.num_consumers if world.job.num_consumers else None
-        beside = tuple([worker.name for worker in world.workers[: self.places]])
+        beside = tuple([worker.name for worker in self.world.workers[: self.places]])
         if self.job not in BESIDE:
             beside = ()
         elif self.job == "beside" or number != len(beside):  # else beside all of them
             beside = (beside[number % len(beside)],)
-        client = world.add_client(consumer=consumer, local_workers=beside)
-        client.pace, client.gulp = draw.choice([0.01, 0.05]), 1
-        client.rate = draw.choice(RATES)
-        world.laws.tell(client.name, "joins")
-        return client
-
-    def add_client(self) -> None:
-        """Add another reader."""
-        self.add_reader(self.random.randrange(4))
+        return super().add_reader(number, local_workers=beside)
 
     # --- the last steps
 
     def run(self) -> None:
-        """Read until little is left, act, and check what the first successor gets.
-
-        Raises:
-            LawBroken: with the story of what went wrong.
-        """
+        """Read until little is left, act, and check what the first successor gets."""
         world, draw = self.world, self.random
-        total = self._total()
+        total = self._total
         goal = total - draw.randint(1, min(LAST_STEPS, total))
-        world.run_until(lambda: self._taken() >= goal or world.all_done, PATIENCE)
-        self._slow_down()
-        for act in self._plan():
-            self._pause()
-            if not self._reading():
+        world.run_until(
+            lambda: sum(one.taken for one in world.clients) >= goal or world.all_done, PATIENCE
+        )
+        self.slow_down()
+        for act in self.plan():
+            self.pause()
+            if not self.reading:
                 break
-            self.acts.append(act.__name__)
-            world.laws.tell("somebody", f"acts: {act.__name__}")
-            act()
-        self._end()
+            world.laws.tell("somebody", f"acts: {act}")
+            self.befall(act)
+        self.calm()
+        self.read_to_the_end()
+        if not self._is_abandoned():
+            self.check()
 
-    def _plan(self) -> list[Callable[[], object]]:
+    def plan(self) -> list[str]:
         """Return what is done, one after the other: at random, or in an order in which
         much depends on what the dispatcher knows.
         """
         draw = self.random
-        at_random = draw.sample(self._acts(), draw.choice([1, 2, 2, 3, 4]))
-        of_worker = draw.choice([self.kill_worker, self.drain_worker, self.leave_worker])
-        of_holder = [self.kill_holder, self.kill_holder, self.freeze_holder, self.cut_holder]
-        after = [self.stall_dispatcher, self.crash_dispatcher, self.lose_permission]
+        at_random = draw.sample(self.acts(), draw.choice([1, 2, 2, 3, 4]))
+        of_worker = draw.choice(["kill_worker", "drain_worker", "leave_worker"])
+        of_holder = ["kill_holder", "kill_holder", "freeze_holder", "cut_holder"]
+        after = ["stall_dispatcher", "crash_dispatcher", "lose_permission"]
         return draw.choice(
             [
                 at_random,
-                [*at_random, self.kill_all],
-                [of_worker, self.let_pass, self.kill_all],
-                [of_worker, self.let_pass, self.kill_holder, draw.choice(after)],
-                [draw.choice(of_holder), self.await_done, draw.choice(after)],
+                [*at_random, "kill_all"],
+                [of_worker, "let_pass", "kill_all"],
+                [of_worker, "let_pass", "kill_holder", draw.choice(after)],
+                [draw.choice(of_holder), "await_done", draw.choice(after)],
             ]
         )
 
-    def _slow_down(self) -> None:
+    def slow_down(self) -> None:
         """Let some readers keep the last elements that they have received."""
-        draw, readers = self.random, self._reading()
+        draw, readers = self.random, self.reading
         readers.sort(key=lambda client: len(client.queue), reverse=True)
         holders = readers[: max(bool(self.crowd), draw.choice([0, 1, 1, 2, 2, 3]))]
         for client in readers:
@@ -185,23 +141,24 @@ class AimedScenario(Scenario):
             if self.crowd and client in holders:  # which have a single element or two
                 client.stalled_until = self.world.clock.now + 20.0
 
+    @property
     def _total(self) -> int:
         names = len(self.world.pipeline.names())
         if self.job == "copied":
             return names * sum(worker.alive for worker in self.world.workers)
         return max(1, names)
 
-    def _taken(self) -> int:
-        return sum(client.taken for client in self.world.clients)
-
-    def _reading(self) -> list[SimulatedClient]:
+    @property
+    def reading(self) -> list[SimulatedClient]:
+        """The readers that have not ended."""
         return [client for client in self.world.clients if client.outcome is None]
 
+    @property
     def _done(self) -> list[SimulatedClient]:
-        records = self.ends.records
-        return [one for one in self._reading() if one.name in records and records[one.name].done]
+        records = self.scene.ends.records
+        return [one for one in self.reading if one.name in records and records[one.name].done]
 
-    def _reach(self, condition: Callable[[], bool], seconds: float) -> bool:
+    def reach(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Let time pass until the condition holds, or for so many seconds. Return True
         if it holds.
         """
@@ -211,7 +168,7 @@ class AimedScenario(Scenario):
             world.clock.run_next()
         return condition()
 
-    def _pause(self) -> None:
+    def pause(self) -> None:
         """Let some time pass, or wait for a reader that is done or ends. Meanwhile the
         dispatcher stalls now and then.
         """
@@ -219,71 +176,53 @@ class AimedScenario(Scenario):
         if draw.random() < 0.2:
             self.stall_dispatcher()
         ended = sum(client.outcome == "end" for client in world.clients)
-        done = len(self._done())
+        done = len(self._done)
         moments: list[Callable[[], bool]] = [
-            lambda: len(self._done()) > done,
+            lambda: len(self._done) > done,
             lambda: sum(client.outcome == "end" for client in world.clients) > ended,
         ]
         if draw.random() < 0.4:
-            self._reach(draw.choice(moments), 1.0)
+            self.reach(draw.choice(moments), 1.0)
         else:
             world.clock.advance(draw.choice(PAUSES) * draw.uniform(0.5, 1.5))
 
     # --- what may happen
 
-    def _acts(self) -> list[Callable[[], object]]:
+    def acts(self) -> list[str]:
+        """Return what may be done, more often if it is likelier."""
         # A second reader of a seat would rightly be refused.
         is_shared = not self.world.job.num_consumers and self.job != "anonymous"
-        others = [self.isolate_client, self.add_client] if is_shared else []
-        return [
-            *others,
-            *[self.kill_worker, self.drain_worker, self.leave_worker] * 2,
-            *[self.kill_client, *[self.kill_holder, self.replace_client] * 4],
-            self.freeze_client,
-            self.freeze_holder,
-            self.cut_client,
-            self.cut_holder,
-            self.cut_data,
-            self.cut_worker,
-            self.crash_dispatcher,
-            self.crash_both,
-            self.close_heir,
-            self.end_dispatcher,
-            self.lose_permission,
-            self.stall_dispatcher,
-            self.stall_client,
-        ]
+        return weighted(OF_SHARED * is_shared + ACTS)
 
-    def kill_worker(self) -> None:
-        """Kill a worker, and often start another."""
-        worker = self._some_worker()
-        if worker is not None:
-            self.world.laws.tell(worker.name, "is killed")
-            self._replace_worker(worker)
-            worker.die()
+    def holder(self) -> SimulatedClient | None:
+        """Return the reader that holds the most elements which it has not handed
+        out.
+        """
 
-    def leave_worker(self) -> None:
-        """Let a worker end, and often start another."""
-        worker = self._some_worker()
-        if worker is not None:
-            self.world.laws.tell(worker.name, "leaves")
-            self._replace_worker(worker)
-            worker.leave()
+        def held(client: SimulatedClient) -> int:
+            return sum(one.stop - one.at for one in client.queue)
 
-    def drain_worker(self) -> None:
-        """Let a worker hand its tasks over, and often start another."""
-        worker = self._some_worker()
-        if worker is not None:
-            self.world.laws.tell(worker.name, "is drained")
-            self._replace_worker(worker)
-            worker.drain()
+        return max(self.reading, key=held, default=None)
 
-    def _replace_worker(self, worker: SimulatedWorker) -> None:
+    leave_worker = strike(Program.some_worker, "leaves", SimulatedWorker.leave, is_replaced=True)
+    drain_worker = strike(
+        Program.some_worker, "is drained", SimulatedWorker.drain, is_replaced=True
+    )
+    kill_holder = strike(holder, "is killed", SimulatedClient.die)
+    freeze_holder = strike(holder, "is frozen for {} s", SimulatedClient.freeze, (1.0, 6.0, 30.0))
+    cut_holder = cut(holder)
+    stall_dispatcher = strike(
+        lambda self: self.world.dispatcher, "stalls for {} s", SimulatedNode.freeze, STALLS
+    )
+
+    def replace_worker(self, worker: SimulatedWorker | None) -> None:
         """Often start another worker, before this one ends or later.
 
         A worker with a static shard, or beside a reader, is started again at its
         address.
         """
+        if worker is None:
+            return
         draw, world = self.random, self.world
         wait = draw.choice([0.3, 0.3, 1.0, 3.0])
 
@@ -312,39 +251,12 @@ class AimedScenario(Scenario):
 
     def await_done(self) -> None:
         """Wait until a reader is done."""
-        self._reach(lambda: bool(self._done()), 3.0)
+        self.reach(lambda: bool(self._done), 3.0)
         self.world.clock.advance(self.random.choice([0.0, 0.001, 0.01, 0.5]))
-
-    def _holder(self) -> SimulatedClient | None:
-        """Return the reader that holds the most elements which it has not handed
-        out.
-        """
-        held = [(sum(one.stop - one.at for one in each.queue), each) for each in self._reading()]
-        return max(held, key=lambda pair: pair[0])[1] if held else None
-
-    def kill_holder(self) -> None:
-        """Kill the reader that holds the most elements."""
-        holder = self._holder()
-        if holder is not None:
-            self._kill(holder)
-
-    def freeze_holder(self) -> None:
-        """Stop the reader that holds the most elements, for a while."""
-        holder = self._holder()
-        if holder is not None:
-            seconds = self.random.choice([1.0, 6.0, 30.0])
-            self.world.laws.tell(holder.name, f"is frozen for {seconds} s")
-            holder.freeze(seconds)
-
-    def cut_holder(self) -> None:
-        """Sever the reader that holds the most elements from the dispatcher."""
-        holder = self._holder()
-        if holder is not None:
-            self._cut(holder.name, DISPATCHER)
 
     def replace_client(self) -> None:
         """Kill a reader, and start it again."""
-        client = self._some_client()
+        client = self.some_client()
         if client is not None:
             self._kill(client)
             if self.job == "anonymous":
@@ -355,7 +267,7 @@ class AimedScenario(Scenario):
 
     def _add_again(self, number: int) -> None:
         consumer = number % (self.world.job.num_consumers or 1)
-        if not self.world.job.num_consumers or consumer in self._vacant():
+        if not self.world.job.num_consumers or consumer in self.vacant():
             self.add_reader(number)
 
     def _kill(self, client: SimulatedClient) -> None:
@@ -366,8 +278,8 @@ class AimedScenario(Scenario):
         """Let the only reader that is not done close its iterator, once others are
         done.
         """
-        self._reach(lambda: bool(self._done()), 3.0)
-        heirs = [one for one in self._reading() if one not in self._done()]
+        self.reach(lambda: bool(self._done), 3.0)
+        heirs = [one for one in self.reading if one not in self._done]
         if len(heirs) == 1:
             self.world.laws.tell(heirs[0].name, "closes early")
             heirs[0].close()
@@ -376,8 +288,8 @@ class AimedScenario(Scenario):
         """Close the dispatcher as soon as the first reader ends, for longer than any
         reader waits.
         """
-        before = len(self._reading())
-        self._reach(lambda: len(self._reading()) < before, 5.0)
+        before = len(self.reading)
+        self.reach(lambda: len(self.reading) < before, 5.0)
         self.world.laws.tell(DISPATCHER, "is closed")
         self.world.restart_dispatcher(40.0)
 
@@ -385,44 +297,19 @@ class AimedScenario(Scenario):
         """Cut the way from the dispatcher to the first reader that is done, for a
         while.
         """
-        self._reach(lambda: bool(self._done()), 3.0)
+        self.reach(lambda: bool(self._done), 3.0)
         network = self.world.network
-        for client in self._done()[:1]:
+        for client in self._done[:1]:
             network.sever(DISPATCHER, client.name, both_ways=False)
             seconds = self.random.choice([0.01, 0.3, 3.0])
             self.world.clock.after(seconds, partial(network.heal, DISPATCHER, client.name))
 
-    def stall_dispatcher(self) -> None:
-        """Stop the dispatcher for some seconds."""
-        seconds = self.random.choice(STALLS)
-        self.world.laws.tell(DISPATCHER, f"stalls for {seconds} s")
-        self.world.dispatcher.freeze(seconds)
-
     def kill_all(self) -> None:
         """Kill all readers."""
-        for client in self._reading():
+        for client in self.reading:
             self._kill(client)
 
     # --- and how it ends
-
-    def _end(self) -> None:
-        """Let all readers end, and check that the first successor gets all that is
-        left.
-        """
-        world = self.world
-        self._keep_a_worker()
-        world.network.faults = CALM
-        while self._vacant() or not world.all_done:
-            for consumer in self._vacant():
-                self.add_reader(consumer)
-            self._wait(PATIENCE)
-        if not self._is_abandoned():
-            self._check_elements()
-
-    def _wait(self, patience: float) -> None:
-        """Wait until all readers have ended, or a consumer must be started again."""
-        world = self.world
-        world.run_until(lambda: world.all_done or bool(self._vacant()), patience)
 
     def _is_abandoned(self) -> bool:
         """Return True if no successor may come: the job has ended with its readers, or
@@ -449,21 +336,14 @@ class AimedScenario(Scenario):
         places = [one.name for one in workers[: self.places]]
         return all(placement.is_at(address) for address in places)
 
-    def _vacant(self) -> list[int]:
-        """Return the numbered consumers that have neither a reader nor reached the
-        end, or an error with which readers may end.
-        """
-        over = {None, "end", *self.allowed}
-        filled = {one.consumer for one in self.world.clients if one.outcome in over}
-        return [one for one in range(self.world.job.num_consumers or 0) if one not in filled]
-
-    def _check_elements(self) -> None:
+    def check(self) -> None:
+        """Check that the first successors get all that is left."""
         world, job = self.world, self.world.job
         count = job.num_consumers or (2 if self.job in BESIDE else 1)
-        outcomes = self._succeed(count)
+        outcomes = self._outcomes(count)
         if self.job in BESIDE and AWAY.intersection(outcomes):
             world.clock.advance(20.0)
-            outcomes = self._succeed(count)
+            outcomes = self._outcomes(count)
         if self.allowed.intersection(outcomes):
             return  # the iteration has failed, which its next readers are told, too
         if outcomes != ["end"] * count:
@@ -473,11 +353,11 @@ class AimedScenario(Scenario):
             world.steps.check_end(world.pipeline.names())
         elif self.job != "copied":
             for iteration in world.laws.state.iterations.values():
-                left = self.ends.owed(iteration)
+                left = self.scene.ends.owed(iteration)
                 if left:
                     world.laws.fail(f"the first successor leaves {sorted(left)[:9]}")
 
-    def _succeed(self, count: int) -> list[str | None]:
+    def _outcomes(self, count: int) -> list[str | None]:
         """Let so many readers, one for each seat or shard, read the rest, and return
         how they end. Those that rightly end without the dispatcher, with a warning,
         leave the rest to the next ones.
@@ -487,21 +367,18 @@ class AimedScenario(Scenario):
             world.run_until(lambda: world.dispatcher.alive and self._has_places(), PATIENCE)
             successors = [self.add_reader(number) for number in range(count)]
             world.run_until(lambda: world.all_done, PATIENCE)
-            if not any(self.ends.records[client.name].unheard for client in successors):
+            if not any(self.scene.ends.records[client.name].unheard for client in successors):
                 return [client.outcome for client in successors]
 
 
-class SetBackScenario(AimedScenario):
-    """An ``AimedScenario`` whose dispatcher restarts with a journal that lacks its last
+class SetBackProgram(LastStepsProgram):
+    """Last steps in which the dispatcher restarts with a journal that lacks its last
     records.
-
-    Args:
-        seed: decides everything.
     """
 
     allowed = frozenset({"DataLossError"})
 
-    def _wait(self, patience: float) -> None:
+    def wait(self, patience: float) -> None:
         """Also wait as long as consumers may wait for one that has ended, if the
         journal has lost its last report.
         """
@@ -509,7 +386,7 @@ class SetBackScenario(AimedScenario):
         if self._is_forgotten():
             self.allowed |= {"UnavailableError"}
             patience += self.world.job.consumer_timeout
-        super()._wait(patience)
+        super().wait(patience)
 
     def _is_forgotten(self) -> bool:
         """Return True if the journal lacks steps of a consumer that is gone for good:
@@ -526,8 +403,8 @@ class SetBackScenario(AimedScenario):
             for one in self.world.clients
         )
 
-    def _acts(self) -> list[Callable[[], object]]:
-        return [*[self.set_journal_back] * 12, *super()._acts()]
+    def acts(self) -> list[str]:
+        return [*["set_journal_back"] * 12, *super().acts()]
 
     def set_journal_back(self) -> None:
         """Restart the dispatcher with the journal that it had some seconds ago."""
@@ -541,13 +418,63 @@ class SetBackScenario(AimedScenario):
             world.disk.set_back(former)
 
 
-class CrowdedScenario(AimedScenario):
-    """An ``AimedScenario`` of 65 readers, or of 500, which is dear.
+def seldom_bad(scene: Scenario) -> Faults:
+    """Draw the faults of the network.
 
-    Example:
-        >>> CrowdedScenario(seed=1).run()
+    Most losses need no bad network, which would hide the second law. A link that breaks
+    at one block in twenty never gets a long task through.
     """
+    bad = scene.draw_faults()
+    return replace(bad, break_link=bad.break_link / 10) if scene.random.random() < 0.2 else CALM
 
-    def __init__(self, seed: int) -> None:
-        self.crowd = CROWDS[seed % len(CROWDS)]
-        super().__init__(seed)
+
+def draw_job(scene: Scenario) -> Draws:
+    """Draw the parameters of a kind of jobs."""
+    finite = scene.random.choice(["drop", "pad"])
+    parameters: dict[str, Draws] = {
+        "anonymous": {"anonymous": True},
+        "copies": {"anonymous": True},
+        "ordered": {"num_consumers": 1, "num_tasks": 2, "finite": "drop"},
+        "numbered": {"num_consumers": 2, "finite": finite},
+        "static": {"mode": "DATA", "shards": 2},
+        "beside": {"mode": "DATA", "shards": 2, "target_workers": "LOCAL"},
+        "local": {"target_workers": "LOCAL"},
+        "copied": {"mode": "OFF"},
+    }
+    return {"mode": "DYNAMIC", **parameters.get(scene.drawn["way"], {})}
+
+
+DRAWS: Draws = {
+    "way": JOBS,
+    "splits": (7, 30, 60, 100),
+    "repetitions": (1, 1, 1, 2),
+    "most": (1, 3),
+    "unit": (1, 1, 1000),
+    "fails": 0,
+    "slips": 0,
+    "client_timeout": (4.0, 15.0),
+    "faults": seldom_bad,
+}
+AIMED = Kind(
+    draws=(DRAWS, draw_job),
+    reader={"pace": (0.01, 0.05), "gulp": 1, "rate": RATES},
+    program=LastStepsProgram,
+)
+"""A world that acts within the last steps of an iteration."""
+SET_BACK = replace(AIMED, program=SetBackProgram)
+"""Such a world whose dispatcher restarts with an older journal."""
+CROWDED = replace(
+    AIMED,
+    draws=(
+        {
+            "readers": lambda scene: CROWDS[scene.seed % len(CROWDS)],
+            **DRAWS,
+            "way": "named",
+            "splits": lambda scene: 2 * scene.drawn["readers"],
+            "repetitions": 1,
+            "most": 1,
+        },
+        draw_job,
+    ),
+)
+"""Such a world of 65 readers, or of 500, which is dear."""

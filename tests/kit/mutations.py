@@ -7,17 +7,17 @@ without a world that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
 
-from tests.kit.aimed import AimedScenario
+from tests.kit.aimed import AIMED
 from tests.kit.checks import LawBroken
-from tests.kit.relaunches import RelaunchScenario
-from tests.kit.scenario import Scenario
+from tests.kit.relaunches import RELAUNCH
+from tests.kit.scenario import Kind, Scenario
 from zmqdata import messages as m
 from zmqdata.core.client.leaving import ReadingEnd
 from zmqdata.core.dispatcher.leaving import Departing, Departures
@@ -29,7 +29,7 @@ from zmqdata.core.worker.links import SendLinks
 
 MOST_WORLDS = 2000
 """Number of worlds within which a mutation must break a law."""
-AIMED: tuple[Callable[[int], Scenario], ...] = (AimedScenario, RelaunchScenario)
+LOOKING = (AIMED, RELAUNCH)
 """Kinds of worlds that look for mutations, in turn."""
 
 
@@ -142,7 +142,7 @@ def broken_by(
     mutation: Mutation,
     first: int = 0,
     most: int = MOST_WORLDS,
-    kinds: Sequence[Callable[[int], Scenario]] = AIMED,
+    kinds: Sequence[Kind] = LOOKING,
 ) -> tuple[int, LawBroken] | None:
     """Return how many worlds were needed until one broke a law, and what it says; None
     if the laws do not notice the mutation. A world that breaks a law without the
@@ -163,9 +163,9 @@ def broken_by(
     return None
 
 
-def _breach(kind: Callable[[int], Scenario], seed: int) -> LawBroken | None:
+def _breach(kind: Kind, seed: int) -> LawBroken | None:
     try:
-        kind(seed).run()
+        Scenario(seed, kind).run()
     except LawBroken as broken:
         return broken
     return None

@@ -1,16 +1,12 @@
-"""Scenarios in which a run, a launch or one of its ranks dies and is started again,
-while the dispatcher stalls at some moment from the death to the answer.
+"""A run, a launch or one of its ranks that dies and is started again, while the
+dispatcher stalls at some moment from the death to the answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tests.kit.programs import RepetitionRead, TrainingProcess, TrainingProgram
-from tests.kit.runner import SimulatedPipeline
-from tests.kit.scenario import NEVER, PATIENCE, Scenario
-from tests.kit.world import DISPATCHER, World
-from zmqdata.core.dispatcher.decider import DispatcherTimes
+from tests.kit.scenario import PATIENCE, Kind, Program
+from tests.kit.world import DISPATCHER
 from zmqdata.testing.network import CALM
 
 WAYS = ("run", "run", "launch", "rank", "seat", "seat", "consumers")
@@ -27,46 +23,22 @@ MOMENTS = (0.0, 0.0, 0.0005, 0.002, 0.02, 0.1, 0.5)
 """Seconds between a death or a start and a stall."""
 
 
-class RelaunchScenario(Scenario):
-    """A world in which a training program dies and is started again.
-
-    Args:
-        seed: decides everything.
+class RelaunchProgram(Program):
+    """A training program that dies and is started again.
 
     Attributes:
         way: the part of the program that dies and is started again.
-
-    Example:
-        >>> RelaunchScenario(seed=1).run()
     """
 
-    def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
-        draw = self.random
-        self.way = draw.choice(WAYS)
-        is_numbered = self.way in ("seat", "consumers")
-        return World(
-            seed,
-            "DYNAMIC",
-            SimulatedPipeline(splits=draw.choice([30, 60, 200]), most=1, unit=1),
-            CALM,
-            DispatcherTimes(client_timeout=draw.choice([4.0, 15.0, 60.0]), gc_timeout=NEVER),
-            journalled=True,
-            num_consumers=2 if is_numbered else None,
-            finite="drop" if is_numbered else None,
-        )
-
-    def _people(self) -> None:
+    def begin(self) -> None:
         """Start the workers and the first program."""
+        self.way = self.scene.drawn["way"]
         for _ in range(self.random.choice([1, 2])):
             self.add_worker()
         self.world.clock.advance(self.random.choice([0.0, 1.0]))
         self.program = TrainingProgram(self.world, "run 0")
         ranks = [""] if self.way == "run" else ["0", "1"]
         self.readings = {rank: self._begin(self.program, rank) for rank in ranks}
-
-    @property
-    def _misfortunes(self) -> list[Callable[[], object]]:
-        return [lambda: None]  # only what `run` does
 
     def _begin(
         self, program: TrainingProgram, rank: str, former: TrainingProcess | None = None
@@ -83,11 +55,7 @@ class RelaunchScenario(Scenario):
     # --- death and return
 
     def run(self) -> None:
-        """Let a program die somewhere, start it again, and check what it gets.
-
-        Raises:
-            LawBroken: with the story of what went wrong.
-        """
+        """Let a program die somewhere, start it again, and check what it gets."""
         world, draw = self.world, self.random
         total = len(world.pipeline.names())
         goal = draw.choice([draw.randint(1, total - 1), total - draw.randint(1, 6)])
@@ -110,7 +78,7 @@ class RelaunchScenario(Scenario):
             return  # the others have ended meanwhile, so that its launch begins anew
         world.run_until(lambda: world.all_done, PATIENCE)
         world.clock.advance(3.0)
-        self._check(again)
+        self.check_again(again)
 
     def _stall_if(self, is_due: bool, wait: float) -> None:
         self.world.clock.advance(wait)
@@ -142,7 +110,8 @@ class RelaunchScenario(Scenario):
 
     # --- what it gets
 
-    def _check(self, again: list[RepetitionRead]) -> None:
+    def check_again(self, again: list[RepetitionRead]) -> None:
+        """Check what was read by what was started again."""
         world, laws = self.world, self.world.laws
         outcomes = set().union(*[one.outcomes for one in again])
         if outcomes != {"end"}:
@@ -157,11 +126,38 @@ class RelaunchScenario(Scenario):
         if world.job.num_consumers is not None:
             world.steps.check_end(world.pipeline.names())
             return
-        iteration = self.ends.iteration_of(again[0].clients[0])
+        iteration = self.scene.ends.iteration_of(again[0].clients[0])
         assert iteration is not None
-        left = self.ends.owed(iteration)
+        left = self.scene.ends.owed(iteration)
         if begins_anew:
             left = set(world.pipeline.names()) - {name for one in again for name in one.had}
-        readers = {one.name for one in world.clients if self.ends.iteration_of(one) is iteration}
-        if left and not any(self.ends.records[name].unheard for name in readers):
+        readers = {
+            one.name for one in world.clients if self.scene.ends.iteration_of(one) is iteration
+        }
+        if left and not any(self.scene.ends.records[name].unheard for name in readers):
             laws.fail(f"{self.way}: {len(left)} elements are left, {sorted(left)[:9]}")
+
+
+RELAUNCH = Kind(
+    draws=(
+        {
+            "way": WAYS,
+            "mode": "DYNAMIC",
+            "splits": (30, 60, 200),
+            "repetitions": 1,
+            "most": 1,
+            "unit": 1,
+            "fails": 0,
+            "slips": 0,
+            "faults": CALM,
+            "client_timeout": (4.0, 15.0, 60.0),
+        },
+        lambda scene: (
+            {"num_consumers": 2, "finite": "drop"}
+            if scene.drawn["way"] in ("seat", "consumers")
+            else {}
+        ),
+    ),
+    program=RelaunchProgram,
+)
+"""A training program that dies and is started again."""

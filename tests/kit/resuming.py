@@ -1,5 +1,4 @@
-"""Scenarios in which a job is stopped and resumes from the states of its readers in
-another cluster.
+"""A job that is stopped and resumes from the states of its readers in another cluster.
 
 Both clusters have misfortunes. The elements delivered before and after must be all
 elements, once.
@@ -8,15 +7,23 @@ elements, once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
-from tests.kit.runner import Name, SimulatedPipeline
-from tests.kit.scenario import NEVER, PATIENCE, RATES, STORM, Scenario
-from tests.kit.world import World
+from tests.kit.runner import Name
+from tests.kit.scenario import (
+    NEVER,
+    PATIENCE,
+    RATES,
+    STORM,
+    TIMEOUTS,
+    Draws,
+    Kind,
+    Program,
+    Scenario,
+    weighted,
+)
 from zmqdata import messages as m
 from zmqdata.core.client.decider import ClientCore
-from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing.network import CALM
 
 ANOTHER = 1_000_000_000
@@ -27,54 +34,45 @@ JOINED = 1.0
 """Seconds after which readers begin to take elements. Each knows of the others by
 then.
 """
+CLUSTER: Draws = {"shards": Scenario.draw_shards, "faults": Scenario.draw_faults}
+"""Draws of each cluster."""
+OF_SERVERS = (
+    "add_worker kill_worker*2 leave_worker drain_worker slow_worker cut_worker cut_data "
+    "crash_dispatcher crash_both"
+)
+OF_READERS = "stall_client cut_client freeze_client cut_dispatcher kill_client"
 
 
-class ResumingScenario(Scenario):
-    """A job that is stopped somewhere and resumes in another cluster, both with
-    misfortunes.
+class ResumingProgram(Program):
+    """A job that is stopped somewhere and resumes in another cluster.
 
-    Args:
-        seed: decides everything.
-
-    Example:
-        >>> ResumingScenario(seed=1).run()
+    Attributes:
+        before: the cluster in which it was stopped.
+        readers: number of readers.
+        numbered: True if they are numbered consumers.
+        states: the state of each of them.
     """
 
-    def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
-        draw = self.random
-        self.mode = draw.choice(["DYNAMIC", "DYNAMIC", "DATA"])
-        self.readers = draw.choice([1, 1, 2, 3])
-        self.job: dict[str, Any] = {"consumer_timeout": NEVER}
-        self.numbered = draw.random() < 0.5
-        if self.numbered:
-            self.job |= {
-                "num_consumers": self.readers,
-                "finite": "drop",
-                "num_tasks": draw.choice([None, 1, 3, 5]),
-            }
-        self._interrupt(seed, pipeline)
-        return self._cluster(seed + ANOTHER, pipeline, draw.choice([2.0, 4.0, 15.0]))
+    def prepare(self) -> None:
+        """Stop the job in a first cluster, and make the second."""
+        scene = self.scene
+        self.before = self.world
+        self.readers = scene.drawn["readers"]
+        self.numbered = self.world.job.num_consumers is not None
+        self.states = self._interrupt()
+        if not self.states:
+            # Readers begin without a state, and count as if they had had nothing.
+            scene.draw(CLUSTER)
+            self.before, self.states = scene.build(scene.seed), [b""] * self.readers
+        self.readers = len(self.states)
+        scene.draw({"client_timeout": TIMEOUTS, **CLUSTER})
+        self.world = scene.build(scene.seed + ANOTHER)
 
-    def _cluster(self, seed: int, pipeline: SimulatedPipeline, client_timeout: float) -> World:
-        times = DispatcherTimes(client_timeout=client_timeout, gc_timeout=NEVER)
-        shards = self.random.randint(1, 4) if self.mode == "DATA" else 0
-        return World(
-            seed,
-            self.mode,
-            pipeline,
-            self._faults(),
-            times,
-            shards=shards,
-            journalled=True,
-            **self.job,
-        )
-
-    def _interrupt(self, seed: int, pipeline: SimulatedPipeline) -> None:
-        """Stop a cluster somewhere, and set ``states`` to the states that its readers
-        save.
+    def _interrupt(self) -> list[bytes]:
+        """Stop a cluster somewhere, and return the states that its readers save; none
+        if the input was too small to be interrupted.
         """
-        draw = self.random
-        self.world = self.before = world = self._cluster(seed, pipeline, 15.0)
+        draw, world = self.random, self.before
         faults, world.network.faults = world.network.faults, CALM
         for _ in range(draw.randint(1, 4)):
             self.add_worker()
@@ -83,16 +81,13 @@ class ResumingScenario(Scenario):
             client.stalled_until, client.gulp = JOINED, 1
         world.run_until(lambda: self._all_know or self._one_has_ended)
         if not self._all_know:
-            # The input was too small to be interrupted. Readers then begin without a
-            # state.
-            self.before, self.states = self._cluster(seed, pipeline, 15.0), [b""] * self.readers
-            return
+            return []
         world.network.faults = faults
         for _ in range(draw.choice([0, 1, 2, 3])):
-            world.clock.after(JOINED + draw.uniform(0.0, 1.0), draw.choice(self._of_servers))
-        world.clock.after(STORM, self._calm)
-        world.clock.after(STORM, self._keep_a_worker)
-        share = int(draw.random() * len(pipeline.names()) / self.readers)
+            moment = JOINED + draw.uniform(0.0, 1.0)
+            world.clock.after(moment, getattr(self, draw.choice(weighted(OF_SERVERS))))
+        world.clock.after(STORM, self.calm)
+        share = int(draw.random() * len(world.pipeline.names()) / self.readers)
         if not self.numbered and draw.random() < 0.5:
             left = JOINED + draw.uniform(0.0, 2.0)
             world.clock.after(left, self._lose_reader)
@@ -102,13 +97,9 @@ class ResumingScenario(Scenario):
         # What readers had that have left, and what other readers had before a reader
         # came, is known after a while.
         world.run_until(lambda: self.numbered or self._states_are_whole, PATIENCE)
-        cores = self._reading_on
-        if not cores:
-            self.before, self.states = self._cluster(seed, pipeline, 15.0), [b""] * self.readers
-            return
-        self.readers = len(cores)
-        self.states = [
-            m.encode_checkpoint(one.standing.checkpoint(one.reading.passed.count)) for one in cores
+        return [
+            m.encode_checkpoint(one.standing.checkpoint(one.reading.passed.count))
+            for one in self._reading_on
         ]
 
     @property
@@ -175,86 +166,37 @@ class ResumingScenario(Scenario):
                 client.stalled_until = NEVER
         return all(client.taken >= share or client.core.finished for client in clients)
 
-    def _calm(self) -> None:
-        self.before.network.faults = CALM
-
-    def _people(self) -> None:
-        """Schedule workers, and as many readers as before, each with its state."""
-        draw = self.random
+    def begin(self) -> None:
         if not self.numbered:
-            self.ends.elsewhere = {*self._had_before, *self._left_out}
-        for _ in range(draw.randint(1, 4)):
-            self._at(draw.choice([0.0, 0.0, 0.0, draw.uniform(0, 5)]), self.add_worker)
-        for number, state in enumerate(self.states):
-            self._at(draw.choice([0.0, 0.0, draw.uniform(0, 3)]), self._reader(number, state))
+            self.scene.ends.elsewhere = {*self._had_before, *self._left_out}
 
-    def _reader(self, number: int, state: bytes) -> Callable[[], None]:
-        def add() -> None:
-            client = self.world.add_client(consumer=number if self.numbered else None, resume=state)
-            client.rate = self.random.choice(RATES)
-            self.world.laws.tell(client.name, f"goes on as reader {number}")
+    def resume(self, number: int) -> None:
+        """Add a reader with its state."""
+        self.add_reader(number, resume=self.states[number])
 
-        return add
-
-    @property
-    def _of_servers(self) -> list[Callable[[], object]]:
-        return [
-            self.add_worker,
-            self.kill_worker,
-            self.kill_worker,
-            self.leave_worker,
-            self.drain_worker,
-            self.slow_worker,
-            self.cut_worker,
-            self.cut_data,
-            self.crash_dispatcher,
-            self.crash_both,
-        ]
-
-    @property
-    def _misfortunes(self) -> list[Callable[[], object]]:
-        of_readers = [
-            self.stall_client,
-            self.cut_client,
-            self.freeze_client,
-            self.cut_dispatcher,
-            self.kill_client,
-        ]
-        return [*self._of_servers, self.worsen, *map(self._once_begun, of_readers)]
-
-    def _once_begun(self, misfortune: Callable[[], object]) -> Callable[[], object]:
+    def befall(self, name: str) -> None:
         """Delay a misfortune of a reader until the job has resumed, because until then
         all others need its state.
         """
-
-        def happen() -> None:
-            clients = self.world.clients
-            if len(clients) > self.readers:
-                return  # the successors have come, who must reach the end
-            if len(clients) == self.readers and all(
-                one.core.opened or one.outcome for one in clients
-            ):
-                misfortune()
-            elif not self.world.all_done or len(clients) < self.readers:
-                self.world.clock.after(0.5, happen)
-
-        return happen
+        clients = self.world.clients
+        if name not in OF_READERS.split():
+            super().befall(name)
+        elif len(clients) > self.readers:
+            return  # the successors have come, who must reach the end
+        elif len(clients) == self.readers and all(
+            one.core.opened or one.outcome for one in clients
+        ):
+            super().befall(name)
+        elif not self.world.all_done or len(clients) < self.readers:
+            self.world.clock.after(0.5, partial(self.befall, name))
 
     def kill_client(self) -> None:
         """Kill a reader, whose elements others receive."""
         if not self.numbered:
             super().kill_client()
 
-    def _add_successors(self) -> None:
-        """Add readers of the remaining elements. They need no state, because the job
-        has already resumed.
-        """
-        if not self.numbered:
-            super()._add_successors()
-        for consumer in range(self.readers if self.numbered else 0):
-            self._reader(consumer, b"")()
-
-    def _check_elements(self) -> None:
+    def check(self) -> None:
+        """Check that the elements before and after are all elements."""
         ends = {client.name: client.outcome for client in self.world.clients}
         if not {*ends.values()} <= {"end", "killed"}:
             self.world.laws.fail(f"readers ended with {ends}")
@@ -321,3 +263,33 @@ class ResumingScenario(Scenario):
         if self.world.job.num_tasks is not None and not self.world.pipeline.slips:
             # This cluster does not know what was skipped before the states were taken.
             self.world.steps.check_order(self.world.pipeline, self.world.job)
+
+
+def draw_consumers(scene: Scenario) -> Draws:
+    """Draw whether the readers are numbered consumers."""
+    if scene.random.random() >= 0.5:
+        return {}
+    num_tasks = (None, 1, 3, 5)
+    return {"num_consumers": scene.drawn["readers"], "finite": "drop", "num_tasks": num_tasks}
+
+
+RESUMING = Kind(
+    draws=(
+        {
+            "mode": ("DYNAMIC", "DYNAMIC", "DATA"),
+            "readers": (1, 1, 2, 3),
+            "consumer_timeout": NEVER,
+            "client_timeout": 15.0,
+        },
+        draw_consumers,
+        CLUSTER,
+    ),
+    joining={
+        "add_worker": ((1, 2, 3, 4), (0.0, 0.0, 0.0, 5.0)),
+        "resume": (lambda scene: scene.program.readers, (0.0, 0.0, 3.0)),
+    },
+    misfortunes=f"{OF_SERVERS} worsen {OF_READERS}",
+    reader={"rate": RATES},
+    program=ResumingProgram,
+)
+"""A job that is stopped somewhere and resumes in another cluster."""

@@ -1,72 +1,32 @@
-"""Scenarios in which training programs start, crash, overlap and start again under one
-job name.
+"""Training programs that start, crash, overlap and start again under one job name.
 
-``tests.kit.runlaws`` checks what each program reads.
+``tests.kit.runlaws`` checks what each of them reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from tests.kit.programs import SimulatedLoader, TrainingProcess, TrainingProgram
 from tests.kit.runlaws import RunLaws
-from tests.kit.runner import SimulatedPipeline
-from tests.kit.scenario import NEVER, PATIENCE, RATES, STORM, Scenario
+from tests.kit.scenario import NEVER, PATIENCE, RATES, STORM, TIMEOUTS, Kind, Program, Scenario
 from tests.kit.world import World
-from zmqdata.core.dispatcher.decider import DispatcherTimes
-from zmqdata.testing.network import CALM
 
 
-class RunsScenario(Scenario):
-    """Runs under one job name, with misfortunes.
+class RunsProgram(Program):
+    """Several training programs, and the laws of runs.
 
-    Args:
-        seed: decides everything.
-
-    Example:
-        >>> RunsScenario(seed=1).run()
+    Attributes:
+        laws: the laws, with the training programs.
     """
 
-    def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
-        draw = self.random
-        self.times = DispatcherTimes(
-            client_timeout=draw.choice([2.0, 4.0, 15.0]),
-            gc_timeout=draw.choice([NEVER, 3.0, 20.0]),
-        )
-        world = World(seed, "DYNAMIC", pipeline, self._faults(), self.times, journalled=True)
+    def __init__(self, scene: Scenario, world: World) -> None:
+        super().__init__(scene, world)
         self.laws = RunLaws(world)
-        return world
-
-    def _people(self) -> None:
-        """Schedule workers, and one to three runs."""
-        draw = self.random
-        for _ in range(draw.randint(1, 3)):
-            self._at(draw.choice([0.0, 0.0, draw.uniform(0, 5)]), self.add_worker)
-        for _ in range(draw.choice([1, 2, 2, 3])):
-            self._at(draw.choice([0.0, draw.uniform(0, 3), draw.uniform(0, 20)]), self.start_run)
-
-    @property
-    def _misfortunes(self) -> list[Callable[[], object]]:
-        return [
-            self.add_worker,
-            self.kill_worker,
-            self.drain_worker,
-            self.slow_worker,
-            self.stall_client,
-            self.freeze_client,
-            self.cut_client,
-            self.cut_worker,
-            self.cut_dispatcher,
-            self.crash_dispatcher,
-            self.worsen,
-            self.start_run,
-            *[self.crash_run, self.restart_run, self.restart_member, self.close_client] * 2,
-        ]
 
     # --- what runs do
 
-    def start_run(self) -> None:
+    def start_run(self, number: int = 0) -> None:
         """Start a training program, of one process, of several ranks, or with a data
         loader.
         """
@@ -156,26 +116,35 @@ class RunsScenario(Scenario):
 
     # --- and how it ends
 
-    def run(self) -> None:
-        """Run the scenario, and check what each run had.
-
-        Raises:
-            LawBroken: with the story of what went wrong.
-        """
-        world = self.world
-        world.run_until(lambda: world.clock.now > self.last + STORM)
-        self._keep_a_worker()
-        world.network.faults = CALM
-        world.run_until(lambda: self._is_over, PATIENCE)
+    def end(self) -> None:
+        """Let all programs end, and check what each of them had."""
+        world, quiet = self.world, self.scene.last + STORM + 25.0
+        world.run_until(
+            lambda: world.clock.now > quiet and not any(one.living for one in self.laws.programs),
+            PATIENCE,
+        )
         world.clock.advance(5.0)
         self.laws.check_end()
         world.dispatcher.core.jobs.gc_timeout = 1.0
-        world.clock.advance(2 * self.times.client_timeout + 40.0)
-        world.laws.check_empty(
-            world.dispatcher.core, {one.name: one.core for one in world.workers if one.alive}
-        )
+        world.clock.advance(2 * world.times.client_timeout + 20.0)
 
-    @property
-    def _is_over(self) -> bool:
-        now = self.world.clock.now
-        return now > self.last + STORM + 25.0 and not any(one.living for one in self.laws.programs)
+
+RUNS = Kind(
+    draws=(
+        {
+            "mode": "DYNAMIC",
+            "client_timeout": TIMEOUTS,
+            "gc_timeout": (NEVER, 3.0, 20.0),
+            "faults": Scenario.draw_faults,
+        },
+    ),
+    joining={
+        "add_worker": ((1, 2, 3), (0.0, 0.0, 5.0)),
+        "start_run": ((1, 2, 2, 3), (0.0, 3.0, 20.0)),
+    },
+    misfortunes="add_worker kill_worker drain_worker slow_worker stall_client freeze_client "
+    "cut_client cut_worker cut_dispatcher crash_dispatcher worsen start_run crash_run restart_run "
+    "restart_member close_client crash_run restart_run restart_member close_client",
+    program=RunsProgram,
+)
+"""Runs under one job name."""

@@ -1,27 +1,24 @@
-"""Scenarios of saves: workers save everything to a simulated disk, without readers, and
-any process may die.
+"""A program that saves: workers save everything to a simulated disk, without readers,
+and any process may die.
 
 The dispatcher keeps what it has committed, so it can continue after its own death.
 """
 
 from __future__ import annotations
 
-import random
 from collections import Counter, deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
 
-from tests.kit.dispatcher import DATASET, registration
-from tests.kit.runner import Name, SimulatedPipeline
-from tests.kit.scenario import NEVER, Scenario, deadly_pipeline
+from tests.kit.dispatcher import DATASET
+from tests.kit.runner import Name
+from tests.kit.scenario import DEADLY, Kind, Program, Scenario, from_poison
 from tests.kit.world import DISPATCHER, SimulatedWorker, World
 from zmqdata import messages as m
 from zmqdata.core.dispatcher import events as dispatcher_events
-from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.worker import events as worker_events
-from zmqdata.testing.network import CALM, Faults
 from zmqdata.testing.nodes import SimulatedDispatcher
 
 PATH = "/save"
@@ -60,6 +57,13 @@ class SavedFolder:
             self.world.laws.fail(f"chunk {chunk} is committed and missing: {names}")
         self.chunks[place] = names
 
+    def publish_committed(
+        self, command: dispatcher_events.PublishChunk
+    ) -> dispatcher_events.ChunkPublished:
+        """Publish a chunk that the dispatcher has committed."""
+        self.publish(command.chunk)
+        return dispatcher_events.ChunkPublished(command.iteration, command.chunk)
+
     def check(self, command: dispatcher_events.CheckSave) -> dispatcher_events.SaveChecked:
         """Publish what a former dispatcher had not. Everything published must be
         committed by then.
@@ -92,36 +96,26 @@ class SavedFolder:
 
 
 class SavingDispatcher(SimulatedDispatcher):
-    """A dispatcher that keeps folders of saves beside its journal."""
+    """A dispatcher that keeps the folder of a save beside its journal."""
 
     world: SavingWorld
 
     def carry_out(self, command: Any) -> None:
         folder = self.world.folder
-        if isinstance(command, dispatcher_events.PrepareSave):
-            self._later(lambda: folder.prepare(command))
-        elif isinstance(command, dispatcher_events.PublishChunk):
-            self._later(lambda: self._publish(command))
-        elif isinstance(command, dispatcher_events.CheckSave):
-            self._later(lambda: folder.check(command))
-        elif isinstance(command, dispatcher_events.FinishSave):
-            self._later(lambda: folder.finish(command))
-        else:
+        acts: dict[type, Callable[[Any], Any]] = {
+            dispatcher_events.PrepareSave: folder.prepare,
+            dispatcher_events.PublishChunk: folder.publish_committed,
+            dispatcher_events.CheckSave: folder.check,
+            dispatcher_events.FinishSave: folder.finish,
+        }
+        act = acts.get(type(command))
+        if act is None:
             super().carry_out(command)
-
-    def _publish(self, command: dispatcher_events.PublishChunk) -> dispatcher_events.ChunkPublished:
-        self.world.folder.publish(command.chunk)
-        return dispatcher_events.ChunkPublished(command.iteration, command.chunk)
-
-    def _later(self, act: Any) -> None:
-        """Run an action of the disk after a while, unless the dispatcher has died by
-        then.
-        """
+            return
 
         def do() -> None:
             if self.alive:
-                event = act()
-                self.soon(event)
+                self.soon(act(command))
 
         self.world.clock.after(self.random.uniform(0.0, 0.3), do)
 
@@ -198,12 +192,10 @@ class SavingWorld(World):
     """A dispatcher with a journal, and workers that save.
 
     Args:
-        seed: decides everything.
-        pipeline: what every task produces.
-        faults: how badly the network behaves.
-        on_poison: what happens to elements that kill their worker.
+        options: those of ``World``.
 
     Example:
+        >>> from tests.kit.runner import SimulatedPipeline
         >>> world = SavingWorld(seed=1, pipeline=SimulatedPipeline(splits=20))
         >>> worker, saver = world.add_worker(), Saver(world)
         >>> world.save_until_marked()
@@ -212,34 +204,12 @@ class SavingWorld(World):
         ('started', 'DONE', True)
     """
 
-    dispatcher: SavingDispatcher
+    worker_node = SavingWorker
+    dispatcher_node = SavingDispatcher
 
-    def __init__(
-        self,
-        seed: int,
-        pipeline: SimulatedPipeline | None = None,
-        faults: Faults = CALM,
-        on_poison: str = "fail",
-    ) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         self.folder = SavedFolder(self)
-        times = DispatcherTimes(gc_timeout=NEVER)
-        super().__init__(
-            seed, "DYNAMIC", pipeline, faults, times, journalled=True, on_poison=on_poison
-        )
-
-    def _make_dispatcher(self) -> SavingDispatcher:
-        core = DispatcherCore(self.seed, self.times, durable=True)
-        dispatcher = SavingDispatcher(self, DISPATCHER, core)
-        dispatcher.feed(registration(self.pipeline.splits))
-        return dispatcher
-
-    def add_worker(
-        self, buffer_bytes: int = 16 << 20, deaths: tuple[m.Death, ...] = ()
-    ) -> SavingWorker:
-        name = f"worker-{len(self.workers)}-{self.random.getrandbits(16):04x}"
-        worker = SavingWorker(self, name, buffer_bytes, deaths)
-        self.workers.append(worker)
-        return worker
+        super().__init__(*args, **{"journalled": True, **options})
 
     @property
     def saved(self) -> list[Name]:
@@ -300,64 +270,23 @@ class SavingWorld(World):
             self.laws.fail("the journal does not say that the save has ended")
 
 
-class SavingScenario(Scenario):
-    """A save with misfortunes.
-
-    Args:
-        seed: decides everything.
-
-    Example:
-        >>> SavingScenario(seed=1).run()
-    """
+class SavingProgram(Program):
+    """A save that must end with everything on disk."""
 
     world: SavingWorld
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        draw = self.random
-        pipeline = replace(self.world.pipeline, fails=draw.choice([0, 0, 0, 9]))
-        self.world = self._make_saving_world(seed, pipeline)
-        self.last = 0.0
-        self._at(draw.choice([0.0, 0.5]), lambda: Saver(self.world))
-        for _ in range(draw.randint(1, 5)):
-            self._at(draw.choice([0.0, 0.0, 0.0, draw.uniform(0, 5)]), self.add_worker)
-        span = draw.choice([0.5, 2.0, 5.0, 12.0])
-        for _ in range(draw.choice([0, 1, 2, 3, 5, 8, 12])):
-            self._at(draw.uniform(0.0, span), draw.choice(self._misfortunes))
-
-    def _make_saving_world(self, seed: int, pipeline: SimulatedPipeline) -> SavingWorld:
-        return SavingWorld(seed, pipeline, self._faults())
-
-    @property
-    def _misfortunes(self) -> list[Any]:
-        return [
-            self.add_worker,
-            self.kill_worker,
-            self.kill_worker,
-            self.kill_worker,
-            self.leave_worker,
-            self.cut_worker,
-            self.kill_dispatcher,
-            self.kill_dispatcher,
-            self.worsen,
-        ]
+    def start_save(self, number: int) -> None:
+        """Request the save."""
+        Saver(self.world)
 
     def kill_dispatcher(self) -> None:
         """Kill the dispatcher and start another."""
         self.world.laws.tell(DISPATCHER, "is killed")
         self.world.restart_dispatcher(self.random.choice([0.0, 0.5, 3.0]))
 
-    def run(self) -> None:
-        """Run the scenario, and check the content of the disk.
-
-        Raises:
-            LawBroken: with the story of what went wrong.
-        """
+    def end(self) -> None:
+        """Check the content of the disk once the save has ended."""
         world = self.world
-        world.clock.advance(self.last + 5.0)
-        if not any(worker.alive for worker in world.workers):
-            self.add_worker()
-        world.network.faults = CALM
         world.save_until_marked()
         # Workers that were cut off have to come back before they hear that nothing is
         # left to do.
@@ -373,16 +302,25 @@ class SavingScenario(Scenario):
             world.laws.fail(f"a second save to the path: {again.outcome or 'no answer'}")
 
 
-class SavingPoisonScenario(SavingScenario):
-    """A ``SavingScenario`` in which some elements kill the worker that produces them.
-
-    They are skipped, or the save fails and names such an element.
-
-    Example:
-        >>> SavingPoisonScenario(seed=1).run()
-    """
-
-    def _make_saving_world(self, seed: int, pipeline: SimulatedPipeline) -> SavingWorld:
-        draw = random.Random(f"{seed}/poison")
-        deadly = deadly_pipeline(pipeline, draw)
-        return SavingWorld(seed, deadly, self._faults(), draw.choice(["fail", "skip", "skip"]))
+SAVING = Kind(
+    draws=({"mode": "DYNAMIC", "fails": (0, 0, 0, 9), "faults": Scenario.draw_faults},),
+    joining={
+        "start_save": (1, (0.0, 0.5)),
+        "add_worker": ((1, 2, 3, 4, 5), (0.0, 0.0, 0.0, 5.0)),
+    },
+    misfortunes="add_worker kill_worker*3 leave_worker cut_worker kill_dispatcher*2 worsen",
+    program=SavingProgram,
+    cluster=SavingWorld,
+)
+"""A save."""
+SAVING_POISON = replace(
+    SAVING,
+    draws=(
+        *SAVING.draws,
+        DEADLY,
+        {"on_poison": lambda scene: from_poison(scene, "fail", "skip", "skip")},
+    ),
+)
+"""A save of a pipeline of which some elements kill the worker that produces them. They
+are skipped, or the save fails and names such an element.
+"""

@@ -1,19 +1,21 @@
-"""Misfortunes of a simulated world, drawn by seed, and the end that must be reached all
-the same.
+"""A simulated world with misfortunes, as its kind declares it, and the end that it must
+reach all the same.
+
+``tests.kit.kinds`` lists the kinds of worlds.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from tests.kit.endlaws import EndLaws
+from tests.kit.misfortunes import Misfortunes, draw_faults
 from tests.kit.runner import SimulatedPipeline
-from tests.kit.world import DISPATCHER, SimulatedClient, SimulatedWorker, World
-from zmqdata import messages as m
-from zmqdata.core import events as e
+from tests.kit.world import SimulatedClient, World
 from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.core.job_rules import is_copied
 from zmqdata.testing.network import CALM, Faults
@@ -28,6 +30,192 @@ NEVER = 100_000.0
 """Seconds that no run lasts."""
 RATES = (1.0, 1.0, 0.95, 0.999, 1.05)
 """Speeds of the clocks of clients."""
+TIMEOUTS = (2.0, 4.0, 15.0)
+"""Seconds after which a silent client is given up."""
+FACTS = ("way", "readers")
+"""Names of draws that are facts for the program, and parameters of nothing."""
+
+Draws = Mapping[str, Any]
+"""Choices by name, drawn in this order. One of a tuple is drawn; a function draws with
+the scenario; any other value is taken as it is.
+"""
+PIPELINE: Draws = {
+    "splits": (0, 1, 7, 30, 60, 100, 200),
+    "repetitions": (1, 1, 1, 2, 3),
+    "most": (1, 3, 8),
+    "unit": (1, 1000, 60_000),
+    "fails": (0, 0, 9),
+    "slips": lambda scene: scene.stream("slips").choice([0, 0, 3, 10]),
+}
+"""Parameters of the pipeline, which each world draws first."""
+
+
+class Program(Misfortunes):
+    """Behaviour of the readers beside the misfortunes, and the end that they reach.
+
+    Here they read everything, with a successor for each numbered consumer that dies.
+    A subclass may do more and check more.
+
+    Args:
+        scene: the scenario.
+        world: its world.
+    """
+
+    allowed: frozenset[str | None] = frozenset()
+    """Errors with which readers may end."""
+
+    def __init__(self, scene: Scenario, world: World) -> None:
+        super().__init__(world, scene.random)
+        self.scene = scene
+
+    def prepare(self) -> None:
+        """Do what comes before the world, and may replace it."""
+
+    def begin(self) -> None:
+        """Start what does not join by a schedule."""
+
+    def befall(self, name: str) -> None:
+        """Let a misfortune happen."""
+        getattr(self, name)()
+
+    def let_be(self) -> None:
+        """Do nothing."""
+
+    def add_client(self) -> None:
+        """Add a reader; a random consumer if the job is coordinated, even if another
+        client reads as that consumer.
+        """
+        count = self.world.job.num_consumers
+        self.add_reader(self.random.randrange(count) if count else 0)
+
+    def add_reader(self, number: int, **options: Any) -> SimulatedClient:
+        """Add a reader of this number, which only coordinated jobs heed."""
+        drawn = {name: self.scene.pick(one) for name, one in self.scene.kind.reader.items()}
+        count = self.world.job.num_consumers
+        consumer = number % count if count else None
+        client = self.world.add_client(limit=drawn.pop("limit", None), consumer=consumer, **options)
+        for name, value in drawn.items():
+            setattr(client, name, value)
+        text = "joins" if consumer is None else f"joins as consumer {consumer}"
+        self.world.laws.tell(client.name, text)
+        return client
+
+    # --- and how it ends
+
+    def run(self) -> None:
+        """Let the misfortunes happen, reach the end, and check that nothing is left."""
+        world = self.world
+        world.run_until(lambda: world.clock.now > self.scene.last + STORM)
+        self.calm()
+        self.end()
+        world.dispatcher.core.jobs.gc_timeout = 1.0
+        world.clock.advance(20.0)
+        world.laws.check_empty(
+            world.dispatcher.core, {one.name: one.core for one in world.workers if one.alive}
+        )
+
+    def calm(self) -> None:
+        """End the storm, and add a worker whenever none is left from now on."""
+        self._keep_a_worker()
+        self.world.network.faults = CALM
+
+    def _keep_a_worker(self) -> None:
+        """Keep a worker. One that was told to leave may do so long after the storm."""
+        if self.some_worker() is None:
+            self.add_worker()
+        self.world.clock.after(1.0, self._keep_a_worker)
+
+    def end(self) -> None:
+        """Let all readers read to the end, and fresh ones what dead readers left."""
+        world = self.world
+        self.read_to_the_end()
+        if is_copied(world.job):
+            world.clock.advance(26.0)  # a reader of copies waits for no silent reader
+        for consumer in range(world.job.num_consumers or 0):
+            self.add_reader(consumer)
+        if not world.job.num_consumers:
+            world.add_client()
+        world.run_until(lambda: world.all_done, PATIENCE)
+        world.clock.advance(20.0)
+        self.check()
+        world.laws.check_measures(world.dispatcher.core)
+
+    def read_to_the_end(self) -> None:
+        """Let all readers read to the end, with a successor for each consumer that
+        dies.
+        """
+        while self.vacant() or not self.world.all_done:
+            for consumer in self.vacant():
+                self.add_reader(consumer)
+            self.wait(PATIENCE)
+
+    def wait(self, patience: float) -> None:
+        """Wait until all readers have ended, or a consumer needs a successor."""
+        self.world.run_until(lambda: self.world.all_done or bool(self.vacant()), patience)
+
+    def vacant(self) -> list[int]:
+        """Return the consumers that have neither a reader nor reached the end, or an
+        error with which readers may end.
+        """
+        over = {None, "end", *self.allowed}
+        filled = {one.consumer for one in self.world.clients if one.outcome in over}
+        return [one for one in range(self.world.job.num_consumers or 0) if one not in filled]
+
+    def check(self) -> None:
+        """Check that every client received what was promised."""
+        world = self.world
+        if not world.job.num_consumers:
+            world.laws.check_end()
+            return
+        world.steps.check_end(world.pipeline.names())
+        if world.job.num_tasks is not None:
+            world.steps.check_order(world.pipeline, world.job)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Declaration of a kind of worlds."""
+
+    draws: tuple[Draws | Callable[[Scenario], Draws], ...]
+    """Parameters of the pipeline, the job, the dispatcher's times and the world."""
+    joining: Mapping[str, tuple[Any, tuple[float, ...]]] = field(default_factory=dict)
+    """The nodes that join without a fault, by the method of the program that adds one:
+    their number, as a draw, and limits of its time, of which one is drawn for each.
+    """
+    misfortunes: str = "let_be"
+    """Names of methods of the program that may happen, as in ``kill_worker*3``."""
+    reader: Draws = field(default_factory=dict)
+    """Attributes of each reader."""
+    program: type[Program] = Program
+    """Decides what readers do, and what they must reach."""
+    cluster: type[World] = World
+    """The simulated cluster."""
+    offset: int = 0
+    """Difference between the seeds of its worlds and the given seeds."""
+
+
+def weighted(text: str) -> list[str]:
+    """Return names, each as often as its weight says.
+
+    Example:
+        >>> weighted("kill_worker*2 cut_data")
+        ['kill_worker', 'kill_worker', 'cut_data']
+    """
+    pairs = [word.partition("*") for word in text.split()]
+    return [name for name, _, weight in pairs for _ in range(int(weight or 1))]
+
+
+def from_poison(scene: Scenario, *values: Any) -> Any:
+    """Return a value that is drawn apart, as whatever concerns elements that kill."""
+    return scene.stream("poison").choice(values)
+
+
+DEADLY: Draws = {
+    # Each death makes a task begin anew. A larger pipeline would exceed every patience.
+    "splits": lambda scene: min(30, scene.drawn["splits"]),
+    "kills": lambda scene: max(2, scene.drawn["splits"] // from_poison(scene, 1, 2, 3)),
+}
+"""Up to three splits whose first element kills, in each repetition."""
 
 
 class Scenario:
@@ -35,331 +223,85 @@ class Scenario:
 
     Args:
         seed: decides everything: size, speed, faults, and which process dies when.
+        kind: declares what is drawn.
+
+    Attributes:
+        drawn: all drawn parameters.
+        last: when the last scheduled misfortune happens.
 
     Example:
-        >>> Scenario(seed=1).run()
+        >>> from tests.kit.kinds import PLAIN
+        >>> Scenario(1, PLAIN).run()
     """
 
-    def __init__(self, seed: int) -> None:
-        self.random = draw = random.Random(f"{seed}/scenario")
-        pipeline = SimulatedPipeline(
-            splits=draw.choice([0, 1, 7, 30, 60, 100, 200]),
-            repetitions=draw.choice([1, 1, 1, 2, 3]),
-            most=draw.choice([1, 3, 8]),
-            unit=draw.choice([1, 1000, 60_000]),
-            fails=draw.choice([0, 0, 9]),
-            slips=random.Random(f"{seed}/slips").choice([0, 0, 3, 10]),
-        )
-        self.world = self._make_world(seed, pipeline)
+    def __init__(self, seed: int, kind: Kind) -> None:
+        self.seed, self.kind, self.last = seed + kind.offset, kind, 0.0
+        self._streams: dict[str, random.Random] = {}
+        self.random = draw = self.stream("scenario")
+        self.drawn: dict[str, Any] = {"gc_timeout": NEVER}
+        for draws in (PIPELINE, *kind.draws):
+            self.draw(draws)
+        self.program: Any = kind.program(self, self.build(self.seed))
+        self.program.prepare()
         self.ends = EndLaws(self.world)
-        self.last = 0.0
-        self._people()
-        span = draw.choice([0.5, 2.0, 5.0, 12.0])
+        for name, (count, within) in kind.joining.items():
+            for number in range(self.pick(count)):
+                moments = [draw.uniform(0.0, one) if one else 0.0 for one in within]
+                self._at(draw.choice(moments), partial(getattr(self.program, name), number))
+        self.program.begin()
+        span, misfortunes = draw.choice([0.5, 2.0, 5.0, 12.0]), weighted(kind.misfortunes)
         for _ in range(draw.choice([0, 1, 2, 3, 5, 8, 12])):
-            self._at(draw.uniform(0.0, span), draw.choice(self._misfortunes))
-
-    def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
-        mode = self.random.choice(["DYNAMIC", "DYNAMIC", "DYNAMIC", "OFF", "DATA"])
-        times = DispatcherTimes(
-            client_timeout=self.random.choice([2.0, 4.0, 15.0]), gc_timeout=NEVER
-        )
-        shards = self.random.randint(1, 4) if mode == "DATA" else 0
-        return World(seed, mode, pipeline, self._faults(), times, shards=shards, journalled=True)
-
-    def _people(self) -> None:
-        """Schedule workers and training loops that join without a fault."""
-        draw = self.random
-        for _ in range(draw.randint(1, 4)):
-            self._at(draw.choice([0.0, 0.0, 0.0, draw.uniform(0, 5)]), self.add_worker)
-        for _ in range(draw.choice([1, 2, 2, 3])):
-            self._at(draw.choice([0.0, 0.0, draw.uniform(0, 3)]), self.add_client)
-
-    def _faults(self) -> Faults:
-        draw = self.random
-        return Faults(
-            delay=draw.choice([(0.0001, 0.001), (0.0005, 0.005), (0.001, 0.1)]),
-            drop=draw.choice([0.0, 0.0, 0.02, 0.2]),
-            repeat=draw.choice([0.0, 0.0, 0.02, 0.2]),
-            reorder=draw.choice([0.0, 0.0, 0.02, 0.2]),
-            break_link=draw.choice([0.0, 0.0, 0.005, 0.05]),
-            bind_error=draw.choice([0.0, 0.0, 0.2]),
-            hold=draw.choice([0.0, 0.5, 1.0]),
-        )
+            moment = draw.uniform(0.0, span)
+            self._at(moment, partial(self.program.befall, draw.choice(misfortunes)))
 
     def _at(self, seconds: float, call: Callable[[], object]) -> None:
         self.last = max(self.last, seconds)
         self.world.clock.after(seconds, call)
 
-    # --- what may happen
-
     @property
-    def _misfortunes(self) -> list[Callable[[], object]]:
-        return [
-            self.add_worker,
-            self.kill_worker,
-            self.kill_worker,
-            self.kill_worker,
-            self.leave_worker,
-            self.drain_worker,
-            self.drain_worker,
-            self.slow_worker,
-            self.slow_worker,
-            self.add_client,
-            self.kill_client,
-            self.kill_client,
-            self.close_client,
-            self.stall_client,
-            self.freeze_client,
-            self.freeze_client,
-            self.cut_worker,
-            self.cut_worker,
-            self.cut_client,
-            self.cut_client,
-            self.cut_data,
-            self.isolate_client,
-            self.cut_dispatcher,
-            self.worsen,
-            self.crash_dispatcher,
-            self.crash_both,
-        ]
+    def world(self) -> World:
+        """The world, in which a program may have replaced another."""
+        world: World = self.program.world
+        return world
 
-    def _some_worker(self) -> SimulatedWorker | None:
-        alive = [worker for worker in self.world.workers if worker.alive]
-        return self.random.choice(alive) if alive else None
+    def stream(self, name: str) -> random.Random:
+        """Return a source of chance, by its name."""
+        return self._streams.setdefault(name, random.Random(f"{self.seed}/{name}"))
 
-    def _some_client(self) -> SimulatedClient | None:
-        alive = [client for client in self.world.clients if client.outcome is None]
-        return self.random.choice(alive) if alive else None
+    def pick(self, one: Any) -> Any:
+        """Return a value that is drawn as declared."""
+        if callable(one):
+            return one(self)
+        return self.random.choice(one) if isinstance(one, tuple) else one
 
-    def add_worker(self) -> None:
-        """Add a worker."""
-        worker = self.world.add_worker(self.random.choice([2_000, 300_000, 16 << 20]))
-        self.world.laws.tell(worker.name, "joins")
+    def draw(self, draws: Draws | Callable[[Scenario], Draws]) -> None:
+        """Draw parameters."""
+        for name, one in (draws(self) if callable(draws) else draws).items():
+            self.drawn[name] = self.pick(one)
 
-    def add_client(self) -> None:
-        """Add a training loop."""
-        client = self.world.add_client(limit=self.random.choice([None, None, 1, 5]))
-        client.rate = self.random.choice(RATES)
-        self.world.laws.tell(client.name, "joins")
+    def draw_faults(self) -> Faults:
+        """Return faults of the network."""
+        return draw_faults(self.random)
 
-    def kill_worker(self) -> None:
-        """Kill a worker. Often another takes its place."""
-        worker = self._some_worker()
-        if worker is not None:
-            self.world.laws.tell(worker.name, "is killed")
-            worker.die()
-        if self.random.random() < 0.6:
-            self.world.clock.after(self.random.uniform(0.0, 4.0), self.add_worker)
+    def draw_shards(self, most: int = 4) -> int:
+        """Return the number of configured workers, if the mode is static."""
+        return self.random.randint(1, most) if self.drawn["mode"] == "DATA" else 0
 
-    def leave_worker(self) -> None:
-        """Let a worker end in good order."""
-        worker = self._some_worker()
-        if worker is not None:
-            self.world.laws.tell(worker.name, "leaves")
-            worker.leave()
+    def build(self, seed: int) -> World:
+        """Return a world with the drawn parameters."""
+        drawn = {name: value for name, value in self.drawn.items() if name not in FACTS}
 
-    def drain_worker(self) -> None:
-        """Let a worker hand its tasks over and end, told directly or through the
-        dispatcher.
-        """
-        worker = self._some_worker()
-        if worker is not None and self.random.random() < 0.5:
-            self.world.laws.tell(worker.name, "is drained")
-            worker.drain()
-        elif worker is not None:
-            self.world.dispatcher.feed(
-                e.Received("somebody", m.DrainWorker("request", worker.name))
-            )
+        def take(names: Iterable[str]) -> dict[str, Any]:
+            return {name: drawn.pop(name) for name in names if name in drawn}
 
-    def slow_worker(self) -> None:
-        """Make a worker take a second or two for what it produced at once before."""
-        worker = self._some_worker()
-        if worker is not None:
-            self.world.laws.tell(worker.name, "turns slow")
-            for runner in worker.runners.values():
-                runner.pace = self.random.choice([0.5, 2.0])
-
-    def kill_client(self) -> None:
-        """Kill a client."""
-        client = self._some_client()
-        if client is not None:
-            self.world.laws.tell(client.name, "is killed")
-            client.die()
-
-    def close_client(self) -> None:
-        """Let a training loop stop early."""
-        client = self._some_client()
-        if client is not None:
-            self.world.laws.tell(client.name, "closes early")
-            client.close()
-
-    def stall_client(self) -> None:
-        """Let a training loop take nothing for a while, up to a minute."""
-        client = self._some_client()
-        if client is not None:
-            seconds = self.random.choice([2.0, 20.0, 60.0])
-            self.world.laws.tell(client.name, f"stalls for {seconds} s")
-            client.stalled_until = self.world.clock.now + seconds
-
-    def freeze_client(self) -> None:
-        """Stop a client, as by SIGSTOP or with the lid of a laptop, and resume it
-        later.
-        """
-        client = self._some_client()
-        if client is not None:
-            seconds = self.random.choice([1.0, 6.0, 14.0, 16.0, 30.0])
-            self.world.laws.tell(client.name, f"is frozen for {seconds} s")
-            client.freeze(seconds)
-
-    def _cut(self, one: str, other: str) -> None:
-        seconds = self.random.choice([0.3, 2.0, 5.0, 25.0])
-        if self.random.random() < 0.3:
-            one, other = other, one
-        both_ways = self.random.random() < 0.6
-        self.world.laws.tell(
-            one, f"is cut off from {other} for {seconds} s{'' if both_ways else ', one way'}"
-        )
-        self.world.network.sever(one, other, both_ways)
-        self.world.clock.after(seconds, lambda: self.world.network.heal(one, other))
-
-    def cut_worker(self) -> None:
-        """Sever a worker from the dispatcher."""
-        worker = self._some_worker()
-        if worker is not None:
-            self._cut(worker.name, DISPATCHER)
-
-    def cut_client(self) -> None:
-        """Sever a client from the dispatcher."""
-        client = self._some_client()
-        if client is not None:
-            self._cut(client.name, DISPATCHER)
-
-    def cut_dispatcher(self) -> None:
-        """Sever the dispatcher from all nodes."""
-        seconds = self.random.choice([0.3, 5.0, 25.0])
-        self.world.laws.tell(DISPATCHER, f"is cut off for {seconds} s")
-        for name in [one.name for one in [*self.world.workers, *self.world.clients] if one.alive]:
-            self.world.network.sever(DISPATCHER, name)
-            self.world.clock.after(seconds, partial(self.world.network.heal, DISPATCHER, name))
-
-    def cut_data(self) -> None:
-        """Sever a worker from a client."""
-        worker, client = self._some_worker(), self._some_client()
-        if worker is not None and client is not None:
-            self._cut(worker.name, client.name)
-
-    def isolate_client(self) -> None:
-        """Sever a client's machine from all nodes, while another client joins."""
-        client = self._some_client()
-        if client is None or client.isolated is not None:
-            return
-        seconds = self.random.choice([2.0, 6.0, 25.0])
-        self.world.laws.tell(client.name, f"is cut off from everybody for {seconds} s")
-        client.isolated = self.world.clock.now
-        for name in [DISPATCHER, *(worker.name for worker in self.world.workers if worker.alive)]:
-            self.world.network.sever(name, client.name)
-            self.world.clock.after(seconds, partial(self.world.network.heal, name, client.name))
-        self.world.clock.after(seconds, client.rejoin)
-        self.add_client()
-
-    def crash_dispatcher(self) -> None:
-        """Kill the dispatcher, with what it has not synced, and start another later."""
-        seconds = self.random.choice([0.0, 0.05, 0.5, 3.0, 8.0])
-        self.world.laws.tell(DISPATCHER, f"is killed for {seconds} s")
-        self.world.restart_dispatcher(seconds)
-
-    def crash_both(self) -> None:
-        """Kill a worker, and the dispatcher while it handles that."""
-        self.kill_worker()
-        self.world.clock.after(self.random.uniform(0.0, 3.0), self.crash_dispatcher)
-
-    def worsen(self) -> None:
-        """Change the faults of the network."""
-        self.world.network.faults = self._faults()
-
-    # --- and how it ends
+        pipeline = SimulatedPipeline(**take(SimulatedPipeline.__dataclass_fields__))
+        times = DispatcherTimes(**take(DispatcherTimes.__dataclass_fields__))
+        return self.kind.cluster(seed, pipeline=pipeline, times=times, journalled=True, **drawn)
 
     def run(self) -> None:
-        """Run the scenario, let fresh clients read what dead clients left, and check
-        that nothing is left.
+        """Run the program, with its misfortunes and checks.
 
         Raises:
             LawBroken: with the story of what went wrong.
         """
-        world = self.world
-        world.run_until(lambda: world.clock.now > self.last + STORM)
-        self._keep_a_worker()
-        world.network.faults = CALM
-        self._read_to_the_end()
-        if is_copied(world.job):
-            world.clock.advance(26.0)  # a reader of copies waits for no silent reader
-        self._read_the_rest()
-        self._check_elements()
-        world.laws.check_measures(world.dispatcher.core)
-        world.dispatcher.core.jobs.gc_timeout = 1.0
-        world.clock.advance(20.0)
-        world.laws.check_empty(
-            world.dispatcher.core, {one.name: one.core for one in world.workers if one.alive}
-        )
-
-    def _keep_a_worker(self) -> None:
-        """Add a worker whenever none is left. A worker that was told to leave may do so
-        long after the storm.
-        """
-        if self._some_worker() is None:
-            self.add_worker()
-        self.world.clock.after(1.0, self._keep_a_worker)
-
-    def _read_to_the_end(self) -> None:
-        """Let all remaining clients read to the end."""
-        self.world.run_until(lambda: self.world.all_done, PATIENCE)
-
-    def _read_the_rest(self) -> None:
-        self._add_successors()
-        self.world.run_until(lambda: self.world.all_done, PATIENCE)
-        self.world.clock.advance(20.0)
-
-    def _add_successors(self) -> None:
-        """Add the client that must read all that dead clients have left."""
-        self.world.add_client()
-
-    def _check_elements(self) -> None:
-        """Check that every client received what was promised."""
-        self.world.laws.check_end()
-
-
-def deadly_pipeline(pipeline: SimulatedPipeline, draw: random.Random) -> SimulatedPipeline:
-    """Return the same pipeline with up to three splits whose first element kills, in
-    each repetition.
-    """
-    # Each death makes a task begin anew. A larger pipeline would exceed every patience.
-    splits = min(30, pipeline.splits)
-    return replace(pipeline, splits=splits, kills=max(2, splits // draw.choice([1, 2, 3])))
-
-
-class PoisonScenario(Scenario):
-    """A ``Scenario`` in which some elements kill the worker that produces them, and are
-    skipped once they are found.
-
-    Example:
-        >>> PoisonScenario(seed=1).run()
-    """
-
-    def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
-        draw = random.Random(f"{seed}/poison")
-        mode, deadly = (
-            draw.choice(["DYNAMIC", "DYNAMIC", "DATA", "OFF"]),
-            deadly_pipeline(pipeline, draw),
-        )
-        times = DispatcherTimes(gc_timeout=NEVER)
-        shards = draw.randint(1, 3) if mode == "DATA" else 0
-        return World(
-            seed,
-            mode,
-            deadly,
-            self._faults(),
-            times,
-            shards=shards,
-            journalled=True,
-            on_poison="skip",
-        )
+        self.program.run()

@@ -1,77 +1,39 @@
-"""Scenarios of clients of unequal pace that share a job: misfortunes in the middle of
-giving elements back, and how long a job takes that nothing disturbs.
+"""A program of clients of unequal pace that share a job, with misfortunes in the middle
+of giving elements back, and how long a job takes that nothing disturbs.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from functools import partial
 
 from tests.kit.runner import SimulatedPipeline
-from tests.kit.scenario import NEVER, Scenario
+from tests.kit.scenario import Program
 from tests.kit.world import World
-from zmqdata.core.dispatcher.decider import DispatcherTimes
 from zmqdata.testing.network import CALM
 
-PACES = (0.0005, 0.005, 0.05, 0.05, 0.5)
-"""Seconds that a training loop takes for an element."""
 UNLUCKY = 0.2
 """Share of the requests to give elements back at which something happens."""
 
 
-class SharingScenario(Scenario):
-    """A world of clients that share a job, which come late, leave, pause and die, often
-    while they are asked to give elements back.
-
-    Args:
-        seed: decides everything.
-
-    Example:
-        >>> SharingScenario(seed=1).run()
+class SharingProgram(Program):
+    """A program whose readers often meet a misfortune while they are asked to give
+    elements back.
     """
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self._moments = random.Random(f"{seed}/moments")
+    def begin(self) -> None:
         self.world.laws.on_asked_back.append(self._asked_back)
-
-    def _make_world(self, seed: int, pipeline: SimulatedPipeline) -> World:
-        draw = self.random
-        pipeline = SimulatedPipeline(
-            splits=draw.choice([3, 20, 60, 150]),
-            most=draw.choice([1, 3, 8]),
-            unit=draw.choice([1, 1000, 60_000]),
-            fails=draw.choice([0, 0, 9]),
-        )
-        times = DispatcherTimes(client_timeout=draw.choice([2.0, 4.0, 15.0]), gc_timeout=NEVER)
-        mode = draw.choice(["DYNAMIC", "DYNAMIC", "DYNAMIC", "OFF", "DATA"])
-        shards = draw.randint(1, 3) if mode == "DATA" else 0
-        return World(seed, mode, pipeline, self._faults(), times, shards=shards, journalled=True)
-
-    def _people(self) -> None:
-        draw = self.random
-        for _ in range(draw.randint(1, 3)):
-            self._at(draw.choice([0.0, 0.0, draw.uniform(0, 3)]), self.add_worker)
-        for _ in range(draw.randint(2, 5)):
-            self._at(draw.choice([0.0, 0.0, draw.uniform(0, 5)]), self.add_client)
-
-    def add_client(self) -> None:
-        """Add a training loop with a pace of its own."""
-        super().add_client()
-        client = self.world.clients[-1]
-        client.pace, client.gulp = self.random.choice(PACES), self.random.choice([1, 1, 4])
 
     def _asked_back(self, name: str) -> None:
         """Now and then, let something happen to a client that is asked to give elements
         back, before it hears of it or after its answer.
         """
-        draw = self._moments
+        draw = self.scene.stream("moments")
         found = [one for one in self.world.clients if name in one.known_as]
         if not found or draw.random() >= UNLUCKY or self.world.network.faults == CALM:
             return
         [client] = found
-        ways: list[Callable[[], None]] = [
+        ways: list[Callable[[], object]] = [
             client.die,
             client.close,
             lambda: client.freeze(draw.choice([0.5, 3.0, 16.0])),

@@ -411,6 +411,10 @@ class SimulatedClient(SimulatedNode):
             is_alone = len(world.clients) == 1 and not core.profile.resume and joined_once
             world.standings.check(self.name, checkpoint, self.had, indices, is_alone)
 
+    def stall(self, seconds: float) -> None:
+        """Take nothing for a while."""
+        self.stalled_until = self.world.clock.now + seconds
+
     def close(self) -> None:
         """Stop reading before the end."""
         if self.outcome is None:
@@ -433,7 +437,6 @@ class World:
         pipeline: what every task produces.
         faults: how badly the network behaves.
         times: timeouts of the dispatcher.
-        anonymous: True for a job without a name.
         shards: number of configured workers, for a static mode.
         journalled: True if the dispatcher has a journal, from which it resumes after
             its death.
@@ -447,6 +450,9 @@ class World:
         ('end', True)
     """
 
+    worker_node: type[SimulatedWorker] = SimulatedWorker
+    dispatcher_node: type[SimulatedDispatcher] = SimulatedDispatcher
+
     def __init__(
         self,
         seed: int,
@@ -454,7 +460,6 @@ class World:
         pipeline: SimulatedPipeline | None = None,
         faults: Faults = CALM,
         times: DispatcherTimes | None = None,
-        anonymous: bool = False,
         shards: int = 0,
         journalled: bool = False,
         **job: Any,
@@ -470,7 +475,7 @@ class World:
         self.observer: WorldObserver = self.laws
         self.steps = StepLaws(self.laws)
         self.standings = Standings(self.laws, self.pipeline)
-        self.job = m.JobParameters("job", DATASET, mode, anonymous=anonymous, **job)
+        self.job = m.JobParameters("job", DATASET, mode, **job)
         self.workers: list[SimulatedWorker] = []
         self.clients: list[SimulatedClient] = []
         self._processes = itertools.count()
@@ -481,9 +486,9 @@ class World:
         self.dispatcher = self._make_dispatcher()
 
     def _make_dispatcher(self) -> SimulatedDispatcher:
-        core = DispatcherCore(self.random.getrandbits(32), self.times)
+        core = DispatcherCore(self.random.getrandbits(32), self.times, durable=bool(self.disk))
         core.places = core.hosting.placement.places = FirstAddresses(self.shards)
-        dispatcher = SimulatedDispatcher(self, DISPATCHER, core)
+        dispatcher = self.dispatcher_node(self, DISPATCHER, core)
         dispatcher.feed(registration(self.pipeline.splits))
         return dispatcher
 
@@ -494,7 +499,7 @@ class World:
     ) -> SimulatedWorker:
         """Add a worker, which reports the deaths of former processes."""
         name = f"worker-{len(self.workers)}-{self.random.getrandbits(16):04x}"
-        self.workers.append(SimulatedWorker(self, name, buffer_bytes, deaths))
+        self.workers.append(self.worker_node(self, name, buffer_bytes, deaths))
         return self.workers[-1]
 
     def add_client(

@@ -14,7 +14,8 @@ from msgspec import structs
 from tests.full import seeds
 from tests.kit.checks import LawBroken
 from tests.kit.runner import SimulatedPipeline
-from tests.kit.saving import Saver, SavingPoisonScenario, SavingScenario, SavingWorld
+from tests.kit.saving import SAVING, SAVING_POISON, Saver, SavingWorld
+from tests.kit.scenario import Scenario
 from zmqdata import messages as m
 from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.saving import Saves
@@ -31,7 +32,7 @@ def test_whatever_goes_wrong_everything_is_saved_once(family: int) -> None:
     element in one chunk of the manifest.
     """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
-        SavingScenario(seed).run()
+        Scenario(seed, SAVING).run()
 
 
 @pytest.mark.parametrize("family", seeds(2, core=1))
@@ -40,7 +41,7 @@ def test_poison_is_left_out_of_saves_or_ends_them(family: int) -> None:
     ERROR names one of them.
     """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
-        SavingPoisonScenario(seed).run()
+        Scenario(seed, SAVING_POISON).run()
 
 
 @pytest.mark.parametrize(("rule", "marker", "deaths"), [("skip", "DONE", 8), ("fail", "ERROR", 4)])
@@ -114,4 +115,4 @@ def test_a_broken_core_is_caught(mutation: Mutation, monkeypatch: pytest.MonkeyP
 
 def _live_through(worlds: int) -> None:
     for seed in range(worlds):
-        SavingScenario(seed).run()
+        Scenario(seed, SAVING).run()

@@ -10,7 +10,8 @@ import pytest
 
 from tests.full import seeds
 from tests.kit.checks import LawBroken, Laws
-from tests.kit.resuming import ResumingScenario
+from tests.kit.resuming import RESUMING
+from tests.kit.scenario import Scenario
 
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
 WORLDS = 10
@@ -26,24 +27,25 @@ def test_what_was_had_before_and_what_comes_after_is_everything(family: int) -> 
     promised order, and the iteration ends.
     """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
-        ResumingScenario(seed).run()
+        Scenario(seed, RESUMING).run()
 
 
 def test_no_late_misfortune_kills_whoever_reads_the_rest() -> None:
     """A misfortune that waits for the last of the first readers does not kill their
     successor.
     """
-    ResumingScenario(6101105).run()
+    Scenario(6101105, RESUMING).run()
 
 
-def world_of_one() -> tuple[ResumingScenario, Laws]:
+def world_of_one() -> tuple[Scenario, Laws]:
     """Return a world in which one reader resumes, and which reader had which element
     before.
     """
-    scenario = ResumingScenario(ALONE)
-    assert not scenario.numbered
-    assert len(scenario.before.clients) == 1
-    return scenario, scenario.before.laws
+    scenario = Scenario(ALONE, RESUMING)
+    before = scenario.program.before
+    assert not scenario.program.numbered
+    assert len(before.clients) == 1
+    return scenario, before.laws
 
 
 def test_an_element_that_comes_again_breaks_a_law() -> None:
@@ -69,11 +71,11 @@ def test_states_of_several_attempts_keep_what_each_of_them_needs() -> None:
     """A later state may need an earlier split that another attempt took, so the
     dispatcher forgets none before it has all states.
     """
-    ResumingScenario(719).run()
+    Scenario(719, RESUMING).run()
 
 
 def test_a_consumer_that_is_ahead_may_have_forgotten_an_empty_task() -> None:
     """A task without elements that the consumer ahead passed and forgot counts as
     ended, although the others do not know its end.
     """
-    ResumingScenario(3007362).run()
+    Scenario(3007362, RESUMING).run()

@@ -13,7 +13,8 @@ from tests.kit.checks import LawBroken
 from tests.kit.programs import TrainingProgram
 from tests.kit.runlaws import Outcome, RunLaws
 from tests.kit.runner import SimulatedPipeline
-from tests.kit.runs import RunsScenario
+from tests.kit.runs import RUNS
+from tests.kit.scenario import Scenario
 from tests.kit.world import World
 from zmqdata import updates as u
 
@@ -29,37 +30,39 @@ def test_no_run_is_silently_less_than_an_iteration(family: int) -> None:
     comes twice within an incarnation.
     """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
-        RunsScenario(seed).run()
+        Scenario(seed, RUNS).run()
 
 
 def test_a_message_lost_before_the_network_was_calm_may_delay_an_end() -> None:
     """The laws of the end judge no reader that spoke before the network lost no more
     messages.
     """
-    RunsScenario(6000520).run()
+    Scenario(6000520, RUNS).run()
 
 
-def finished(scenario: RunsScenario) -> Outcome:
+def finished(scenario: Scenario) -> Outcome:
     """Return what came of a repetition that ended with elements."""
     scenario.run()
-    return next(one for one in scenario.laws.outcomes.values() if one.finished and one.found)
+    return next(
+        one for one in scenario.program.laws.outcomes.values() if one.finished and one.found
+    )
 
 
 def test_a_repetition_that_ends_too_early_breaks_a_law() -> None:
     """The laws miss an element that no training loop has had."""
-    scenario = RunsScenario(CALM)
+    scenario = Scenario(CALM, RUNS)
     finished(scenario).found.popitem()
     with pytest.raises(LawBroken, match="ended without"):
-        scenario.laws.check_end()
+        scenario.program.laws.check_end()
 
 
 def test_an_element_that_comes_twice_breaks_a_law() -> None:
     """The laws call an element surplus that an incarnation gave twice."""
-    scenario = RunsScenario(CALM)
+    scenario = Scenario(CALM, RUNS)
     found = finished(scenario).found
     found[next(iter(found))] += 1
     with pytest.raises(LawBroken, match="gave twice"):
-        scenario.laws.check_end()
+        scenario.program.laws.check_end()
 
 
 class Forgery:

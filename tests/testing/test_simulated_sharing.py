@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.full import seeds
+from tests.kit.kinds import SHARING
 from tests.kit.runner import SimulatedPipeline
-from tests.kit.sharing import SharingScenario, time_to_share
+from tests.kit.scenario import Scenario
+from tests.kit.sharing import time_to_share
 from tests.kit.world import World
 
 WORLDS = 5
@@ -18,14 +20,14 @@ def test_whatever_goes_wrong_each_element_is_read_once(family: int) -> None:
     elements back: the laws hold and every end is reached.
     """
     for seed in range(family * WORLDS, (family + 1) * WORLDS):
-        SharingScenario(seed).run()
+        Scenario(seed, SHARING).run()
 
 
 def test_a_reader_that_joins_anew_is_done_anew() -> None:
     """The laws of the end measure the wait of a reader that the dispatcher has given up
     from when its next client is done.
     """
-    SharingScenario(7000227).run()
+    Scenario(7000227, SHARING).run()
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import pytest
 
 from tests.full import full, seeds
 from tests.kit.checks import LawBroken
-from tests.kit.coordinated import CoordinatedPoisonScenario, CoordinatedScenario
+from tests.kit.kinds import COORDINATED, COORDINATED_POISON, PLAIN, POISON
 from tests.kit.runner import SimulatedPipeline, SimulatedRunner
-from tests.kit.scenario import PoisonScenario, Scenario
+from tests.kit.scenario import Scenario
 from tests.kit.world import World
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
@@ -51,7 +51,7 @@ def test_whatever_goes_wrong_the_laws_hold(family: int) -> None:
     iteration complete and ended.
     """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
-        Scenario(seed).run()
+        Scenario(seed, PLAIN).run()
 
 
 @pytest.mark.parametrize("family", seeds(20, core=1))
@@ -60,13 +60,13 @@ def test_poison_is_left_out_whatever_else_goes_wrong(family: int) -> None:
     faults; the others come once.
     """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
-        PoisonScenario(seed).run()
+        Scenario(seed, POISON).run()
 
 
 @pytest.mark.parametrize("seed", [90471, 90527, 90564])
 def test_worlds_with_poison_that_broke_a_law_once(seed: int) -> None:
     """Worlds in which a rule for trials of suspects once was wrong keep all laws."""
-    PoisonScenario(seed).run()
+    Scenario(seed, POISON).run()
 
 
 def test_each_element_that_is_found_to_kill_is_progress() -> None:
@@ -91,7 +91,7 @@ def test_consumers_stay_in_step_whatever_goes_wrong(family: int) -> None:
     consumer with the same steps.
     """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
-        CoordinatedScenario(seed).run()
+        Scenario(seed, COORDINATED).run()
 
 
 @pytest.mark.parametrize("family", seeds(10, core=1))
@@ -100,7 +100,7 @@ def test_poison_is_left_out_of_every_round(family: int) -> None:
     and all keep the same steps.
     """
     for seed in range(FIRST + family * 3, FIRST + (family + 1) * 3):
-        CoordinatedPoisonScenario(seed).run()
+        Scenario(seed, COORDINATED_POISON).run()
 
 
 def test_a_thousand_rounds_reach_four_consumers() -> None:

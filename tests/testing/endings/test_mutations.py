@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.full import full
+from tests.kit.kinds import PLAIN
 from tests.kit.mutations import MUTATIONS, Mutation, broken_by
-from tests.kit.scenario import Scenario
+from tests.kit.scenario import Program
 from zmqdata.core.client.leaving import ReadingEnd
 
 CHEAP = "ends-at-once"
@@ -18,15 +21,15 @@ def test_each_mutation_breaks_a_law(name: str) -> None:
     assert broken_by(MUTATIONS[name]) is not None, MUTATIONS[name].text
 
 
-class Calm(Scenario):
-    """A world without a run, which breaks nothing."""
+class Calm(Program):
+    """A program that does nothing, and breaks nothing."""
 
     def run(self) -> None:
         """Do nothing."""
 
 
-class Broken(Scenario):
-    """A world that breaks a law whatever the core does."""
+class Broken(Program):
+    """A program that breaks a law whatever the core does."""
 
     def run(self) -> None:
         """Break a law."""
@@ -39,7 +42,8 @@ def test_a_mutation_that_no_law_notices_is_reported() -> None:
     """
     original = ReadingEnd.has_come
     mutation = Mutation("nothing else", ((ReadingEnd, "has_come", original),))
-    assert broken_by(mutation, most=3, kinds=(Calm, Broken)) is None
+    kinds = [replace(PLAIN, program=program) for program in (Calm, Broken)]
+    assert broken_by(mutation, most=3, kinds=kinds) is None
     with MUTATIONS[CHEAP].applied():
         assert ReadingEnd.has_come is not original
     assert ReadingEnd.has_come is original

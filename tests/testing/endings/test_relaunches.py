@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from tests.full import seeds
 from tests.kit.checks import LawBroken
 from tests.kit.programs import RepetitionRead
-from tests.kit.relaunches import RelaunchScenario
+from tests.kit.relaunches import RELAUNCH, RelaunchProgram
+from tests.kit.scenario import Scenario
 from zmqdata.core.ranges import RangeSet
 
 FIRST = int(os.environ.get("ZMQDATA_FIRST_SEED", "0"))
@@ -22,34 +24,33 @@ def test_what_is_started_again_shares_nothing_with_the_dead(family: int) -> None
     seat, whenever the dispatcher stalls.
     """
     for seed in range(FIRST + family * WORLDS, FIRST + (family + 1) * WORLDS):
-        RelaunchScenario(seed).run()
+        Scenario(seed, RELAUNCH).run()
 
 
-class Ended(RelaunchScenario):
-    """A world whose last check can be repeated."""
+class Ended(RelaunchProgram):
+    """A program whose last check can be repeated."""
 
-    def _check(self, again: list[RepetitionRead]) -> None:
+    def check_again(self, again: list[RepetitionRead]) -> None:
         self.again = again
-        super()._check(again)
-
-    def check_again(self) -> None:
-        """Check once more what was read."""
-        super()._check(self.again)
+        super().check_again(again)
 
 
 def test_only_a_reader_without_a_dispatcher_leaves_elements() -> None:
     """Elements that no training loop has break a law, unless a reader of the iteration
     has ended without the dispatcher, and with a warning.
     """
-    scene = next(one for one in map(Ended, range(20)) if one.way == "rank")
+    kind = replace(RELAUNCH, program=Ended)
+    scenes = (Scenario(seed, kind) for seed in range(20))
+    scene = next(one for one in scenes if one.drawn["way"] == "rank")
     scene.run()
-    scene.check_again()
-    iteration = scene.ends.iteration_of(scene.again[0].clients[0])
+    program, again = scene.program, scene.program.again
+    program.check_again(again)
+    iteration = scene.ends.iteration_of(again[0].clients[0])
     assert iteration is not None
     scene.world.laws.owners.clear()
     for task in iteration.tasks.values():
         task.delivered = RangeSet()
     with pytest.raises(LawBroken, match="elements are left"):
-        scene.check_again()
+        program.check_again(again)
     scene.ends.records[scene.world.clients[0].name].unheard = True
-    scene.check_again()
+    program.check_again(again)
