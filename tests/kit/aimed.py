@@ -11,11 +11,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tests.kit.misfortunes import cut, strike
+from tests.kit.misfortunes import cut, stall, strike
 from tests.kit.scenario import PATIENCE, RATES, Draws, Kind, Program, Scenario, weighted
-from tests.kit.world import DISPATCHER, SimulatedClient, SimulatedWorker
+from tests.kit.world import DISPATCHER, FINE, SimulatedClient, SimulatedWorker
 from zmqdata.testing.network import CALM, Faults
-from zmqdata.testing.nodes import SimulatedNode
 
 JOBS = (
     *["named"] * 5,
@@ -139,7 +138,7 @@ class LastStepsProgram(Program):
         for client in readers:
             client.pace = draw.choice([0.3, 0.5, 1.0, 5.0, 30.0]) if client in holders else 0.01
             if self.crowd and client in holders:  # which have a single element or two
-                client.stalled_until = self.world.clock.now + 20.0
+                client.stall(20.0)
 
     @property
     def _total(self) -> int:
@@ -162,10 +161,9 @@ class LastStepsProgram(Program):
         """Let time pass until the condition holds, or for so many seconds. Return True
         if it holds.
         """
-        world = self.world
-        limit = world.clock.now + seconds
-        while not condition() and world.clock.now < limit:
-            world.clock.run_next()
+        clock, limit = self.world.clock, self.world.clock.now + seconds
+        while not condition() and clock.now < limit:
+            clock.run_next()
         return condition()
 
     def pause(self) -> None:
@@ -204,16 +202,20 @@ class LastStepsProgram(Program):
 
         return max(self.reading, key=held, default=None)
 
-    leave_worker = strike(Program.some_worker, "leaves", SimulatedWorker.leave, is_replaced=True)
-    drain_worker = strike(
-        Program.some_worker, "is drained", SimulatedWorker.drain, is_replaced=True
-    )
+    leave_worker = strike(Program.some_worker, "leaves", SimulatedWorker.leave, (), True)
+    drain_worker = strike(Program.some_worker, "is drained", SimulatedWorker.drain, (), True)
+
+    def heir(self) -> SimulatedClient | None:
+        """Return the only reader that is not done, once others are done."""
+        self.reach(lambda: bool(self._done), 3.0)
+        heirs = [one for one in self.reading if one not in self._done]
+        return heirs[0] if len(heirs) == 1 else None
+
+    close_heir = strike(heir, "closes early", SimulatedClient.close)
     kill_holder = strike(holder, "is killed", SimulatedClient.die)
     freeze_holder = strike(holder, "is frozen for {} s", SimulatedClient.freeze, (1.0, 6.0, 30.0))
     cut_holder = cut(holder)
-    stall_dispatcher = strike(
-        lambda self: self.world.dispatcher, "stalls for {} s", SimulatedNode.freeze, STALLS
-    )
+    stall_dispatcher = stall(STALLS)
 
     def replace_worker(self, worker: SimulatedWorker | None) -> None:
         """Often start another worker, before this one ends or later.
@@ -223,27 +225,24 @@ class LastStepsProgram(Program):
         """
         if worker is None:
             return
-        draw, world = self.random, self.world
+        draw, clock = self.random, self.world.clock
         wait = draw.choice([0.3, 0.3, 1.0, 3.0])
-
-        def start_again() -> None:
-            if worker.alive:
-                world.clock.after(0.2, start_again)
-            else:
-                self._add_worker_at(worker.core.profile.address)
-
         if self.places:
-            world.clock.after(wait, start_again)
+            clock.after(wait, partial(self._start_again, worker))
         elif draw.random() < 0.7:
-            world.clock.after(wait - 0.3, self.add_worker)
+            clock.after(wait - 0.3, self.add_worker)
 
-    def _add_worker_at(self, address: str) -> None:
-        """Start a worker at the address of one that has ended, unless it is taken."""
-        if any(one.alive and one.core.profile.address == address for one in self.world.workers):
-            return
-        worker = self.world.add_worker()
-        worker.core.profile.address = address
-        self.world.network.aliases[address] = worker.name
+    def _start_again(self, former: SimulatedWorker) -> None:
+        """Start a worker at the address of another once that has ended, unless it is
+        taken.
+        """
+        world, address = self.world, former.core.profile.address
+        if former.alive:
+            world.clock.after(0.2, partial(self._start_again, former))
+        elif not any(one.alive and one.core.profile.address == address for one in world.workers):
+            worker = world.add_worker()
+            worker.core.profile.address = address
+            world.network.aliases[address] = worker.name
 
     def let_pass(self) -> None:
         """Let some seconds pass, in which tasks find their next host."""
@@ -274,16 +273,6 @@ class LastStepsProgram(Program):
         self.world.laws.tell(client.name, "is killed")
         client.die()
 
-    def close_heir(self) -> None:
-        """Let the only reader that is not done close its iterator, once others are
-        done.
-        """
-        self.reach(lambda: bool(self._done), 3.0)
-        heirs = [one for one in self.reading if one not in self._done]
-        if len(heirs) == 1:
-            self.world.laws.tell(heirs[0].name, "closes early")
-            heirs[0].close()
-
     def end_dispatcher(self) -> None:
         """Close the dispatcher as soon as the first reader ends, for longer than any
         reader waits.
@@ -298,11 +287,9 @@ class LastStepsProgram(Program):
         while.
         """
         self.reach(lambda: bool(self._done), 3.0)
-        network = self.world.network
         for client in self._done[:1]:
-            network.sever(DISPATCHER, client.name, both_ways=False)
             seconds = self.random.choice([0.01, 0.3, 3.0])
-            self.world.clock.after(seconds, partial(network.heal, DISPATCHER, client.name))
+            self.sever([(DISPATCHER, client.name)], seconds, both_ways=False)
 
     def kill_all(self) -> None:
         """Kill all readers."""
@@ -316,11 +303,7 @@ class LastStepsProgram(Program):
         the journal has lost more than can be told again.
         """
         world = self.world
-        failed = {client.outcome for client in self.world.clients} - {
-            "end",
-            "killed",
-            "closed early",
-        }
+        failed = {client.outcome for client in world.clients} - FINE
         # The worker beside a reader may be away for too long, or when the reader comes.
         if self.job in BESIDE:
             failed -= AWAY
@@ -332,9 +315,8 @@ class LastStepsProgram(Program):
 
     def _has_places(self) -> bool:
         """Return True if a worker is at each place that needs one."""
-        placement, workers = self.world.dispatcher.core.hosting.placement, self.world.workers
-        places = [one.name for one in workers[: self.places]]
-        return all(placement.is_at(address) for address in places)
+        placement = self.world.dispatcher.core.hosting.placement
+        return all(placement.is_at(one.name) for one in self.world.workers[: self.places])
 
     def check(self) -> None:
         """Check that the first successors get all that is left."""
@@ -393,14 +375,14 @@ class SetBackProgram(LastStepsProgram):
         no peer can tell them again.
         """
         rounds = [one.rounds for one in self.world.laws.state.iterations.values()]
+        gone = [one for one in self.world.clients if one.outcome == "end" and not one.alive]
+
+        def is_known(number: int, steps: int) -> bool:
+            return any(each and each.steps[number] >= steps for each in rounds)
+
         return any(
-            one.outcome == "end"
-            and not one.alive
-            and one.consumer is not None
-            and not any(
-                each and each.steps[one.consumer] >= one.core.reading.steps for each in rounds
-            )
-            for one in self.world.clients
+            one.consumer is not None and not is_known(one.consumer, one.core.reading.steps)
+            for one in gone
         )
 
     def acts(self) -> list[str]:

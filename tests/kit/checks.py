@@ -8,7 +8,7 @@ only to bound memory.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn
 
@@ -23,6 +23,7 @@ from zmqdata.core.credit import BlockEnds
 from zmqdata.core.dispatcher import events as dispatcher_events
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.state.state import DispatcherState
+from zmqdata.core.dispatcher.state.tasks import Task
 from zmqdata.core.worker import events as worker_events
 from zmqdata.core.worker.dealing import FirstCome
 from zmqdata.core.worker.decider import WorkerCore
@@ -177,10 +178,8 @@ class Laws(WorldObserver):
         if isinstance(update, u.HostTaskUpdate):
             task = self.state.tasks[update.task]
             if update.attempt < task.attempt or (update.attempt == task.attempt and task.worker):
-                self.fail(
-                    f"attempt {update.attempt} of task {update.task} follows {task.attempt}",
-                    update.task,
-                )
+                text = f"attempt {update.attempt} of task {update.task} follows {task.attempt}"
+                self.fail(text, update.task)
         if isinstance(update, u.AssignSplitsUpdate):
             self._check_assigned(update)
         elif isinstance(update, u.CutLedgerUpdate):
@@ -205,23 +204,20 @@ class Laws(WorldObserver):
         task, split = self.state.tasks[update.task], update.split
         iteration = self.state.iterations[task.iteration]
         if task.ledger[update.source].ends(split.repetition):
-            self.fail(
-                f"{split} is assigned to {update.task} after the end of its repetition", update.task
-            )
+            text = f"{split} is assigned to {update.task} after the end of its repetition"
+            self.fail(text, update.task)
         if split.is_end:
             if iteration.cursor(task, update.source).remaining(split.repetition):
-                self.fail(
-                    f"task {update.task} is told the end of repetition "
-                    f"{split.repetition} too early",
-                    update.task,
+                text = (
+                    f"task {update.task} is told the end of repetition {split.repetition} too early"
                 )
+                self.fail(text, update.task)
             return
         for key in splits_of(iteration.iteration, update.source, split):
             if key in self.leased:
                 other = self.leased[key]
-                self.fail(
-                    f"{split} is assigned to {update.task} while {other} has {key[-1]} of it", other
-                )
+                text = f"{split} is assigned to {update.task} while {other} has {key[-1]} of it"
+                self.fail(text, other)
             self.leased[key] = update.task
 
     def _take_back(self, update: u.CutLedgerUpdate) -> None:
@@ -232,29 +228,29 @@ class Laws(WorldObserver):
                 self.leased.pop(key, None)
 
     def _check_revealed(self, message: m.Message) -> None:
-        true = True
-        if isinstance(message, (m.HostTask, m.DecisionsKept)):
-            self._must_stay(
-                message.definition.task if isinstance(message, m.HostTask) else message.task
-            )
         if isinstance(message, m.HostTask):
-            task = self.state.tasks.get(message.definition.task)
-            true = (
-                task is not None
-                and task.attempt == message.definition.attempt
-                and bool(task.worker)
-            )
-        elif isinstance(message, m.SplitsAssigned):
-            ledger = self.state.tasks[message.task].ledger[message.source]
-            true = ledger.since(message.first)[: len(message.splits)] == message.splits
-        elif isinstance(message, m.IterationOpened):
-            true = self.state.client_iteration.get(message.client) == message.iteration
-        elif isinstance(message, m.DatasetRegistered):
-            true = message.dataset_id in self.state.datasets
-        elif isinstance(message, m.IterationClosed):
-            true = message.client not in self.state.client_iteration
-        if not true:
+            self._must_stay(message.definition.task)
+        elif isinstance(message, m.DecisionsKept):
+            self._must_stay(message.task)
+        if not self._is_committed(message):
             self.fail(f"revealed before it was committed: {message}")
+
+    def _is_committed(self, message: m.Message) -> bool:
+        state = self.state
+        if isinstance(message, m.HostTask):
+            task = state.tasks.get(message.definition.task)
+            attempt = message.definition.attempt
+            return task is not None and task.attempt == attempt and bool(task.worker)
+        if isinstance(message, m.SplitsAssigned):
+            ledger = state.tasks[message.task].ledger[message.source]
+            return ledger.since(message.first)[: len(message.splits)] == message.splits
+        if isinstance(message, m.IterationOpened):
+            return state.client_iteration.get(message.client) == message.iteration
+        if isinstance(message, m.DatasetRegistered):
+            return message.dataset_id in state.datasets
+        if isinstance(message, m.IterationClosed):
+            return message.client not in state.client_iteration
+        return True
 
     # --- what is passed over
 
@@ -269,10 +265,9 @@ class Laws(WorldObserver):
     def slipped(self, task: int, number: int, name: Name) -> None:
         """Check that every attempt skips the same element at a number."""
         if self.slips.setdefault((task, number), name) != name:
+            before = self.slips[task, number]
             self.fail(
-                f"the element that arrived as number {number} was "
-                f"{self.slips[task, number]}, then {name}",
-                task,
+                f"the element that arrived as number {number} was {before}, then {name}", task
             )
 
     def without_slips(self, tasks: Collection[int], names: Iterable[Name]) -> Counter[Name]:
@@ -303,29 +298,25 @@ class Laws(WorldObserver):
         client: str,
         header: m.Block,
         names: tuple[Name, ...],
-        first: int,
-        stop: int,
+        number: int,
         alone: bool = False,
     ) -> None:
-        """Check elements that a training loop takes: no client has them, they are in
-        order, and a lease covers them.
+        """Check elements that a training loop takes of a block, from a number on: no
+        client has them, they are in order, and a lease covers them.
 
         ``alone`` is True if the client believes that no other client reads, and workers
         hear it. It then needs no lease.
         """
         key = (client, header.task, header.attempt)
-        number, last = header.first + first, self.last.get(key, -1)
+        task, last = header.task, self.last.get(key, -1)
         if number <= last and not (self.gone or self.is_set_back or key[1:] in self.recalled):
-            self.fail(f"element {number} of task {header.task} follows {last}", header.task)
-        self.last[key] = header.first + stop - 1
-        elements = {(header.task, header.first + at): names[at] for at in range(first, stop)}
+            self.fail(f"element {number} of task {task} follows {last}", task)
+        self.last[key] = number + len(names) - 1
+        elements = {(task, at): name for at, name in enumerate(names, number)}
         if client in self.gone or client not in self.state.client_iteration:
             if client in self.gone and not alone:
-                self.fail(
-                    f"{client} hands out {sorted(elements)[:3]} without a lease",
-                    client,
-                    header.task,
-                )
+                text = f"{client} hands out {sorted(elements)[:3]} without a lease"
+                self.fail(text, client, task)
             for element, name in elements.items():
                 self.names.setdefault(element, name)
             self.lost |= elements.keys()
@@ -336,9 +327,8 @@ class Laws(WorldObserver):
     def _claim(self, client: str, element: Element, name: Name) -> None:
         owner = self.owners.get(element)
         if owner is not None or self._reported(element):
-            self.fail(
-                f"element {element} was handed out by {owner} and again by {client}", element[0]
-            )
+            text = f"element {element} was handed out by {owner} and again by {client}"
+            self.fail(text, element[0])
         if self.names.setdefault(element, name) != name and not self.is_set_back:
             self.fail(f"element {element} was {self.names[element]}, then {name}", element[0])
         self.owners[element] = client
@@ -373,10 +363,9 @@ class Laws(WorldObserver):
 
     def _check_push(self, name: str, push: worker_events.Push) -> None:
         header, client = push.header, push.link.rpartition("-")[0]
-        if header.number != self.numbers.get(push.link, 0) + 1:
-            self.fail(
-                f"message {header.number} on {push.link} follows {self.numbers.get(push.link, 0)}"
-            )
+        last = self.numbers.get(push.link, 0)
+        if header.number != last + 1:
+            self.fail(f"message {header.number} on {push.link} follows {last}")
         self.numbers[push.link] = header.number
         if isinstance(header, m.TakeBackElements):
             for call in self.on_asked_back:
@@ -395,9 +384,8 @@ class Laws(WorldObserver):
         sent[1] += header.size
         flow.ends.add(sent[0], sent[1])
         if not idle and (sent[0] > elements or sent[1] > size):
-            self.fail(
-                f"{name} sends {sent} to {client} with credit for {elements}, {size}", header.task
-            )
+            text = f"{name} sends {sent} to {client} with credit for {elements}, {size}"
+            self.fail(text, header.task)
 
     def _check_memory(self, name: str, core: WorkerCore, task: int) -> None:
         hosted = core.tasks.get(task)
@@ -409,10 +397,10 @@ class Laws(WorldObserver):
         dealing = hosted.dealing
         if not self.gone and dealing.ahead > bound:
             self.fail(f"{name} holds {dealing.ahead} bytes and may hold {bound}", task)
-        if isinstance(dealing, FirstCome) and dealing.ahead != sum(
-            occupied(portion.size) for portion in dealing.pending
-        ):
-            self.fail(f"{name} has miscounted its pending bytes", task)
+        if isinstance(dealing, FirstCome):
+            pending = sum(occupied(portion.size) for portion in dealing.pending)
+            if dealing.ahead != pending:
+                self.fail(f"{name} has miscounted its pending bytes", task)
 
     # --- client: fencing
 
@@ -426,26 +414,26 @@ class Laws(WorldObserver):
 
     def _check_client(self, name: str, core: ClientCore, commands: Sequence[AnyCommand]) -> None:
         for command in commands:
-            if isinstance(command, (client_events.Deliver, client_events.Weave)):
-                for one in (
-                    (command,) if isinstance(command, client_events.Deliver) else command.parts
-                ):
-                    self._check_delivery(name, core, one.header)
-            elif isinstance(command, events.Send) and isinstance(command.message, m.Grant):
-                for stream in command.message.streams:
-                    if stream.attempt < self.places.get((name, stream.task), 0):
-                        self.fail(
-                            f"{name} returns to attempt {stream.attempt} of {stream.task}",
-                            stream.task,
-                        )
-                    self._moved_on(name, stream.task, stream.attempt)
-            elif isinstance(command, events.Send) and isinstance(
-                command.message, m.HoldingsReported
-            ):
-                self._moved_on(name, command.message.task, command.message.attempt)
+            message = command.message if isinstance(command, events.Send) else None
+            if isinstance(command, client_events.Deliver):
+                self._check_delivery(name, core, command.header)
+            elif isinstance(command, client_events.Weave):
+                for part in command.parts:
+                    self._check_delivery(name, core, part.header)
+            elif isinstance(message, m.Grant):
+                for stream in message.streams:
+                    last = self._move_on(name, stream.task, stream.attempt)
+                    if stream.attempt < last:
+                        text = f"{name} returns to attempt {stream.attempt} of {stream.task}"
+                        self.fail(text, stream.task)
+            elif isinstance(message, m.HoldingsReported):
+                self._move_on(name, message.task, message.attempt)
 
-    def _moved_on(self, name: str, task: int, attempt: int) -> None:
-        self.places[name, task] = max(attempt, self.places.get((name, task), 0))
+    def _move_on(self, name: str, task: int, attempt: int) -> int:
+        """Return the newest attempt of a task that a client has named before."""
+        last = self.places.get((name, task), 0)
+        self.places[name, task] = max(attempt, last)
+        return last
 
     # --- at the end
 
@@ -457,41 +445,53 @@ class Laws(WorldObserver):
         names = self.pipeline.names()
         if iteration.job.processing_mode == "OFF":
             for task in iteration.live_tasks:
-                self._check_copy(
-                    task.task, self.without_slips({task.task}, names), bool(iteration.clients)
-                )
+                self._check_copy(task.task, names, bool(iteration.clients))
             return
         everything = self.without_slips({task.task for task in iteration.live_tasks}, names)
         for task in iteration.live_tasks:
-            if not task.settled:
-                self.fail(
-                    f"task {task.task} is not settled: {task.delivered} of {task.total}", task.task
-                )
-        found = Counter(self.names[element] for element in self.owners)
-        if found != everything:
-            missing, surplus = everything - found, found - everything
-            keys = {
-                element[0]
-                for element, name in self.names.items()
-                if name in missing or name in surplus
-            }
-            self.fail(f"missing {sorted(missing)[:9]}, surplus {sorted(surplus)[:9]}", *keys)
+            self.check_settled(task)
+        self.check_same(self.had(), everything)
 
-    def _check_copy(self, task: int, everything: Counter[Name], is_held: bool) -> None:
+    def had(self, tasks: Container[int] | None = None) -> Counter[Name]:
+        """Return the elements, of some tasks, that training loops have taken and
+        kept.
+        """
+        return Counter(self.names[one] for one in self.owners if tasks is None or one[0] in tasks)
+
+    def check_same(
+        self,
+        found: Counter[Name],
+        everything: Counter[Name],
+        may_lack: Iterable[Name] = (),
+        text: str = "",
+    ) -> None:
+        """Check that elements are everything, once, except what may be missing."""
+        missing, surplus = (everything - found).keys() - {*may_lack}, found - everything
+        if missing or surplus:
+            keys = {key[0] for key, name in self.names.items() if name in {*missing, *surplus}}
+            text += f"missing {sorted(missing)[:9]}, surplus {sorted(surplus)[:9]}"
+            self.fail(text, *keys)
+
+    def check_settled(self, task: Task) -> None:
+        """Check that all elements of a task were delivered."""
+        if not task.settled:
+            text = f"task {task.task} is not settled: {task.delivered} of {task.total}"
+            self.fail(text, task.task)
+
+    def _check_copy(self, task: int, names: list[Name], is_held: bool) -> None:
         """Check that all elements of a copy were delivered once, except those lost with
         a client.
 
         ``is_held`` is True if a dead client that was not given up may still own some of
         them. Clients that read a copy to its end wait for no other client.
         """
-        found = Counter(self.names[element] for element in self.owners if element[0] == task)
+        everything = self.without_slips({task}, names)
+        found = self.had({task})
         died = {self.names[element] for element in self.lost if element[0] == task}
+        surplus = sorted(found - everything)[:9]
         missing = [name for name in (everything - found) if name not in died]
-        if (missing and not is_held) or found - everything:
-            self.fail(
-                f"copy {task} lacks {missing[:9]} and has surplus {sorted(found - everything)[:9]}",
-                task,
-            )
+        if (missing and not is_held) or surplus:
+            self.fail(f"copy {task} lacks {missing[:9]} and has surplus {surplus}", task)
 
     def _note_measures(self, core: DispatcherCore, event: AnyEvent) -> None:
         beat = getattr(event, "message", None)
@@ -533,11 +533,9 @@ class Laws(WorldObserver):
             "what tasks have started": dispatcher.splits.taking_back.started,
         }
         for name, core in workers.items():
+            facts = hosting.facts[name]
             left |= {f"{name} tasks": core.tasks, f"{name} links": core.links.by_client}
-            left |= {
-                f"{name} facts": hosting.facts[name].tasks,
-                f"{name} leases": hosting.facts[name].leases,
-            }
+            left |= {f"{name} facts": facts.tasks, f"{name} leases": facts.leases}
         for what, rest in left.items():
             if rest:
                 self.fail(f"left over: {what}: {rest}")

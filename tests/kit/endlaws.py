@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tests.kit.runner import Name
-from tests.kit.world import DISPATCHER, SimulatedClient, World
+from tests.kit.world import DISPATCHER, SimulatedClient, World, was_awake
 from zmqdata import messages as m
 from zmqdata.core import events
 from zmqdata.core.client import events as client_events
@@ -171,10 +171,9 @@ class EndLaws:
             return set()  # it was finished before its incarnation was collected
         living = {name for one in self.world.clients if one.alive for name in one.known_as}
         had = {
-            laws.names[element]
-            for element, owner in laws.owners.items()
-            if element[0] in tasks
-            and (owner in living or element[1] in tasks[element[0]].delivered)
+            laws.names[task, number]
+            for (task, number), owner in laws.owners.items()
+            if task in tasks and (owner in living or number in tasks[task].delivered)
         }
         pipeline, decided = self.world.pipeline, {one for one in laws.left_out if one[0] in tasks}
         skipped = {laws.slips[one] for one in decided if one in laws.slips}
@@ -220,20 +219,18 @@ class EndLaws:
         number = client.core.iteration
         return None if number is None else self.world.laws.state.iterations.get(number)
 
-    def _is_subject(self, client: SimulatedClient, iteration: Iteration | None) -> bool:
-        return (
-            iteration is not None
-            and client.consumer is None
-            and not iteration.job.cache
-            and not is_copied(iteration.job)
-            and iteration.failure is None
-        )
+    def _subject(self, client: SimulatedClient) -> Iteration | None:
+        """Return the iteration of a reader whose end obeys these laws."""
+        iteration = self.iteration_of(client)
+        if iteration is None or client.consumer is not None or iteration.failure is not None:
+            return None
+        return None if iteration.job.cache or is_copied(iteration.job) else iteration
 
     # --- the first law
 
     def _check_end(self, client: SimulatedClient, record: ReaderRecord) -> None:
-        iteration, now = self.iteration_of(client), self.world.clock.now
-        if iteration is None or not self._is_subject(client, iteration):
+        iteration, now = self._subject(client), self.world.clock.now
+        if iteration is None:
             return
         self.ends += 1
         owed = self.owed(iteration)
@@ -246,11 +243,8 @@ class EndLaws:
             if not self._concerns(client, part):
                 continue
             if not any(self._last_able(one, part) >= done for one in self._others(client)):
-                self.world.laws.fail(
-                    f"{client.name} ends, done since {done:.4f}, and no reader is there for "
-                    f"{sorted(owed)[:9]}",
-                    client.name,
-                )
+                text = f"{client.name} ends, done since {done:.4f}, and no reader is there for"
+                self.world.laws.fail(f"{text} {sorted(owed)[:9]}", client.name)
 
     def _last_able(self, client: SimulatedClient, part: int) -> float:
         """Return when a reader was last able to answer as an heir of a part."""
@@ -285,10 +279,9 @@ class EndLaws:
     # --- the second law
 
     def _await_end(self, client: SimulatedClient, since: float) -> None:
-        iteration = self.iteration_of(client)
-        if iteration is None or not self._is_subject(client, iteration):
+        iteration, world = self._subject(client), self.world
+        if iteration is None:
             return
-        world = self.world
         owing = self._owing(iteration)
         more = max(0, math.ceil(len(iteration.clients) / ASKED_AT_ONCE) - 1) * NEXT_ASKED
         hop = world.network.faults.delay[1] + SLOW
@@ -298,11 +291,7 @@ class EndLaws:
             world.clock.after(seconds, check)
 
     def _check_over(
-        self,
-        client: SimulatedClient,
-        since: float,
-        by_worker: bool,
-        owing: set[int],
+        self, client: SimulatedClient, since: float, by_worker: bool, owing: set[int]
     ) -> None:
         record, iteration = self.records[client.name], self.iteration_of(client)
         is_calm = self.world.network.is_steady(since)
@@ -316,12 +305,9 @@ class EndLaws:
         has_heirs = all(any(self._was_able(one, part, since) for one in heirs) for part in mine)
         self.deadlines += bool(mine) and has_heirs
         if mine and has_heirs and is_waiting:
-            self.world.laws.fail(
-                f"{client.name} is done since {since:.4f} and has not ended, although "
-                f"{heirs[0].name} reads on",
-                client.name,
-                heirs[0].name,
-            )
+            me, heir = client.name, heirs[0].name
+            text = f"{me} is done since {since:.4f} and has not ended, although {heir} reads on"
+            self.world.laws.fail(text, me, heir)
 
     def _owing(self, iteration: Iteration) -> set[int]:
         """Return the parts of which the dispatcher believes elements to be owed."""
@@ -338,28 +324,18 @@ class EndLaws:
 
     def _is_undisturbed(self, client: SimulatedClient, since: float) -> bool:
         """Return True if nothing has kept a reader and the dispatcher from speaking."""
-        world = self.world
-        disk = world.disk
-        is_prompt = disk is None or disk.stalled < since - 2 * STALL
-        nodes = (client, world.dispatcher)
+        world, disk = self.world, self.world.disk
         return (
-            is_prompt
-            and all(one.alive and one.missed is None for one in nodes)
-            and client.awake_since < since
-            and world.dispatcher.awake_since < since - KNOWN
+            (disk is None or disk.stalled < since - 2 * STALL)
+            and was_awake(client, since)
+            and was_awake(world.dispatcher, since - KNOWN)
             and not world.network.was_severed(client.name, since, DISPATCHER)
         )
 
     def _is_heir(self, client: SimulatedClient, since: float, by_worker: bool) -> bool:
         """Return True if a reader was an heir all the time, and could be asked."""
         record, network = self.records[client.name], self.world.network
-        if not (
-            record.is_ready
-            and record.since < since
-            and client.died is None
-            and client.missed is None
-            and client.awake_since < since
-        ):
+        if not (record.is_ready and record.since < since and was_awake(client, since)):
             return False
         if not network.was_severed(client.name, since, DISPATCHER):
             return True
@@ -373,9 +349,9 @@ class EndLaws:
         time.
         """
         network = self.world.network
-        nodes = [one for one in self.world.workers if one.alive and one.name == worker]
+        nodes = [one for one in self.world.workers if one.name == worker]
         return (
-            any(one.missed is None and one.awake_since < since for one in nodes)
+            any(was_awake(one, since) for one in nodes)
             and not network.was_severed(worker, since, DISPATCHER)
             and not network.was_severed(worker, since, client)
         )

@@ -11,6 +11,7 @@ from tests.kit.world import DISPATCHER, SimulatedClient, SimulatedWorker, World
 from zmqdata import messages as m
 from zmqdata.core import events as e
 from zmqdata.testing.network import Faults
+from zmqdata.testing.nodes import SimulatedNode
 
 FAULTS: dict[str, tuple[Any, ...]] = {
     "delay": ((0.0001, 0.001), (0.0005, 0.005), (0.001, 0.1)),
@@ -75,6 +76,12 @@ def cut(find: Find, find_other: Find = lambda self: self.world.dispatcher) -> Ca
         self.sever([(one, other)], seconds, both_ways)
 
     return happen
+
+
+def stall(seconds: tuple[float, ...]) -> Callable[[Any], None]:
+    """Return a misfortune that stops the dispatcher for a while."""
+    freeze = SimulatedNode.freeze
+    return strike(lambda self: self.world.dispatcher, "stalls for {} s", freeze, seconds)
 
 
 class Misfortunes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.kit.runner import Name
@@ -44,18 +44,16 @@ class SimulatedLoader:
     """
 
 
+@dataclass(eq=False)
 class RepetitionRead:
     """A repetition that a training process reads, by itself or through the workers of
     its data loader.
-
-    Args:
-        number: number of the repetition among those of the process.
-        clients: the iterators that read it.
     """
 
-    def __init__(self, number: int, clients: list[SimulatedClient]) -> None:
-        self.number = number
-        self.clients = clients
+    number: int
+    """Number of the repetition among those of the process."""
+    clients: list[SimulatedClient]
+    """The iterators that read it."""
 
     @property
     def is_over(self) -> bool:
@@ -108,72 +106,57 @@ def elements_of(client: SimulatedClient) -> Counter[Name]:
     )
 
 
+@dataclass(eq=False)
 class TrainingProcess:
-    """A process of a training program, which iterates over its dataset.
+    """A process of a training program, which iterates over its dataset."""
 
-    Args:
-        program: the program.
-        name: name of the process.
-        rank: its rank, or empty.
-        former: the process that it replaces, or None.
-        loader: its data loader, or None if it reads by itself.
-        consumer: its number, if the job is coordinated.
-        local_workers: addresses of the workers beside it.
-        is_fresh: True for a child that has made its dataset by itself.
+    program: TrainingProgram
+    """The program."""
+    name: str
+    """Name of the process."""
+    rank: str = ""
+    """Its rank, or empty."""
+    former: TrainingProcess | None = None
+    """The process that it replaces, or None."""
+    loader: SimulatedLoader | None = None
+    """Its data loader, or None if it reads by itself."""
+    consumer: int | None = None
+    """Its number, if the job is coordinated."""
+    local_workers: tuple[str, ...] = ()
+    """Addresses of the workers beside it."""
+    is_fresh: bool = False
+    """True for a child that has made its dataset by itself."""
+    died: float | None = None
+    """When it was killed, or None."""
+    is_over: bool = False
+    """True if it has read all that it wants, or is dead."""
+    rate: float = 1.0
+    """Speed of its clock."""
+    repetitions: int = 1
+    """Number of repetitions that it wants to read."""
+    readings: list[RepetitionRead] = field(default_factory=list)
+    """The repetitions that it has begun to read."""
 
-    Attributes:
-        begun: when it was started.
-        died: when it was killed, or None.
-        is_over: True if it has read all that it wants, or is dead.
-        rate: speed of its clock.
-        repetitions: number of repetitions that it wants to read.
-        readings: the repetitions that it has begun to read.
-    """
-
-    def __init__(
-        self,
-        program: TrainingProgram,
-        name: str,
-        rank: str = "",
-        *,
-        former: TrainingProcess | None = None,
-        loader: SimulatedLoader | None = None,
-        consumer: int | None = None,
-        local_workers: tuple[str, ...] = (),
-        is_fresh: bool = False,
-    ) -> None:
-        self.program = program
-        self.world = program.world
-        self.name = name
-        self.rank = rank
-        self.former = former
-        self.loader = loader
-        self.consumer = consumer
-        self.local_workers = local_workers
-        self.is_fresh = is_fresh
-        self.random = random.Random(f"{self.world.seed}/{program.key}/{name}")
+    def __post_init__(self) -> None:
+        self.world = self.program.world
+        self.random = random.Random(f"{self.world.seed}/{self.program.key}/{self.name}")
         self.begun = self.world.clock.now
-        self.died: float | None = None
-        self.is_over = False
-        self.rate = 1.0
-        self.repetitions = 1
-        self.readings: list[RepetitionRead] = []
-        self._loaders = [self.world.new_process() for _ in range(self._num_readers)]
+        self._loaders = self._make_loaders()
+
+    def _make_loaders(self) -> list[str]:
+        count = 1 if self.loader is None else self.loader.workers
+        return [self.world.new_process() for _ in range(count)]
 
     @property
     def has_copies(self) -> bool:
         """True if it gives copies of its dataset to child processes."""
         return self.loader is not None and self.loader.has_copies
 
-    @property
-    def _num_readers(self) -> int:
-        return 1 if self.loader is None else self.loader.workers
-
     def read(self, resume: bytes = b"") -> RepetitionRead:
         """Begin to read the next repetition, from a state if one is given."""
-        loader, number = self.loader, len(self.readings)
+        loader, number, key = self.loader, len(self.readings), self.program.key
         if loader is not None and not loader.is_persistent:
-            self._loaders = [self.world.new_process() for _ in range(loader.workers)]
+            self._loaders = self._make_loaders()
         seed = SECRET
         if loader is not None and not loader.is_seeded and not loader.is_persistent:
             seed = self.random.getrandbits(31)
@@ -186,26 +169,17 @@ class TrainingProcess:
                 copies, counted = (m.DatasetCopy(process, STARTING),), turn
             elif loader is not None:
                 part = m.ReadingPass(seed, turn, worker, process)
+            affiliation = m.Affiliation(
+                key, self.rank, self.name, reading_pass=part, copies=copies,
+                on_existing=self.program.on_existing, is_fresh=self.is_fresh,
+            )  # fmt: skip
             client = self.world.add_client(
-                repetition=counted,
-                consumer=self.consumer,
-                resume=resume,
-                affiliation=m.Affiliation(
-                    self.program.key,
-                    self.rank,
-                    self.name,
-                    reading_pass=part,
-                    copies=copies,
-                    on_existing=self.program.on_existing,
-                    is_fresh=self.is_fresh,
-                ),
-                job=self.program.job,
-                local_workers=self.local_workers,
-            )
+                counted, None, self.consumer, self.program.job,
+                resume=resume, affiliation=affiliation, local_workers=self.local_workers,
+            )  # fmt: skip
             client.rate = self.rate
-            self.world.laws.tell(
-                client.name, f"reads for {self.program.key} in {self.name} its number {number}"
-            )
+            text = f"reads for {key} in {self.name} its number {number}"
+            self.world.laws.tell(client.name, text)
             clients.append(client)
         self.readings.append(RepetitionRead(number, clients))
         return self.readings[-1]
@@ -260,31 +234,20 @@ class TrainingProcess:
         return [client for reading in self.readings for client in reading.clients]
 
 
+@dataclass(eq=False)
 class TrainingProgram:
-    """A training program with its processes, which is a run.
+    """A training program with its processes, which is a run."""
 
-    Args:
-        world: the world.
-        key: key of the run.
-        on_existing: requested reaction if the name of the job is in use.
-        job: the job that it reads; that of the world if left out.
-
-    Attributes:
-        processes: all processes that it ever had.
-    """
-
-    def __init__(
-        self,
-        world: World,
-        key: str,
-        on_existing: str = "share",
-        job: m.JobParameters | None = None,
-    ) -> None:
-        self.world = world
-        self.key = key
-        self.on_existing = on_existing
-        self.job = job
-        self.processes: list[TrainingProcess] = []
+    world: World
+    """The world."""
+    key: str
+    """Key of the run."""
+    on_existing: str = "share"
+    """Requested reaction if the name of the job is in use."""
+    job: m.JobParameters | None = None
+    """The job that it reads; that of the world if left out."""
+    processes: list[TrainingProcess] = field(default_factory=list)
+    """All processes that it ever had."""
 
     def start(self, rank: str = "", **options: Any) -> TrainingProcess:
         """Start a process. ``options`` are those of ``TrainingProcess``."""

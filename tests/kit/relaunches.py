@@ -4,9 +4,9 @@ dispatcher stalls at some moment from the death to the answer.
 
 from __future__ import annotations
 
+from tests.kit.misfortunes import stall
 from tests.kit.programs import RepetitionRead, TrainingProcess, TrainingProgram
 from tests.kit.scenario import PATIENCE, Kind, Program
-from tests.kit.world import DISPATCHER
 from zmqdata.testing.network import CALM
 
 WAYS = ("run", "run", "launch", "rank", "seat", "seat", "consumers")
@@ -29,6 +29,8 @@ class RelaunchProgram(Program):
     Attributes:
         way: the part of the program that dies and is started again.
     """
+
+    stall_dispatcher = stall(LONG_STALLS)
 
     def begin(self) -> None:
         """Start the workers and the first program."""
@@ -83,9 +85,7 @@ class RelaunchProgram(Program):
     def _stall_if(self, is_due: bool, wait: float) -> None:
         self.world.clock.advance(wait)
         if is_due:
-            seconds = self.random.choice(LONG_STALLS)
-            self.world.laws.tell(DISPATCHER, f"stalls for {seconds} s")
-            self.world.dispatcher.freeze(seconds)
+            self.stall_dispatcher()
 
     def _kill(self) -> list[TrainingProcess]:
         """Kill a process, or all, and return those that died."""
@@ -95,7 +95,7 @@ class RelaunchProgram(Program):
             process.kill()
         for client in self.world.clients:
             # The others wait for the dead rank in their next collective.
-            client.stalled_until = self.world.clock.now + COLLECTIVE
+            client.stall(COLLECTIVE)
         return dead
 
     def _start_again(self, dead: list[TrainingProcess]) -> list[RepetitionRead]:

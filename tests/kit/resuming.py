@@ -108,26 +108,24 @@ class ResumingProgram(Program):
         belong together.
         """
         known = 0 if self.numbered else self.readers
-        return all(
-            one.core.opened and len(one.core.task_list.readers) == known
-            for one in self.before.clients
-        )
+        cores = [one.core for one in self.before.clients]
+        return all(one.opened and len(one.task_list.readers) == known for one in cores)
 
     @property
     def _reading_on(self) -> list[ClientCore]:
         """Cores of the readers that save a state: all that still read, and every
         numbered consumer.
         """
-        alive = [
-            client.core for client in self.before.clients if client.outcome is None or self.numbered
+        return [
+            one.core
+            for one in self.before.clients
+            if self.numbered or (one.outcome is None and not one.core.finished)
         ]
-        return [core for core in alive if self.numbered or not core.finished]
 
     @property
     def _states_are_whole(self) -> bool:
-        cores = self._reading_on
-        known = [len(core.task_list.readers) == len(cores) for core in cores]
-        return all(known) and all(core.standing.is_whole for core in cores)
+        cores, count = self._reading_on, len(self._reading_on)
+        return all(len(one.task_list.readers) == count and one.standing.is_whole for one in cores)
 
     def _lose_workers(self) -> None:
         """Kill all workers and add others.
@@ -168,7 +166,7 @@ class ResumingProgram(Program):
 
     def begin(self) -> None:
         if not self.numbered:
-            self.scene.ends.elsewhere = {*self._had_before, *self._left_out}
+            self.scene.ends.elsewhere = {*self.before.laws.had(), *self._left_out}
 
     def resume(self, number: int) -> None:
         """Add a reader with its state."""
@@ -178,16 +176,12 @@ class ResumingProgram(Program):
         """Delay a misfortune of a reader until the job has resumed, because until then
         all others need its state.
         """
-        clients = self.world.clients
-        if name not in OF_READERS.split():
+        clients, missing = self.world.clients, self.readers - len(self.world.clients)
+        has_begun = not missing and all(one.core.opened or one.outcome for one in clients)
+        if name not in OF_READERS.split() or has_begun:
             super().befall(name)
-        elif len(clients) > self.readers:
-            return  # the successors have come, who must reach the end
-        elif len(clients) == self.readers and all(
-            one.core.opened or one.outcome for one in clients
-        ):
-            super().befall(name)
-        elif not self.world.all_done or len(clients) < self.readers:
+        elif missing > 0 or (missing == 0 and not self.world.all_done):
+            # Later the successors have come, who must reach the end.
             self.world.clock.after(0.5, partial(self.befall, name))
 
     def kill_client(self) -> None:
@@ -203,33 +197,9 @@ class ResumingProgram(Program):
         if self.numbered:
             self._check_steps()
         else:
-            self._check_all(Counter(self._had_before) + Counter(self._had_after))
-
-    @property
-    def _had_before(self) -> list[Name]:
-        if self.numbered:
-            return [
-                name
-                for one in self.before.clients
-                for names in one.had.names.values()
-                for name in names.values()
-            ]
-        laws = self.before.laws  # elements of a dead reader that were not reported go to others
-        return [laws.names[element] for element in laws.owners]
-
-    @property
-    def _had_after(self) -> list[Name]:
-        laws = self.world.laws
-        return [laws.names[element] for element in laws.owners]
-
-    def _check_all(self, found: Counter[Name]) -> None:
-        everything = Counter(self.world.pipeline.names())
-        missing, surplus = (
-            sorted((everything - found).keys() - self._left_out),
-            sorted(found - everything),
-        )
-        if missing or surplus:
-            self.world.laws.fail(f"missing {missing[:9]}, surplus {surplus[:9]}")
+            everything = Counter(self.world.pipeline.names())
+            found = self.before.laws.had() + self.world.laws.had()
+            self.world.laws.check_same(found, everything, self._left_out)
 
     @property
     def _left_out(self) -> set[Name]:
@@ -256,10 +226,8 @@ class ResumingProgram(Program):
         everything = Counter(self.world.pipeline.names())
         lacking = len((everything - found).keys() - self._left_out)
         if len(ends) != 1 or found - everything or lacking >= self.readers:
-            laws.fail(
-                f"consumers had {ends} steps; {lacking} elements are missing, "
-                f"{iteration.dropped} were dropped"
-            )
+            text = f"consumers had {ends} steps; {lacking} elements are missing"
+            laws.fail(f"{text}, {iteration.dropped} were dropped")
         if self.world.job.num_tasks is not None and not self.world.pipeline.slips:
             # This cluster does not know what was skipped before the states were taken.
             self.world.steps.check_order(self.world.pipeline, self.world.job)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tests.kit.programs import RepetitionRead, TrainingProcess, TrainingProgram, Where
 from tests.kit.runner import Name
-from tests.kit.world import DISPATCHER, SimulatedClient, World
+from tests.kit.world import DISPATCHER, FINE, SimulatedClient, World, was_awake
 from zmqdata.updates import OpenClientUpdate
 
 FLIGHT = 5.0
@@ -42,6 +42,11 @@ class Opening:
     """Reason for this place."""
     was_finished: bool
     """True if no element was left there."""
+
+    @property
+    def program(self) -> TrainingProgram:
+        """Its program."""
+        return self.process.program
 
 
 @dataclass
@@ -86,9 +91,9 @@ class RunLaws:
             for process in program.processes
             for reading in process.readings
             for client in reading.clients
-            if client.core.client == update.client
+            if client.core.client == client.name == update.client
         ]
-        if not found or found[0][0].name != update.client:
+        if not found:
             return  # an iterator that was given up reads on where it was
         client, process, reading = found[0]
         iteration = self.world.laws.state.iterations[update.iteration]
@@ -117,12 +122,23 @@ class RunLaws:
     def _before(self, incarnation: int) -> list[Opening]:
         return [one for one in self.openings if one.where[0] == incarnation]
 
+    def _own(self, new: Opening) -> list[Opening]:
+        return [one for one in self.openings if one.program is new.program]
+
+    @property
+    def _newest(self) -> int:
+        return max((one.where[0] for one in self.openings), default=0)
+
+    @property
+    def _living(self) -> set[int]:
+        return {one.number for one in self.world.laws.state.living}
+
     def _check_told(self, new: Opening) -> None:
         """Check that whoever does not begin is told how it came to what others have
         read.
         """
         before = self._before(new.where[0])
-        own = [one for one in before if one.process.program is new.process.program]
+        own = [one for one in before if one.program is new.program]
         if not before:
             allowed = {"begun", "loaded"}
         elif not own:
@@ -131,21 +147,18 @@ class RunLaws:
             allowed = {"follows", "restarted", "joined", "continued", "loaded"}
         if new.how not in allowed:
             self._fail(new, f"must be one of {sorted(allowed)}")
-        rule = new.process.program.on_existing
+        rule = new.program.on_existing
         if rule == "new" and new.how in ("joined", "continued"):
             self._fail(new, "was to begin anew")
-        if (new.how == "continued" and rule != "continue") or (
-            new.how == "joined" and rule == "continue"
-        ):
+        is_odd = (new.how == "continued") != (rule == "continue")
+        if new.how in ("joined", "continued") and is_odd:
             self._fail(new, f"had asked for {rule!r}")
 
     def _check_rule(self, new: Opening) -> None:
         """Check that a program which is not to begin beside others does not."""
-        rule = new.process.program.on_existing
-        is_first = all(one.process.program is not new.process.program for one in self.openings)
-        newest = max((one.where[0] for one in self.openings), default=0)
-        is_there = newest in {one.number for one in self.world.laws.state.living}
-        if rule in ("continue", "error") and is_first and new.how == "begun" and is_there:
+        rule, newest = new.program.on_existing, self._newest
+        begins = new.how == "begun" and not self._own(new)
+        if rule in ("continue", "error") and begins and newest in self._living:
             self._fail(new, f"had asked for {rule!r}, and incarnation {newest} exists")
 
     def _check_reason(self, new: Opening) -> None:
@@ -177,11 +190,7 @@ class RunLaws:
             return True
         if other.died is None or mine.begun < other.died or other.died > new.client.asked - FLIGHT:
             return True  # it pauses or has read all; or both belong to the same start
-        has_left = one.client.outcome != "killed"
-        return has_left and not any(
-            rival.process.rank == mine.rank and rival.process is not mine
-            for rival in self._before(new.where[0])
-        )
+        return one.client.outcome != "killed" and not self._is_successor(new)
 
     def _is_successor(self, new: Opening) -> bool:
         return any(
@@ -201,31 +210,25 @@ class RunLaws:
         """Check that a program does not begin anew beside readers that certainly
         live, and that it continues none of them.
         """
-        program = new.process.program
-        begins = new.how == "begun" and program.on_existing == "share"
+        begins = new.how == "begun" and new.program.on_existing == "share"
         if not begins and new.how != "continued":
             return
-        own = [one for one in self.openings if one.process.program is program]
-        living = {one.number for one in self.world.laws.state.living}
-        if new.how == "begun" and own and own[-1].where[0] not in living:
+        own = self._own(new)
+        if new.how == "begun" and own and own[-1].where[0] not in self._living:
             return  # nothing was left of what its run was reading
-        newest = max((one.where[0] for one in self.openings), default=0)
-        for one in self._before(newest):
+        for one in self._before(self._newest):
             if self._surely_reads(one.client, new.client.asked):
-                self._fail(
-                    new, f"{one.client.name} reads {one.where} for {one.process.program.key}"
-                )
+                self._fail(new, f"{one.client.name} reads {one.where} for {one.program.key}")
 
     def _surely_reads(self, client: SimulatedClient, asked: float) -> bool:
         """Return True if an iterator reads, and nothing can hide that."""
         world, since = self.world, asked - USUAL
-        is_calm = self.world.network.is_steady(since)
-        nodes = (client, world.dispatcher)
         return (
-            is_calm
+            world.network.is_steady(since)
             and client.core.client in world.laws.state.client_iteration
             and client.asked < since
-            and all(one.alive and one.missed is None and one.awake_since < since for one in nodes)
+            and was_awake(client, since)
+            and was_awake(world.dispatcher, since)
             and not world.network.was_severed(client.name, since, DISPATCHER)
         )
 
@@ -233,35 +236,28 @@ class RunLaws:
         """Return True if a repetition of an incarnation was collected before it was
         finished.
         """
-        return any(
-            where[0] == incarnation and not outcome.finished
-            for where, outcome in self.outcomes.items()
-        )
+        found = [one for where, one in self.outcomes.items() if where[0] == incarnation]
+        return not all(one.finished for one in found)
 
     def _check_place(self, new: Opening) -> None:
         """Check that the iterators of a program read the newest incarnation that it
         knows, and count its repetitions alike.
         """
-        own = [one for one in self.openings if one.process.program is new.process.program]
+        own = self._own(new)
         if own and new.where[0] < own[-1].where[0] and new.how != "joined":
             self._fail(new, f"had gone on to {own[-1].where}")
         binds = [at for at, one in enumerate(own) if one.how in BINDS]
         former, since = own[: max(binds, default=0)], own[max(binds, default=0) :]
         # A process with the rank of another one was restarted, or counts as its child.
-        ranks = {one.process for one in former} | {
-            one.process
-            for one in (*since, new)
-            if one.process.rank
-            and any(
-                other.process is not one.process and other.process.rank == one.process.rank
-                for other in own
-            )
-        }
+        ranks = {one.process for one in former}
+        for one in (*since, new):
+            namesakes = {other.process for other in own if other.process.rank == one.process.rank}
+            if one.process.rank and namesakes - {one.process}:
+                ranks.add(one.process)
         for one in since if new.how not in (*BINDS, "restarted") else []:
             # Ranks that were restarted, or whose run was bound anew, go on from there.
-            is_alike = ranks.isdisjoint({one.process, new.process}) and not (
-                self._has_late_copies(one) or self._has_late_copies(new)
-            )
+            is_late = self._has_late_copies(one) or self._has_late_copies(new)
+            is_alike = ranks.isdisjoint({one.process, new.process}) and not is_late
             is_mine = one.process is new.process and not new.process.loader
             is_unlike = one.where[1] - one.number != new.where[1] - new.number
             # Processes that find a repetition lost go on with a later one.
@@ -278,20 +274,17 @@ class RunLaws:
         own = [one for one in [*self.openings, last] if one.process is process]
         return process.has_copies and (
             any(one.was_finished for one in own)
-            or self.world.network.was_lossy
+            or world.network.was_lossy
             or world.network.was_severed(DISPATCHER, process.begun)
             or world.dispatcher.awake_since > process.begun
             or any(client.awake_since > client.asked for client in process.clients)
         )
 
     def _fail(self, new: Opening, text: str) -> None:
-        program = new.process.program
-        self.world.laws.fail(
-            f"{new.client.name} of {program.key} ({new.process.name}, rank {new.process.rank!r}) "
-            f"reads {new.where} as its number {new.number}, how={new.how!r}: {text}",
-            program.key,
-            new.client.name,
-        )
+        name, key, process = new.client.name, new.program.key, new.process
+        text = f"reads {new.where} as its number {new.number}, how={new.how!r}: {text}"
+        text = f"{name} of {key} ({process.name}, rank {process.rank!r}) {text}"
+        self.world.laws.fail(text, key, name)
 
     # --- in the end
 
@@ -308,9 +301,8 @@ class RunLaws:
             if not outcome.tasks.issubset(iteration.tasks):
                 laws.fail(f"{incarnation, iteration.repetition} began again with all elements")
             outcome.tasks |= iteration.tasks.keys()
-            tasks, names = iteration.tasks.keys(), self.world.pipeline.names()
-            outcome.found = Counter(laws.names[one] for one in laws.owners if one[0] in tasks)
-            outcome.expected = laws.without_slips(tasks, names)
+            outcome.found = laws.had(iteration.tasks)
+            outcome.expected = laws.without_slips(iteration.tasks, self.world.pipeline.names())
 
     def check_end(self) -> None:
         """Check what came of each repetition, once nobody reads any more.
@@ -346,11 +338,9 @@ class RunLaws:
         """
         for process in program.processes:
             for client in process.clients:
-                allowed = {"end", "killed", "closed early"}
-                if client.outcome not in allowed and not self.is_explained(process, client):
-                    self.world.laws.fail(
-                        f"{client.name} of {program.key} ended with {client.outcome}", client.name
-                    )
+                if client.outcome not in FINE and not self.is_explained(process, client):
+                    text = f"{client.name} of {program.key} ended with {client.outcome}"
+                    self.world.laws.fail(text, client.name)
 
     def is_explained(self, process: TrainingProcess, client: SimulatedClient) -> bool:
         """Return True if an error of an iterator is what its program has asked for, or

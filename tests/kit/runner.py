@@ -4,6 +4,7 @@ seeded pace. User code does not belong here.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -90,16 +91,8 @@ class SimulatedPipeline:
 
     def all_names(self) -> list[Name]:
         """Return every element of all passes, including elements that kill."""
-        pairs = [
-            (repetition, index)
-            for repetition in range(self.repetitions)
-            for index in range(self.splits)
-        ]
-        return [
-            (repetition, index, at)
-            for repetition, index in pairs
-            for at in range(self.yields(index))
-        ]
+        pairs = itertools.product(range(self.repetitions), range(self.splits))
+        return [(*pair, at) for pair in pairs for at in range(self.yields(pair[1]))]
 
 
 @dataclass(frozen=True)
@@ -171,6 +164,7 @@ class SimulatedRunner:
         emit: Callable[[RunnerEvent], None],
     ) -> None:
         self.definition = definition
+        self.key = (definition.task, definition.attempt)
         self.pipeline = pipeline
         self.clock = clock
         self.random = random.Random(seed)
@@ -267,7 +261,7 @@ class SimulatedRunner:
     def _tell_decisions(self) -> None:
         news = self._deciding.news()
         if news is not None:
-            self._emit(e.Decided(self.definition.task, self.definition.attempt, *news))
+            self._emit(e.Decided(*self.key, *news))
 
     def _tell(self, event: e.WorkerEvent) -> None:
         """Emit an event, and before it the decisions and started splits on which it
@@ -277,7 +271,7 @@ class SimulatedRunner:
         place = max(self._reached, (self._at, self._started))
         if self.definition.ledger and place != self._reached:
             self._reached = place
-            self._emit(e.SplitsStarted(self.definition.task, self.definition.attempt, (place,)))
+            self._emit(e.SplitsStarted(*self.key, (place,)))
         self._emit(event)
 
     # --- states
@@ -288,27 +282,16 @@ class SimulatedRunner:
         """
         if not self._marks or self.made - self._marks[-1][0] >= self.mark_every:
             decided = self._deciding.mark()[1]
-            place = [
-                self._at,
-                self._started,
-                self._given,
-                self._repetition,
-                self._position,
-                self._came,
-                decided,
-            ]
+            split, came = (self._at, self._started, self._given), (self._position, self._came)
+            place = [*split, self._repetition, *came, decided]
             self._marks = [*self._marks[-1:], (self.made, place)]
 
     def _note(self) -> None:
         """Emit a state: the mark before the last one, and the number of elements
         since.
         """
-        if (
-            self._round
-            or self._ahead
-            or not self._marks
-            or self.clock.now - self._noted < self.note_every
-        ):
+        is_due = self.clock.now - self._noted >= self.note_every
+        if self._round or self._ahead or not self._marks or not is_due:
             return
         self._noted = self.clock.now
         self._tell_decisions()
@@ -316,8 +299,7 @@ class SimulatedRunner:
         made, place = self._marks[0]
         content = msgspec.msgpack.encode([place, self.made - made])
         needs = (max(0, place[0] - (not place[1])),) if self.definition.ledger else ()
-        key = (self.definition.task, self.definition.attempt)
-        self._tell(e.StateNoted(*key, TaskState(self._next, content, needs, place[-1])))
+        self._tell(e.StateNoted(*self.key, TaskState(self._next, content, needs, place[-1])))
 
     def _leap(self) -> None:
         """Continue from a later state as soon as no client needs the elements before
@@ -325,21 +307,14 @@ class SimulatedRunner:
         """
         while self._ahead and self._ahead[0].number <= self._next:
             del self._ahead[0]
-        while (
-            self._ahead and not self._round and self._skip.covers(self._next, self._ahead[0].number)
-        ):
+        while self._ahead and not self._round:
+            if not self._skip.covers(self._next, self._ahead[0].number):
+                return
             self._hand_over()
             state = self._ahead.pop(0)
             place, behind = msgspec.msgpack.decode(state.content)
-            (
-                self._at,
-                self._started,
-                self._given,
-                self._repetition,
-                self._position,
-                self._came,
-                _,
-            ) = place
+            self._at, self._started, self._given, self._repetition, *came = place
+            self._position, self._came, _ = came
             self._names, self._next, self._marks = self._make(), state.number, []
             self._deciding.leap(state.decisions)
             self._decider = self._make_decider()
@@ -361,11 +336,11 @@ class SimulatedRunner:
                 yield None
                 continue
             split = self._entry(self._at)
-            if split.repetition != self._repetition or split.is_end:
-                self._repetition += split.repetition == self._repetition
-                self._at += 1
+            if split.repetition == self._repetition and not split.is_end:
+                yield from self._make_entry()
                 continue
-            yield from self._make_entry()
+            self._repetition += split.repetition == self._repetition
+            self._at += 1
 
     def _make_entry(self) -> Iterator[Name]:
         """Yield the elements of the present entry, whose end may be returned
@@ -436,19 +411,17 @@ class SimulatedRunner:
         node, number = place = self.pipeline.place(name)
         if place in self.definition.poisoned:
             return False
-        key = (self.definition.task, self.definition.attempt)
-        self.making = Work(*key, number, node, "map(f)", True, None, self._next)
-        if not self.pipeline.is_poison(name):
-            self._try(place)
-            return True
-        if self.pipeline.healed:
+        self.making = Work(*self.key, number, node, "map(f)", True, None, self._next)
+        is_deadly = self.pipeline.is_poison(name)
+        if is_deadly and self.pipeline.healed:
             self.free = self._next if self.free is None else self.free
+        if not is_deadly or self.pipeline.healed:
             self._try(place)
             return True
         if place not in self.definition.suspects:
             # The process runs on for a moment, and its next element may be noted.
             late = number + self.random.choice([0, 0, 1, 2])
-            self.making = Work(*key, late, node, "map(f)", True, None, self._next)
+            self.making = Work(*self.key, late, node, "map(f)", True, None, self._next)
         self.stopped = True
         self._emit(Fatal(self.making))
         return False
@@ -466,8 +439,7 @@ class SimulatedRunner:
         if place in self._untried:
             self._untried.discard(place)
             if not self._untried:
-                key = (self.definition.task, self.definition.attempt)
-                self.clock.after(0.25, lambda: self._emit(e.SuspectsTried(*key)))
+                self.clock.after(0.25, lambda: self._emit(e.SuspectsTried(*self.key)))
 
     def _is_kept(self, name: Name) -> bool:
         """True if an element is not skipped: as was decided, or by chance if nothing
@@ -486,17 +458,11 @@ class SimulatedRunner:
         return True
 
     def _want(self, ahead: bool = False) -> None:
-        if (
-            self.definition.ledger
-            and not self._restoring
-            and not (self._waiting or (ahead and self._asking))
-        ):
+        is_asked = self._waiting or (ahead and self._asking)
+        if self.definition.ledger and not self._restoring and not is_asked:
             self._asking, self._waiting = True, not ahead
-            key = (self.definition.task, self.definition.attempt)
-            pace = self.random.choice([0.0, self.pace])
-            self._emit(
-                e.SplitsWanted(*key, 0, self._repetition, self._length, not ahead, pace, self._next)
-            )
+            pace, place = self.random.choice([0.0, self.pace]), (self._repetition, self._length)
+            self._emit(e.SplitsWanted(*self.key, 0, *place, not ahead, pace, self._next))
 
     def give_back(self, source: int) -> e.LedgerCut:
         """Forget the splits that were not begun, but keep a split that the runner has
@@ -518,9 +484,7 @@ class SimulatedRunner:
             if self._entries:
                 self._entries[-1] = self._entries[-1].part(0, stop - self._entries[-1].start)
             self._asking = False
-        return e.LedgerCut(
-            self.definition.task, self.definition.attempt, source, count, stop, changed
-        )
+        return e.LedgerCut(*self.key, source, count, stop, changed)
 
     def _end(self) -> None:
         """Drop or fill the last round, and emit the end."""
@@ -529,10 +493,9 @@ class SimulatedRunner:
             while self._round:
                 self._add(self._round[len(self._round) % left])
         self._hand_over()
-        key = (self.definition.task, self.definition.attempt)
         rest = tuple(self._block(0, self._next, (name,)) for name in self._round)
         total, measures = self._next + bool(rest), self._measures()
-        self._tell(e.Exhausted(*key, total, rest=rest, measures=measures))
+        self._tell(e.Exhausted(*self.key, total, rest=rest, measures=measures))
         self.stopped = True
 
     def _add(self, name: Name) -> None:
@@ -579,10 +542,9 @@ class SimulatedRunner:
     def _measures(self) -> TaskMeasures:
         seconds = self.clock.now - self._began
         sums = TaskSums(seconds, seconds, elements=float(self._handed_over))
-        return TaskMeasures(self.definition.task, self.definition.attempt, sums, sums)
+        return TaskMeasures(*self.key, sums, sums)
 
     def _block(self, lane: int, first: int, names: tuple[Name, ...]) -> e.Produced:
         size = sum(map(self.pipeline.size, names))
         failure = b"failure" if self.pipeline.is_failure(names[0]) else b""
-        key = (self.definition.task, self.definition.attempt)
-        return e.Produced(*key, first, len(names), size, b"", names, failure, lane)
+        return e.Produced(*self.key, first, len(names), size, b"", names, failure, lane)

@@ -10,7 +10,6 @@ from functools import partial
 from tests.kit.programs import SimulatedLoader, TrainingProcess, TrainingProgram
 from tests.kit.runlaws import RunLaws
 from tests.kit.scenario import NEVER, PATIENCE, RATES, STORM, TIMEOUTS, Kind, Program, Scenario
-from tests.kit.world import World
 
 
 class RunsProgram(Program):
@@ -20,9 +19,8 @@ class RunsProgram(Program):
         laws: the laws, with the training programs.
     """
 
-    def __init__(self, scene: Scenario, world: World) -> None:
-        super().__init__(scene, world)
-        self.laws = RunLaws(world)
+    def begin(self) -> None:
+        self.laws = RunLaws(self.world)
 
     # --- what runs do
 
@@ -31,11 +29,8 @@ class RunsProgram(Program):
         loader.
         """
         draw = self.random
-        program = TrainingProgram(
-            self.world,
-            f"run {len(self.laws.programs)}",
-            draw.choice(["share"] * 6 + ["new", "new", "continue", "error"]),
-        )
+        rule = draw.choice(["share"] * 6 + ["new", "new", "continue", "error"])
+        program = TrainingProgram(self.world, f"run {len(self.laws.programs)}", rule)
         self.laws.programs.append(program)
         kind = draw.choice(["single", "ranks", "loaders", "ranks with loaders"])
         ranks = draw.randint(2, 3) if kind.startswith("ranks") else 1

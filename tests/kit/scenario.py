@@ -193,6 +193,10 @@ class Kind:
     offset: int = 0
     """Difference between the seeds of its worlds and the given seeds."""
 
+    def __post_init__(self) -> None:
+        for name in (*self.joining, *weighted(self.misfortunes)):
+            getattr(self.program, name)  # a mistyped name fails here, not in some world
+
 
 def weighted(text: str) -> list[str]:
     """Return names, each as often as its weight says.

@@ -16,7 +16,6 @@ from zmqdata import messages as m
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import LastRounds, rounds_before
 from zmqdata.core.worker import events as e
-from zmqdata.splits import Split
 from zmqdata.testing.clock import Clock
 
 PLENTY = 1 << 60
@@ -77,16 +76,11 @@ class Standings:
             delivered = RangeSet(part.delivered)
             lost = [number for number in names if number not in delivered]
             if lost:
-                self.laws.fail(
-                    f"{client} has taken {lost[:9]} of task {task}, which are not in "
-                    "its checkpoint",
-                    task,
-                )
+                text = f"{client} has taken {lost[:9]} of task {task}"
+                self.laws.fail(f"{text}, which are not in its checkpoint", task)
             if is_alone and len(delivered) != len(names):
-                self.laws.fail(
-                    f"the checkpoint of {client} contains too much of task {task}: {delivered}",
-                    task,
-                )
+                text = f"the checkpoint of {client} contains too much of task {task}: {delivered}"
+                self.laws.fail(text, task)
             self._check_started(client, task, part, checkpoint, names)
             found.update(names.values())
         numbers = {index: task for task, index in indices.items()}
@@ -116,35 +110,24 @@ class Standings:
             names: known elements of the rounds of each task and consumer.
         """
         self.checked += 1
-        consumer, numbers = (
-            checkpoint.reader.consumer_index or 0,
-            {index: task for task, index in indices.items()},
-        )
-        rests = _rests_taken(checkpoint)
+        consumer, rests = checkpoint.reader.consumer_index or 0, _rests_taken(checkpoint)
+        numbers = {index: task for task, index in indices.items()}
         for part in checkpoint.tasks:
             task, taken = numbers[part.index], had.names.get(numbers[part.index], {})
             rounds = _rounds_taken(checkpoint, part)
             said = rounds + (part.index in rests)
             if taken and max(taken) >= said:
-                self.laws.fail(
-                    f"{client} has taken round {max(taken)} of task {task}, but its "
-                    f"checkpoint says {said} rounds",
-                    task,
-                )
+                text = f"{client} has taken round {max(taken)} of task {task}"
+                self.laws.fail(f"{text}, but its checkpoint says {said} rounds", task)
             made, free = self.remake(checkpoint, part, consumer, RangeSet([(0, rounds)]))
             if sorted(made) != list(range(rounds, rounds + len(made))):
-                text = (
-                    f"from the checkpoint of {client}, rounds {sorted(made)[:9]} of task "
-                    f"{task} follow {rounds}"
-                )
-                self.laws.fail(text, task)
+                text = f"rounds {sorted(made)[:9]} of task {task} follow {rounds}"
+                self.laws.fail(f"from the checkpoint of {client}, {text}", task)
             self._check_decided(client, task, had, free)
             for number, name in made.items():
                 if number < free and names.get((task, number, consumer), name) != name:
-                    self.laws.fail(
-                        f"round {number} of task {task} differs from the checkpoint of {client}",
-                        task,
-                    )
+                    text = f"round {number} of task {task} differs from the checkpoint of {client}"
+                    self.laws.fail(text, task)
 
     def _check_started(
         self,
@@ -157,51 +140,39 @@ class Standings:
         """Check that every split from which an element was produced is known as
         started.
         """
-        if checkpoint.job.processing_mode != "DYNAMIC":
+        job = checkpoint.job
+        if job.processing_mode != "DYNAMIC" or job.num_tasks is not None:
             return
-        started = _splits([split for entries in part.ledger for split in entries])
-        step = checkpoint.job.num_tasks
-        gone = _gone(checkpoint)
+        known = _splits(part) | _gone(checkpoint)
         for name in names.values():
-            if name[:2] not in started and name[:2] not in gone and step is None:
-                self.laws.fail(
-                    f"{client} has {name} of task {task}, but does not know its split: {part}", task
-                )
+            if name[:2] not in known:
+                text = f"{client} has {name} of task {task}, but does not know its split: {part}"
+                self.laws.fail(text, task)
 
     def _check_decided(self, client: str, task: int, had: Had, free: float) -> None:
         """Check that every decision before the last taken element is known."""
         last = max(had.names.get(task, ()), default=-1)
         if free <= last:
-            text = (
-                f"{client} has taken element {last} of task {task}, but does not know "
-                f"what was decided about element {free}"
-            )
-            self.laws.fail(text, task)
+            text = f"{client} has taken element {last} of task {task}"
+            self.laws.fail(f"{text}, but does not know what was decided about element {free}", task)
 
     def _check_same(self, client: str, task: int, made: dict[int, Name], free: float) -> None:
         for number, name in made.items():
             before = self.laws.names.get((task, number), name)
             if before != name and number < free:
-                text = (
-                    f"element {number} of task {task} was {before}, and is {name} from "
-                    f"the checkpoint of {client}"
-                )
-                self.laws.fail(text, task)
+                text = f"element {number} of task {task} was {before}, and is {name}"
+                self.laws.fail(f"{text} from the checkpoint of {client}", task)
 
     def _check_whole(self, client: str, checkpoint: m.Checkpoint, found: Counter[Name]) -> None:
         """Check that the elements taken, those that tasks produce again, and the splits
         not started are everything.
         """
-        assigned = _gone(checkpoint)
-        for part in checkpoint.tasks:
-            assigned |= _splits([split for entries in part.ledger for split in entries])
+        assigned = _gone(checkpoint).union(*map(_splits, checkpoint.tasks))
         everything = self.pipeline.all_names()
         found.update(name for name in everything if name[:2] not in assigned)
         may_lack = {*filter(self.pipeline.is_poison, everything), *self.laws.slips.values()}
-        missing, surplus = Counter(everything) - found, found - Counter(everything)
-        if surplus or missing.keys() - may_lack:
-            text = f"missing {sorted(missing)[:9]}, surplus {sorted(surplus)[:9]}"
-            self.laws.fail(f"from the checkpoint of {client}: {text}")
+        text = f"from the checkpoint of {client}: "
+        self.laws.check_same(found, Counter(everything), may_lack, text)
 
     def remake(
         self,
@@ -276,16 +247,19 @@ def _rests_taken(checkpoint: m.Checkpoint) -> set[int]:
     return {index for index, _ in view.tasks[: checkpoint.step - checkpoint.last]}
 
 
-def _splits(entries: list[Split]) -> set[tuple[int, int]]:
+def _splits(part: m.TaskPart) -> set[tuple[int, int]]:
     return {
         (entry.repetition, index)
+        for entries in part.ledger
         for entry in entries
         for index in range(entry.start, entry.stop, entry.step)
     }
 
 
 def _gone(checkpoint: m.Checkpoint) -> set[tuple[int, int]]:
-    ranges = [(part.repetition, *one) for part in checkpoint.sources for one in part.gone]
     return {
-        (repetition, index) for repetition, first, stop in ranges for index in range(first, stop)
+        (part.repetition, index)
+        for part in checkpoint.sources
+        for first, stop in part.gone
+        for index in range(first, stop)
     }

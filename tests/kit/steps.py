@@ -70,13 +70,13 @@ class StepLaws:
         step: int,
         header: Block,
         names: tuple[Name, ...],
-        skip: int,
+        number: int,
     ) -> None:
-        """Check the elements that a training loop takes from a block, from position
-        ``skip`` on, beginning at ``step``.
+        """Check the elements that a training loop takes of a block, from a number on,
+        beginning at ``step``.
         """
         for at, name in enumerate(names):
-            self._take(client, consumer, step + at, (header.task, header.first + skip + at), name)
+            self._take(client, consumer, step + at, (header.task, number + at), name)
 
     def _take(self, client: str, consumer: int, step: int, place: Place, name: Name) -> None:
         laws, number = self.laws, self._where[client]
@@ -84,34 +84,30 @@ class StepLaws:
         iteration = laws.state.iterations.get(number)
         last = None if iteration is None else iteration.last_rounds
         if last is None or step < last.first_step:
-            known_place = self.places.setdefault(number, {}).setdefault(step, place)
-            if known_place != place:
-                laws.fail(
-                    f"step {step} is {known_place} for other clients and {place} for {client}",
-                    place[0],
-                )
+            former = self.places.setdefault(number, {}).setdefault(step, place)
+            if former != place:
+                text = f"step {step} is {former} for other clients and {place} for {client}"
+                laws.fail(text, place[0])
         elif last.view(consumer).tasks[step - last.first_step] != place:
             laws.fail(f"step {step} of the last rounds is {place} for {client}", place[0])
         else:
             self.last_steps[number, step, consumer] = place
-        known = self.names.setdefault((*place, consumer), name)
+        known, process = self.names.setdefault((*place, consumer), name), _reader(client)
         if known != name:
             laws.fail(f"round {place} of consumer {consumer} was {known}, then {name}", place[0])
-        if step <= path.last.get(_reader(client), -1):
-            laws.fail(f"step {step} of {client} follows {path.last[_reader(client)]}", client)
-        path.last[_reader(client)] = step
+        if step <= path.last.get(process, -1):
+            laws.fail(f"step {step} of {client} follows {path.last[process]}", client)
+        path.last[process] = step
         is_gone = client in laws.gone or client not in laws.state.client_iteration
         if iteration is None or is_gone:
-            path.lost[_reader(client), step] = name
+            path.lost[process, step] = name
             return
         if step >= iteration.horizon:
             laws.fail(f"{client} reads step {step} at the horizon {iteration.horizon}", client)
-        if step in path.steps and path.steps[step][0] not in laws.excused:
-            laws.fail(
-                f"step {step} of consumer {consumer} was handed out by "
-                f"{path.steps[step][0]} and by {client}",
-                client,
-            )
+        other = path.steps.get(step, ("", name))[0]
+        if other and other not in laws.excused:
+            text = f"step {step} of consumer {consumer} was handed out by {other} and by {client}"
+            laws.fail(text, client)
         path.steps[step] = (client, name)
 
     def _client_gone(self, client: str) -> None:
@@ -125,10 +121,10 @@ class StepLaws:
             if number != iteration.iteration:
                 continue
             reported = iteration.rounds.steps[consumer]
-            for step in [
-                step for step, (who, _) in path.steps.items() if who == client and step >= reported
-            ]:
-                path.lost[_reader(client), step] = path.steps.pop(step)[1]
+            for step, (owner, name) in list(path.steps.items()):
+                if owner == client and step >= reported:
+                    path.lost[_reader(client), step] = name
+                    del path.steps[step]
 
     def _passed(self, number: int, consumer: int, steps: int) -> None:
         """Count again what a returning client had taken. No other client may have taken
@@ -143,10 +139,8 @@ class StepLaws:
         for (process, step), name in list(path.lost.items()):
             if process == _reader(client) and step < steps:
                 if step in path.steps:
-                    self.laws.fail(
-                        f"{client} returns with step {step}, which {path.steps[step][0]} has",
-                        client,
-                    )
+                    text = f"{client} returns with step {step}, which {path.steps[step][0]} has"
+                    self.laws.fail(text, client)
                 path.steps[step] = (client, name)
                 del path.lost[process, step]
 
@@ -160,29 +154,22 @@ class StepLaws:
             everything: the elements of the whole input.
         """
         iteration = self._newest()
-        rounds = iteration.numbered
+        consumers, last = len(iteration.numbered.steps), iteration.last_rounds
         for task in iteration.live_tasks:
-            if not task.settled:
-                self.laws.fail(
-                    f"task {task.task} is not settled: {task.delivered} of {task.total}", task.task
-                )
-        last = iteration.last_rounds
+            self.laws.check_settled(task)
         due = set(self.places.get(iteration.iteration, ()))
         if last is not None:
             due |= set(range(last.first_step, last.stop))
-        for consumer in range(len(rounds.steps)):
+        for consumer in range(consumers):
             found = set(self.of_consumer(consumer))
             if found != due:
                 lacking = sorted(due - found)[:9]
                 numbers = [self._place(iteration, step, consumer)[0] for step in lacking]
                 self.laws.fail(f"consumer {consumer} has skipped steps {lacking}", *numbers)
-        copies = [[task] for task in iteration.live_tasks]
-        is_copied = iteration.job.processing_mode == "OFF"
-        missing = sum(
-            self._check_elements(tasks, everything, iteration)
-            for tasks in (copies if is_copied else [iteration.live_tasks])
-        )
-        if missing != iteration.dropped or missing >= len(rounds.steps):
+        tasks = [*iteration.live_tasks]
+        parts = [[task] for task in tasks] if iteration.job.processing_mode == "OFF" else [tasks]
+        missing = sum(self._check_elements(part, everything, iteration) for part in parts)
+        if missing != iteration.dropped or missing >= consumers:
             self.laws.fail(f"{missing} elements are missing, {iteration.dropped} dropped")
 
     def _place(self, iteration: Iteration, step: int, consumer: int) -> Place:
@@ -212,27 +199,23 @@ class StepLaws:
         pipeline and the number of tasks alone.
         """
         iteration = self._newest()
-        tasks, taken = iteration.tasks, self.places.get(iteration.iteration, {})
-        places = [(number, tasks[task].shard or 0) for _, (task, number) in sorted(taken.items())]
+        taken, consumers = self.places.get(iteration.iteration, {}), job.num_consumers or 1
+        shards = {number: task.shard or 0 for number, task in iteration.tasks.items()}
+        places = [(number, shards[task]) for _, (task, number) in sorted(taken.items())]
         if places != sorted(places):
             self.laws.fail(f"tasks do not take turns: {places}")
-        left_out = {
-            (tasks[task].shard or 0, number) for task, number in self.laws.left_out if task in tasks
-        }
+        left_out = {(shards[task], at) for task, at in self.laws.left_out if task in shards}
         expected = [_made(pipeline, job, shard, left_out) for shard in range(job.num_tasks or 0)]
         for consumer in range(job.num_consumers or 0):
             for step, (client, name) in sorted(self.of_consumer(consumer).items()):
                 task, number = self._place(iteration, step, consumer)
-                place = number * (job.num_consumers or 1) + consumer
+                place = number * consumers + consumer
                 if (iteration.iteration, step, consumer) in self.last_steps:
                     place = self._place_in_rest(task, number, consumer)
-                due = expected[tasks[task].shard or 0][place]
+                due = expected[shards[task]][place]
                 if name != due:
-                    self.laws.fail(
-                        f"step {step} of consumer {consumer} was {name} for {client}, expected "
-                        f"{due}",
-                        task,
-                    )
+                    text = f"step {step} of consumer {consumer} was {name} for {client}"
+                    self.laws.fail(f"{text}, expected {due}", task)
 
     def _place_in_rest(self, task: int, full: int, consumer: int) -> int:
         """Return the number of an element that a consumer gets of a rest."""
@@ -263,14 +246,9 @@ def _made(
         made = [name for name in names if name[1] % count == shard]
     else:
         made = names[shard::count]
-    made = [
-        name
-        for at, name in enumerate(made)
-        if (shard, at) not in left_out and not pipeline.is_poison(name)
-    ]
+    kept = [name for at, name in enumerate(made) if (shard, at) not in left_out]
+    made = [name for name in kept if not pipeline.is_poison(name)]
     rest = len(made) % consumers
-    return (
-        made + [made[len(made) - rest + at % rest] for at in range(rest, consumers)]
-        if rest and job.finite == "pad"
-        else made
-    )
+    if rest and job.finite == "pad":
+        made += [made[len(made) - rest + at % rest] for at in range(rest, consumers)]
+    return made

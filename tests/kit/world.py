@@ -50,12 +50,30 @@ from zmqdata.testing.nodes import (
 )
 
 DISPATCHER = "dispatcher"
-NO_RUN = m.Affiliation()
+FINE = frozenset({"end", "killed", "closed early"})
+"""Outcomes of readers that met no error."""
 CHECKPOINTS = 0.01
 """Share of the occasions on which a training loop takes a checkpoint."""
 
 
-class SimulatedWorker(SimulatedNode):
+def was_awake(node: SimulatedNode, since: float) -> bool:
+    """Return True if a node lives, and was not frozen since a time."""
+    return node.alive and node.missed is None and node.awake_since < since
+
+
+class CarryingNode(SimulatedNode):
+    """A node that has a function for each command of its core."""
+
+    def __init__(self, world: World, name: str, core: Any) -> None:
+        super().__init__(world, name, core)
+        self._carriers = events.Carriers()
+
+    def carry_out(self, command: Any) -> None:
+        carrier = self._carriers.get(type(command), super().carry_out)
+        carrier(command)
+
+
+class SimulatedWorker(CarryingNode):
     """A worker with runners of simulated tasks.
 
     Attributes:
@@ -73,38 +91,24 @@ class SimulatedWorker(SimulatedNode):
         self.runners: dict[tuple[int, int], SimulatedRunner] = {}
         self.is_fast = False
         self._leaving = False
-        self._carriers = events.Carriers()
         on = self._carriers.on
         on(worker_events.StartTask, self._start)
         on(worker_events.StopTask, self._stop)
-        on(
-            worker_events.FeedSplits,
-            lambda x: self.runners[x.task, x.attempt].feed(x.source, x.splits),
-        )
-        on(
-            worker_events.ReturnSplits,
-            lambda x: self.feed(self.runners[x.task, x.attempt].give_back(x.source)),
-        )
-        on(
-            worker_events.AllowProduction,
-            lambda x: self.runners[x.task, x.attempt].allow(x.size, x.elements),
-        )
-        on(worker_events.FlushTask, lambda x: self.runners[x.task, x.attempt].flush())
+        on(worker_events.FeedSplits, lambda x: self._runner(x).feed(x.source, x.splits))
+        on(worker_events.ReturnSplits, lambda x: self.feed(self._runner(x).give_back(x.source)))
+        on(worker_events.AllowProduction, lambda x: self._runner(x).allow(x.size, x.elements))
+        on(worker_events.FlushTask, lambda x: self._runner(x).flush())
         on(worker_events.FallQuiet, lambda x: self._fall_quiet())
         on(worker_events.BindLink, self._bind)
         on(worker_events.UnbindLink, lambda x: world.network.unbind(x.link))
         on(worker_events.Push, lambda x: world.network.push(x.link, x))
 
-    def carry_out(self, command: Any) -> None:
-        carrier = self._carriers.get(type(command), super().carry_out)
-        carrier(command)
+    def _runner(self, command: Any) -> SimulatedRunner:
+        return self.runners[command.task, command.attempt]
 
     def _start(self, command: worker_events.StartTask) -> None:
-        definition = command.definition
-        seed = self.random.getrandbits(32)
-        runner = SimulatedRunner(
-            definition, self.world.pipeline, self.world.clock, seed, self._hear
-        )
+        definition, seed, world = command.definition, self.random.getrandbits(32), self.world
+        runner = SimulatedRunner(definition, world.pipeline, world.clock, seed, self._hear)
         if self.is_fast:
             runner.pace = 0.0001
         self.runners[definition.task, definition.attempt] = runner
@@ -190,7 +194,7 @@ class Taking:
     """True once an element was taken."""
 
 
-class SimulatedClient(SimulatedNode):
+class SimulatedClient(CarryingNode):
     """A client and its training loop, which takes elements at a seeded speed.
 
     Attributes:
@@ -208,33 +212,12 @@ class SimulatedClient(SimulatedNode):
     core: ClientCore
     world: World
 
-    def __init__(
-        self,
-        world: World,
-        name: str,
-        repetition: int,
-        limit: int | None,
-        consumer: int | None = None,
-        resume: bytes = b"",
-        affiliation: m.Affiliation = NO_RUN,
-        job: m.JobParameters | None = None,
-        local_workers: tuple[str, ...] = (),
-    ) -> None:
-        self.consumer = consumer
+    def __init__(self, world: World, profile: ClientProfile) -> None:
+        name, self.consumer = profile.client, profile.reader.consumer_index
         self.opened: m.IterationOpened | None = None
         self.known_as = {name}
         self.asked = world.clock.now
         self.died: float | None = None
-        profile = ClientProfile(
-            name,
-            structs.replace(job or world.job, max_outstanding_requests=limit),
-            repetition,
-            "simulation",
-            reader=m.Reader(consumer),
-            local_workers=local_workers,
-            resume=resume,
-            affiliation=affiliation,
-        )
         super().__init__(world, name, ClientCore(profile))
         self.queue: deque[Taking] = deque()
         self.pace = self.random.choice([0.0005, 0.01, 0.05])
@@ -250,7 +233,6 @@ class SimulatedClient(SimulatedNode):
         self._finish: str | None = None
         self._planned = self._at_work = False
         network = world.network
-        self._carriers = events.Carriers()
         on = self._carriers.on
         on(client_events.ConnectLink, lambda x: self._connect(x.link))
         on(client_events.DisconnectLink, lambda x: network.disconnect(x.link))
@@ -266,10 +248,6 @@ class SimulatedClient(SimulatedNode):
             self.opened = message
         super().receive(sender, message)
 
-    def carry_out(self, command: Any) -> None:
-        carrier = self._carriers.get(type(command), super().carry_out)
-        carrier(command)
-
     def _connect(self, link: str) -> None:
         self.world.network.connect(
             link,
@@ -283,13 +261,10 @@ class SimulatedClient(SimulatedNode):
         self._plan()
 
     def _weave(self, command: client_events.Weave) -> None:
-        length = command.parts[0].stop - command.parts[0].skip
-        for turn in range(length):
-            for part, step in zip(command.parts, command.steps, strict=True):
-                at = part.skip + turn
-                self.queue.append(
-                    Taking(part.header, part.content, at, at + 1, step + turn * command.cycle)
-                )
+        for turn in range(command.parts[0].stop - command.parts[0].skip):
+            for part, first in zip(command.parts, command.steps, strict=True):
+                at, step = part.skip + turn, first + turn * command.cycle
+                self.queue.append(Taking(part.header, part.content, at, at + 1, step))
         self._plan()
 
     def _drop_unbegun(self, command: client_events.DropUnbegun) -> None:
@@ -303,10 +278,8 @@ class SimulatedClient(SimulatedNode):
             left -= count
             ranges.append((header.first + taking.at, header.first + taking.stop))
             self.queue.remove(taking)
-        event = client_events.UnbegunDropped(
-            command.task, command.attempt, command.recall, tuple(ranges)
-        )
-        self.feed(event)
+        key = (command.task, command.attempt, command.recall)
+        self.feed(client_events.UnbegunDropped(*key, tuple(ranges)))
 
     def _finished(self, command: events.Finish) -> None:
         self._finish = command.error or "end"
@@ -328,10 +301,8 @@ class SimulatedClient(SimulatedNode):
         """True if it may read on without the dispatcher, because workers can hear it
         and it believes to be alone.
         """
-        lease, isolated = self.core.lease, self.isolated
-        heard = (
-            isolated is None or self.world.clock.now < isolated + self.world.times.client_timeout
-        )
+        lease, timeout = self.core.lease, self.world.times.client_timeout
+        heard = self.isolated is None or self.world.clock.now < self.isolated + timeout
         return lease.until == math.inf or (lease.alone and heard)
 
     def rejoin(self) -> None:
@@ -372,28 +343,22 @@ class SimulatedClient(SimulatedNode):
             self.queue.popleft()
         self.taken += stop - first
         self.world.progress = self.world.clock.now
+        me, names, number = self.core.client, taking.names[first:stop], header.first + first
         if self.consumer is None:
-            self.world.laws.handed_out(
-                self.core.client, header, taking.names, first, stop, self._needs_no_lease
-            )
+            self.world.laws.handed_out(me, header, names, number, self._needs_no_lease)
         else:
             step = self.core.reading.steps if taking.step is None else taking.step
-            self.world.steps.handed_out(
-                self.core.client, self.consumer, step, header, taking.names[first:stop], first
-            )
+            self.world.steps.handed_out(me, self.consumer, step, header, names, number)
         size = header.size if stop == header.stop else 0
-        if (
-            self._had_as != self.core.client
-        ):  # it was given up: former elements are not part of its position
-            self.had, self._had_as = Had(), self.core.client
-            self.known_as.add(self.core.client)
-        part = client_events.TakenElements(
-            header.task, header.attempt, header.first + first, header.first + stop, size
-        )
+        if self._had_as != me:  # it was given up: former elements are not part of its position
+            self.had, self._had_as = Had(), me
+            self.known_as.add(me)
+        key = (header.task, header.attempt)
+        part = client_events.TakenElements(*key, number, header.first + stop, size)
         # Only other clients could make use of knowing when it comes back.
         self._at_work = not self.queue and len(self.world.clients) > 1
         self.feed(client_events.PartsHandedOut((part,), self._at_work))
-        self.had.add(header.task, header.first + first, taking.names[first:stop])
+        self.had.add(header.task, number, names)
         if self._moments.random() < CHECKPOINTS and not self.is_steady:
             self.check_standing()
 
@@ -402,14 +367,13 @@ class SimulatedClient(SimulatedNode):
         world, core = self.world, self.core
         checkpoint = core.standing.checkpoint(core.reading.passed.count)
         indices = {task: kept.origin.index for task, kept in core.standing.kept.tasks.items()}
+        known = (self.name, checkpoint, self.had, indices)
         if self.consumer is not None:
-            world.standings.check_consumer(
-                self.name, checkpoint, self.had, indices, world.steps.names
-            )
+            world.standings.check_consumer(*known, world.steps.names)
         else:
             joined_once = self._had_as == self.name
             is_alone = len(world.clients) == 1 and not core.profile.resume and joined_once
-            world.standings.check(self.name, checkpoint, self.had, indices, is_alone)
+            world.standings.check(*known, is_alone)
 
     def stall(self, seconds: float) -> None:
         """Take nothing for a while."""
@@ -466,7 +430,6 @@ class World:
     ) -> None:
         self.seed = seed
         self.shards = shards
-        self.mode = mode
         self.pipeline = pipeline or SimulatedPipeline(splits=100)
         self.random = random.Random(f"{seed}/world")
         self.clock = Clock()
@@ -507,20 +470,18 @@ class World:
         repetition: int = 0,
         limit: int | None = None,
         consumer: int | None = None,
-        resume: bytes = b"",
-        affiliation: m.Affiliation = NO_RUN,
         job: m.JobParameters | None = None,
-        local_workers: tuple[str, ...] = (),
+        **profile: Any,
     ) -> SimulatedClient:
         """Add a training loop that reads the job's iteration, as a numbered consumer if
-        the job is coordinated, or reads another job.
+        the job is coordinated, or reads another job. ``profile`` is more of its
+        ``ClientProfile``.
         """
         name = f"client-{len(self.clients)}-{self.random.getrandbits(16):04x}"
-        self.clients.append(
-            SimulatedClient(
-                self, name, repetition, limit, consumer, resume, affiliation, job, local_workers
-            )
-        )
+        job = structs.replace(job or self.job, max_outstanding_requests=limit)
+        reader = m.Reader(consumer)
+        known = ClientProfile(name, job, repetition, "simulation", reader=reader, **profile)
+        self.clients.append(SimulatedClient(self, known))
         return self.clients[-1]
 
     def new_process(self) -> str:

@@ -68,9 +68,8 @@ class Court:
 
     def takes(self, client: str, first: int, stop: int, at: int = 0, alone: bool = False) -> None:
         names = tuple((0, first + at + n, 0) for n in range(stop - first))
-        self.laws.handed_out(
-            client, m.Block(1, 1, 2, first, stop - first, 0, 1), names, 0, stop - first, alone
-        )
+        header = m.Block(1, 1, 2, first, stop - first, 0, 1)
+        self.laws.handed_out(client, header, names, first, alone)
 
 
 def test_attempts_only_grow() -> None:

@@ -50,9 +50,8 @@ class Court:
         """
         consumer = {"k": 0, "l": 1, "n": 1}[client]
         task, number = task or 1 + step % 2, step // 2 if number < 0 else number
-        self.steps.handed_out(
-            client, consumer, step, m.Block(1, task, 1, number, 1, 0, 1), ((0, name, 0),), 0
-        )
+        header = m.Block(1, task, 1, number, 1, 0, 1)
+        self.steps.handed_out(client, consumer, step, header, ((0, name, 0),), number)
 
 
 def test_a_step_is_the_same_for_all() -> None:
