@@ -64,6 +64,14 @@ class Flow:
     """The ends of the blocks that were sent."""
 
 
+class Hook(list[Callable[..., object]]):
+    """Functions that observers have added, called one after the other."""
+
+    def __call__(self, *facts: object) -> None:
+        for call in self:
+            call(*facts)
+
+
 class LawBroken(AssertionError):
     """Raised if a law of the design does not hold. The text ends with the relevant part
     of what happened before.
@@ -90,7 +98,7 @@ class Laws(WorldObserver):
         self.clock = clock
         self.pipeline = pipeline
         self.story: deque[tuple[float, str, object]] = deque(maxlen=200_000)
-        self.on_client: list[Callable[[str, ClientCore, AnyEvent, Sequence[AnyCommand]], None]] = []
+        self.on_client = Hook()
         self.forget()
         self.flows: dict[tuple[str, int, int], Flow] = {}
         self.pushed: set[tuple[str, int, int, int, int, int]] = set()
@@ -116,11 +124,8 @@ class Laws(WorldObserver):
         # Clients that have left, those of them whose reports a journal has lost, and
         # whether splits that it has lost may make other elements.
         self.gone, self.excused, self.is_set_back = set[str](), set[str](), False
-        self.on_gone: list[Callable[[str], None]] = []
-        self.on_asked_back: list[Callable[[str], None]] = []
-        self.on_passed: list[Callable[[int, int, int], None]] = []
-        self.on_collected: list[Callable[[int], None]] = []
-        self.on_opened: list[Callable[[u.OpenClientUpdate], None]] = []
+        self.on_gone, self.on_asked_back, self.on_passed = Hook(), Hook(), Hook()
+        self.on_collected, self.on_opened = Hook(), Hook()
 
     def forget_measures(self) -> None:
         """Forget what workers reported, because a new dispatcher has not heard it."""
@@ -162,8 +167,7 @@ class Laws(WorldObserver):
             self._check_worker(name, core, event, commands)
         elif isinstance(core, ClientCore):
             self._check_client(name, core, commands)
-            for watch in self.on_client:
-                watch(name, core, event, commands)
+            self.on_client(name, core, event, commands)
 
     # --- dispatcher: facts are written before they are revealed, attempts grow
 
@@ -185,17 +189,14 @@ class Laws(WorldObserver):
         elif isinstance(update, u.CutLedgerUpdate):
             self._take_back(update)
         elif isinstance(update, u.CollectIncarnationUpdate):
-            for call_of_end in self.on_collected:
-                call_of_end(update.incarnation)
+            self.on_collected(update.incarnation)
         self.state.apply(update)
         if isinstance(update, u.CloseClientUpdate):
             self._client_gone(update.client)
         elif isinstance(update, u.OpenClientUpdate):
-            for call_of_opening in self.on_opened:
-                call_of_opening(update)
+            self.on_opened(update)
         elif isinstance(update, u.PassStepsUpdate):
-            for call in self.on_passed:
-                call(update.iteration, update.consumer, update.step)
+            self.on_passed(update.iteration, update.consumer, update.step)
 
     def _check_assigned(self, update: u.AssignSplitsUpdate) -> None:
         """Check that each split is in a single ledger at most, and that no end is
@@ -281,8 +282,7 @@ class Laws(WorldObserver):
     def _client_gone(self, client: str) -> None:
         """Record as lost what a client was handed and did not report."""
         self.gone.add(client)
-        for call in self.on_gone:
-            call(client)
+        self.on_gone(client)
         for element in self.owned.pop(client, set()):
             if self._reported(element):
                 continue
@@ -368,8 +368,7 @@ class Laws(WorldObserver):
             self.fail(f"message {header.number} on {push.link} follows {last}")
         self.numbers[push.link] = header.number
         if isinstance(header, m.TakeBackElements):
-            for call in self.on_asked_back:
-                call(client)
+            self.on_asked_back(client)
         if not isinstance(header, m.Block):
             return
         key = (client, header.task, header.attempt)

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import structs
+
 from tests.kit.runner import Name
 from tests.kit.world import SimulatedClient, World
 from zmqdata import messages as m
@@ -161,6 +163,9 @@ class TrainingProcess:
         if loader is not None and not loader.is_seeded and not loader.is_persistent:
             seed = self.random.getrandbits(31)
         turn = number if loader is not None and loader.is_persistent else 0
+        rule = self.program.on_existing
+        place: dict[str, Any] = {"local_workers": self.local_workers, "resume": resume}
+        run = m.Affiliation(key, self.rank, self.name, on_existing=rule, is_fresh=self.is_fresh)
         clients = []
         for worker, process in enumerate(self._loaders):
             part, counted = None, number
@@ -169,14 +174,8 @@ class TrainingProcess:
                 copies, counted = (m.DatasetCopy(process, STARTING),), turn
             elif loader is not None:
                 part = m.ReadingPass(seed, turn, worker, process)
-            affiliation = m.Affiliation(
-                key, self.rank, self.name, reading_pass=part, copies=copies,
-                on_existing=self.program.on_existing, is_fresh=self.is_fresh,
-            )  # fmt: skip
-            client = self.world.add_client(
-                counted, None, self.consumer, self.program.job,
-                resume=resume, affiliation=affiliation, local_workers=self.local_workers,
-            )  # fmt: skip
+            place["affiliation"] = structs.replace(run, reading_pass=part, copies=copies)
+            client = self.world.add_client(counted, None, self.consumer, self.program.job, **place)
             client.rate = self.rate
             text = f"reads for {key} in {self.name} its number {number}"
             self.world.laws.tell(client.name, text)
@@ -223,10 +222,9 @@ class TrainingProcess:
             return
         self.world.laws.tell(self.program.key, f"loses {self.name}")
         self.is_over, self.died = True, self.world.clock.now
-        for reading in self.readings:
-            for client in reading.clients:
-                if client.alive:
-                    client.die()
+        for client in self.clients:
+            if client.alive:
+                client.die()
 
     @property
     def clients(self) -> list[SimulatedClient]:

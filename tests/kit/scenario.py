@@ -69,7 +69,7 @@ class Program(Misfortunes):
         self.scene = scene
 
     def prepare(self) -> None:
-        """Do what comes before the world, and may replace it."""
+        """Prepare the world before anything happens in it, or replace it."""
 
     def begin(self) -> None:
         """Start what does not join by a schedule."""

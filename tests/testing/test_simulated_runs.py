@@ -93,8 +93,7 @@ class Forgery:
         else:
             laws.state.apply(u.BeginIncarnationUpdate(incarnation, self.world.job))
             laws.state.apply(u.CreateIterationUpdate(iteration, incarnation, 0, seed, 0))
-        for call in laws.on_opened:
-            call(u.OpenClientUpdate(client.name, iteration, run="second", how=how))
+        laws.on_opened(u.OpenClientUpdate(client.name, iteration, run="second", how=how))
 
 
 def test_a_run_that_takes_over_what_the_dead_have_left_breaks_a_law() -> None:
