@@ -209,10 +209,8 @@ class Laws(WorldObserver):
             self.fail(text, update.task)
         if split.is_end:
             if iteration.cursor(task, update.source).remaining(split.repetition):
-                text = (
-                    f"task {update.task} is told the end of repetition {split.repetition} too early"
-                )
-                self.fail(text, update.task)
+                text = f"the end of repetition {split.repetition} is told too early"
+                self.fail(f"{text} to task {update.task}", update.task)
             return
         for key in splits_of(iteration.iteration, update.source, split):
             if key in self.leased:
@@ -266,10 +264,8 @@ class Laws(WorldObserver):
     def slipped(self, task: int, number: int, name: Name) -> None:
         """Check that every attempt skips the same element at a number."""
         if self.slips.setdefault((task, number), name) != name:
-            before = self.slips[task, number]
-            self.fail(
-                f"the element that arrived as number {number} was {before}, then {name}", task
-            )
+            text = f"the element that arrived as number {number} was {self.slips[task, number]}"
+            self.fail(f"{text}, then {name}", task)
 
     def without_slips(self, tasks: Collection[int], names: Iterable[Name]) -> Counter[Name]:
         """Return the elements that these tasks had to deliver of all that they could
@@ -511,9 +507,8 @@ class Laws(WorldObserver):
             most = iteration.delivered * (iteration.job.num_consumers or 1)
             if totals.delivered > most or (totals.delivered < most and not iteration.rests):
                 self.fail(f"{totals.delivered} of {most} elements are counted")
-            reported = sum(
-                made for (task, _), made in self.measured.items() if task in iteration.tasks
-            )
+            made = [made for (task, _), made in self.measured.items() if task in iteration.tasks]
+            reported = sum(made)
             if totals.sums.elements != reported:
                 self.fail(f"{totals.sums.elements} of {reported} elements are counted as made")
 
@@ -542,7 +537,5 @@ class Laws(WorldObserver):
 
 def splits_of(iteration: int, source: int, entry: Split) -> list[tuple[int, int, int, int]]:
     """Return the splits of an entry of a ledger, each by what identifies it."""
-    return [
-        (iteration, source, entry.repetition, index)
-        for index in range(entry.start, entry.stop, entry.step)
-    ]
+    indices = range(entry.start, entry.stop, entry.step)
+    return [(iteration, source, entry.repetition, index) for index in indices]

@@ -112,7 +112,7 @@ class RelaunchProgram(Program):
 
     def check_again(self, again: list[RepetitionRead]) -> None:
         """Check what was read by what was started again."""
-        world, laws = self.world, self.world.laws
+        world, laws, ends = self.world, self.world.laws, self.scene.ends
         outcomes = set().union(*[one.outcomes for one in again])
         if outcomes != {"end"}:
             laws.fail(f"{self.way}: what was started again ends with {outcomes}")
@@ -126,15 +126,13 @@ class RelaunchProgram(Program):
         if world.job.num_consumers is not None:
             world.steps.check_end(world.pipeline.names())
             return
-        iteration = self.scene.ends.iteration_of(again[0].clients[0])
+        iteration = ends.iteration_of(again[0].clients[0])
         assert iteration is not None
-        left = self.scene.ends.owed(iteration)
+        left = ends.owed(iteration)
         if begins_anew:
             left = set(world.pipeline.names()) - {name for one in again for name in one.had}
-        readers = {
-            one.name for one in world.clients if self.scene.ends.iteration_of(one) is iteration
-        }
-        if left and not any(self.scene.ends.records[name].unheard for name in readers):
+        readers = {one.name for one in world.clients if ends.iteration_of(one) is iteration}
+        if left and not any(ends.records[name].unheard for name in readers):
             laws.fail(f"{self.way}: {len(left)} elements are left, {sorted(left)[:9]}")
 
 

@@ -97,10 +97,9 @@ class ResumingProgram(Program):
         # What readers had that have left, and what other readers had before a reader
         # came, is known after a while.
         world.run_until(lambda: self.numbered or self._states_are_whole, PATIENCE)
-        return [
-            m.encode_checkpoint(one.standing.checkpoint(one.reading.passed.count))
-            for one in self._reading_on
-        ]
+        cores = self._reading_on
+        states = [core.standing.checkpoint(core.reading.passed.count) for core in cores]
+        return [m.encode_checkpoint(state) for state in states]
 
     @property
     def _all_know(self) -> bool:

@@ -193,10 +193,8 @@ class RunLaws:
         return one.client.outcome != "killed" and not self._is_successor(new)
 
     def _is_successor(self, new: Opening) -> bool:
-        return any(
-            one.process.rank == new.process.rank and one.process is not new.process
-            for one in self._before(new.where[0])
-        )
+        processes = {one.process for one in self._before(new.where[0])} - {new.process}
+        return any(one.rank == new.process.rank for one in processes)
 
     def _may_live(self, client: SimulatedClient, asked: float) -> bool:
         """Return True if a sign of an iterator may have come after another asked."""

@@ -178,9 +178,7 @@ class SimulatedRunner:
         self.slips_now = self.random.choice([0.0, 0.3, 1.0])
         self.free: int | None = None
         self._emit = emit
-        self._entries: list[Split] = (
-            list(definition.ledger[0]) if definition.ledger else self._everything()
-        )
+        self._entries = list(definition.ledger[0]) if definition.ledger else self._everything()
         self._base = definition.bases[0] if definition.bases else 0
         self._fixed = self._length
         self._at, self._started = self._base, 0
@@ -189,9 +187,8 @@ class SimulatedRunner:
         self._reserved = -1  # the entry that it waited for
         self._repetition = 0
         self._names = self._make()
-        self._deciding = Deciding(
-            definition.first_decision, definition.decisions, lambda seconds: None
-        )
+        decided = (definition.first_decision, definition.decisions)
+        self._deciding = Deciding(*decided, lambda seconds: None)
         self._decider = self._make_decider()
         self._came = 0  # number of elements that reached the skipping operation
         self._ahead = list(definition.states)

@@ -74,9 +74,8 @@ class SavedFolder:
             self.world.laws.fail(text)
         for chunk in command.chunks:
             self.publish(chunk)
-        return dispatcher_events.SaveChecked(
-            command.iteration, max((one[0] for one in self.written), default=-1) + 1
-        )
+        streams = max((one[0] for one in self.written), default=-1) + 1
+        return dispatcher_events.SaveChecked(command.iteration, streams)
 
     def finish(self, command: dispatcher_events.FinishSave) -> dispatcher_events.SaveFinished:
         """Write the marker.
@@ -85,9 +84,8 @@ class SavedFolder:
         with the same content.
         """
         ending = ("ERROR" if command.error else "DONE", command.chunks, self.world.dispatcher)
-        if self.marker and (
-            ending[:2] != (self.marker, self.manifest) or self._ended_by is ending[2]
-        ):
+        is_same = ending[:2] == (self.marker, self.manifest)
+        if self.marker and (not is_same or self._ended_by is ending[2]):
             self.world.laws.fail(f"the save ended as {self.marker}, and again: {command}")
         self.marker, self.manifest, self._ended_by = ending
         self.error = command.text

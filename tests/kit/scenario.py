@@ -174,7 +174,13 @@ class Program(Misfortunes):
 
 @dataclass(frozen=True)
 class Kind:
-    """Declaration of a kind of worlds."""
+    """Declaration of a kind of worlds.
+
+    Example:
+        >>> Kind(draws=(), misfortunes="bill_worker")
+        Traceback (most recent call last):
+        AttributeError: type object 'Program' has no attribute 'bill_worker'
+    """
 
     draws: tuple[Draws | Callable[[Scenario], Draws], ...]
     """Parameters of the pipeline, the job, the dispatcher's times and the world."""

@@ -205,9 +205,8 @@ class Standings:
         clock = Clock()
         # What killed or failed no longer does. Elements keep their numbers all the
         # same.
-        runner = SimulatedRunner(
-            definition, replace(self.pipeline, healed=True), clock, self.checked, emit
-        )
+        healed = replace(self.pipeline, healed=True)
+        runner = SimulatedRunner(definition, healed, clock, self.checked, emit)
         runner.slips_now = 0.0
         runner.allow(PLENTY)
         clock.advance(100_000.0)
