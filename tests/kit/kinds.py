@@ -13,11 +13,9 @@ from tests.kit.relaunches import RELAUNCH
 from tests.kit.resuming import RESUMING
 from tests.kit.runs import RUNS
 from tests.kit.saving import SAVING, SAVING_POISON
-from tests.kit.scenario import DEADLY, NEVER, RATES, TIMEOUTS, Kind, Scenario, from_poison
+from tests.kit.scenario import ANOTHER, DEADLY, NEVER, RATES, TIMEOUTS, Kind, Scenario, from_poison
 from tests.kit.sharing import SharingProgram
 
-ANOTHER = 1_000_000_000
-"""Difference between the seeds of two worlds of a kind."""
 MODES = ("DYNAMIC", "DYNAMIC", "DYNAMIC", "OFF", "DATA")
 
 PLAIN = Kind(

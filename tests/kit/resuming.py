@@ -11,6 +11,7 @@ from functools import partial
 
 from tests.kit.runner import Name
 from tests.kit.scenario import (
+    ANOTHER,
     NEVER,
     PATIENCE,
     RATES,
@@ -26,10 +27,6 @@ from zmqdata import messages as m
 from zmqdata.core.client.decider import ClientCore
 from zmqdata.testing.network import CALM
 
-ANOTHER = 1_000_000_000
-"""Difference between the seeds of the stopped cluster and of the cluster in which the
-job resumes.
-"""
 JOINED = 1.0
 """Seconds after which readers begin to take elements. Each knows of the others by
 then.

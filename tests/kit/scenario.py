@@ -28,6 +28,8 @@ failed.
 """
 NEVER = 100_000.0
 """Seconds that no run lasts."""
+ANOTHER = 1_000_000_000
+"""Difference between the seeds of two worlds that are made from one seed."""
 RATES = (1.0, 1.0, 0.95, 0.999, 1.05)
 """Speeds of the clocks of clients."""
 TIMEOUTS = (2.0, 4.0, 15.0)
