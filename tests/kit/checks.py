@@ -209,8 +209,8 @@ class Laws(WorldObserver):
             self.fail(text, update.task)
         if split.is_end:
             if iteration.cursor(task, update.source).remaining(split.repetition):
-                text = f"the end of repetition {split.repetition} is told too early"
-                self.fail(f"{text} to task {update.task}", update.task)
+                text = f"task {update.task} is told the end of repetition {split.repetition}"
+                self.fail(f"{text} too early", update.task)
             return
         for key in splits_of(iteration.iteration, update.source, split):
             if key in self.leased:
