@@ -106,6 +106,8 @@ class EndLaws:
             self._note_tasks(client, record)
         if isinstance(event, events.Received) and event.peer == client_events.DISPATCHER:
             record.heard = now
+            if isinstance(event.message, m.IterationOpened):
+                record.done = None  # the dispatcher had given it up, and it joins anew
             if record.done is not None and isinstance(event.message, m.TasksChanged):
                 self._await_end(client, record.done)
         for command in commands:
@@ -136,8 +138,6 @@ class EndLaws:
         return core.opened and not core.finished and is_known
 
     def _note_done(self, client: SimulatedClient, record: ReaderRecord, message: m.Message) -> None:
-        if isinstance(message, m.OpenIteration):
-            record.done = None  # the dispatcher has given it up, and it joins anew
         if not isinstance(message, m.ClientHeartbeat):
             return
         if not message.done:
