@@ -1,13 +1,19 @@
-"""Test that a reader's invalid arguments raise an error at the call."""
+"""Test that a reader's invalid arguments raise an error at the call, and that type
+checkers and help know the arguments.
+"""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
-from typing import Any
+from itertools import chain
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
+import zmqdata
 from zmqdata import (
     CrossTrainerCache,
     Dataset,
@@ -17,12 +23,21 @@ from zmqdata import (
     drain,
     from_dataset_id,
 )
-from zmqdata.client.options import check_dataset_id, parse_processing_mode
+from zmqdata.blocks.compression import ALIASES
+from zmqdata.client.options import STRINGS, TRANSPORTS, check_dataset_id, parse_processing_mode
+from zmqdata.config import checks
 from zmqdata.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from zmqdata.messages import JobParameters
 
 HALF = "\ud800"
 NOBODY = "tcp://127.0.0.1:1"
+GROUPS = [
+    "Args",
+    "Several consumers, and a promised order",
+    "Failures and restarts",
+    "Workers and transport",
+    "Code, objects and output",
+]
 
 
 @pytest.mark.parametrize("count", [2**63, 2**64, 10**400])
@@ -201,3 +216,36 @@ def test_other_modes_are_refused(given: object) -> None:
     modes = '`ShardingPolicy`, `"parallel_epochs"`, or `"distributed_epoch"`'
     assert f"processing mode should be a {modes}. Got {given!r}." in text
     assert text.endswith("the policies are OFF, DYNAMIC, FILE, DATA, FILE_OR_DATA, HINT")
+
+
+def test_type_checkers_know_the_words_of_the_code() -> None:
+    """The words that the code accepts are those of the types."""
+    assert {*get_args(checks.ProcessingMode)} == STRINGS.keys()
+    assert {*get_args(checks.Transport), None} == TRANSPORTS.keys()
+    codecs = {"blosclz", "lz4", "lz4hc", "zlib", "zstd"}
+    assert {*get_args(checks.Compression)} == {"AUTO", *codecs, *ALIASES}
+
+
+def test_help_shows_arguments_of_distribute_in_groups() -> None:
+    """The arguments stand in five groups, in the order of the signature. The first has
+    the three that each program needs.
+    """
+    text = inspect.getdoc(zmqdata.distribute) or ""
+    told = {
+        title: re.findall(r"^    (\w+): ", re.split(r"\n\n", part)[0], re.MULTILINE)
+        for title in GROUPS
+        for part in [text.partition(f"\n{title}:\n")[2]]
+    }
+    assert told["Args"] == ["processing_mode", "service", "job_name"]
+    assert [*chain.from_iterable(told.values())] == [
+        *inspect.signature(zmqdata.distribute).parameters
+    ]
+    assert all(told.values())
+
+
+@pytest.mark.parametrize("name", ["distribute", "from_dataset_id"])
+def test_both_readers_have_one_order_of_arguments(name: str) -> None:
+    """``from_dataset_id`` has the arguments of ``distribute`` in the same order."""
+    here = [*inspect.signature(getattr(zmqdata, name)).parameters]
+    order = [*inspect.signature(zmqdata.distribute).parameters]
+    assert [one for one in order if one in here] == [one for one in here if one in order]

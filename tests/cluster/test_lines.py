@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zmqdata.cluster.lines import BAR_EVERY, MOST_LINE, PARTLY_AFTER, ShownLines
-from zmqdata.logrecords import FOLLOWS
+from zmqdata.config.logs import FOLLOWS
 
 QUIET = "2026-01-02 10:00:00,000 INFO [7] zmqdata.worker: registered"
 QUIET_2 = QUIET.replace("[7]", "[7+2]")

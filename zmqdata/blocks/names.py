@@ -17,7 +17,7 @@ import numpy as np
 from zmqdata.blocks.arrays import MAKERS
 from zmqdata.elements.subclasses import immutable_base
 from zmqdata.errors import MissingClassError, ProtocolError
-from zmqdata.lookup import look_up
+from zmqdata.peeking import look_up
 
 _VALUES: dict[str, frozenset[str]] = {
     module: frozenset(names.split())

@@ -28,7 +28,7 @@ from zmqdata.elements.subclasses import made_by_base
 from zmqdata.errors import ProtocolError
 from zmqdata.failures.exceptions import text_of
 from zmqdata.failures.names import plain_name
-from zmqdata.lookup import look_up
+from zmqdata.peeking import look_up
 
 OUT_OF_BAND = 16 * 1024
 """Smaller buffers are part of the pickle; larger buffers are sent without a copy and

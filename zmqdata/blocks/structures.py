@@ -23,7 +23,7 @@ from zmqdata.blocks.dtypes import DType, DTypeSpec
 from zmqdata.elements.nesting import fits_attrs, instance_of
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import ProtocolError
-from zmqdata.lookup import look_up
+from zmqdata.peeking import look_up
 
 MAX_DEPTH = 64
 MAX_LEAVES = 4096

@@ -39,10 +39,9 @@ from zmqdata.config.dashboard import DashboardSettings
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.endpoints import endpoint_host, parse_service
 from zmqdata.config.keys import KeySettings
-from zmqdata.config.logs import LogSettings
+from zmqdata.config.logs import LogSettings, log_to_stderr
 from zmqdata.config.settings import PREFIX, variables
 from zmqdata.config.worker import WorkerConfig
-from zmqdata.logrecords import log_to_stderr
 from zmqdata.metrics.listening import announcement, listener
 from zmqdata.transport.addresses import resolve_host
 from zmqdata.worker.processes.accounts import check_account

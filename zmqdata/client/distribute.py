@@ -41,7 +41,7 @@ from zmqdata.client.registration import (
 from zmqdata.client.repetitions import Repetitions
 from zmqdata.client.runs import DatasetRun, run_of_process, this_process
 from zmqdata.client.splitting import check_losses, check_splitting
-from zmqdata.config.checks import check_timeout
+from zmqdata.config.checks import Compression, Finite, check_timeout
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.config.settings import takes
 from zmqdata.core.client.decider import ClientProfile
@@ -58,7 +58,6 @@ from zmqdata.recipes import names_arguments
 from zmqdata.runkeys import family
 from zmqdata.transport.addresses import host_token
 from zmqdata.transport.local import local_workers, token_of_process
-from zmqdata.words import Compression, Finite
 
 log = logging.getLogger(__name__)
 IteratorT = TypeVar("IteratorT", bound=ServiceIterator)

@@ -13,6 +13,15 @@ from typing import Any, get_args
 
 from zmqdata.blocks import validate_compression
 from zmqdata.config.checks import (
+    MODE_WORDS,
+    Compression,
+    Finite,
+    OnExisting,
+    OnPoison,
+    Placement,
+    ProcessingMode,
+    TargetWorkers,
+    Transport,
     check_name,
     check_switch,
     check_timeout,
@@ -30,17 +39,6 @@ from zmqdata.core.limits import MOST_CONSUMERS, MOST_TASKS
 from zmqdata.dataset.seeds import given_seed
 from zmqdata.errors import InvalidArgumentError, NotFoundError
 from zmqdata.pipelines import ShippedSource
-from zmqdata.words import (
-    MODE_WORDS,
-    Compression,
-    Finite,
-    OnExisting,
-    OnPoison,
-    Placement,
-    ProcessingMode,
-    TargetWorkers,
-    Transport,
-)
 
 TRANSPORTS = {
     None: ("shm", "ipc", "tcp"),

@@ -14,7 +14,14 @@ from zmqdata.client.calls import ask_dispatcher
 from zmqdata.client.options import DISPATCHER_TIMEOUT, ShardingPolicy
 from zmqdata.client.registration import registration_of
 from zmqdata.client.splitting import check_splitting
-from zmqdata.config.checks import check_text, check_timeout, optional_timeout, word_of
+from zmqdata.config.checks import (
+    Compression,
+    OnPoison,
+    check_text,
+    check_timeout,
+    optional_timeout,
+    word_of,
+)
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.core.job_rules import ON_POISON
 from zmqdata.dataset import Dataset
@@ -25,7 +32,6 @@ from zmqdata.nodes import Node
 from zmqdata.paths import FileName, whole_path
 from zmqdata.pipelines import ShippedSource
 from zmqdata.recipes import names_arguments
-from zmqdata.words import Compression, OnPoison
 
 
 @names_arguments

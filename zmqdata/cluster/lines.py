@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from zmqdata.logrecords import FOLLOWS, record_behind, record_head
+from zmqdata.config.logs import FOLLOWS, record_behind, record_head
 
 MOST_LINE = 32_768
 """Most bytes of a line that are kept until its end comes. A longer line is shown in

@@ -1,5 +1,6 @@
-"""Checks of what a user gives as an argument: for configurations, options, datasets and
-the adapters of frameworks.
+"""Checks and types of what a user gives as an argument: for configurations, options,
+datasets and the adapters of frameworks. A type that lists the words of an argument lets
+a type checker find a mistyped word.
 
 Each error names the argument, and states the received and the expected value. A check
 returns the value in its normal form. What a value means belongs to the modules that use
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, cast
 
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.peeking import shown
@@ -26,6 +27,35 @@ _LONGEST = 100
 """Maximum number of characters of a refused value in an error."""
 
 T = TypeVar("T")
+
+ProcessingMode: TypeAlias = Literal["parallel_epochs", "distributed_epoch"]
+"""tf.data's words for ``ShardingPolicy.OFF`` and ``ShardingPolicy.DYNAMIC``."""
+MODE_WORDS = {"OFF": "parallel_epochs", "DYNAMIC": "distributed_epoch"}
+"""These words by the names of the policies."""
+TargetWorkers: TypeAlias = Literal["AUTO", "ANY", "LOCAL"]
+"""The workers that clients read from."""
+Transport: TypeAlias = Literal["tcp", "ipc", "shm", "local"]
+"""The transport of elements that a client chooses."""
+WorkerTransport: TypeAlias = Literal["shm", "ipc", "tcp"]
+"""The transport of elements that a worker offers, the best first."""
+DeploymentMode: TypeAlias = Literal["COLOCATED", "REMOTE", "HYBRID"]
+"""The place of the workers: on the hosts of the clients, elsewhere, or both."""
+Compression: TypeAlias = Literal[
+    "AUTO", "blosclz", "lz4", "lz4hc", "zlib", "zstd", "GZIP", "ZLIB", "SNAPPY"
+]
+"""``"AUTO"``, a codec of blosc, or tf.data's word for one."""
+FileCompression: TypeAlias = Literal["", "GZIP", "ZLIB"]
+"""The compression of files to read; ``""`` for none."""
+Finite: TypeAlias = Literal["drop", "pad"]
+"""The fate of elements that fill no round of a coordinated read."""
+OnError: TypeAlias = Literal["raise", "skip", "retry"]
+"""The fate of an element whose function raises."""
+OnPoison: TypeAlias = Literal["fail", "skip"]
+"""The fate of an element that has killed its worker repeatedly."""
+OnExisting: TypeAlias = Literal["share", "new", "continue", "error"]
+"""The reaction of a new run that finds the name of its job in use."""
+Placement: TypeAlias = Literal["service", "auto"]
+"""The place where a pipeline runs."""
 
 
 def check_type(name: str, value: object, kind: type) -> None:

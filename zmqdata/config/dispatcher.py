@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from zmqdata.config.checks import MOST_PORT
+from zmqdata.config.checks import MOST_PORT, DeploymentMode
 from zmqdata.config.endpoints import PORT_MARK, check_host, check_names, check_protocol, port_in
 from zmqdata.config.keys import insecure_setting, key_file_setting
 from zmqdata.config.metrics import (
@@ -29,7 +29,6 @@ from zmqdata.config.settings import (
     setting,
     warn_user,
 )
-from zmqdata.words import DeploymentMode
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from zmqdata.config.checks import MOST_PORT
+from zmqdata.config.checks import MOST_PORT, WorkerTransport
 from zmqdata.config.endpoints import (
     DATA_PORT_MARK,
     PORT_MARK,
@@ -37,7 +37,6 @@ from zmqdata.config.settings import (
 )
 from zmqdata.config.telemetry import check_otel, otel_setting
 from zmqdata.errors import FailedPreconditionError, NotFoundError
-from zmqdata.words import WorkerTransport
 
 if TYPE_CHECKING:
     from typing_extensions import Self

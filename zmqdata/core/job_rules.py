@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import get_args
 
+from zmqdata.config.checks import OnExisting, OnPoison
 from zmqdata.messages import JobParameters
 from zmqdata.messages.identity import Fingerprint
-from zmqdata.words import OnExisting, OnPoison
 
 COLOCATED = "COLOCATED"
 ON_POISON = get_args(OnPoison)

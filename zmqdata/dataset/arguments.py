@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, get_args
 import numpy as np
 
 from zmqdata import filenames
-from zmqdata.config.checks import at_least, integer, refuse
+from zmqdata.config.checks import OnError, at_least, integer, refuse
 from zmqdata.config.settings import warn_user
 from zmqdata.dataset.frames import refuse_frame
 from zmqdata.elements.lists import array_of
@@ -30,7 +30,6 @@ from zmqdata.nodes import Node
 from zmqdata.paths import FileName, local_path
 from zmqdata.peeking import peek
 from zmqdata.storage.records import COMPRESSION_TYPES
-from zmqdata.words import OnError
 
 MOST = 2**63 - 1
 """Maximum number of elements; counts have 64 bits."""

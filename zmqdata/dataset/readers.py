@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.config.checks import at_least, optional_size, refuse
+from zmqdata.config.checks import FileCompression, at_least, optional_size, refuse
 from zmqdata.dataset import arguments
 from zmqdata.dataset.arguments import (
     FileNames,
@@ -24,7 +24,6 @@ from zmqdata.dataset.arguments import (
 from zmqdata.dataset.surface import Dataset, FilesDataset, files_node
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.paths import FileName
-from zmqdata.words import FileCompression
 
 _KINDS = "iufUS"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from zmqdata import nodes
 from zmqdata.blocks import validate_compression
-from zmqdata.config.checks import optional_function, refuse
+from zmqdata.config.checks import Compression, optional_function, refuse
 from zmqdata.dataset.arguments import absolute_path, call_site
 from zmqdata.dataset.bars import check_progress, show_save
 from zmqdata.dataset.parts import D, DatasetMethods
@@ -30,7 +30,6 @@ from zmqdata.storage.manifests import (
     read_save,
     read_save_error,
 )
-from zmqdata.words import Compression
 
 Reader = Callable[[Any], Any]
 """Returns the dataset to read, from a dataset of datasets."""

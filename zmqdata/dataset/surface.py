@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.config.checks import function, optional_size
+from zmqdata.config.checks import FileCompression, function, optional_size
 from zmqdata.dataset.arguments import (
     FileNames,
     call_site,
@@ -40,7 +40,6 @@ from zmqdata.elements.specs import AUTOTUNE, INFINITE_CARDINALITY
 from zmqdata.iterators import Context, RunningState, infer_spec
 from zmqdata.pipelines import Fingerprint, fingerprint
 from zmqdata.recipes import WithRecipes, missing
-from zmqdata.words import FileCompression
 
 # Not in the dataset itself: any attribute beside its node would become part of the
 # fingerprint of a function that uses the dataset.

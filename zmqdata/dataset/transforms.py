@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqdata import nodes
-from zmqdata.config.checks import at_least, function, integer, optional_seed, positive
+from zmqdata.config.checks import OnError, at_least, function, integer, optional_seed, positive
 from zmqdata.dataset.arguments import (
     MOST,
     call_site,
@@ -23,7 +23,6 @@ from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import DATASET, check_alike, check_collate_call, check_return
 from zmqdata.elements.specs import AUTOTUNE, UNKNOWN_CARDINALITY
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.words import OnError
 
 MOST_CYCLE_LENGTH = 1 << 20
 DEFAULT_CYCLE_LENGTH = 16

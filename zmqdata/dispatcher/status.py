@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import structs
 
+from zmqdata.config.checks import MODE_WORDS
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.jobs import CollectedIteration
@@ -62,7 +63,6 @@ from zmqdata.messages import (
     shown_name,
 )
 from zmqdata.transport.process import described_process
-from zmqdata.words import MODE_WORDS
 
 EVENTS_KEPT = 200
 """Maximum number of events that are remembered: of warnings and errors, and of the

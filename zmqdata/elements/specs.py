@@ -47,8 +47,7 @@ from zmqdata.elements.subclasses import python_type
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.elements.untyped import grown, is_untyped, is_untyped_spec, retyped
 from zmqdata.errors import ProtocolError
-from zmqdata.lookup import look_up
-from zmqdata.peeking import has
+from zmqdata.peeking import has, look_up
 
 AUTOTUNE = -1
 """Let zmqdata choose a number, for example the size of a buffer."""

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from zmqdata.failures.names import plain_name
-from zmqdata.lookup import look_up
+from zmqdata.peeking import look_up
 from zmqdata.printable import printable
 
 FAILURES = (Exception, GeneratorExit)

@@ -20,8 +20,7 @@ from typing import Any
 
 import dill
 
-from zmqdata.lookup import remember_class
-from zmqdata.peeking import is_a
+from zmqdata.peeking import is_a, remember_class
 from zmqdata.pipelines.classes import (
     new_bare_class,
     new_class,

@@ -11,12 +11,12 @@ import struct
 import zlib
 from typing import Any, BinaryIO, get_args
 
+from zmqdata.config.checks import FileCompression
 from zmqdata.descriptors import shortage_explained
 from zmqdata.errors import DataLossError
 from zmqdata.paths import FileName, local_path
 from zmqdata.recipes import names_arguments
 from zmqdata.storage.checksums import Bytes, masked_crc32c
-from zmqdata.words import FileCompression
 
 _HEAD = struct.Struct("<QI")
 _FOOT = struct.Struct("<I")

@@ -29,7 +29,7 @@ from zmqdata.client.distribute import (
 )
 from zmqdata.client.options import CONSUMER_TIMEOUT
 from zmqdata.client.registration import Registration
-from zmqdata.config.checks import positive
+from zmqdata.config.checks import Finite, positive
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import call_site
@@ -63,7 +63,6 @@ from zmqdata.torch.ranks import (
 )
 from zmqdata.torch.refusals import check_kind, check_options, check_samplers, warn_of_state
 from zmqdata.torch.supplies import LoaderState, NextPass, Pass, RankState, other_world, short
-from zmqdata.words import Finite
 
 DISPATCHER = "ZMQDATA_DISPATCHER"
 """Environment variable with the address of the dispatcher."""

@@ -12,7 +12,7 @@ from typing import Any, Generic, get_args
 
 import msgspec
 
-from zmqdata.config.checks import positive
+from zmqdata.config.checks import Finite, positive
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.recipes import names_arguments
@@ -23,7 +23,6 @@ from zmqdata.torch.lightning import probes, takes_ahead
 from zmqdata.torch.ranks import consumer_of
 from zmqdata.torch.reading import LoaderIterator, LoopPlace
 from zmqdata.torch.supplies import DatasetSupply, LoaderState, Supply, read_by, unread
-from zmqdata.words import Finite
 
 VERSION = 1
 """Version of the form of states. A change of their content increments it."""

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from zmqdata.client.distribute import DataServiceDataset, for_consumer
+from zmqdata.config.checks import Finite
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.elements.nesting import EqualNesting
 from zmqdata.elements.specs import INFINITE_CARDINALITY
@@ -39,7 +40,6 @@ from zmqdata.nodes import (
 from zmqdata.runkeys import ranks_told
 from zmqdata.torch.ranks import Consumer, copy_number, numbered
 from zmqdata.torch.tensors import tensors_of
-from zmqdata.words import Finite
 
 log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ import sys
 from collections.abc import Mapping
 from typing import TextIO
 
+from zmqdata.config.logs import log_to_stderr
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.errors import DataServiceError, VersionMismatchError
-from zmqdata.logrecords import log_to_stderr
 from zmqdata.metrics.listening import announcement
 from zmqdata.transport.addresses import free_port
 from zmqdata.worker.processes.interpreter import add_folder, loading

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
+from zmqdata.config.checks import MODE_WORDS
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.worker.decider import WorkerCore
 from zmqdata.core.worker.saving import Written
@@ -18,7 +19,6 @@ from zmqdata.core.worker.tasks import HostedTask
 from zmqdata.measures.status import ENDED, RUNNING, STARTING, WAITING, task_operations, time_fields
 from zmqdata.messages import shown_name
 from zmqdata.transport.process import described_process
-from zmqdata.words import MODE_WORDS
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import pytest
 
-from zmqdata.logrecords import FOLLOWS, JsonFormatter, RecordFormatter, record_head
+from zmqdata.config.logs import FOLLOWS, JsonFormatter, RecordFormatter, record_head
 
 
 def test_a_record_of_several_lines_has_one_head() -> None:
