@@ -22,7 +22,7 @@ from tests.test_house import (  # noqa: F401  # pytest finds the fixture
 
 CODE = 62_773
 """Lines of code in ``zmqdata/``, without docstrings, comments and blanks."""
-MODULES = 454
+MODULES = 456
 """Number of its modules."""
 SLACK = 40
 """Lines by which the package may be smaller before the figure must follow."""
@@ -59,7 +59,7 @@ MOST_SIBLINGS = 6
 """Number of modules that may lie in one layer without an order among them."""
 SIBLINGS = {
     "wire": 7,
-    "messages": 19,
+    "messages": 13,
     "credit": 8,
     "admission": 23,
     "decisions": 8,

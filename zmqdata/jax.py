@@ -17,16 +17,16 @@ import numpy as np
 from zmqdata.config.checks import at_least, refuse
 from zmqdata.config.settings import warn_user
 from zmqdata.dataset import Dataset, DatasetIterator
+from zmqdata.dataset.feeding import Feed, State
 from zmqdata.elements.nesting import EqualNesting, leaves_of, map_structure, nesting_of, places_of
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.shapes import dtype_name
 from zmqdata.elements.specs import DatasetSpec, NoneTensorSpec
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.errors import CancelledError, FailedPreconditionError
-from zmqdata.feeding import Feed, State
+from zmqdata.machine.threads import this_thread
 from zmqdata.nodes import known_spec
 from zmqdata.recipes import names_arguments
-from zmqdata.threads import this_thread
 from zmqdata.transport.forks import check_process
 
 try:

@@ -30,7 +30,7 @@ from zmqdata.elements.specs import (
     TensorSpec,
 )
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
-from zmqdata.exiting import ForeignCalls
+from zmqdata.machine.exiting import ForeignCalls
 from zmqdata.nodes import known_spec
 from zmqdata.recipes import names_arguments
 

@@ -23,7 +23,7 @@ from zmqdata.elements.specs import (
     spec_of,
 )
 from zmqdata.elements.tensors import as_stackable
-from zmqdata.exiting import ForeignCalls
+from zmqdata.machine.exiting import ForeignCalls
 
 try:
     import tensorflow as tf

@@ -19,7 +19,7 @@ from zmqdata.cli.save_progress import follow
 from zmqdata.dispatcher import journalfile
 from zmqdata.dispatcher.journalfile import WorkDirLock
 from zmqdata.errors import NotFoundError
-from zmqdata.paths import files_token
+from zmqdata.files.paths import files_token
 from zmqdata.storage.chunks import write_block
 from zmqdata.storage.manifests import (
     Chunk,

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from zmqdata import messages as m
-from zmqdata import runkeys
 from zmqdata.client import runs
 from zmqdata.client.runs import DatasetRun, run_of_process, this_process
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.runkeys import RUN_ID
+from zmqdata.machine import runkeys
+from zmqdata.machine.runkeys import RUN_ID
 
 OF_LAUNCHERS = ("TORCHELASTIC_", "SLURM_", "OMPI_", "PMI", "MASTER_", "GROUP_", "LOCAL_")
 NAMES = {*runkeys.RANKS, *runkeys.RANKS.values(), RUN_ID}

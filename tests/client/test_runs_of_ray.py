@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from zmqdata import runkeys
+from zmqdata.machine import runkeys
 
 CONTEXT = "ray.train.v2._internal.execution.context"
 

@@ -17,7 +17,7 @@ import zmqdata
 from zmqdata import Dataset
 from zmqdata.dataset import bars as module
 from zmqdata.dataset.bars import SaveBar, is_watched, show_save
-from zmqdata.runkeys import RANKS, is_first_rank
+from zmqdata.machine.runkeys import RANKS, is_first_rank
 from zmqdata.storage.manifests import (
     Chunk,
     Manifest,

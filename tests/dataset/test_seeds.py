@@ -14,7 +14,7 @@ from tests.dataset.reading import ints
 from zmqdata.dataset import Dataset, seeds, set_random_seed
 from zmqdata.dataset.seeds import _Seeds, _seeds, fixed_seed, next_seed
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.runkeys import RUN_ID
+from zmqdata.machine.runkeys import RUN_ID
 
 
 def test_set_random_seed_fixes_what_is_drawn() -> None:

@@ -22,8 +22,8 @@ from zmqdata.errors import (
     UnavailableError,
 )
 from zmqdata.failures.codec import encode_failure
+from zmqdata.files.paths import LOCK, files_token
 from zmqdata.iterators import Context, loading, make_iterator
-from zmqdata.paths import LOCK, files_token
 from zmqdata.splits import Split
 from zmqdata.storage import chunks
 from zmqdata.storage.chunks import ChunkWriter

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.filenames import portable
+from zmqdata.files.filenames import portable
 from zmqdata.pipelines import fingerprint, memorymaps, open_pipeline, pack_pipeline
 from zmqdata.pipelines.memorymaps import LARGE, digest_of_file, file_part
 from zmqdata.pipelines.packing import PackedPipeline

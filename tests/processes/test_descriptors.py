@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from zmqdata import Dataset, LocalCluster, distribute
-from zmqdata.descriptors import LEAST, PER_ITERATOR, PER_WORKER
 from zmqdata.errors import ResourceExhaustedError
+from zmqdata.machine.descriptors import LEAST, PER_ITERATOR, PER_WORKER
 from zmqdata.testing.cluster import await_condition
 
 pytestmark = pytest.mark.realprocess

@@ -16,7 +16,7 @@ from tests.service.proxy import SeveringProxy, free_ports
 from zmqdata import Dataset
 from zmqdata.core.client import decider
 from zmqdata.errors import ResourceExhaustedError
-from zmqdata.threads import Background
+from zmqdata.machine.threads import Background
 from zmqdata.transport.folders import own_folder
 
 

@@ -13,7 +13,7 @@ import fsspec
 import pytest
 
 from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, UnimplementedError
-from zmqdata.paths import is_url, whole_path
+from zmqdata.files.paths import is_url, whole_path
 from zmqdata.storage.files import LOCAL, files_of, read
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from zmqdata import paths
 from zmqdata.errors import InvalidArgumentError, ResourceExhaustedError
+from zmqdata.files import paths
 from zmqdata.transport.addresses import (
     SOMEWHERE_ELSE,
     announced_address,

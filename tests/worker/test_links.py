@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import zmq
 
-from zmqdata import descriptors
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.core.worker import events as e
+from zmqdata.machine import descriptors
 from zmqdata.transport.access import Visitor
 from zmqdata.transport.addresses import host_token
 from zmqdata.transport.loop import Loop

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from zmqdata.descriptors import LEAST, PER_ITERATOR, PER_WORKER
 from zmqdata.errors import VersionMismatchError
+from zmqdata.machine.descriptors import LEAST, PER_ITERATOR, PER_WORKER
 from zmqdata.messages import known_status
 from zmqdata.printable import shown_size
 

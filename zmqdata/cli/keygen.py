@@ -11,7 +11,7 @@ from pathlib import Path
 
 from zmqdata.cli.options import Arguments, guarded, say
 from zmqdata.errors import AlreadyExistsError, InvalidArgumentError
-from zmqdata.paths import local_name
+from zmqdata.files.paths import local_name
 from zmqdata.transport import keychoice, keys
 
 ADVICE = (

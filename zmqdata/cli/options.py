@@ -23,8 +23,8 @@ from zmqdata.config.settings import (
     read_text,
     variable_of,
 )
-from zmqdata.descriptors import is_shortage, remedy
 from zmqdata.errors import DataServiceError, DescriptorShortageError, UnavailableError
+from zmqdata.machine.descriptors import is_shortage, remedy
 from zmqdata.printable import printable
 
 CANNOT_START = 2

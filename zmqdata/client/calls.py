@@ -19,7 +19,6 @@ from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.config.checks import check_timeout
 from zmqdata.config.endpoints import Service, endpoint_host, parse_service
-from zmqdata.descriptors import shortage_explained
 from zmqdata.errors import (
     BY_NAME,
     DataServiceError,
@@ -30,6 +29,7 @@ from zmqdata.errors import (
     UnavailableError,
     VersionMismatchError,
 )
+from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import resolve_host
 from zmqdata.transport.closed import why_closed

@@ -18,8 +18,8 @@ from zmqdata.blocks import warn_of_missing_codec
 from zmqdata.config.endpoints import endpoint_host
 from zmqdata.core.client import events as e
 from zmqdata.core.client.events import ConnectLink
-from zmqdata.descriptors import is_shortage, remedy
 from zmqdata.errors import InvalidArgumentError, ProtocolError
+from zmqdata.machine.descriptors import is_shortage, remedy
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import is_loopback
 from zmqdata.transport.handshakes import Handshakes

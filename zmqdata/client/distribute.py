@@ -50,12 +50,12 @@ from zmqdata.dataset.arguments import optional_spec
 from zmqdata.dataset.seeds import given_seed
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.iterators import Context, ElementIterator, make_iterator
+from zmqdata.machine.runkeys import family
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.messages.identity import Fingerprint
 from zmqdata.nodes import Infer, Node
 from zmqdata.pipelines import ShippedSource
 from zmqdata.recipes import names_arguments
-from zmqdata.runkeys import family
 from zmqdata.transport.addresses import host_token
 from zmqdata.transport.local import local_workers, token_of_process
 

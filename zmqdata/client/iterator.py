@@ -22,7 +22,6 @@ from zmqdata.client.shell import ReaderShell
 from zmqdata.client.trace import begin_read_span, end_read_span
 from zmqdata.core.client.decider import ClientProfile
 from zmqdata.core.client.events import Finish
-from zmqdata.descriptors import AN_ITERATOR, shortage_explained
 from zmqdata.errors import (
     CancelledError,
     DataServiceError,
@@ -30,6 +29,7 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.iterators import CLOSED, ElementIterator, Restoring
+from zmqdata.machine.descriptors import AN_ITERATOR, shortage_explained
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.measures.situation import Situation
 from zmqdata.measures.sums import Recent

@@ -20,8 +20,8 @@ import msgspec
 from zmqdata import messages as m
 from zmqdata import wire
 from zmqdata.client.calls import client_context, converse, new_request
-from zmqdata.descriptors import shortage_explained
 from zmqdata.errors import ProtocolError
+from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.transport import sockets
 from zmqdata.transport.keychoice import shown_key
 

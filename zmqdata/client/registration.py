@@ -41,7 +41,8 @@ from zmqdata.errors import (
     UnimplementedError,
     WrongTypeError,
 )
-from zmqdata.filenames import legible
+from zmqdata.files.filenames import legible
+from zmqdata.machine.runkeys import name_of_process
 from zmqdata.nodes import (
     ExternalStatePolicy,
     Node,
@@ -60,7 +61,6 @@ from zmqdata.pipelines.packing import ParcelContent
 from zmqdata.pipelines.parcels import ParcelChangedError
 from zmqdata.pipelines.unsendable import qualified_name
 from zmqdata.pipelines.weighing import say_slow
-from zmqdata.runkeys import name_of_process
 
 log = logging.getLogger(__name__)
 

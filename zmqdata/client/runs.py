@@ -25,8 +25,8 @@ from typing import Any
 
 from zmqdata import messages as m
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.filenames import legible
-from zmqdata.runkeys import (
+from zmqdata.files.filenames import legible
+from zmqdata.machine.runkeys import (
     RANKS,
     RUN_ID,
     family,

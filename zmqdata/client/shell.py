@@ -31,7 +31,6 @@ from zmqdata.client.tasklog import task_log
 from zmqdata.client.trace import ClientTrace
 from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore, ClientProfile
-from zmqdata.descriptors import AN_ITERATOR, LEAST, check_room
 from zmqdata.errors import (
     DataServiceError,
     FailedPreconditionError,
@@ -40,6 +39,8 @@ from zmqdata.errors import (
     UnavailableError,
     VersionMismatchError,
 )
+from zmqdata.machine.descriptors import AN_ITERATOR, LEAST, check_room
+from zmqdata.machine.runkeys import ranks_told
 from zmqdata.measures.meter import LoopMeter, new_recent
 from zmqdata.measures.sums import Recent
 from zmqdata.messages import (
@@ -48,7 +49,6 @@ from zmqdata.messages import (
     encode_checkpoint,
     shown_name,
 )
-from zmqdata.runkeys import ranks_told
 from zmqdata.transport import sockets
 from zmqdata.transport.addresses import is_refused
 from zmqdata.transport.clocks import boottime

@@ -22,8 +22,8 @@ from zmqdata.core.client import events as e
 from zmqdata.core.client.decider import ClientCore
 from zmqdata.core.client.profile import ClientProfile
 from zmqdata.measures.meter import LoopMeter
+from zmqdata.measures.telemetry import NO_SPAN, OpenSpan, RecordedSpan
 from zmqdata.measures.trace import ARRIVED, TraceRecorder, block_numbers, link_row
-from zmqdata.telemetry import NO_SPAN, OpenSpan, RecordedSpan
 
 REPORT = 1.0
 """Seconds between two reports."""

@@ -27,9 +27,9 @@ from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import as_written, flag_of, opposite
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.dataset.bars import show_save
-from zmqdata.descriptors import shortage_explained
 from zmqdata.errors import DataLossError, DataServiceError, UnavailableError
 from zmqdata.iterators.loading import raised
+from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.recipes import meant
 from zmqdata.storage.manifests import is_done, read_save, read_save_error
 from zmqdata.storage.progress import GOES_ON, SaveProgress, progress_of

@@ -28,7 +28,7 @@ from zmqdata.config.checks import check_wait
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.settings import PREFIX, variables
 from zmqdata.config.worker import WorkerConfig
-from zmqdata.descriptors import shortage_explained
+from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.transport.forks import check_process
 from zmqdata.worker.processes.interpreter import PYTHON
 from zmqdata.worker.processes.lifetime import describe_exit

@@ -20,7 +20,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ParamSpec, TypeVar, cast
 
 from zmqdata.config.checks import MOST_PORT, check_int, check_text, check_type
-from zmqdata.paths import local_name
+from zmqdata.files.paths import local_name
 from zmqdata.recipes import meant, name_arguments_in, with_globals_of
 
 MOST_BYTES = 2**63 - 1

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias, get_args
 
 import numpy as np
 
-from zmqdata import filenames
 from zmqdata.config.checks import OnError, at_least, integer, refuse
 from zmqdata.config.settings import warn_user
 from zmqdata.dataset.frames import refuse_frame
@@ -26,8 +25,9 @@ from zmqdata.elements.specs import AUTOTUNE, NoneTensorSpec, TensorSpec, check_s
 from zmqdata.elements.subclasses import plain_array
 from zmqdata.elements.tensors import as_stackable, sort_of
 from zmqdata.errors import InvalidArgumentError
+from zmqdata.files import filenames
+from zmqdata.files.paths import FileName, local_path
 from zmqdata.nodes import Node
-from zmqdata.paths import FileName, local_path
 from zmqdata.peeking import peek
 from zmqdata.storage.records import COMPRESSION_TYPES
 

@@ -14,10 +14,10 @@ import threading
 from typing import Any
 
 from zmqdata.errors import DataLossError, NotFoundError
+from zmqdata.machine.runkeys import is_first_rank
+from zmqdata.machine.threads import Background
 from zmqdata.printable import printable
-from zmqdata.runkeys import is_first_rank
 from zmqdata.storage.progress import DONE, GOES_ON, progress_of
-from zmqdata.threads import Background
 
 FIRST_POLL = 0.25
 LONGEST_POLL = 2.0

@@ -23,7 +23,7 @@ from zmqdata.dataset.arguments import (
 )
 from zmqdata.dataset.surface import Dataset, FilesDataset, files_node
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.paths import FileName
+from zmqdata.files.paths import FileName
 
 _KINDS = "iufUS"
 

@@ -40,6 +40,7 @@ from zmqdata.errors import (
     UnimplementedError,
     named_error,
 )
+from zmqdata.files.paths import FileName, local_path
 from zmqdata.iterators import (
     NO_STATE,
     UNFIT,
@@ -52,14 +53,13 @@ from zmqdata.iterators import (
 )
 from zmqdata.iterators.base import Steps, steps_of
 from zmqdata.iterators.quarantine import LeftOut
+from zmqdata.machine.threads import this_thread
 from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
 from zmqdata.measures.situation import Situation, TaskEvidence
 from zmqdata.measures.status import stats_of
 from zmqdata.measures.verdict import Verdict, judge
 from zmqdata.messages.identity import UNCOMPARED, Fingerprint
 from zmqdata.nodes import Node, Prefetch, Repeat, Skip, Take, every_node, kept_orders
-from zmqdata.paths import FileName, local_path
-from zmqdata.threads import this_thread
 
 log = logging.getLogger(__name__)
 

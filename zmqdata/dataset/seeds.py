@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 from zmqdata.config.checks import at_least
 from zmqdata.iterators import mixed_seed
+from zmqdata.machine.runkeys import program_key
 from zmqdata.nodes import Node, Ordinal, all_nodes, kept_orders, lineage
 from zmqdata.recipes import names_arguments
-from zmqdata.runkeys import program_key
 
 
 class _Seeds:

@@ -22,8 +22,8 @@ from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import INFINITE_CARDINALITY, NoneTensorSpec, TensorSpec
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.iterators import infer_spec, known_spec
+from zmqdata.machine.runkeys import loader_worker
 from zmqdata.nodes import SHARD_HINT, Options
-from zmqdata.runkeys import loader_worker
 
 
 class Selections(DatasetMethods[D]):

@@ -22,11 +22,11 @@ from zmqdata.dataset.arguments import (
     sliceable,
 )
 from zmqdata.dataset.parts import D, DatasetMethods
-from zmqdata.descriptors import shortage_explained
 from zmqdata.elements.conversion import as_element, located
 from zmqdata.elements.nesting import leaves_of, map_structure, nesting_of
 from zmqdata.errors import InvalidArgumentError, NoFilesMatchedError
-from zmqdata.matching import matching_files
+from zmqdata.files.matching import matching_files
+from zmqdata.machine.descriptors import shortage_explained
 
 
 class Sources(DatasetMethods[D]):

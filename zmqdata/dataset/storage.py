@@ -18,10 +18,10 @@ from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import check_return
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
+from zmqdata.files.paths import FileName, is_url, whole_path
 from zmqdata.iterators import known_spec
 from zmqdata.iterators.loading import SaveWait, raised
 from zmqdata.iterators.stored import save_elements
-from zmqdata.paths import FileName, is_url, whole_path
 from zmqdata.pipelines import fingerprint
 from zmqdata.storage.manifests import (
     already_saved,

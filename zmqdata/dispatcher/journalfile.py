@@ -21,8 +21,8 @@ from functools import partial
 from pathlib import Path
 
 from zmqdata.errors import FailedPreconditionError, PermissionDeniedError
+from zmqdata.files.paths import LOCK
 from zmqdata.journal import JournalEncoder, Replay, read_journal
-from zmqdata.paths import LOCK
 from zmqdata.transport.folders import check_content, make_own, open_own
 from zmqdata.updates import Update
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from zmqdata import matching
 from zmqdata.core.dispatcher.events import FilesListed, FindFiles
-from zmqdata.filenames import legible, native, portable
+from zmqdata.files import matching
+from zmqdata.files.filenames import legible, native, portable
 
 AT_A_TIME = 8
 PATIENCE = 300.0

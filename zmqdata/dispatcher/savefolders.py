@@ -29,7 +29,7 @@ from zmqdata.errors import (
     MissingDtypeError,
     NotFoundError,
 )
-from zmqdata.paths import files_token
+from zmqdata.files.paths import files_token
 from zmqdata.storage.files import FileSystem, files_of, told_as
 from zmqdata.storage.manifests import (
     CHUNKS,

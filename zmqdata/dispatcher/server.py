@@ -32,7 +32,6 @@ from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherPolicy, Di
 from zmqdata.core.dispatcher.saving import job_of
 from zmqdata.core.dispatcher.worker_addresses import located
 from zmqdata.core.limits import repeats_too_long
-from zmqdata.descriptors import left, remedy
 from zmqdata.dispatcher.answers import Answers
 from zmqdata.dispatcher.journalfile import JournalFile, WorkDirLock
 from zmqdata.dispatcher.listings import Listings
@@ -47,9 +46,10 @@ from zmqdata.errors import (
     UnavailableError,
     VersionMismatchError,
 )
+from zmqdata.files.paths import FileName, whole_path
+from zmqdata.machine.descriptors import left, remedy
 from zmqdata.metrics.declared import DISPATCHER
 from zmqdata.metrics.monitors import monitor_of
-from zmqdata.paths import FileName, whole_path
 from zmqdata.printable import printable
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access, Keyring

@@ -18,7 +18,6 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from zmqdata.descriptors import is_shortage, remedy
 from zmqdata.elements.nesting import field_names, instance_of, tuple_of
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import (
@@ -34,6 +33,7 @@ from zmqdata.iterators.ownthreads import OwnThreads, Place, Strand
 from zmqdata.iterators.permutation import Order
 from zmqdata.iterators.quarantine import Quarantine
 from zmqdata.iterators.watch import Watch
+from zmqdata.machine.descriptors import is_shortage, remedy
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.nodes import Node, Options, lineage, source_nodes
 from zmqdata.peeking import peek

@@ -17,7 +17,7 @@ from zmqdata.iterators.base import ElementIterator, is_end
 from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.guarding import Outcome
 from zmqdata.iterators.ownthreads import OwnThreads, QueueFill
-from zmqdata.threads import Background
+from zmqdata.machine.threads import Background
 
 _MARK_EVERY = 32
 _LOOK_AFTER = 1.0  # seconds after which a waiting consumer checks that the threads are alive

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from zmqdata import nodes
 from zmqdata.errors import NoFilesMatchedError
-from zmqdata.filenames import native, portable
+from zmqdata.files.filenames import native, portable
 from zmqdata.iterators.base import Context, Name, failure, make_iterator
 from zmqdata.iterators.sources import IndexedIterator, PartsIterator
 from zmqdata.splits import FileSplits

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.threads import this_thread
+from zmqdata.machine.threads import this_thread
 
 Place = tuple[int, ...]
 """Position of an operation in a pipeline; its inputs, and the datasets that its

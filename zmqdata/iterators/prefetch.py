@@ -17,7 +17,7 @@ from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.naming import CarriedNames, carrying
 from zmqdata.iterators.ownthreads import OwnThreads, QueueFill
 from zmqdata.iterators.tuning import RAM_BUDGET, BufferSize, TunedSize
-from zmqdata.threads import Background
+from zmqdata.machine.threads import Background
 
 UNTUNED_SIZE = 8
 """Buffer size for AUTOTUNE if the options disable tuning."""

@@ -20,7 +20,7 @@ from zmqdata.elements.nesting import map_arrays, map_structure
 from zmqdata.elements.specs import INFINITE_CARDINALITY, leading_length
 from zmqdata.errors import FailedPreconditionError, UnimplementedError
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.filenames import native
+from zmqdata.files.filenames import native
 from zmqdata.iterators.base import (
     Context,
     Name,

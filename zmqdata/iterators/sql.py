@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from zmqdata import nodes
-from zmqdata.descriptors import check_room
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from zmqdata.iterators.base import Context, Name, failure, make_iterator
 from zmqdata.iterators.sources import IndexedIterator
+from zmqdata.machine.descriptors import check_room
 
 _KINDS: dict[str, Any] = {"U": (str,), "S": (bytes, str), "f": (float, int)}
 

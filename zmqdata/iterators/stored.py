@@ -13,7 +13,6 @@ from typing import Any, TextIO
 
 from zmqdata import nodes
 from zmqdata.blocks import copied
-from zmqdata.descriptors import shortage_explained
 from zmqdata.elements.specs import merge_specs, spec_of
 from zmqdata.errors import (
     AlreadyExistsError,
@@ -24,12 +23,13 @@ from zmqdata.errors import (
     PipelineError,
 )
 from zmqdata.failures.exceptions import FAILURES, text_of
+from zmqdata.files.paths import is_url
 from zmqdata.iterators.base import Context, ElementIterator, call, failure, make_iterator
 from zmqdata.iterators.cache import identified, identity, played, tape_length
 from zmqdata.iterators.inputs import dataset_iterator, input_iterator
 from zmqdata.iterators.results import as_index, nested_node
+from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.nodes.base import function_name
-from zmqdata.paths import is_url
 from zmqdata.storage.chunks import CHUNK_BYTES, ChunkReader
 from zmqdata.storage.manifests import (
     Manifest,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib.util
 import socket
 
-from zmqdata.descriptors import is_shortage, shortage
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+from zmqdata.machine.descriptors import is_shortage, shortage
 from zmqdata.transport.addresses import announced_address, resolve_host
 
 MOST_VISITORS = 16

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zmqdata.descriptors import shortage_explained
 from zmqdata.elements.nesting import leaves_of, map_structure
 from zmqdata.elements.specs import (
     INFINITE_CARDINALITY,
@@ -19,8 +18,9 @@ from zmqdata.elements.specs import (
     spec_of,
     without_leading_axis,
 )
-from zmqdata.filenames import portable
-from zmqdata.matching import matching_files
+from zmqdata.files.filenames import portable
+from zmqdata.files.matching import matching_files
+from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.nodes.base import AT_ITS_PLACE, IN_LABEL, ByIdentity, Infer, Node
 from zmqdata.peeking import peek
 from zmqdata.splits import FileSplits, IndexSplits, SplitSource

@@ -30,7 +30,7 @@ import msgspec
 
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.names import PREFIX
-from zmqdata.filenames import native
+from zmqdata.files.filenames import native
 from zmqdata.pipelines.shipping import SOURCES, SourceArchive
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.filenames import legible, native, portable
+from zmqdata.files.filenames import legible, native, portable
 from zmqdata.peeking import is_a
 
 log = logging.getLogger(__name__)

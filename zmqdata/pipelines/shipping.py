@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from zmqdata.failures.names import PREFIX
-from zmqdata.filenames import portable
-from zmqdata.paths import local_path
+from zmqdata.files.filenames import portable
+from zmqdata.files.paths import local_path
 from zmqdata.printable import shown_size
 
 SOURCES = "__zmqdata_sources__"

@@ -20,6 +20,7 @@ from typing import Any
 
 import dill
 
+from zmqdata.machine.threads import collection_rests
 from zmqdata.peeking import is_a, remember_class
 from zmqdata.pipelines.classes import (
     new_bare_class,
@@ -36,7 +37,6 @@ from zmqdata.pipelines.functions import new_function
 from zmqdata.pipelines.importing import Shipment
 from zmqdata.pipelines.numpynames import module_here
 from zmqdata.pipelines.reducing import set_stored_state
-from zmqdata.threads import collection_rests
 
 MOST_KNOWN = 10_000
 """Maximum number of pipelines with such classes that a process remembers; the newest

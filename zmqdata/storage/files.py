@@ -15,7 +15,6 @@ import stat
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Protocol, cast
 
-from zmqdata.descriptors import shortage_explained
 from zmqdata.errors import (
     BY_NAME,
     AlreadyExistsError,
@@ -24,7 +23,8 @@ from zmqdata.errors import (
     ResourceExhaustedError,
     UnimplementedError,
 )
-from zmqdata.paths import is_url
+from zmqdata.files.paths import is_url
+from zmqdata.machine.descriptors import shortage_explained
 
 
 class FileSystem(Protocol):

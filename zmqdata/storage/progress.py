@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from zmqdata.errors import DataServiceError, NotFoundError
-from zmqdata.paths import LOCK, files_token, is_locked, whole_path
+from zmqdata.files.paths import LOCK, files_token, is_locked, whole_path
 from zmqdata.printable import printable
 from zmqdata.storage.files import FileSystem, files_of
 from zmqdata.storage.manifests import (

@@ -12,9 +12,9 @@ import zlib
 from typing import Any, BinaryIO, get_args
 
 from zmqdata.config.checks import FileCompression
-from zmqdata.descriptors import shortage_explained
 from zmqdata.errors import DataLossError
-from zmqdata.paths import FileName, local_path
+from zmqdata.files.paths import FileName, local_path
+from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.recipes import names_arguments
 from zmqdata.storage.checksums import Bytes, masked_crc32c
 

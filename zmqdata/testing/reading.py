@@ -34,10 +34,10 @@ from zmqdata.errors import (
     UnimplementedError,
 )
 from zmqdata.iterators import Context, ElementIterator, make_iterator
+from zmqdata.machine.threads import Background
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.network import SimulatedNetwork
-from zmqdata.threads import Background
 from zmqdata.transport.loop import Loop
 
 TICK = 0.2

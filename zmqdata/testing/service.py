@@ -43,9 +43,9 @@ from zmqdata.dispatcher.savefolders import (
 from zmqdata.dispatcher.server import host_aliases, policy_of, times_of
 from zmqdata.dispatcher.status import audits_of, status_of
 from zmqdata.errors import BY_NAME, DataServiceError, UnavailableError
-from zmqdata.filenames import native, portable
-from zmqdata.matching import matching_files
-from zmqdata.paths import whole_path
+from zmqdata.files.filenames import native, portable
+from zmqdata.files.matching import matching_files
+from zmqdata.files.paths import whole_path
 from zmqdata.pipelines.packing import zmqdata_version
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk

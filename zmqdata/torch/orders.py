@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
 
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.threads import collection_rests
+from zmqdata.machine.threads import collection_rests
 
 MOST_INDICES = 1 << 26
 """Most indices of a pass. A sampler that yields more has no end, or does not fit into

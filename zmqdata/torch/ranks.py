@@ -18,7 +18,7 @@ from torch import distributed
 
 from zmqdata.config.checks import MOST_COUNT
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
-from zmqdata.runkeys import ranks_told
+from zmqdata.machine.runkeys import ranks_told
 
 log = logging.getLogger(__name__)
 

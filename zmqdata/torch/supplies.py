@@ -22,6 +22,7 @@ from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.elements.nesting import EqualNesting
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+from zmqdata.machine.runkeys import ranks_told
 from zmqdata.messages.identity import UNCOMPARED, Fingerprint
 from zmqdata.nodes import (
     Batch,
@@ -37,7 +38,6 @@ from zmqdata.nodes import (
     counts_by_task,
     every_node,
 )
-from zmqdata.runkeys import ranks_told
 from zmqdata.torch.ranks import Consumer, copy_number, numbered
 from zmqdata.torch.tensors import tensors_of
 

@@ -20,9 +20,9 @@ from zmqdata.config.endpoints import (
     join_address,
     split_address,
 )
-from zmqdata.descriptors import is_shortage, shortage
 from zmqdata.errors import InvalidArgumentError, ResourceExhaustedError
-from zmqdata.paths import boot_id, identity_of, token_of
+from zmqdata.files.paths import boot_id, identity_of, token_of
+from zmqdata.machine.descriptors import is_shortage, shortage
 
 # Reserved for documentation: the route to it is the default route, and nothing is
 # ever sent there.

@@ -12,8 +12,8 @@ from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.config.keys import KeySettings
 from zmqdata.config.settings import from_environment
 from zmqdata.config.worker import WorkerConfig
-from zmqdata.descriptors import is_shortage, remedy
 from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, NotFoundError
+from zmqdata.machine.descriptors import is_shortage, remedy
 from zmqdata.recipes import names_arguments
 from zmqdata.transport.keys import Key, load, new_key, save
 

@@ -21,7 +21,6 @@ from pathlib import Path
 import zmq
 from zmq.utils import z85
 
-from zmqdata.descriptors import shortage_explained
 from zmqdata.errors import (
     AlreadyExistsError,
     DataLossError,
@@ -29,6 +28,7 @@ from zmqdata.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
+from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.transport.folders import is_trusted, make_private
 
 HEADING = "zmqdata-key 1"

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from zmqdata.config.checks import check_type, check_wait
-from zmqdata.descriptors import shortage_explained
+from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.recipes import name_arguments_in
 from zmqdata.transport.forks import check_process
 from zmqdata.transport.loop import Loop

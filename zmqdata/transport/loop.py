@@ -19,7 +19,7 @@ from typing import Any
 
 import zmq
 
-from zmqdata.threads import Background
+from zmqdata.machine.threads import Background
 
 log = logging.getLogger(__name__)
 

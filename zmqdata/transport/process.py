@@ -13,7 +13,7 @@ from typing import Any
 
 import zmq
 
-from zmqdata.descriptors import left
+from zmqdata.machine.descriptors import left
 from zmqdata.messages import PROTOCOL_VERSION
 
 PACKAGES = ("zmqdata", "numpy", "msgspec", "pyzmq", "dill", "blosc")

@@ -22,9 +22,9 @@ from collections.abc import Iterable, Sequence
 
 import zmq
 
-from zmqdata.descriptors import check_room
 from zmqdata.errors import DescriptorShortageError
-from zmqdata.threads import available_cores
+from zmqdata.machine.descriptors import check_room
+from zmqdata.machine.threads import available_cores
 from zmqdata.transport.handshakes import Handshakes
 from zmqdata.transport.keys import Key
 

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType
 from typing import Any, BinaryIO, Generic, TypeVar, cast
 
-from zmqdata.descriptors import is_shortage, left
+from zmqdata.machine.descriptors import is_shortage, left
 
 log = logging.getLogger(__name__)
 V = TypeVar("V")

@@ -25,8 +25,8 @@ from zmqdata.blocks import uncompressed, whole
 from zmqdata.config.endpoints import DATA_PORT_MARK, PORT_MARK, join_address, split_address
 from zmqdata.config.worker import DATA_TRANSPORTS, WorkerConfig
 from zmqdata.core.worker import events as e
-from zmqdata.descriptors import check_room
 from zmqdata.errors import InvalidArgumentError
+from zmqdata.machine.descriptors import check_room
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Visitor
 from zmqdata.transport.addresses import announced_address, announced_host, bind_endpoint, host_token

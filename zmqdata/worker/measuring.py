@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from zmqdata import messages as m
 from zmqdata.core.limits import Rotation
 from zmqdata.core.worker import events as e
+from zmqdata.machine.threads import Background
+from zmqdata.measures.telemetry import RecordedSpan
 from zmqdata.measures.trace import SENT, TraceRecorder, block_numbers, link_row
-from zmqdata.telemetry import RecordedSpan
-from zmqdata.threads import Background
 from zmqdata.worker.tasks.meter import AttemptObserver
 from zmqdata.worker.tasks.runner import TaskRunner
 

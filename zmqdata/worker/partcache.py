@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from zmqdata.core.worker import events as e
-from zmqdata.descriptors import is_shortage, shortage
 from zmqdata.errors import PermissionDeniedError
+from zmqdata.machine.descriptors import is_shortage, shortage
 from zmqdata.pipelines.memorymaps import FilePart
 from zmqdata.pipelines.parcels import drop_parcels
 from zmqdata.printable import shown_size

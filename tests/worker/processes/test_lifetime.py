@@ -167,7 +167,7 @@ def test_a_death_is_told_in_words(code: int, text: str) -> None:
 
 
 PACKAGE = Path(zmqdata.__file__).parent
-BEGINNING = [(PACKAGE / "threads.py", "run"), (threading.__file__, "_bootstrap")]
+BEGINNING = [(PACKAGE / "machine" / "threads.py", "run"), (threading.__file__, "_bootstrap")]
 
 
 def stack(*calls: tuple[object, str]) -> str:

@@ -15,7 +15,7 @@ import pytest
 from zmqdata import Dataset
 from zmqdata.core.worker.events import LinesCollected, TaskKey
 from zmqdata.core.worker.tasklog import MOST_CHARACTERS_OF_LINE, LineLimit
-from zmqdata.threads import Background
+from zmqdata.machine.threads import Background
 from zmqdata.worker.tasks import tasklog
 from zmqdata.worker.tasks.tasklog import (
     COUNT_EVERY,

@@ -23,7 +23,7 @@ from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.job_rules import outlives_host
 from zmqdata.errors import PipelineError
-from zmqdata.filenames import legible
+from zmqdata.files.filenames import legible
 
 MOST_DEATHS = 3
 """Deaths of an element alone after which it counts as poison."""

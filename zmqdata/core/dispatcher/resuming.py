@@ -25,7 +25,7 @@ from zmqdata.core.ledger import MOST_REPETITIONS, Ledger, SplitCursor, cursor_of
 from zmqdata.core.ranges import RangeSet
 from zmqdata.core.rounds import rounds_before
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.filenames import legible
+from zmqdata.files.filenames import legible
 from zmqdata.splits import ChunkSplits, IndexSplits, Split, SplitSource
 
 OPEN_END = 1 << 53

@@ -11,7 +11,7 @@ from zmqdata.config.endpoints import parse_service
 from zmqdata.config.keys import WITHOUT_KEY
 from zmqdata.config.settings import MOST_MILLISECONDS, check_settings, setting
 from zmqdata.config.worker import WorkerConfig
-from zmqdata.threads import available_cores
+from zmqdata.machine.threads import available_cores
 from zmqdata.transport.addresses import REACHABLE, is_loopback, is_this_machine
 from zmqdata.worker.processes.accounts import Account, account_of
 from zmqdata.worker.processes.limits import Limits, bytes_of, tasks_of

@@ -15,11 +15,11 @@ from enum import Enum, auto
 from typing import Protocol
 
 from zmqdata.iterators.ownthreads import QueueFill
+from zmqdata.machine.threads import available_cores
 from zmqdata.measures.sums import Recent, task_sums, values_of
+from zmqdata.measures.telemetry import NO_SPAN, OpenSpan
 from zmqdata.measures.trace import TraceRecorder
 from zmqdata.messages import NodeTime, TaskMeasures, TaskSums
-from zmqdata.telemetry import NO_SPAN, OpenSpan
-from zmqdata.threads import available_cores
 from zmqdata.worker.tasks.sampling import NodeSampler
 
 MOST_NODES = 64

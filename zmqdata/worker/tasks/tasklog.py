@@ -2,8 +2,8 @@
 worker process.
 
 The process's own output stays as it is: these streams pass on everything, and note what
-threads of a task write. ``zmqdata.threads.work_of_thread`` says for which task a thread
-works. What the worker itself writes belongs to no task.
+threads of a task write. ``zmqdata.machine.threads.work_of_thread`` says for which task
+a thread works. What the worker itself writes belongs to no task.
 
 A function that prints waits for no client. ``core.worker.tasklog`` limits the lines,
 and further lines are counted.
@@ -24,8 +24,8 @@ from typing import Any, TextIO
 
 from zmqdata.core.worker.events import LinesCollected, TaskKey
 from zmqdata.core.worker.tasklog import MOST_CHARACTERS_OF_LINE, LineLimit
+from zmqdata.machine.threads import this_thread, work_of_thread
 from zmqdata.messages import TaskLine
-from zmqdata.threads import this_thread, work_of_thread
 
 COUNT_EVERY = 5.0
 """Shortest time between two reports of lines that were too many, in seconds."""

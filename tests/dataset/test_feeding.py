@@ -1,4 +1,4 @@
-"""Tests of ``zmqdata.feeding``: a thread reads a dataset's iterator ahead."""
+"""Tests of ``zmqdata.dataset.feeding``: a thread reads a dataset's iterator ahead."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from zmqdata import Dataset, TensorSpec
+from zmqdata.dataset.feeding import Feed
 from zmqdata.errors import (
     CancelledError,
     FailedPreconditionError,
     PipelineError,
     UnimplementedError,
 )
-from zmqdata.feeding import Feed
 from zmqdata.testing.cluster import await_condition, no_leaks
 
 

@@ -1,4 +1,4 @@
-"""Tests of ``zmqdata.paths``, and of the paths that users pass anywhere."""
+"""Tests of ``zmqdata.files.paths``, and of the paths that users pass anywhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from zmqdata import (
 )
 from zmqdata.cli import commands
 from zmqdata.errors import InvalidArgumentError, UnimplementedError
-from zmqdata.paths import is_url, local_path, whole_path
+from zmqdata.files.paths import is_url, local_path, whole_path
 from zmqdata.pipelines.shipping import pack_sources
 
 URL = "s3://bucket/x"

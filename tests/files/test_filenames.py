@@ -7,7 +7,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata.filenames import legible, native, portable
+from zmqdata.files.filenames import legible, native, portable
 from zmqdata.printable import printable
 
 NAMES = st.binary().map(lambda name: os.fsdecode(name.replace(b"\0", b"")))

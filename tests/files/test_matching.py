@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqdata.matching import matching_files
+from zmqdata.files.matching import matching_files
 
 
 def test_files_are_found_once_and_sorted(tmp_path: Path) -> None:

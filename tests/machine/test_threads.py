@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from zmqdata.threads import Background, available_cores
+from zmqdata.machine.threads import Background, available_cores
 
 
 class Interrupt(BaseException):

@@ -1,4 +1,4 @@
-"""Tests of ``zmqdata.exiting``: no call is under way when the interpreter ends."""
+"""Tests of ``zmqdata.machine.exiting``: no call is under way when Python ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 PROGRAM = """
 import atexit, threading, time
 atexit.register(print, "the end")  # runs last
-from zmqdata import exiting
+from zmqdata.machine import exiting
 exiting.LEAVE_WITHIN = {within}
 
 class Called:

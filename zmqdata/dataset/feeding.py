@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any, NoReturn, TypeAlias
 from weakref import WeakSet
 
-from zmqdata.dataset import DatasetIterator
+from zmqdata.dataset.resuming import DatasetIterator
 from zmqdata.errors import CancelledError
 from zmqdata.iterators.base import CLOSED, is_end
-from zmqdata.threads import Background
+from zmqdata.machine.threads import Background
 
 State: TypeAlias = "dict[str, Any]"
 """State of a dataset's iterator, as ``state_dict`` returns it."""

@@ -17,8 +17,8 @@ import zmq
 from zmqdata import Dataset, DispatchServer, LocalCluster, SqlDataset, TextLineDataset
 from zmqdata.cli.options import guarded
 from zmqdata.client.calls import likely_cause
-from zmqdata.descriptors import FOLDER, remedy, shortage_explained
 from zmqdata.errors import DataServiceError, DescriptorShortageError, ResourceExhaustedError
+from zmqdata.machine.descriptors import FOLDER, remedy, shortage_explained
 from zmqdata.transport import sockets
 
 
