@@ -58,8 +58,6 @@ is bound late cannot be followed by reading: pass it as an argument.
 MOST_SIBLINGS = 6
 """Number of modules that may lie in one layer without an order among them."""
 SIBLINGS = {
-    "wire": 7,
-    "messages": 13,
     "credit": 8,
     "admission": 23,
     "decisions": 8,
