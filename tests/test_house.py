@@ -1028,7 +1028,7 @@ def full_tests() -> set[str]:
 
 def test_the_list_of_full_tests_names_tests_that_exist() -> None:
     """``tests/FULL.md`` lists exactly the tests that are marked ``full``, and each test
-    that it or ``tests/MOVED.md`` names exists.
+    that it names exists.
     """
     found = {name for path in TESTS for name in functions_of(path)}
     found |= {path.relative_to(ROOT / "tests").as_posix() for path in TESTS}
@@ -1037,11 +1037,6 @@ def test_the_list_of_full_tests_names_tests_that_exist() -> None:
     tables = re.findall(r"^\| Left to .*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE)
     rows = [row.split("|")[1] for table in tables for row in table.splitlines()]
     assert set().union(*map(ids_in, rows)) == full_tests()
-    moved, others = read("tests", "MOVED.md").split("## Moved elsewhere")
-    for section in moved.split("\n### ")[1:]:
-        module, names = section.split()[0], re.findall(r"^\| `(test_\w+)`", section, re.MULTILINE)
-        assert {f"service/simulated/{module}::{name}" for name in names} - found == set()
-    assert {name for name in ids_in(others) if "/" in name} - found == set()
 
 
 def prose_lines(path: Path) -> Iterator[str]:
