@@ -155,8 +155,8 @@ def calls(owner: Any, names: list[str]) -> list[tuple[str, Any]]:
 
 
 OTHERS = {
-    *("CrossTrainerCache", "DatasetIterator", "DatasetSpec", "NoneTensorSpec", "Options"),
-    *("RaggedTensor", "RaggedTensorSpec", "Reducer", "TensorSpec"),
+    *("CrossTrainerCache", "DatasetIterator", "DatasetSpec", "LeftOut", "NoneTensorSpec"),
+    *("Options", "RaggedTensor", "RaggedTensorSpec", "Reducer", "TensorSpec"),
 }
 """Classes whose arguments are not written by name."""
 PUBLIC = [

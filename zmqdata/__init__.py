@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from zmqdata.elements.specs import DatasetSpec as DatasetSpec
     from zmqdata.elements.specs import NoneTensorSpec as NoneTensorSpec
     from zmqdata.elements.specs import TensorSpec as TensorSpec
+    from zmqdata.iterators.quarantine import LeftOut as LeftOut
     from zmqdata.storage.records import TFRecordWriter as TFRecordWriter
     from zmqdata.transport.keychoice import use_key_file as use_key_file
     from zmqdata.worker.server import WorkerServer as WorkerServer
@@ -82,6 +83,7 @@ _HOMES = {
     "ExternalStatePolicy": "zmqdata.dataset",
     "FixedLengthRecordDataset": "zmqdata.dataset",
     "INFINITE_CARDINALITY": "zmqdata.elements.specs",
+    "LeftOut": "zmqdata.iterators.quarantine",
     "LocalCluster": "zmqdata.cluster.local",
     "NoneTensorSpec": "zmqdata.elements.specs",
     "Options": "zmqdata.dataset",

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from zmqdata import LeftOut
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.errors import (
     DataLossError,
@@ -348,8 +349,8 @@ def test_a_pipeline_that_is_too_deep_is_told_what_to_do() -> None:
 
 
 def test_what_was_left_out_is_in_the_state() -> None:
-    """An iterator that continues elsewhere knows the skipped elements. An old state has
-    no record of them.
+    """An iterator that continues elsewhere knows the skipped elements, as ``LeftOut``.
+    An old state has no record of them.
     """
     dataset = Dataset.range(6).map(lambda x: 6 // int(x % 3), on_error="skip")
     iterator = iter(dataset)
@@ -358,6 +359,7 @@ def test_what_was_left_out_is_in_the_state() -> None:
     again = iter(dataset)
     again.load_state_dict(state)
     assert again.quarantine == iterator.quarantine
+    assert {*map(type, again.quarantine)} == {LeftOut}
     assert list(again) == [6, 3]
     assert [left_out.number for left_out in again.quarantine] == [0, 3]
     del state["quarantine"]

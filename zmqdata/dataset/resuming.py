@@ -232,9 +232,9 @@ class DatasetIterator:
             return infer_spec(self._node)
 
     @property
-    def quarantine(self) -> list[Any]:
-        """The newest 1000 elements that ``map(on_error="skip")`` skipped, each once:
-        number, node, error, traceback, split and place.
+    def quarantine(self) -> list[LeftOut]:
+        """The newest 1000 elements that ``map(on_error="skip")`` skipped, each once, as
+        ``zmqdata.LeftOut``.
 
         Older ones are dropped, which is logged. A state contains the newest 100 of
         them, which are restored when it is loaded.

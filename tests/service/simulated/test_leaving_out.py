@@ -11,7 +11,7 @@ import pytest
 from tests.full import full
 from tests.kit.service import WatchedService
 from tests.service.simulated.parts import by_task, together
-from zmqdata import Dataset
+from zmqdata import Dataset, LeftOut
 from zmqdata.client import quarantine
 from zmqdata.errors import PipelineError
 
@@ -66,6 +66,7 @@ def test_the_reader_lists_what_workers_have_left_out(service: WatchedService) ->
     failed = sorted(set(range(200)) - set(kept(200)))
     assert sorted(int(one.error.removeprefix("ValueError: no ")) for one in found) == failed
     for one in found:
+        assert type(one) is LeftOut
         assert one.node.startswith("map(picky) at test_leaving_out.py:")
         assert "in picky" in one.traceback
         assert one.split[0] <= int(one.error.split()[-1]) < one.split[1]
