@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from zmqdata.torch.reading import LoaderIterator
+from zmqdata.torch.iterator import LoaderIterator
 
 
 class AcceleratedIterator:

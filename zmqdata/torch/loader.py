@@ -19,9 +19,9 @@ from zmqdata.recipes import names_arguments
 from zmqdata.torch.accelerated import AcceleratedIterator, around, gradients, is_remade
 from zmqdata.torch.devices import Copier, checked_device
 from zmqdata.torch.iterables import Batch, LoaderDataset
+from zmqdata.torch.iterator import LoaderIterator, LoopPlace
 from zmqdata.torch.lightning import probes, takes_ahead
 from zmqdata.torch.ranks import consumer_of
-from zmqdata.torch.reading import LoaderIterator, LoopPlace
 from zmqdata.torch.supplies import DatasetSupply, LoaderState, Supply, read_by, unread
 
 VERSION = 1
