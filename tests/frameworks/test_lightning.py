@@ -300,7 +300,7 @@ def test_a_place_that_is_not_known_is_refused() -> None:
     loader = shuffled(is_known=False)
     next(iter(loader))
     with pytest.raises(FailedPreconditionError, match="Pass `batches=` to the Loader"):
-        loader.trainer_state(ahead=1)
+        loader.trainer_state(prefetched=1)
 
 
 def test_a_callback_logs_why_the_training_waits() -> None:

@@ -1,5 +1,7 @@
-"""The part of a ``Loader`` by which accelerate learns where its loop stands, as from
-its own loaders. accelerate is imported only if the program uses it.
+"""The part of a ``Loader`` that accelerate needs: its iterators report the end of a
+pass as those of accelerate do, and it can stand in a new ``DataLoader``.
+
+accelerate is never imported here: the module reads its state if the program uses it.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from zmqdata.torch.iterator import LoaderIterator
 
 
 class AcceleratedIterator:
-    """An iterator over a pass, from which accelerate learns of the end of the pass, as
-    from its own loaders. It knows the iterator until the loop drops it.
+    """An iterator over a pass that reports the end of the pass to accelerate, as the
+    loaders of accelerate do. It is listed there until the loop drops it.
 
     Args:
         iterator: the iterator.
@@ -25,7 +27,7 @@ class AcceleratedIterator:
 
     def __init__(self, iterator: LoaderIterator) -> None:
         self._iterator = iterator
-        self._is_shown = False
+        self._is_listed = False
 
     @property
     def end_of_dataloader(self) -> bool:
@@ -37,20 +39,20 @@ class AcceleratedIterator:
         """Number of samples of the last step before those that repeat others; 0 if none
         does, -1 if that is unknown.
         """
-        return self._iterator.remainder
+        return self._iterator.pass_.remainder
 
     def __iter__(self) -> AcceleratedIterator:
         return self
 
     def __next__(self) -> Any:
         try:
-            if not self._is_shown:
-                self._is_shown = True
-                _show_accelerate(self)
-                weakref.finalize(self, _show_accelerate).atexit = False
+            if not self._is_listed:
+                self._is_listed = True
+                _update_list(self)
+                weakref.finalize(self, _update_list).atexit = False
             return next(self._iterator)
         except StopIteration:
-            _show_accelerate(without=self)
+            _update_list(removed=self)
             raise
 
 
@@ -76,47 +78,52 @@ def _same(batch: Any) -> Any:
     return batch
 
 
-_REMADE = frozenset(
+_REBUILDER = "accelerate.data_loader"
+"""Module that builds a ``DataLoader`` from the attributes of another loader."""
+_REBUILT = frozenset(
     {"dataset", "collate_fn", "generator", "num_workers", "pin_memory", "drop_last"}
     | {"batch_size", "prefetch_factor", "worker_init_fn"}
 )
-"""Attributes of a ``Loader`` that accelerate asks for to make a ``DataLoader`` anew."""
+"""Attributes of a loader that the module reads for that."""
 
 
-def is_remade(name: str) -> bool:
-    """Return True if accelerate asks for an attribute to make a ``DataLoader`` anew.
+def rebuilds_loader(name: str) -> bool:
+    """Return True if accelerate reads an attribute to build a ``DataLoader`` from it.
 
     Args:
-        name: name of the attribute, for which the caller's caller has asked.
+        name: name of the attribute, which the caller's caller reads.
     """
-    return name in _REMADE and sys._getframe(2).f_globals.get("__name__") == _REMAKER
+    return name in _REBUILT and sys._getframe(2).f_globals.get("__name__") == _REBUILDER
 
 
-def around(loader: Any) -> DataLoader[Any]:
-    """Return a ``DataLoader`` around a ``Loader``, which hands its batches out."""
-    own = torch.Generator()  # the loader alone draws from the program's
+def dataloader_around(loader: Any) -> DataLoader[Any]:
+    """Return a ``DataLoader`` that yields the batches of a ``Loader``."""
+    own = torch.Generator()  # only the Loader draws from the generator of the program
     return DataLoader(BatchesToSkip(loader), None, collate_fn=_same, generator=own)
 
 
-_REMAKER = "accelerate.data_loader"
-"""Module that makes a ``DataLoader`` anew."""
+def wrap_iterator(iterator: LoaderIterator) -> LoaderIterator | AcceleratedIterator:
+    """Return an iterator for a loop: one that reports to accelerate if the program uses
+    it.
+    """
+    return AcceleratedIterator(iterator) if _gradient_state() else iterator
 
 
-def gradients() -> Any:
-    """Return the state in which accelerate knows the loaders that are read; None if the
-    program does not use it.
+def _gradient_state() -> Any:
+    """Return the state in which accelerate lists the iterators that are read; None if
+    the program does not use accelerate.
     """
     kind = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
     return kind() if kind is not None and kind._shared_state else None
 
 
-def _show_accelerate(
-    read: AcceleratedIterator | None = None, without: AcceleratedIterator | None = None
+def _update_list(
+    added: AcceleratedIterator | None = None, removed: AcceleratedIterator | None = None
 ) -> None:
-    """Tell accelerate that an iterator is read, or is read no more."""
-    state = gradients()
+    """Add an iterator to those that accelerate lists, or remove one."""
+    state = _gradient_state()
     if state is not None:
         known = state.dataloader_references
-        # Those that were dropped are None, and so is the first, which stays.
-        still = [one for one in known if one is not None and one is not without]
-        state.dataloader_references = [None, *still, *([] if read is None else [read])]
+        # A dropped iterator is None. So is the first entry, which stays.
+        others = [other for other in known if other is not None and other is not removed]
+        state.dataloader_references = [None, *others, *([] if added is None else [added])]

@@ -406,11 +406,11 @@ class DataLoaderSupply:
             self._asked = now
         return virtual * -(-self._workers // virtual)
 
-    def position(self, elements: DatasetIterator, read: Pass, count: int) -> bytes:
+    def position(self, elements: DatasetIterator, pass_: Pass, count: int) -> bytes:
         if self._is_stream:
             return msgspec.msgpack.encode(elements.state_dict())
         # The number of batches says all of a pass whose order is known.
-        return msgspec.msgpack.encode(self._dealing.had(read.base, count - read.first))
+        return msgspec.msgpack.encode(self._dealing.had(pass_.base, count - pass_.first))
 
     def settle(self, present: bytes) -> None:
         restore_global(_decoded(present))

@@ -1,11 +1,14 @@
-"""The iterator over a pass of a ``Loader``: it begins the pass at its first batch, and
-knows its place in the pass.
+"""The iterator over a single pass of a ``Loader``: it begins the pass at its first
+batch, and knows its place in the pass.
+
+The sequence of passes is in ``passes``, and what a pass consists of in ``supplies``.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,8 +34,8 @@ class LoopPlace(NamedTuple):
     """True if the position is the end of the pass before."""
 
 
-class _Copied:
-    """A batch on its way to its device, as an element that operations leave alone."""
+class _CopiedBatch:
+    """A batch that is being copied to its device. Operations leave it alone."""
 
     __slots__ = ("batch", "copying")
 
@@ -47,7 +50,7 @@ class LoaderIterator:
     Threads may share it: each batch goes to one of them, and all learn of the end.
 
     Args:
-        draw: draws what torch draws when an iterator is made.
+        supply: draws the pass.
         begin: the loader's part of the beginning, which calls ``begin``.
         state: state from which the pass continues; None for a whole pass.
 
@@ -55,58 +58,56 @@ class LoaderIterator:
         state: as the argument.
         epoch: number of the pass, once it has begun.
         elements: the batches as elements, once it has begun.
+        pass_: the pass, once it has begun.
         is_begun: True if the pass has begun.
         is_over: True after the last batch.
         resumed: generators as they were when the pass continued from a state; None if
             it did not.
+        keeps_previous_place: True to keep the place before the last batch.
     """
 
     epoch: int
     elements: DatasetIterator
-    _read: Pass
+    pass_: Pass
 
     def __init__(
-        self,
-        draw: Callable[[], NextPass],
-        begin: Callable[[LoaderIterator], None],
-        state: LoaderState | None,
+        self, supply: Supply, begin: Callable[[LoaderIterator], None], state: LoaderState | None
     ) -> None:
-        self._draw = draw
+        self._supply = supply
         self._begin: Callable[[LoaderIterator], None] | None = begin
-        self._drawn: NextPass | None = None
         self.state = state
-        self.is_begun = self.is_over = False
+        self.is_begun = self.is_over = self.keeps_previous_place = False
         self.resumed: bytes | None = None
         self._lock = threading.Lock()
-        self._looks_back: Supply | None = None
-        self._before: LoopPlace | None = None
-        self._ahead: list[Any] = []
+        self._previous_place: LoopPlace | None = None
+        self._prefetched: list[Any] = []
 
-    @property
+    @cached_property
     def drawn(self) -> NextPass:
-        """The pass before its first batch."""
-        if self._drawn is None:
-            self._drawn = self._draw()
-        return self._drawn
+        """The pass before its first batch, with what torch draws when an iterator is
+        made.
+        """
+        supply, state = self._supply, self.state
+        return supply.following() if state is None else supply.resumed(state)
+
+    def draw(self) -> None:
+        """Draw the pass now. Note where a pass that continues leaves the generators."""
+        if self.drawn and self.state is not None:
+            self.resumed = self._supply.present()
 
     def begin(
-        self,
-        read: Pass,
-        epoch: int,
-        prefetch: int,
-        copier: Copier,
-        stream: DatasetIterator | None,
+        self, pass_: Pass, epoch: int, prefetch: int, copier: Copier, stream: DatasetIterator | None
     ) -> None:
         """Begin the pass.
 
         Args:
-            read: the pass.
+            pass_: the pass.
             epoch: number of the pass.
             prefetch: number of batches to convert and copy ahead.
             copier: copies batches to their device.
             stream: elements to go on with; None: those of the pass.
         """
-        self._read, self.epoch, self._count = read, epoch, read.first
+        self.pass_, self.epoch, self._count = pass_, epoch, pass_.first
         self._copier, self._prefetch = copier, prefetch
         self.elements = self._elements() if stream is None else stream
         self.is_begun = True
@@ -115,20 +116,24 @@ class LoaderIterator:
         """Begin the pass if it has not begun."""
         begin, self._begin = self._begin, None
         if begin is not None and not self.is_over:
-            self.is_over = True  # unless nothing fails
+            self.is_over = True  # stays true if the beginning fails
             begin(self)
             self.is_over = False
 
     def _elements(self) -> DatasetIterator:
         """Return the elements of the pass, from its position on."""
-        read, copier = self._read, self._copier
-        batches = read.batches
+        pass_, copier = self.pass_, self._copier
+        batches = pass_.batches
         if not copier.is_idle:
-            content = read.content
-            batches = batches.map(lambda *element: _Copied(*copier.begin(content(_one(element)))))
-            batches = batches.prefetch(self._prefetch)
-        elements = _resumed(batches, read.position) if read.position else None
-        if elements is not None and not read.is_next:
+            content = pass_.content
+
+            def copied(*element: Any) -> _CopiedBatch:
+                batch = content(element[0] if len(element) == 1 else element)
+                return _CopiedBatch(*copier.begin(batch))
+
+            batches = batches.map(copied).prefetch(self._prefetch)
+        elements = _resumed(batches, pass_.position) if pass_.position else None
+        if elements is not None and not pass_.is_next:
             return elements
         if elements is not None:
             # The end of the pass before says which repetition of which job follows.
@@ -145,25 +150,25 @@ class LoaderIterator:
             self.ensure_begun()
             if not self.is_begun:  # it was closed, or its beginning has failed
                 raise StopIteration
-            if self._ahead:
+            if self._prefetched:
                 self._count += 1
-                return self._ahead.pop()
-            if self._read.rest is not None and self._count >= self._read.rest_at:
-                next(self._read.rest, None)
+                return self._prefetched.pop()
+            if self.pass_.rest is not None and self._count >= self.pass_.rest_at:
+                next(self.pass_.rest, None)
             if self.is_over or self.is_full():
                 self._end()
-            if self._looks_back is not None:
-                self._before = self._place(self._looks_back)
-            return self._take()
+            if self.keeps_previous_place:
+                self._previous_place = self._place()
+            return self._receive()
 
-    def _take(self) -> Any:
+    def _receive(self) -> Any:
         """Return the next batch, and count it."""
         try:
             element = next(self.elements)
-            if isinstance(element, _Copied):
+            if isinstance(element, _CopiedBatch):
                 batch = self._copier.arrived(element.batch, element.copying)
             else:
-                batch = self._read.content(element)
+                batch = self.pass_.content(element)
         except StopIteration:
             self._end()
         except Exception as error:
@@ -173,90 +178,68 @@ class LoaderIterator:
         self._count += 1
         return batch
 
-    def has_batch(self, supply: Supply) -> bool:
-        """Return True if the pass has another batch, which is kept for the loop."""
+    def has_batch(self) -> bool:
+        """Return True if the pass has another batch, and prefetch it for the loop."""
         with self._lock:
             self.ensure_begun()
             if self.is_full():
                 return False
-            self._before = self._place(supply)
+            self._previous_place = self._place()
             try:
-                batch = self._take()
+                batch = self._receive()
             except StopIteration:
                 return False
             self._count -= 1
-            self._ahead.append(batch)
+            self._prefetched.append(batch)
             return True
 
     def is_full(self) -> bool:
         """Return True if all batches of the pass have been received."""
-        return self.is_begun and self._read.count is not None and self._count >= self._read.count
+        return self.is_begun and self.pass_.count is not None and self._count >= self.pass_.count
 
     def _end(self) -> None:
         """Raise StopIteration, or the error for a pass that has too few batches."""
         is_first = not self.is_over
         self.is_over = True
         if is_first:
-            if not self._read.is_endless:
+            if not self.pass_.is_endless:
                 self.elements.close()
-            if self._read.count is not None and self._count < self._read.count:
-                raise short(self._read.count, self._count)
+            if self.pass_.count is not None and self._count < self.pass_.count:
+                raise short(self.pass_.count, self._count)
         raise StopIteration
 
-    def look_back(self, supply: Supply) -> None:
-        """Keep the place before the last batch from now on."""
-        self._looks_back = supply
-
-    def place(self, supply: Supply, ahead: int = 0) -> LoopPlace:
+    def place(self, prefetched: int = 0) -> LoopPlace:
         """Return the place of the loop in the pass.
 
         Args:
-            supply: the supply of the pass.
-            ahead: number of the last batches that do not count as received, 0 or 1.
+            prefetched: number of the last batches that do not count as received, 0 or
+                1.
 
         Raises:
             FailedPreconditionError: the place before these batches is not known.
         """
         with self._lock:
-            if not ahead:
-                return self._place(supply)
-            if ahead > 1 or self._before is None:
+            if not prefetched:
+                return self._place()
+            if prefetched > 1 or self._previous_place is None:
                 raise FailedPreconditionError(
-                    f"the training library has taken {ahead} batches for later steps, and the "
+                    f"the training library has taken {prefetched} batches for later steps, and the "
                     "place before them is not known. Pass `batches=` to the Loader, with the "
                     "number of batches of a pass: a library takes nothing ahead if it knows that"
                 )
-            return self._before
+            return self._previous_place
 
-    def _place(self, supply: Supply) -> LoopPlace:
-        if self._ahead:
-            assert self._before is not None
-            return self._before
-        return LoopPlace(self._count, supply.position(self.elements, self._read, self._count))
-
-    @property
-    def is_endless(self) -> bool:
-        """True if the next pass goes on where this one has ended."""
-        return self._read.is_endless
-
-    def source(self) -> str:
-        """Return by what a state knows again what is read."""
-        return self._read.source()
-
-    @property
-    def generators(self) -> bytes:
-        """Generators of torch as they were when the pass began."""
-        return self._read.generators
-
-    @property
-    def remainder(self) -> int:
-        """As in the pass."""
-        return self._read.remainder
+    def _place(self) -> LoopPlace:
+        if self._prefetched:
+            assert self._previous_place is not None
+            return self._previous_place
+        position = self._supply.position(self.elements, self.pass_, self._count)
+        return LoopPlace(self._count, position)
 
     @property
     def is_padding(self) -> bool:
-        """True if another consumer has had the last batch, too."""
-        count, padding = self._read.count, self._read.padding
+        """True if another consumer has received the last batch, too."""
+        count, padding = self.pass_.count, self.pass_.padding
         if padding is None:
             raise FailedPreconditionError(
                 "which batches of a Dataset repeat others is not known with `finite='pad'`. Mark "
@@ -286,7 +269,3 @@ def _resumed(batches: Dataset, position: bytes) -> DatasetIterator:
             "`pin_memory=` has operations of its own: load its state into a loader that has "
             f"one of them, too, such as `device='cpu'`. {error}"
         ) from None
-
-
-def _one(element: tuple[Any, ...]) -> Any:
-    return element[0] if len(element) == 1 else element

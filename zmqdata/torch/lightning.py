@@ -72,7 +72,7 @@ class LoaderStates:
             iter(loop._data_fetcher)
         for loader in filter(_is_ours, _stateful(loop)):
             loader.settle()  # the loaders for validation have drawn, too
-            loader.trainer_state(_ahead(loop))  # raises now what saving would raise
+            loader.trainer_state(_prefetched(loop))  # raises now what saving would raise
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Set the states to the step that the training is at."""
@@ -82,7 +82,7 @@ class LoaderStates:
         is_over = loop._data_fetcher is not None and loop._data_fetcher.done
         for number, loader in enumerate(_stateful(loop) if states else []):
             if _is_ours(loader):
-                states[number] = loader.trainer_state(_ahead(loop), is_over)
+                states[number] = loader.trainer_state(_prefetched(loop), is_over)
 
 
 class LoaderStats:
@@ -129,8 +129,8 @@ def _is_ours(loader: Any) -> bool:
     return hasattr(loader, "trainer_state")
 
 
-def _ahead(loop: Any) -> int:
-    """Return the number of batches that were taken for later steps."""
+def _prefetched(loop: Any) -> int:
+    """Return the number of batches that Lightning has prefetched for later steps."""
     return len(getattr(loop._data_fetcher, "batches", ()))
 
 
@@ -144,8 +144,8 @@ def probes(caller: str) -> bool:
     return caller in _PROBES
 
 
-def takes_ahead(caller: str) -> bool:
-    """Return True if the caller of ``iter`` may take a batch for the next step.
+def prefetches(caller: str) -> bool:
+    """Return True if the caller of ``iter`` may prefetch a batch for the next step.
 
     Args:
         caller: name of its module.

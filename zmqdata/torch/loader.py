@@ -1,31 +1,29 @@
 """``Loader``: batches of a dataset as tensors, with what training programs ask of a
 ``DataLoader``.
+
+Methods check arguments, and leave the passes to ``passes``. What a training library
+asks for beyond that is in the module for the library.
 """
 
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Iterator
-from functools import partial
+from copy import copy
 from typing import Any, Generic, get_args
 
-import msgspec
-
-from zmqdata.config.checks import Finite, positive
-from zmqdata.dataset import Dataset, DatasetIterator
-from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
+from zmqdata.config.checks import positive
+from zmqdata.dataset import Dataset
+from zmqdata.errors import InvalidArgumentError
 from zmqdata.recipes import names_arguments
-from zmqdata.torch.accelerated import AcceleratedIterator, around, gradients, is_remade
-from zmqdata.torch.devices import Copier, checked_device
+from zmqdata.torch.accelerated import dataloader_around, rebuilds_loader, wrap_iterator
+from zmqdata.torch.devices import checked_device
 from zmqdata.torch.iterables import Batch, LoaderDataset
-from zmqdata.torch.iterator import LoaderIterator, LoopPlace
-from zmqdata.torch.lightning import probes, takes_ahead
+from zmqdata.torch.lightning import prefetches, probes
+from zmqdata.torch.passes import PassSequence
 from zmqdata.torch.ranks import consumer_of
-from zmqdata.torch.supplies import DatasetSupply, LoaderState, Supply, read_by, unread
-
-VERSION = 1
-"""Version of the form of states. A change of their content increments it."""
+from zmqdata.torch.supplies import DatasetSupply, Supply, checked_state, unread
+from zmqdata.words import Finite
 
 
 class Loader(Generic[Batch]):
@@ -105,50 +103,23 @@ class Loader(Generic[Batch]):
     def _set_up(self, supply: Supply, device: Any, pin_memory: bool | None, prefetch: int) -> None:
         self.device, self.pin_memory = checked_device(device, pin_memory)
         self.prefetch_factor = positive("prefetch", "prefetch", prefetch)
-        self._latest_supply = supply
-        self._epoch = 0
-        self._resumed: LoaderState | None = None
-        self._skips_empty = False
-        self._have_no_iterators()
-
-    def _have_no_iterators(self) -> None:
-        self._started: LoaderIterator | None = None
-        self._started_from: LoaderState | None = None
-        self._current: LoaderIterator | None = None
-        self._next: weakref.ref[LoaderIterator] | None = None  # its pass may not have begun
-        self._stream: DatasetIterator | None = None  # of a dataset without an end
-        self._iterators: weakref.WeakSet[LoaderIterator] = weakref.WeakSet()
+        self._passes = PassSequence(supply, self.device, self.pin_memory, self.prefetch_factor)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy needs. Iterators stay where they are."""
-        left_out = ("_started", "_current", "_next", "_stream", "_iterators")
-        return {name: value for name, value in self.__dict__.items() if name not in left_out}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._have_no_iterators()
-
-    @property
-    def _supply(self) -> Supply:
-        """The supply of batches for the rank that this process is now."""
-        supply = self._latest_supply
-        if supply.consumer.is_alone and not supply.consumer.is_given:
-            consumer = consumer_of(None, None)
-            if not consumer.is_alone:  # its launcher has made it a rank
-                self._drop_started()
-                self._current = self._next = self._stream = None
-                self._latest_supply = supply = read_by(supply, consumer)
-        return supply
+        return {**self.__dict__, "_passes": copy(self._passes)}
 
     # --- what training libraries ask for
 
     def __getattribute__(self, name: str) -> Any:
-        return getattr(around(self), name) if is_remade(name) else super().__getattribute__(name)
+        if rebuilds_loader(name):
+            return getattr(dataloader_around(self), name)
+        return super().__getattribute__(name)
 
     @property
     def dataset(self) -> Any:
         """The dataset that is read: of the ``DataLoader``, if it comes from one."""
-        return self._latest_supply.dataset
+        return self._passes.latest_supply.dataset
 
     def __len__(self) -> int:
         """Return the number of batches of a pass.
@@ -156,7 +127,7 @@ class Loader(Generic[Batch]):
         Raises:
             TypeError: it is not known before the pass has been read.
         """
-        count = self._supply.length()
+        count = self._passes.supply().length()
         if count is None:
             raise TypeError(
                 "the number of batches is not known before they have been read. It is known of a "
@@ -165,69 +136,21 @@ class Loader(Generic[Batch]):
         return count
 
     def __iter__(self) -> Iterator[Batch]:
-        supply = self._supply
+        passes = self._passes
         caller = sys._getframe(1).f_globals.get("__name__", "")
         if probes(caller):
-            return self._undrawn()
-        if self._started is not None:
-            iterator, self._started = self._started, None
-        else:
-            iterator = self._drawn()
-        if self._skips_empty and iterator.resumed is not None and not iterator.has_batch(supply):
-            iterator = self._drawn()
-        self._skips_empty = False
-        if supply.length() is None and takes_ahead(caller):
-            iterator.look_back(supply)
-        self._next = weakref.ref(iterator)
-        if iterator.is_begun:
-            self._current = iterator
-        # The reader of a dataset around this loader may take batches ahead of the loop.
-        is_read_by_loop = caller != LoaderDataset.__module__
-        return AcceleratedIterator(iterator) if gradients() and is_read_by_loop else iterator
+            return passes.make_iterator()
+        iterator = passes.next_iterator()
+        if passes.supply().length() is None and prefetches(caller):
+            iterator.keeps_previous_place = True
+        # The reader of a dataset over this loader may prefetch: its place says nothing.
+        return iterator if caller == LoaderDataset.__module__ else wrap_iterator(iterator)
 
     def start(self) -> None:
         """Begin the next pass now: batches are made while the program does something
         else, such as restoring a model. The next ``iter`` continues with it.
         """
-        if self._started is None:
-            self._started_from = self._resumed
-            self._started = self._drawn()
-            self._started.ensure_begun()
-
-    def _undrawn(self) -> LoaderIterator:
-        """Return an iterator over the next pass that has cost nothing."""
-        supply, state = self._supply, self._resumed
-        draw = supply.following if state is None else partial(supply.resumed, state)
-        iterator = LoaderIterator(draw, self._begin, state)
-        self._iterators.add(iterator)
-        return iterator
-
-    def _drawn(self) -> LoaderIterator:
-        """Return an iterator over the next pass, at the cost that it has in torch."""
-        iterator = self._undrawn()
-        if iterator.drawn and iterator.state is not None:
-            iterator.resumed = self._supply.present()
-        return iterator
-
-    def _begin(self, iterator: LoaderIterator) -> None:
-        """Begin the pass of an iterator."""
-        state = iterator.state
-        epoch = self._epoch if state is None else state.epoch
-        read = iterator.drawn.begin()
-        stream = self._stream if read.is_endless and state is None else None
-        copier = Copier(self.device, self.pin_memory)
-        iterator.begin(read, epoch, self.prefetch_factor, copier, stream)
-        self._stream = iterator.elements if read.is_endless else None
-        self._epoch = epoch + 1
-        if state is self._resumed:
-            self._resumed = None
-        if iterator is not self._started:
-            self._current = iterator
-
-    def _newest(self) -> LoaderIterator | None:
-        """Return the iterator that the loop has, whose pass may not have begun."""
-        found = None if self._next is None else self._next()
-        return self._current if found is None else found
+        self._passes.start()
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next pass, for samplers and datasets that draw by it.
@@ -240,24 +163,7 @@ class Loader(Generic[Batch]):
         """
         if not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0:
             raise InvalidArgumentError(f"`epoch` must be a number of at least 0, got {epoch!r}")
-        supply, started = self._supply, self._started
-        is_same = started is not None and started.epoch == epoch
-        if not (is_same and supply.knows_epoch(self._started_from is not None)):
-            self._drop_started()
-            if self._resumed is None or self._resumed.epoch != epoch:
-                self._epoch = epoch
-            # Otherwise the state knows this pass, and only the dataset has to be told.
-        supply.set_epoch(epoch)
-
-    def _drop_started(self) -> None:
-        """End a pass that no loop has asked for yet. The next pass begins where it has
-        begun.
-        """
-        if self._started is not None:
-            if not self._started.is_endless:  # the stream goes on
-                self._started.close()
-            self._epoch, self._resumed = self._started.epoch, self._started_from
-            self._started = None
+        self._passes.set_epoch(epoch)
 
     def stats(self, *, scalars: bool = False) -> dict[str, Any]:
         """Return why the loop waits, as a flat dict for W&B, TensorBoard or MLflow. It
@@ -285,9 +191,9 @@ class Loader(Generic[Batch]):
 
         Has no counterpart in torch.
         """
-        if self._current is None:
+        if self._passes.current is None:
             raise unread()
-        return self._current.elements.stats(scalars=scalars)
+        return self._passes.current.elements.stats(scalars=scalars)
 
     # --- states
 
@@ -301,66 +207,29 @@ class Loader(Generic[Batch]):
             A dict of numbers and texts, which ``torch.load`` reads with
             ``weights_only=True``. It has the same keys at any time.
         """
-        return self._state_now()
+        return self._passes.state()
 
-    def trainer_state(self, ahead: int = 0, is_over: bool = False) -> dict[str, Any]:
+    def trainer_state(self, prefetched: int = 0, is_over: bool = False) -> dict[str, Any]:
         """Return the state for a training library that counts steps itself. For it, a
         pass is over with its last batch, and not when the loop asks for another one.
 
         Args:
-            ahead: number of batches that the library has taken for later steps, 0 or 1.
+            prefetched: number of batches that the library has taken for later steps, 0
+                or 1.
             is_over: True if the library has ended the pass before its last batch.
 
         Raises:
             FailedPreconditionError: the place before the last batch is not known.
         """
-        current = self._current
-        is_full = current is not None and not ahead and current.is_full()
-        return self._state_now(ahead, is_over or is_full)
+        current = self._passes.current
+        is_full = current is not None and not prefetched and current.is_full()
+        return self._passes.state(prefetched, is_over or is_full)
 
     def settle(self) -> None:
         """Set the global generators as they were when the pass continued from a state,
         after a training library has drawn from them.
         """
-        newest = self._newest()
-        if newest is not None and newest.resumed is not None:
-            self._supply.settle(newest.resumed)
-
-    def _state_now(self, ahead: int = 0, is_over: bool = False) -> dict[str, Any]:
-        supply = self._supply
-        current = newest = self._newest()
-        if current is None or not current.is_begun or current.is_over or is_over:
-            current, ahead = self._started, 0
-        if current is not None:
-            place = current.place(supply, ahead)
-            return self._state(current.epoch, place, current.source(), current.generators)
-        if self._resumed is not None:
-            return dict(msgspec.to_builtins(self._resumed))
-        drawn = None if newest is None or newest.is_begun else newest.drawn
-        place, before = LoopPlace(0, b""), self._current
-        if before is not None and supply.is_continued:
-            position = before.place(supply).position
-            place = LoopPlace(0, position, is_next=not before.is_endless)
-        generators = drawn.generators() if drawn else supply.present()
-        return self._state(self._epoch, place, "", generators)
-
-    def _state(
-        self, epoch: int, place: LoopPlace, source: str, generators: bytes
-    ) -> dict[str, Any]:
-        supply = self._supply
-        state = LoaderState(
-            VERSION,
-            supply.name,
-            epoch,
-            place.batches,
-            supply.consumer.count,
-            place.position,
-            place.is_next,
-            source,
-            generators,
-            supply.rank_states(generators, source),
-        )
-        return dict(msgspec.to_builtins(state))
+        self._passes.settle()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue with the next ``iter`` where a state was taken.
@@ -375,16 +244,7 @@ class Loader(Generic[Batch]):
                 another dataset. The latter may also be raised by ``iter`` or with the
                 first batch.
         """
-        saved = _checked(state)
-        if saved.kind != self._supply.name:
-            raise FailedPreconditionError(
-                f"this state is of a loader of kind {saved.kind!r}, and this loader is of kind "
-                f"{self._supply.name!r}: it reads something else"
-            )
-        self._supply.check(saved)
-        self._drop_started()
-        self._current = self._next = None
-        self._resumed = saved
+        self._passes.load(checked_state(state))
 
     def load_trainer_state(self, state: dict[str, Any]) -> None:
         """Load a state for a training library that counts steps itself, and takes a
@@ -398,20 +258,19 @@ class Loader(Generic[Batch]):
             InvalidArgumentError: as ``load_state_dict``.
             FailedPreconditionError: as ``load_state_dict``.
         """
-        self.load_state_dict(state)
-        self._skips_empty = True
+        self._passes.load(checked_state(state), skips_empty=True)
 
     @property
     def is_resumed(self) -> bool:
         """True if a state is loaded from which no pass has begun yet."""
-        return self._resumed is not None
+        return self._passes.loaded is not None
 
     @property
     def is_divided(self) -> bool:
         """True if each batch goes to one of the processes that hold a copy of this
         loader.
         """
-        return self._supply.is_divided
+        return self._passes.supply().is_divided
 
     def as_iterable_dataset(self) -> LoaderDataset:
         """Return the batches as an iterable-style dataset, for a program that needs a
@@ -447,7 +306,8 @@ class Loader(Generic[Batch]):
             FailedPreconditionError: it is not known of a ``Dataset`` that is read with
                 ``finite="pad"``.
         """
-        return self._current is not None and self._current.is_padding
+        current = self._passes.current
+        return current is not None and current.is_padding
 
     def skip(self, count: int) -> None:
         """Leave out the next batches of the running pass, or of the next pass.
@@ -460,11 +320,9 @@ class Loader(Generic[Batch]):
         """
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise InvalidArgumentError(f"`count` must be a number of at least 0, got {count!r}")
-        iterator = self._newest()
+        iterator = self._passes.newest_iterator()
         if iterator is None or iterator.is_over:
-            self.start()
-            iterator = self._started
-            assert iterator is not None
+            iterator = self._passes.start()
         for skipped in range(count):
             if next(iterator, _END) is _END:
                 raise InvalidArgumentError(
@@ -473,9 +331,7 @@ class Loader(Generic[Batch]):
 
     def close(self) -> None:
         """End all iterators of this loader. Idempotent."""
-        self._drop_started()
-        for iterator in list(self._iterators):
-            iterator.close()
+        self._passes.close()
 
     def __enter__(self) -> Loader[Batch]:
         return self
@@ -485,18 +341,3 @@ class Loader(Generic[Batch]):
 
 
 _END = object()
-
-
-def _checked(state: Any) -> LoaderState:
-    try:
-        saved = msgspec.convert(state, LoaderState)
-    except msgspec.ValidationError as error:
-        raise InvalidArgumentError(
-            f"a state must be a dict that state_dict() of a Loader returned, got a "
-            f"{type(state).__name__}: {error}"
-        ) from None
-    if saved.version > VERSION:
-        raise InvalidArgumentError(
-            f"the state has version {saved.version}, and this zmqdata reads up to {VERSION}"
-        )
-    return saved

@@ -44,6 +44,8 @@ from zmqdata.torch.tensors import tensors_of
 log = logging.getLogger(__name__)
 
 SupplyT = TypeVar("SupplyT", bound="Supply")
+VERSION = 1
+"""Version of the form of states. A change of their content increments it."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class Supply(Protocol):
     def become(self, consumer: Consumer) -> None:
         """Read as another consumer from now on."""
 
-    def position(self, elements: DatasetIterator, read: Pass, count: int) -> bytes:
+    def position(self, elements: DatasetIterator, pass_: Pass, count: int) -> bytes:
         """Return what is needed beside the number of batches to continue a pass."""
 
     def rank_states(self, generators: bytes, source: str) -> dict[str, RankState]:
@@ -206,6 +208,26 @@ class LoaderState(msgspec.Struct, frozen=True):
     """Generators as they were when the pass began."""
     ranks: dict[str, RankState] = {}
     """Parts that belong to a single consumer, by its number."""
+
+
+def checked_state(state: Any) -> LoaderState:
+    """Return the content of a state that a user loads.
+
+    Raises:
+        InvalidArgumentError: it is not a state of a loader, or one of a newer version.
+    """
+    try:
+        saved = msgspec.convert(state, LoaderState)
+    except msgspec.ValidationError as error:
+        raise InvalidArgumentError(
+            f"a state must be a dict that state_dict() of a Loader returned, got a "
+            f"{type(state).__name__}: {error}"
+        ) from None
+    if saved.version > VERSION:
+        raise InvalidArgumentError(
+            f"the state has version {saved.version}, and this zmqdata reads up to {VERSION}"
+        )
+    return saved
 
 
 class DatasetSupply:
@@ -343,7 +365,7 @@ class DatasetSupply:
                 "differ. Load it into a loader over the dataset that it was taken from"
             )
 
-    def position(self, elements: DatasetIterator, read: Pass, count: int) -> bytes:
+    def position(self, elements: DatasetIterator, pass_: Pass, count: int) -> bytes:
         return msgspec.msgpack.encode(elements.state_dict())
 
     def present(self) -> bytes:
@@ -363,17 +385,7 @@ class DatasetSupply:
 
 
 _UNCOUNTED = frozenset(
-    {
-        Batch,
-        Collate,
-        Filter,
-        Map,
-        PaddedBatch,
-        ParallelCollate,
-        ParallelMap,
-        Prefetch,
-        WithOptions,
-    }
+    {Batch, Collate, Filter, Map, PaddedBatch, ParallelCollate, ParallelMap, Prefetch, WithOptions}
 )
 """Operations that hand out what each element becomes, whatever came before it."""
 
