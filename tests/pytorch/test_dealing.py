@@ -33,7 +33,7 @@ def test_a_state_of_any_step_leaves_equal_work(finite: str) -> None:
         first = dealt(before, finite, 0, size)
         for step in range(len(first[0]) + 1):
             had = {number for mine in first for number in mine[:step]}
-            base = dealings(before, finite)[0].had(0, step)
+            base = dealings(before, finite)[0].total_received(0, step)
             left = dealt(after, finite, base, size)
             counts = [len(mine) for mine in left]
             assert max(counts) - min(counts) <= (finite == "uneven"), (size, before, step, left)
@@ -58,7 +58,7 @@ def test_the_states_of_all_ranks_agree(finite: str) -> None:
         whole = dealt(ranks, finite, 0, size)
         for step in range(len(whole[0]) + 1):
             for one, mine in zip(dealings(ranks, finite), whole, strict=True):
-                base = one.had(0, len(mine[:step]))
+                base = one.total_received(0, len(mine[:step]))
                 assert list(one.numbers(base, size))[: len(mine) - step] == mine[step:]
                 assert len(one.numbers(base, size)) == len(mine[step:])
 

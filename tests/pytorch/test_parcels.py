@@ -135,7 +135,7 @@ def test_a_dataset_with_other_bytes_each_time_is_sent_in_each_pass(
     loader, sent = over(Odd([4, 3, 2, 1]), cluster), set()
     for _ in range(3):
         assert read(loader) == [4, 3, 2, 1]
-        sent.add(loader._passes.supply()._holds.parcel.packed.pickle)
+        sent.add(loader._passes.supply()._parcel.parcel.packed.pickle)
     assert len(sent) == 3
     assert len(made) == 1 + len(sent)  # the first request for other bytes finds that they change
     said = [one.getMessage() for one in caplog.records if "other bytes each" in one.getMessage()]
@@ -168,15 +168,15 @@ def test_ranks_name_the_parcel_of_rank_0(
 
     assert [*passed()] == [[500, 501], [502, 503]]
     assert (
-        loaders[0]._passes.supply()._holds.parcel.packed
-        == loaders[1]._passes.supply()._holds.parcel.packed
+        loaders[0]._passes.supply()._parcel.parcel.packed
+        == loaders[1]._passes.supply()._parcel.parcel.packed
     )
     for one in held:
         one.rows[3] = 7
     assert [*passed()] == [[500, 501], [502, 7]]
     assert (
-        loaders[0]._passes.supply()._holds.parcel.packed
-        == loaders[1]._passes.supply()._holds.parcel.packed
+        loaders[0]._passes.supply()._parcel.parcel.packed
+        == loaders[1]._passes.supply()._parcel.parcel.packed
     )
     assert len(made) == 2
 
@@ -309,7 +309,7 @@ def test_copies_go_with_their_loader(
     with LocalCluster(1, in_process=True) as cluster:
         living, dying = (kept(Rows([1, 2, 3, 4]), cluster.target) for _ in range(2))
         assert read(living) == read(dying) == [1, 2, 3, 4]
-        stays, goes = (one._passes.supply()._holds._anchor_id for one in (living, dying))
+        stays, goes = (one._passes.supply()._parcel._anchor_id for one in (living, dying))
         assert kept_parcels() >= {stays, goes}
         del dying
         gc.collect()

@@ -213,16 +213,17 @@ def test_a_library_ends_a_pass_with_its_last_batch(cluster: str) -> None:
         assert [batch.tolist() for batch in resumed] == passes[1]
 
 
+def unknown(cluster: str) -> Loader:
+    """Return a loader that does not know its number of batches, which is 6."""
+    numbers = Dataset.range(12).shuffle(12, seed=5).batch(2)
+    return Loader(numbers.filter(lambda batch: True))
+
+
 @pytest.mark.parametrize("taken", [3, 6])
 def test_a_library_takes_no_empty_pass(cluster: str, taken: int) -> None:
     """A state from behind the last batch of a pass of unknown length begins the next
     pass for a training library. Its first batch counts only once it was received.
     """
-
-    def unknown(cluster: str) -> Loader:
-        numbers = Dataset.range(12).shuffle(12, seed=5).batch(2)
-        return Loader(numbers.filter(lambda batch: True))
-
     passes, _ = left_alone(cluster, unknown)
     loader = unknown(cluster)
     iterator = iter(loader)
@@ -236,6 +237,20 @@ def test_a_library_takes_no_empty_pass(cluster: str, taken: int) -> None:
     again.load_state_dict(resumed.state_dict())
     assert [batch.tolist() for batch in iterator] == rest
     assert [batch.tolist() for batch in again] == rest
+
+
+def test_a_user_takes_an_empty_pass(cluster: str) -> None:
+    """A state from behind the last batch of a pass continues with no batch for a user,
+    also in a loader into which a training library has loaded a state before.
+    """
+    loader = unknown(cluster)
+    iterator = iter(loader)
+    for _ in range(6):
+        next(iterator)
+    state = loader.state_dict()
+    loader.load_trainer_state(state)
+    loader.load_state_dict(state)
+    assert list(loader) == []
 
 
 def of_dataloader(cluster: str, count: int = 12, size: int = 2) -> Loader:

@@ -38,6 +38,7 @@ from zmqdata.torch.orders import (
     restore,
     restore_global,
     samplers,
+    takes_epoch,
 )
 from zmqdata.torch.packing import unpack
 from zmqdata.torch.parcels import LoaderParcel
@@ -48,7 +49,7 @@ from zmqdata.torch.ranks import (
     copy_number,
     is_first,
     numbered,
-    told_by_first,
+    value_of_first,
 )
 from zmqdata.torch.refusals import check_kind, check_options, check_samplers, warn_of_state
 from zmqdata.torch.supplies import LoaderState, NextPass, Pass, RankState, other_world, short
@@ -102,10 +103,8 @@ class DataLoaderSupply:
         if finite not in FINITE:
             raise InvalidArgumentError(f"`finite` must be one of {FINITE}, got {finite!r}")
         self.loader = loader
-        self._service = service
-        self._batches = batches
-        self._finite = finite
-        self._options = options
+        self._service, self._options = service, options
+        self._batches, self._finite = batches, finite
         self._patience = float(options.get("consumer_timeout", CONSUMER_TIMEOUT))
         self._answers_within = float(options.get("dispatcher_timeout", PATIENCE))
         self._passes = self._jobs = 0
@@ -114,13 +113,13 @@ class DataLoaderSupply:
         check_samplers(loader)
         warn_of_state(loader)
         self._site = call_site()
-        self._workers, self._asked = 1, -math.inf
-        self._holds = LoaderParcel(loader, self._site, options.get("ship", ()), self._empty)
+        self._workers, self._asked_at = 1, -math.inf
+        self._parcel = LoaderParcel(loader, self._site, options.get("ship", ()), self._registration)
         # The first refusal of what cannot be sent comes from here, and not from a pass.
-        self._holds.look()
+        self._parcel.pack()
         # Loaders over other data have other names, so that one which a rank makes alone
         # shifts none of theirs.
-        content = f"{self._empty().description.fingerprint} {_length_of(loader.dataset)}"
+        content = f"{self._registration().description.fingerprint} {_length_of(loader.dataset)}"
         self._name = f"loader-{sha256(content.encode()).hexdigest()[:16]}"
         self.become(consumer)
 
@@ -137,7 +136,7 @@ class DataLoaderSupply:
             self._name = numbered(self._name)
         copy = copy_number(consumer, self._name) if self._is_stream else 0
         self._stream_name = f"{self._name}-copy-{copy}" if copy else self._name
-        known = self._known()
+        known = self._known_length()
         if self._batches is not None and known is not None and known < self._batches:
             raise short(self._batches, known)
 
@@ -154,9 +153,9 @@ class DataLoaderSupply:
         return self.loader.dataset
 
     def length(self) -> int | None:
-        return self._known() if self._batches is None else self._batches
+        return self._known_length() if self._batches is None else self._batches
 
-    def _known(self) -> int | None:
+    def _known_length(self) -> int | None:
         """Return the number of batches that the loader has for this consumer, if that
         is known.
         """
@@ -191,54 +190,55 @@ class DataLoaderSupply:
         return self._following(None, None)
 
     def _following(
-        self, seed: int | None, now: Generators | None, at_once: bool = False
+        self, seed: int | None, present: Generators | None, at_once: bool = False
     ) -> NextPass:
         """Return the next pass.
 
         Args:
             seed: seed that was drawn before a state was taken; None to draw it.
-            now: generators after a draw for a state that was taken behind it.
+            present: generators after a draw for a state that was taken behind it.
             at_once: True to draw the order now. A trainer that resumes may draw between
                 an iterator and its first batch what it has drawn before the state.
         """
         if not is_first(self._dealing.consumer):  # rank 0 draws
-            if now is not None:
-                restore_global(now)
-            return NextPass(self._followed, self.present)
-        before = generators(self.loader)
+            if present is not None:
+                restore_global(present)
+            return NextPass(self._begin_as_first, self.present)
+        initial = generators(self.loader)
         try:
-            drawing = PassDraw(self.loader, self._most(), seed, at_once)
+            drawing = PassDraw(self.loader, self._limit(), seed, at_once)
         except BaseException:  # The others draw, too, and so get the error of a sampler.
-            self._tell(before, None)
+            self._publish(initial, None)
             raise
 
         def begin() -> Pass:
-            before, drawn = drawing.generators(), None
+            initial, drawn = drawing.generators(), None
             try:
                 drawn = drawing.finish()
             finally:
-                self._tell(before, drawn)
-            return self._pass(drawn, msgspec.msgpack.encode(before), 0, 0, b"")
+                self._publish(initial, drawn)
+            return self._pass(drawn, msgspec.msgpack.encode(initial))
 
-        if now is not None and drawing.is_over:
-            restore(self.loader, now)
+        if present is not None and drawing.is_over:
+            restore(self.loader, present)
         return NextPass(begin, lambda: msgspec.msgpack.encode(drawing.generators()))
 
-    def _tell(self, before: Generators, drawn: Draw | None) -> None:
-        """Tell the other ranks what rank 0 has drawn, and from which generators."""
+    def _publish(self, initial: Generators, drawn: Draw | None) -> None:
+        """Send the other ranks what rank 0 has drawn, and from which generators."""
         if self._dealing.consumer.agrees:
-            told = DrawTerms(before, self._terms(), "" if drawn is None else _digest(drawn))
-            self._told_by_first(msgspec.msgpack.encode(told))
+            terms = DrawTerms(initial, self._terms(), "" if drawn is None else drawn.digest)
+            self._exchange(msgspec.msgpack.encode(terms))
 
-    def _told_by_first(self, value: bytes) -> bytes:
+    def _exchange(self, value: bytes = b"") -> bytes:
+        """Return the value of rank 0 for the next pass."""
         name = f"{self._name}/{self._passes}"
         self._passes += 1
-        return told_by_first(self._dealing.consumer, name, value, self._patience)
+        return value_of_first(self._dealing.consumer, name, value, self._patience)
 
-    def _followed(self) -> Pass:
+    def _begin_as_first(self) -> Pass:
         """Begin the pass that rank 0 has drawn."""
         own, consumer, terms = generators(self.loader), self._dealing.consumer, self._terms()
-        agreement = msgspec.msgpack.decode(self._told_by_first(b""), type=DrawTerms)
+        agreement = msgspec.msgpack.decode(self._exchange(), type=DrawTerms)
         if agreement.terms != terms:
             raise FailedPreconditionError(
                 f"the ranks disagree about what they read: rank 0 has {agreement.terms}, and "
@@ -246,16 +246,16 @@ class DataLoaderSupply:
                 "arguments on all ranks, or pass `num_consumers=1` to one that a rank reads alone"
             )
         restore(self.loader, agreement.generators)
-        drawn = draw(self.loader, self._most(), agreement.generators.seed)
+        drawn = draw(self.loader, self._limit(), agreement.generators.seed)
         restore_global(own)
-        if "" not in (agreement.order, _digest(drawn)) and agreement.order != _digest(drawn):
+        if drawn.is_other(agreement.order):
             raise FailedPreconditionError(
                 f"the sampler yields other indices for consumer {consumer.index} than for rank 0, "
                 "so dealing its batches would leave some out. If it shards by rank itself, pass "
                 "`num_consumers=1`. Otherwise let it draw from a generator that is an attribute "
                 "of its own"
             )
-        return self._pass(drawn, msgspec.msgpack.encode(agreement.generators), 0, 0, b"")
+        return self._pass(drawn, msgspec.msgpack.encode(agreement.generators))
 
     def _terms(self) -> str:
         """Return the terms on which all ranks have to agree, in words."""
@@ -273,117 +273,118 @@ class DataLoaderSupply:
         content = f"{terms} {_length_of(loader.dataset)}"
         return sha256(content.encode()).hexdigest()
 
-    def _most(self) -> int | None:
-        """Return the number of batches of all consumers together that are needed."""
+    def _limit(self) -> int | None:
+        """Return the number of batches that all consumers together need."""
         return None if self._batches is None else self._batches * self._dealing.consumer.count
 
     def resumed(self, state: LoaderState) -> NextPass:
-        mine = state.ranks.get(str(self.consumer.index))
-        now = generators(self.loader) if mine is None else _decoded(mine.present)
-        before = (mine and mine.generators) or state.generators
-        seed = _decoded(before).seed
-        restore(self.loader, _decoded(before))
-        if not (state.batches or state.position):  # No rank has had a batch.
-            if mine is None:
-                restore_global(now)
-            # A state behind an iterator: what it has drawn is drawn already.
-            is_drawn = seed is not None or _decoded(before) != now
-            return self._following(seed, now if is_drawn else None, at_once=not is_drawn)
-        drawn = draw(self.loader, self._most(), seed)
-        if mine is None:
-            restore_global(now)
+        own = state.ranks.get(str(self.consumer.index))
+        present = generators(self.loader) if own is None else _decoded(own.present)
+        initial = (own and own.generators) or state.generators
+        seed = _decoded(initial).seed
+        restore(self.loader, _decoded(initial))
+        if not (state.batches or state.position):  # no rank has received a batch
+            if own is None:
+                restore_global(present)
+            # A state behind an iterator: what the iterator has drawn is drawn already.
+            is_drawn = seed is not None or _decoded(initial) != present
+            return self._following(seed, present if is_drawn else None, at_once=not is_drawn)
+        drawn = draw(self.loader, self._limit(), seed)
+        if own is None:
+            restore_global(present)
         else:  # other loaders may have drawn from its generators since
-            restore(self.loader, now)
+            restore(self.loader, present)
         # Each rank with a sampler of its own has an order of its own.
-        is_same = mine is not None or self._dealing.consumer == self.consumer
+        is_same = own is not None or self._dealing.consumer == self.consumer
         if is_same and state.world == self.consumer.count:
-            _check_order(drawn, (mine and mine.source) or state.source)
-        base = 0
-        if not self._is_stream and state.position:
-            base = msgspec.msgpack.decode(state.position, type=int)
-        return NextPass(partial(self._pass, drawn, before, base, state.batches, state.position))
+            _check_order(drawn, (own and own.source) or state.source)
+        return NextPass(partial(self._pass, drawn, initial, state.batches, state.position))
 
-    def _pass(self, drawn: Draw, before: bytes, base: int, first: int, position: bytes) -> Pass:
+    def _pass(self, drawn: Draw, initial: bytes, first: int = 0, position: bytes = b"") -> Pass:
         """Return a pass from a place on.
 
         Args:
             drawn: the numbers that were drawn for it.
-            before: generators before the draw.
-            base: number of batches that all consumers together have had.
-            first: number of batches that this consumer has had.
-            position: position in the streams of an iterable-style dataset.
+            initial: generators before the draw.
+            first: number of batches that this consumer has received.
+            position: position in the streams of an iterable-style dataset, or the
+                number of batches that all consumers together have received.
         """
+        base = 0
+        if position and not self._is_stream:
+            base = msgspec.msgpack.decode(position, type=int)
         is_new = self._is_stream or base > 0
-        self._holds.begin(self._dealing.consumer, self._name, self._patience, is_new)
-        if drawn.order is None:
-            batches = self._as_consumer(self._distributed(self._source(drawn, [])))
-            count, source = self._batches, self._stream_source
-            return Pass(
-                batches,
-                unpack,
-                count,
-                first=first,
-                position=position,
-                generators=before,
-                source=source,
-            )
-        numbers = self._dealing.numbers(base, len(drawn.order))
+        self._parcel.begin(self._dealing.consumer, self._name, self._patience, is_new)
+        if drawn.order is not None:
+            return self._map_pass(drawn, drawn.order, initial, first, base)
+        return Pass(
+            self._for_consumer(self._distribute(self._pipeline(drawn, []))),
+            unpack,
+            self._batches,
+            first=first,
+            position=position,
+            generators=initial,
+            source=self._stream_source,
+        )
+
+    def _map_pass(
+        self, drawn: Draw, order: BatchIndices, initial: bytes, first: int, base: int
+    ) -> Pass:
+        """Return a pass over a map-style dataset from a place on."""
+        numbers = self._dealing.numbers(base, len(order))
         count = first + len(numbers)
-        remainder = self._dealing.remainder(base, drawn.order)
+        remainder = self._dealing.remainder(base, order)
         if self._batches is not None:
             if count < self._batches:
                 raise short(self._batches, count)
             remainder = remainder if count == self._batches else 0
             count = self._batches
-        batches = self._source(drawn, numbers)
-        # Nothing is left of a pass whose state was taken behind its last batch.
-        batches = self._distributed(batches) if first < count else batches
-        padding = self._dealing.padding(base, len(drawn.order))
+        batches = self._pipeline(drawn, numbers)
         rest_at = drawn.rest_at // self._dealing.consumer.count - asked_ahead(self.loader)
         return Pass(
-            batches,
+            # Nothing is left of a pass whose state was taken behind its last batch.
+            self._distribute(batches) if first < count else batches,
             unpack,
             count,
-            padding=padding,
+            padding=self._dealing.padding(base, len(order)),
             remainder=remainder,
             first=first,
             base=base,
-            generators=before,
-            source=partial(_digest, drawn),
+            generators=initial,
+            source=lambda: drawn.digest,
             rest=drawn.rest if first <= rest_at else None,
             rest_at=rest_at,
         )
 
-    def _empty(self) -> Registration:
+    def _registration(self) -> Registration:
         """Return the registration of a pass without batches."""
-        node = self._distributed(self._source(Draw(0, BatchIndices([])), [])).node
+        node = self._distribute(self._pipeline(Draw(0, BatchIndices([])), [])).node
         assert isinstance(node, DataServiceDataset)
         return node.registration
 
-    def _source(self, drawn: Draw, numbers: Sequence[int]) -> Dataset:
+    def _pipeline(self, drawn: Draw, numbers: Sequence[int]) -> Dataset:
         """Return the pipeline that workers run for the batches of these numbers."""
-        loader = self.loader
         if self._is_stream:
-            streams = Dataset.range(max(1, loader.num_workers))
-            streams = self._placed(streams.flat_map(StreamFetcher(self._holds.parcel, drawn.seed)))
-            return self._placed(streams.map(batch_or_error))
+            fetcher = StreamFetcher(self._parcel.parcel, drawn.seed)
+            streams = Dataset.range(max(1, self.loader.num_workers)).flat_map(fetcher)
+            return self._with_site(self._with_site(streams).map(batch_or_error))
         assert drawn.order is not None
-        fetcher = BatchFetcher(self._holds.parcel, drawn.order, drawn.seed)
         places = Dataset.from_tensor_slices(np.asarray(numbers, np.int64))
-        return self._placed(places.map(fetcher))
+        batches = places.map(BatchFetcher(self._parcel.parcel, drawn.order, drawn.seed))
+        return self._with_site(batches)
 
-    def _placed(self, dataset: Dataset) -> Dataset:
-        """Return a pipeline whose errors name the line that has made the loader, and
-        not that of the loop.
+    def _with_site(self, dataset: Dataset) -> Dataset:
+        """Return a pipeline whose errors name the line that made the loader, instead of
+        that of the loop.
         """
         return Dataset(replace(dataset.node, site=self._site))
 
-    def _distributed(self, source: Dataset) -> Dataset:
-        options = {"num_tasks": self._tasks(), **self._options}
+    def _distribute(self, source: Dataset) -> Dataset:
+        options = {"num_tasks": self._num_tasks(), **self._options}
         read = distribute("distributed_epoch", self._service, deterministic=True, **options)
         return source.apply(read)
 
-    def _as_consumer(self, dataset: Dataset) -> Dataset:
+    def _for_consumer(self, dataset: Dataset) -> Dataset:
         consumer = self.consumer
         if consumer.is_alone:
             return dataset
@@ -393,7 +394,7 @@ class DataLoaderSupply:
         finite = cast(Finite, self._finite)  # "uneven" is refused for streams
         return for_consumer(dataset, consumer.index, consumer.count, finite, name)
 
-    def _tasks(self) -> int:
+    def _num_tasks(self) -> int:
         """Return a number of tasks of which each serves a single virtual worker, with
         enough of them for all real workers.
         """
@@ -401,16 +402,16 @@ class DataLoaderSupply:
         if self._is_stream:
             return virtual
         now = time.monotonic()
-        if now - self._asked > ASK_AGAIN:
+        if now - self._asked_at > ASK_AGAIN:
             self._workers = max(1, len(status(self._service, self._answers_within)["workers"]))
-            self._asked = now
+            self._asked_at = now
         return virtual * -(-self._workers // virtual)
 
     def position(self, elements: DatasetIterator, pass_: Pass, count: int) -> bytes:
         if self._is_stream:
             return msgspec.msgpack.encode(elements.state_dict())
         # The number of batches says all of a pass whose order is known.
-        return msgspec.msgpack.encode(self._dealing.had(pass_.base, count - pass_.first))
+        return msgspec.msgpack.encode(self._dealing.total_received(pass_.base, count - pass_.first))
 
     def settle(self, present: bytes) -> None:
         restore_global(_decoded(present))
@@ -429,16 +430,14 @@ class DataLoaderSupply:
 
     def knows_epoch(self, is_resumed: bool) -> bool:
         # A state has the order. A dataset is sent when the pass begins.
-        return not (self._told([self.loader.dataset]) if is_resumed else self._told())
-
-    def _told(self, among: Sequence[Any] | None = None) -> list[Any]:
-        """Return the samplers and the dataset, as far as they are told of epochs."""
-        among = [*samplers(self.loader), self.loader.dataset] if among is None else among
-        return [one for one in among if callable(getattr(one, "set_epoch", None))]
+        drawn_by = [] if is_resumed else samplers(self.loader)
+        return not any(map(takes_epoch, [*drawn_by, self.loader.dataset]))
 
     def set_epoch(self, epoch: int) -> None:
-        for one in self._told():
-            (self._holds if one is self.loader.dataset else one).set_epoch(epoch)
+        for sampler in filter(takes_epoch, samplers(self.loader)):
+            sampler.set_epoch(epoch)
+        if takes_epoch(self.loader.dataset):
+            self._parcel.set_epoch(epoch)
 
 
 def _shards_by_rank(sampler: Any) -> bool:
@@ -459,18 +458,13 @@ def _length_of(dataset: Any) -> str:
         return "unknown"
 
 
-def _digest(drawn: Draw) -> str:
-    return "" if drawn.order is None else drawn.order.digest
-
-
 def _decoded(states: bytes) -> Generators:
     return msgspec.msgpack.decode(states, type=Generators)
 
 
 def _check_order(drawn: Draw, source: str) -> None:
     """Raise an error if a state was taken from a pass with another order."""
-    found = _digest(drawn)
-    if "" not in (source, found) and source != found:
+    if drawn.is_other(source):
         raise FailedPreconditionError(
             "this state is of a loader with another order: the sampler yields other indices than "
             "in the pass that the state is from. The dataset has another length, the DataLoader "

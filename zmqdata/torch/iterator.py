@@ -132,10 +132,10 @@ class LoaderIterator:
                 return _CopiedBatch(*copier.begin(batch))
 
             batches = batches.map(copied).prefetch(self._prefetch)
-        elements = _resumed(batches, pass_.position) if pass_.position else None
-        if elements is not None and not pass_.is_next:
-            return elements
-        if elements is not None:
+        if pass_.position:
+            elements = _resumed(batches, pass_.position)
+            if not pass_.is_next:
+                return elements
             # The end of the pass before says which repetition of which job follows.
             elements.close()
         # As in a program that was not interrupted:

@@ -107,6 +107,15 @@ class Draw:
     rest_at: int = 0
     """Number of the batch for which the sampler is asked for its end."""
 
+    @property
+    def digest(self) -> str:
+        """Hash of the order; "" for an iterable-style dataset."""
+        return "" if self.order is None else self.order.digest
+
+    def is_other(self, digest: str) -> bool:
+        """Return True if a hash is that of another order; "" is that of any."""
+        return "" not in (digest, self.digest) and digest != self.digest
+
 
 class PassDraw:
     """The draws of a pass, in the turns in which torch makes them. An iterator draws
@@ -331,6 +340,11 @@ def samplers(loader: DataLoader[Any]) -> list[Any]:
         found.append(one)
         waiting += [value for name, value in _attributes(one).items() if _is_sampler(name, value)]
     return found
+
+
+def takes_epoch(part: Any) -> bool:
+    """Return True for a sampler or a dataset that depends on the number of the pass."""
+    return callable(getattr(part, "set_epoch", None))
 
 
 def _is_sampler(name: str, value: Any) -> bool:

@@ -21,7 +21,7 @@ from zmqdata.pipelines.packing import look_at
 from zmqdata.pipelines.parcels import Parcel
 from zmqdata.pipelines.weighing import say_slow
 from zmqdata.torch.fetching import LoaderParts
-from zmqdata.torch.ranks import Consumer, is_first, rank_and_world, told_by_first
+from zmqdata.torch.ranks import Consumer, is_first, rank_and_world, value_of_first
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class LoaderParcel:
         """True if the parts of the first pass serve all later ones."""
         return bool(self._loader.persistent_workers)
 
-    def look(self, keeps: bool = False) -> bool:
+    def pack(self, keeps: bool = False) -> bool:
         """Note what the loader holds now. Return True if it has changed.
 
         Args:
@@ -102,15 +102,14 @@ class LoaderParcel:
         """
         parcel = self.parcel
         self._passes += consumer.agrees
+        name = f"{name}/parcel-{self._passes}"
         if is_first(consumer):
             if not (self.persists and self._is_kept()):
                 self._send(consumer)
-            told = msgspec.msgpack.encode(
-                ParcelTerms(parcel.packed.encoded, parcel.sizes, self._anchor_id)
-            )
-            told_by_first(consumer, f"{name}/parcel-{self._passes}", told, patience)
+            terms = ParcelTerms(parcel.packed.encoded, parcel.sizes, self._anchor_id)
+            value_of_first(consumer, name, msgspec.msgpack.encode(terms), patience)
         else:
-            self._follow(consumer, f"{name}/parcel-{self._passes}", patience)
+            self._follow(consumer, name, patience)
         place = f"{consumer.index}/{rank_and_world()[0]}"
         parcel.key = f"{self._anchor_id}/{place}" if self._anchor_id and not is_new else ""
 
@@ -118,7 +117,7 @@ class LoaderParcel:
         """Look at the parts. Send them before other ranks name them, and if they serve
         later passes, too.
         """
-        is_changed = self.look(keeps=not self._is_sent)
+        is_changed = self.pack(keeps=not self._is_sent)
         self._is_sent = True
         if self.persists:
             self.parcel.key = secrets.token_hex(8)  # loaders over equal data share no copies
@@ -150,12 +149,11 @@ class LoaderParcel:
         """Name what rank 0 has sent."""
         parcel = self.parcel
         if not self._anchor_id:
-            self.look()
-        terms = msgspec.msgpack.decode(
-            told_by_first(consumer, name, b"", patience), type=ParcelTerms
-        )
+            self.pack()
+        published = value_of_first(consumer, name, b"", patience)
+        terms = msgspec.msgpack.decode(published, type=ParcelTerms)
         if self._anchor_id not in ("", terms.anchor_id):
-            self.look()
+            self.pack()
         if not parcel.is_of_other:
             self._own = parcel.packed
         self._anchor_id, parcel.sizes = terms.anchor_id, terms.sizes

@@ -75,8 +75,8 @@ class BatchDealing:
         self.consumer = consumer
         self._finite = finite
 
-    def had(self, base: int, steps: int) -> int:
-        """Return the number of batches that all consumers together have had, counted in
+    def total_received(self, base: int, steps: int) -> int:
+        """Return the number of batches that all consumers together have received, in
         whole steps. After a padded or uneven step, it exceeds that of the pass.
 
         Args:
@@ -203,8 +203,8 @@ def is_first(consumer: Consumer) -> bool:
     return not consumer.agrees or rank_and_world()[0] == 0
 
 
-def told_by_first(consumer: Consumer, name: str, value: bytes, patience: float) -> bytes:
-    """Return the value of rank 0, which tells it to the other ranks.
+def value_of_first(consumer: Consumer, name: str, value: bytes, patience: float) -> bytes:
+    """Return the value of rank 0, which publishes it to the other ranks.
 
     Args:
         consumer: the consumer that asks.
@@ -228,8 +228,8 @@ def told_by_first(consumer: Consumer, name: str, value: bytes, patience: float) 
             "to begin the same pass. All ranks have to read a loader over equal data, pass after "
             "pass. A loader that a single rank reads needs `num_consumers=1`."
         )
-    told: bytes = store.get(name)
-    return told
+    published: bytes = store.get(name)
+    return published
 
 
 def _comes(store: Any, name: str, patience: float) -> bool:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from zmqdata.config.settings import warn_user
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.torch.orders import samplers
+from zmqdata.torch.orders import samplers, takes_epoch
 
 _OURS = frozenset(
     {
@@ -89,8 +89,7 @@ def warn_of_state(loader: DataLoader[Any]) -> None:
     which the service opens a copy for each pass.
     """
     dataset: Any = loader.dataset
-    knows_epoch = callable(getattr(dataset, "set_epoch", None))
-    is_kept = loader.persistent_workers or not (loader.num_workers or knows_epoch)
+    is_kept = loader.persistent_workers or not (loader.num_workers or takes_epoch(dataset))
     if not isinstance(dataset, IterableDataset) or not is_kept:
         return
     cause, remedy = "num_workers=0", "pass `num_workers=1`"
