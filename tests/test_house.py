@@ -779,7 +779,7 @@ UNTYPED_DOORS = {
     "core/events.py::Carriers": "decision 0032: its method `on` is typed",
     "core/events.py::Handlers": "decision 0032: its method `on` is typed",
     "core/events.py::PeerHandlers": "decision 0032: its method `on` is typed",
-    "core/worker/decider.py::_push": "frames of a block as the runner encoded them",
+    "core/worker/distribution.py::_push": "frames of a block as the runner encoded them",
     "core/worker/links.py::_push": "frames of a block as the runner encoded them",
     "core/worker/links.py::push": "frames of a block as the runner encoded them",
     "worker/chunks.py::_merge": "an element spec is any structure",

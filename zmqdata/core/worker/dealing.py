@@ -1,8 +1,8 @@
 """Dealing: which stream of a task gets which block. Each way of reading a job has its
 own.
 
-``core.worker.decider`` sends the blocks that are dealt here. It asks again whenever a
-block is produced, or a client grants credit or is released.
+``core.worker.distribution`` sends the blocks that are dealt here. The decider asks it
+again whenever a block is produced, or a client grants credit or is released.
 
 Decisions 0035 and 0036; protocol 6.5, 6.8, 6.12, 7.4, 8.3 and 9.3.
 """

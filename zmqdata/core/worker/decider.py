@@ -1,8 +1,8 @@
-"""The worker's decider: which tasks run, how much they may produce, and which client
-gets which block. It has no socket and no clock.
+"""The worker's decider: which tasks run, and what follows from each event and message.
+It has no socket and no clock.
 
-This module handles tasks, distribution, and the messages of the dispatcher. Links are
-in ``core.worker.links``, splits in ``core.worker.splits``.
+What a client gets of a task is in ``core.worker.distribution``, links are in
+``core.worker.links``, and splits in ``core.worker.splits``.
 
 Protocol 4.1 to 4.9, 6.8, 7.4, 8.4 and 8.7.
 """
@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import Any, TypeVar
-
-from msgspec import structs
+from typing import TypeVar, get_args
 
 from zmqdata import messages as m
 from zmqdata.core.limits import Rotation
@@ -21,17 +19,15 @@ from zmqdata.core.worker import events as e
 from zmqdata.core.worker.cross_trainer import fitting
 from zmqdata.core.worker.dealing import dealing_for
 from zmqdata.core.worker.decisions import Agreeing
+from zmqdata.core.worker.distribution import Distribution
 from zmqdata.core.worker.draining import DRAIN_SECONDS, Draining
 from zmqdata.core.worker.heartbeats import Heartbeats, heard_again, notices
-from zmqdata.core.worker.ledger import SplitFeed
-from zmqdata.core.worker.lineage import Agreement
-from zmqdata.core.worker.links import Link, SendLinks, news_for
+from zmqdata.core.worker.links import SendLinks, news_for
 from zmqdata.core.worker.memory import MemoryWatch
-from zmqdata.core.worker.pipelines import REPEAT, Found, Pipelines
+from zmqdata.core.worker.pipelines import REPEAT, Pipelines
 from zmqdata.core.worker.profile import WorkerProfile
 from zmqdata.core.worker.saving import Writing
 from zmqdata.core.worker.splits import Feeding
-from zmqdata.core.worker.streams import Stream
 from zmqdata.core.worker.tasks import HostedTask
 
 MEASURED_AT_ONCE = 64
@@ -40,6 +36,7 @@ DROPPED_KEPT = 10_000
 """Maximum number of dropped tasks that the worker remembers."""
 
 Kind = TypeVar("Kind")
+TaskKind = TypeVar("TaskKind", bound=e.OfTask)
 
 
 class WorkerCore:
@@ -54,6 +51,7 @@ class WorkerCore:
         self.registered = False
         self.tasks: dict[int, HostedTask] = {}
         self.links = SendLinks(self._do)
+        self.distribution = Distribution(profile, self.links, self._do)
         self.writing = Writing(
             profile.worker, profile.snapshot_chunk_bytes, self._task, self._distribute
         )
@@ -77,11 +75,11 @@ class WorkerCore:
         on = self.handlers.on
         on(e.Received, self._received)
         on(e.Tick, lambda event, now: self._tick(now))
-        on(e.Produced, self._produced)
-        on(e.StateNoted, self._state_taken)
-        on(e.Exhausted, self._exhausted)
-        on(e.TaskFailed, self._task_failed)
-        on(e.LinesCollected, self._logged)
+        on(e.Produced, self._of_task(self._produced))
+        on(e.StateNoted, self._of_task(self._state_taken))
+        on(e.Exhausted, self._of_task(self._exhausted))
+        on(e.TaskFailed, self._of_task(self._task_failed))
+        on(e.LinesCollected, self._of_task(self._logged))
         on(e.LinkBound, self._link_bound)
         on(e.LinkBroken, lambda event, now: self._close_link(None, m.CloseLink(event.link), now))
         on(e.DrainRequested, self._drain)
@@ -93,11 +91,8 @@ class WorkerCore:
         on(e.FilesChecked, self.pipelines.files_checked)
         on(e.PartClaimed, self._then_start(self.pipelines.claimed))
         on(e.PieceKept, self._then_start(self.pipelines.kept))
-        on(e.Busy, self._noticed)
-        on(e.Compressing, self._noticed)
-        on(e.Quarantined, self._noticed)
-        on(e.SuspectsTried, self._noticed)
-        on(e.TaskMeasured, self._noticed)
+        for kind in get_args(e.Noticed):
+            on(kind, self._of_task(self._noticed))
         self.handlers.update(self.writing.events | self.feeding.events | self.agreeing.events)
 
     def _handle_messages(self) -> None:
@@ -107,7 +102,8 @@ class WorkerCore:
         on(m.WorkerHeartbeatAnswered, self._heartbeat_answered)
         on(m.RequestRefused, self._refused)
         on(m.HostTask, self._host)
-        on(m.DealRest, self._deal_rest)
+        deal_rest = self._of_task(self._deal_rest)
+        on(m.DealRest, lambda peer, message, now: deal_rest(message, now))
         on(m.DropTask, self._drop)
         on(m.PipelineSent, self._pipeline_sent)
         on(m.CheckMaps, self.pipelines.check_maps)
@@ -153,8 +149,8 @@ class WorkerCore:
     def _do(self, command: e.WorkerCommand) -> None:
         self._commands.append(command)
 
-    def _send(self, peer: e.Peer, message: m.Message) -> None:
-        self._commands.append(e.Send(peer, message))
+    def _send(self, message: m.Message) -> None:
+        self._commands.append(e.Send(e.DISPATCHER, message))
 
     def _received(self, event: e.Received, now: float) -> None:
         if event.peer == e.DISPATCHER:
@@ -175,9 +171,10 @@ class WorkerCore:
             if not task.started:
                 self.pipelines.want(task.definition, now)
             for ask in filter(None, task.repeated(now, REPEAT)):
-                self._send(e.DISPATCHER, ask)
+                self._send(ask)
             if task.total is not None:
-                self._after_last(task)  # for those who wait for another client's answer
+                # Some clients wait for the answer of another client.
+                self.distribution.finish(task, now)
         self.links.close_silent(now)
 
     def _heartbeat(self, now: float) -> None:
@@ -187,7 +184,6 @@ class WorkerCore:
         if self.registered:
             pause = self.heartbeats.pause
             self._send(
-                e.DISPATCHER,
                 m.WorkerHeartbeat(
                     self.profile.worker,
                     tasks=reports,
@@ -201,7 +197,7 @@ class WorkerCore:
                 ),
             )
         else:
-            self._send(e.DISPATCHER, self.profile.registration(reports))
+            self._send(self.profile.registration(reports))
 
     def _tell(self, now: float) -> None:
         """Report news of a task at once if heartbeats are not too frequent, otherwise
@@ -261,21 +257,14 @@ class WorkerCore:
         dealing = self.writing.dealing_of(definition) or dealing_for(
             definition, self.profile.cache_bytes
         )
-        bases = definition.bases or (0,) * len(definition.ledger)
-        feeds = [
-            SplitFeed.of(base, entries)
-            for base, entries in zip(bases, definition.ledger, strict=True)
-        ]
-        task = HostedTask(
-            definition, feeds, dealing, progress=now, agreement=Agreement.of(definition)
-        )
+        task = HostedTask.of(definition, dealing, now)
         self.tasks[definition.task] = task
         self._neighbours[definition.iteration] += 1
         self._start_ready(task)
         if not task.started:
             self.pipelines.want(definition, now)
         for link in self.links.by_client.values():
-            self._apply_grant(link, definition.task)
+            self.distribution.apply_grant(link, task, now)
         self._distribute(task)
 
     def _pipeline_sent(self, peer: e.Peer, message: m.PipelineSent, now: float) -> None:
@@ -301,16 +290,14 @@ class WorkerCore:
         """
         for task in these or self.tasks.values():
             found = None if task.started else self.pipelines.find(task.definition)
-            if found is not None:
-                self._start(task, found)
+            if found is None:
+                continue
+            task.started = True
+            self._do(e.StartTask(task.definition, found.pipeline, found.reason))
+            self._allow(task)
+            if task.hungry:
+                self._do(e.FlushTask(*task.key))
         self.pipelines.told()
-
-    def _start(self, task: HostedTask, found: Found) -> None:
-        task.started = True
-        self._do(e.StartTask(task.definition, found.pipeline, found.reason))
-        self._allow(task)
-        if task.hungry:
-            self._do(e.FlushTask(*task.key))
 
     def _drop(self, peer: e.Peer, message: m.DropTask, now: float) -> None:
         self._dropped[message.task] = max(message.attempt, self._dropped.pop(message.task, -1))
@@ -331,66 +318,56 @@ class WorkerCore:
         task = self.tasks.get(event.task)
         return task if task is not None and task.definition.attempt == event.attempt else None
 
-    def _produced(self, event: e.Produced, now: float) -> None:
-        task = self._task(event)
-        if task is not None:
-            if task.definition.job.cache:
-                event = fitting(event, self.profile.cache_bytes, self.profile.address)
-            task.add(event, now)
-            self._distribute(task)
+    def _of_task(
+        self, handle: Callable[[HostedTask, TaskKind, float], None]
+    ) -> Callable[[TaskKind, float], None]:
+        """Return a handler that ignores what concerns no attempt of this worker."""
 
-    def _state_taken(self, event: e.StateNoted, now: float) -> None:
+        def handle_hosted(event: TaskKind, now: float) -> None:
+            task = self._task(event)
+            if task is not None:
+                handle(task, event, now)
+
+        return handle_hosted
+
+    def _produced(self, task: HostedTask, event: e.Produced, now: float) -> None:
+        if task.definition.job.cache:
+            event = fitting(event, self.profile.cache_bytes, self.profile.address)
+        task.add(event, now)
+        self._distribute(task)
+
+    def _state_taken(self, task: HostedTask, event: e.StateNoted, now: float) -> None:
         """Record a state, and report it to the dispatcher if that listens. A lost
         report does no harm, because a newer state replaces it.
         """
-        task = self._task(event)
-        if task is not None:
-            task.states.append(event.state)
-            if self.heartbeats.listens(now):
-                self._send(e.DISPATCHER, m.StateTaken(self.profile.worker, *task.key, event.state))
+        task.states.append(event.state)
+        if self.heartbeats.listens(now):
+            self._send(m.StateTaken(self.profile.worker, *task.key, event.state))
 
-    def _exhausted(self, event: e.Exhausted, now: float) -> None:
-        task = self._task(event)
-        if task is not None and task.total is None:
+    def _exhausted(self, task: HostedTask, event: e.Exhausted, now: float) -> None:
+        if task.total is None:
             task.end(event)
             self.writing.end(task.dealing)
             self._distribute(task)
             self._tell(now)
 
-    def _deal_rest(self, peer: e.Peer, message: m.DealRest, now: float) -> None:
-        task = self._task(message)
-        if task is not None:
-            task.deal_rest(message)
-            self._distribute(task)
+    def _deal_rest(self, task: HostedTask, message: m.DealRest, now: float) -> None:
+        task.deal_rest(message)
+        self._distribute(task)
 
-    def _task_failed(self, event: e.TaskFailed, now: float) -> None:
-        task = self._task(event)
-        if task is not None:
-            task.failure = event.failure
-            task.measures = event.measures or task.measures
-            self.writing.fail(task.dealing, event.failure)
+    def _task_failed(self, task: HostedTask, event: e.TaskFailed, now: float) -> None:
+        task.failure = event.failure
+        task.measures = event.measures or task.measures
+        self.writing.fail(task.dealing, event.failure)
+        self._tell(now)
+
+    def _logged(self, task: HostedTask, event: e.LinesCollected, now: float) -> None:
+        task.lines.add(event.lines, event.suppressed)
+        self.links.send_lines(task.lines, task.key, task.dealing.streams.values())
+
+    def _noticed(self, task: HostedTask, event: e.Noticed, now: float) -> None:
+        if task.notice(event):
             self._tell(now)
-
-    def _logged(self, event: e.LinesCollected, now: float) -> None:
-        task = self._task(event)
-        if task is not None:
-            task.lines.add(event.lines, event.suppressed)
-            self.links.send_lines(task.lines, task.key, task.dealing.streams.values())
-
-    def _noticed(self, event: e.Noticed, now: float) -> None:
-        task = self._task(event)
-        if task is not None and task.notice(event):
-            self._tell(now)
-
-    def _allow(self, task: HostedTask) -> None:
-        if task.allow(
-            room=self.profile.buffer_bytes,
-            cache_bytes=self.profile.cache_bytes,
-            usable=self._is_usable,
-            neighbours=self._neighbours[task.definition.iteration],
-            memory_of=self.links.memory_of,
-        ):
-            self._do(e.AllowProduction(*task.key, task.allowed, task.unread, task.few_bytes))
 
     # --- distribution
 
@@ -398,58 +375,13 @@ class WorkerCore:
         """Send the blocks of a task that may be sent, and let it produce as much as it
         may.
         """
-        self.links.send_lines(task.lines, task.key, task.dealing.streams.values())
-        for client, news in task.news_of_others(self._is_usable):
-            self.links.push(client, news, ())
-        for stream, portion in task.dealing.deal(self._is_usable):
-            stream.sent_at = self._now
-            self._push(task, stream, task.header_of(portion, stream), portion.frames)
+        self.distribution.deal(task, self._now)
         self._commands += self.writing.drain(task.dealing)
-        self._after_last(task)
+        self.distribution.finish(task, self._now)
         self._allow(task)
 
-    def _is_usable(self, stream: Stream) -> bool:
-        return stream.open and self.links.is_bound(stream.client)
-
-    def _after_last(self, task: HostedTask) -> None:
-        """Request more elements at once for clients that have none, or announce the end
-        of the task to clients that have them all.
-        """
-        dealing = task.dealing
-        streams = [
-            one for one in dealing.streams.values() if self._is_usable(one) and dealing.has_all(one)
-        ]
-        if task.total is None:
-            if not task.hungry and any(
-                stream.idle and stream.granted > stream.sent for stream in streams
-            ):
-                task.hungry = True
-                if task.started:
-                    self._do(e.FlushTask(*task.key))
-            return
-        for stream, ask in task.ask_back(self._is_usable, self._now):
-            self.links.push(stream.client, ask, ())
-        for stream in streams:
-            if stream.told_end:
-                continue
-            end = m.EndOfTask(0, *task.key, task.total, task.left_out, rest=task.rest)
-            if task.may_end(stream, self._is_usable, self._now):
-                stream.told_end = True
-                self._push(task, stream, end, ())
-            elif not stream.told_held:
-                stream.told_held = True
-                self._push(task, stream, structs.replace(end, held=True), ())
-
-    def _push(
-        self, task: HostedTask, stream: Stream, header: m.Block | m.EndOfTask, frames: Any
-    ) -> None:
-        """Send a message, preceded by the lineage that it depends on and by the
-        elements that were left out before it.
-        """
-        for news in (task.news_for(stream), task.left_out_for(stream)):
-            if news is not None:
-                self.links.push(stream.client, news, ())
-        self.links.push(stream.client, header, frames)
+    def _allow(self, task: HostedTask) -> None:
+        self.distribution.allow(task, self._neighbours[task.definition.iteration])
 
     # --- links
 
@@ -466,26 +398,13 @@ class WorkerCore:
             return
         if link.takes_answer(grant.question):
             self._heartbeat(now)  # readers that are done wait for the answer
-        for one in grant.streams:
-            self._apply_grant(link, one.task)
-        for task in [
-            self.tasks[one]
-            for one in {stream.task: 0 for stream in grant.streams}
-            if one in self.tasks
-        ]:
+        numbers = dict.fromkeys(stream.task for stream in grant.streams)
+        granted = [self.tasks[number] for number in numbers if number in self.tasks]
+        for task in granted:
+            self.distribution.apply_grant(link, task, now)
+        for task in granted:
             self._distribute(task)
         self.links.report(link, grant, now, lambda: news_for(link, self.tasks.values()))
-
-    def _apply_grant(self, link: Link, task: int) -> None:
-        grant, hosted = link.grants.get(task), self.tasks.get(task)
-        if grant is None or hosted is None or not link.admits(grant, hosted.definition):
-            return
-        stream = hosted.dealing.streams.get(link.client) or hosted.dealing.join(
-            link.client, link.reader
-        )
-        stream.asks = max(stream.asks, link.asks)
-        stream.pace, stream.waits = link.pace, link.waits
-        hosted.grant(stream, grant, self._now)
 
     def _close_link(self, peer: e.Peer, message: m.CloseLink, now: float) -> None:
         link = self.links.close(message.link)

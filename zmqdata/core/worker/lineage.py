@@ -1,7 +1,7 @@
 """The worker's side of in-band lineage: what a client must know of a task before its
 next message.
 
-Pure bookkeeping. ``core.worker.decider`` pushes the lineage in time, and
+Pure bookkeeping. ``core.worker.distribution`` pushes the lineage in time, and
 ``core.client.lineage`` keeps it.
 
 Decisions 0015 and 0028; protocol 8.4a, 8.4b and 8.7.

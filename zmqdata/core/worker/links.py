@@ -3,7 +3,7 @@ after a link has broken.
 
 A link carries the streams of all tasks to a client. Its messages are numbered and kept
 until the client has seen them. Their meaning does not matter here; see
-``core.worker.decider``.
+``core.worker.distribution``.
 
 Protocol 6.1 to 6.4 and 6.7 to 6.10.
 """
@@ -209,9 +209,8 @@ class SendLinks:
         bytes.
         """
         link = self.by_client.get(stream.client)
-        return (
-            link.memory.size if link is not None and link.shares and link.memory is not None else 0
-        )
+        memory = link.memory if link is not None and link.shares else None
+        return 0 if memory is None else memory.size
 
     def push(self, client: str, header: m.OnLink, frames: Any) -> None:
         """Send the next message to a client whose link is bound."""
@@ -301,12 +300,8 @@ class SendLinks:
             self._forget_unused(link)
             self._free_silent(now)
             return None
-        link.address, link.secret, link.memory, link.heard = (
-            event.address,
-            event.secret,
-            event.memory,
-            now,
-        )
+        link.address, link.secret, link.memory = event.address, event.secret, event.memory
+        link.heard = now
         self._tell_opened(link)
         again, link.unseen = link.unseen, deque()
         for header, frames in again:
@@ -340,14 +335,8 @@ class SendLinks:
         return link
 
     def _refuse_unknown(self, peer: e.Peer, link: str) -> None:
-        self._do(
-            e.Send(
-                peer,
-                m.LinkRefused(
-                    link[:MOST_CHARACTERS], "NotFoundError", "this worker has no such link"
-                ),
-            )
-        )
+        text = "this worker has no such link"
+        self._do(e.Send(peer, m.LinkRefused(link[:MOST_CHARACTERS], "NotFoundError", text)))
 
     def report(
         self, link: Link, grant: m.Grant, now: float, news: Callable[[], LinkNews] = LinkNews

@@ -1,6 +1,6 @@
 """The task log: how many of the lines that functions print and log are sent.
 
-``core.worker.decider`` decides to which client.
+``core.worker.links`` decides to which client.
 
 Protocol 6.13.
 """

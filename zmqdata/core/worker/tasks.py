@@ -1,6 +1,7 @@
 """The worker's record of a hosted task: its progress, and what it owes to each client.
 
-Pure bookkeeping. ``core.worker.decider`` decides what is sent, started and stopped.
+Pure bookkeeping. ``core.worker.decider`` decides what is started and stopped, and
+``core.worker.distribution`` what is sent.
 
 Protocol 4.3, 8.5 and 8.7.
 """
@@ -106,6 +107,16 @@ class HostedTask:
     """Decisions of the task's operations, and the events that wait for the dispatcher
     to acknowledge them.
     """
+
+    @classmethod
+    def of(cls, definition: m.TaskDefinition, dealing: Dealing, now: float) -> HostedTask:
+        """Return a task that begins now, with copies of its ledgers."""
+        bases = definition.bases or (0,) * len(definition.ledger)
+        feeds = [
+            SplitFeed.of(base, entries)
+            for base, entries in zip(bases, definition.ledger, strict=True)
+        ]
+        return cls(definition, feeds, dealing, progress=now, agreement=Agreement.of(definition))
 
     @property
     def key(self) -> e.TaskKey:
