@@ -52,7 +52,7 @@ from zmqdata.torch.ranks import (
     value_of_first,
 )
 from zmqdata.torch.refusals import check_kind, check_options, check_samplers, warn_of_state
-from zmqdata.torch.supplies import LoaderState, NextPass, Pass, RankState, other_world, short
+from zmqdata.torch.supplies import LoaderState, NextPass, Pass, RankState, other_world, too_few
 from zmqdata.words import Finite
 
 ASK_AGAIN = 5.0
@@ -138,7 +138,7 @@ class DataLoaderSupply:
         self._stream_name = f"{self._name}-copy-{copy}" if copy else self._name
         known = self._known_length()
         if self._batches is not None and known is not None and known < self._batches:
-            raise short(self._batches, known)
+            raise too_few(self._batches, known)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs, which cannot hold a server object."""
@@ -186,10 +186,10 @@ class DataLoaderSupply:
         if state.world != self.consumer.count and not goes_on:
             raise other_world(state.world, self.consumer.count)
 
-    def following(self) -> NextPass:
-        return self._following(None, None)
+    def next_pass(self) -> NextPass:
+        return self._next_pass(None, None)
 
-    def _following(
+    def _next_pass(
         self, seed: int | None, present: Generators | None, at_once: bool = False
     ) -> NextPass:
         """Return the next pass.
@@ -277,7 +277,7 @@ class DataLoaderSupply:
         """Return the number of batches that all consumers together need."""
         return None if self._batches is None else self._batches * self._dealing.consumer.count
 
-    def resumed(self, state: LoaderState) -> NextPass:
+    def resume(self, state: LoaderState) -> NextPass:
         own = state.ranks.get(str(self.consumer.index))
         present = generators(self.loader) if own is None else _decoded(own.present)
         initial = (own and own.generators) or state.generators
@@ -288,7 +288,7 @@ class DataLoaderSupply:
                 restore_global(present)
             # A state behind an iterator: what the iterator has drawn is drawn already.
             is_drawn = seed is not None or _decoded(initial) != present
-            return self._following(seed, present if is_drawn else None, at_once=not is_drawn)
+            return self._next_pass(seed, present if is_drawn else None, at_once=not is_drawn)
         drawn = draw(self.loader, self._limit(), seed)
         if own is None:
             restore_global(present)
@@ -336,7 +336,7 @@ class DataLoaderSupply:
         remainder = self._dealing.remainder(base, order)
         if self._batches is not None:
             if count < self._batches:
-                raise short(self._batches, count)
+                raise too_few(self._batches, count)
             remainder = remainder if count == self._batches else 0
             count = self._batches
         batches = self._pipeline(drawn, numbers)

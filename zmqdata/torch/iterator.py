@@ -17,7 +17,7 @@ import torch
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.torch.devices import Copier
-from zmqdata.torch.supplies import LoaderState, NextPass, Pass, Supply, short
+from zmqdata.torch.supplies import LoaderState, NextPass, Pass, Supply, too_few
 
 SPAN = "zmqdata.next"
 """Name under which torch's profiler shows the wait of a loop for a batch."""
@@ -88,7 +88,7 @@ class LoaderIterator:
         made.
         """
         supply, state = self._supply, self.state
-        return supply.following() if state is None else supply.resumed(state)
+        return supply.next_pass() if state is None else supply.resume(state)
 
     def draw(self) -> None:
         """Draw the pass now. Note where a pass that continues leaves the generators."""
@@ -205,7 +205,7 @@ class LoaderIterator:
             if not self.pass_.is_endless:
                 self.elements.close()
             if self.pass_.count is not None and self._count < self.pass_.count:
-                raise short(self.pass_.count, self._count)
+                raise too_few(self.pass_.count, self._count)
         raise StopIteration
 
     def place(self, prefetched: int = 0) -> LoopPlace:

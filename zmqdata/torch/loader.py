@@ -14,7 +14,7 @@ from typing import Any, Generic, get_args
 
 from zmqdata.config.checks import positive
 from zmqdata.dataset import Dataset
-from zmqdata.errors import InvalidArgumentError
+from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.recipes import names_arguments
 from zmqdata.torch.accelerated import dataloader_around, rebuilds_loader, wrap_iterator
 from zmqdata.torch.devices import checked_device
@@ -22,7 +22,7 @@ from zmqdata.torch.iterables import Batch, LoaderDataset
 from zmqdata.torch.lightning import prefetches, probes
 from zmqdata.torch.passes import PassSequence
 from zmqdata.torch.ranks import consumer_of
-from zmqdata.torch.supplies import DatasetSupply, Supply, checked_state, unread
+from zmqdata.torch.supplies import DatasetSupply, Supply, checked_state
 from zmqdata.words import Finite
 
 
@@ -192,7 +192,10 @@ class Loader(Generic[Batch]):
         Has no counterpart in torch.
         """
         if self._passes.current is None:
-            raise unread()
+            raise FailedPreconditionError(
+                "`stats` tells why a loop waits, and no pass of this loader has begun in this "
+                "process. Call it within `for batch in loader:`, or after it"
+            )
         return self._passes.current.elements.stats(scalars=scalars)
 
     # --- states

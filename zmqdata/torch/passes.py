@@ -17,7 +17,7 @@ from zmqdata.errors import FailedPreconditionError
 from zmqdata.torch.devices import Copier
 from zmqdata.torch.iterator import LoaderIterator, LoopPlace
 from zmqdata.torch.ranks import consumer_of
-from zmqdata.torch.supplies import VERSION, LoaderState, Supply, read_by
+from zmqdata.torch.supplies import VERSION, LoaderState, Supply, supply_for
 
 
 class PassSequence:
@@ -44,9 +44,9 @@ class PassSequence:
         self.loaded: LoaderState | None = None
         self._skips_empty = False
         self._started_from: LoaderState | None = None
-        self._have_no_iterators()
+        self._reset_iterators()
 
-    def _have_no_iterators(self) -> None:
+    def _reset_iterators(self) -> None:
         self._started: LoaderIterator | None = None
         self.current: LoaderIterator | None = None
         self._next: weakref.ref[LoaderIterator] | None = None  # its pass may not have begun
@@ -60,7 +60,7 @@ class PassSequence:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._have_no_iterators()
+        self._reset_iterators()
 
     def supply(self) -> Supply:
         """Return the supply of batches for the rank that this process is now."""
@@ -70,7 +70,7 @@ class PassSequence:
             if not consumer.is_alone:  # its launcher has made it a rank
                 self._drop_started()
                 self.current = self._next = self._stream = None
-                self.latest_supply = supply = read_by(supply, consumer)
+                self.latest_supply = supply = supply_for(supply, consumer)
         return supply
 
     # --- iterators

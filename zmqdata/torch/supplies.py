@@ -120,11 +120,11 @@ class Supply(Protocol):
     def length(self) -> int | None:
         """Return the number of batches of a pass; None if it is unknown."""
 
-    def following(self) -> NextPass:
+    def next_pass(self) -> NextPass:
         """Return the next pass, and draw what torch draws when an iterator is made."""
 
-    def resumed(self, state: LoaderState) -> NextPass:
-        """Return what is left of a pass, with the generators as they were then."""
+    def resume(self, state: LoaderState) -> NextPass:
+        """Return the rest of a pass, with the generators as they were for the state."""
 
     def check(self, state: LoaderState) -> None:
         """Raise an error for a state that this loader cannot continue."""
@@ -161,7 +161,7 @@ class Supply(Protocol):
         """Tell samplers and datasets the number of the next pass."""
 
 
-def read_by(supply: SupplyT, consumer: Consumer) -> SupplyT:
+def supply_for(supply: SupplyT, consumer: Consumer) -> SupplyT:
     """Return a supply of the same batches for another consumer."""
     other = copy(supply)
     other.become(consumer)
@@ -266,7 +266,7 @@ class DatasetSupply:
         if self._batches is None:
             return count
         if count is not None and count < self._batches:
-            raise short(self._batches, count)
+            raise too_few(self._batches, count)
         return self._batches
 
     def _as_consumer(self, dataset: Dataset) -> Dataset:
@@ -318,10 +318,10 @@ class DatasetSupply:
             return sum(-(-count // consumers) for count in counts)
         return sum(counts) // consumers
 
-    def following(self) -> NextPass:
+    def next_pass(self) -> NextPass:
         return NextPass(self._pass)
 
-    def resumed(self, state: LoaderState) -> NextPass:
+    def resume(self, state: LoaderState) -> NextPass:
         return NextPass(partial(self._pass, state.batches, state.position, state.is_next))
 
     def _pass(self, first: int = 0, position: bytes = b"", is_next: bool = False) -> Pass:
@@ -433,7 +433,7 @@ def _is_divided(node: Node) -> bool:
 
 
 def other_world(then: int, now: int) -> FailedPreconditionError:
-    """Return the error for a state that another number of consumers has left."""
+    """Return the error for a state of another number of consumers."""
     return FailedPreconditionError(
         f"this state is of {then} consumers that shared the batches, and here are {now}. Each "
         "batch of such a loader belongs to a step of all consumers. Resume with as many ranks as "
@@ -441,15 +441,7 @@ def other_world(then: int, now: int) -> FailedPreconditionError:
     )
 
 
-def unread() -> FailedPreconditionError:
-    """Return the error for numbers of a loop that has not begun."""
-    return FailedPreconditionError(
-        "`stats` tells why a loop waits, and no pass of this loader has begun in this process. "
-        "Call it within `for batch in loader:`, or after it"
-    )
-
-
-def short(wanted: int, found: int) -> InvalidArgumentError:
+def too_few(wanted: int, found: int) -> InvalidArgumentError:
     """Return the error for a pass with too few batches."""
     return InvalidArgumentError(
         f"a pass should have {wanted} batches, and the dataset has {found}: {wanted - found} are "
