@@ -43,11 +43,11 @@ class PassSequence:
         self._epoch = 0
         self.loaded: LoaderState | None = None
         self._skips_empty = False
-        self._started_from: LoaderState | None = None
         self._reset_iterators()
 
     def _reset_iterators(self) -> None:
         self._started: LoaderIterator | None = None
+        self._started_from: LoaderState | None = None
         self.current: LoaderIterator | None = None
         self._next: weakref.ref[LoaderIterator] | None = None  # its pass may not have begun
         self._stream: DatasetIterator | None = None  # of a dataset without an end
@@ -91,7 +91,7 @@ class PassSequence:
         """Return the iterator for the next loop, over the pass that ``start`` has begun
         if there is one.
         """
-        self.supply()  # drops a pass that another rank has begun
+        self.supply()  # drops a pass that began before this process was a rank
         iterator, self._started = self._started or self._draw_iterator(), None
         if self._skips_empty and iterator.resumed is not None and not iterator.has_batch():
             iterator = self._draw_iterator()
