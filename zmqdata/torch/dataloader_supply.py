@@ -22,6 +22,7 @@ from zmqdata.client.calls import status
 from zmqdata.client.distribute import DataServiceDataset, distribute, for_consumer
 from zmqdata.client.options import CONSUMER_TIMEOUT
 from zmqdata.client.registration import Registration
+from zmqdata.config.checks import Finite
 from zmqdata.config.endpoints import Service, parse_service
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.dataset.arguments import call_site
@@ -53,7 +54,6 @@ from zmqdata.torch.ranks import (
 )
 from zmqdata.torch.refusals import check_kind, check_options, check_samplers, warn_of_state
 from zmqdata.torch.supplies import LoaderState, NextPass, Pass, RankState, other_world, too_few
-from zmqdata.words import Finite
 
 ASK_AGAIN = 5.0
 """Seconds for which the number of workers counts as known, so that short passes begin

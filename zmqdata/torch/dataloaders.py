@@ -13,14 +13,13 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import DataLoader
 
-from zmqdata.config.checks import positive
+from zmqdata.config.checks import Finite, positive
 from zmqdata.config.endpoints import Service
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.recipes import names_arguments
 from zmqdata.torch.dataloader_supply import DataLoaderSupply
 from zmqdata.torch.loader import Loader
 from zmqdata.torch.ranks import consumer_of
-from zmqdata.words import Finite
 
 DISPATCHER = "ZMQDATA_DISPATCHER"
 """Environment variable with the address of the dispatcher."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from copy import copy
 from typing import Any, Generic, get_args
 
-from zmqdata.config.checks import positive
+from zmqdata.config.checks import Finite, positive
 from zmqdata.dataset import Dataset
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.recipes import names_arguments
@@ -23,7 +23,6 @@ from zmqdata.torch.lightning import prefetches, probes
 from zmqdata.torch.passes import PassSequence
 from zmqdata.torch.ranks import consumer_of
 from zmqdata.torch.supplies import DatasetSupply, Supply, checked_state
-from zmqdata.words import Finite
 
 
 class Loader(Generic[Batch]):
