@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, ClassVar, NoReturn
 
 from tests.kit.runner import Name, SimulatedPipeline
@@ -35,6 +36,7 @@ from zmqdata.testing.nodes import AnyCommand, AnyEvent, WorldObserver
 Element = tuple[int, int]
 """Task and number: the name of an element in flight."""
 
+SIZE = attrgetter("size")
 STORY = 400
 """Most lines of a story that are shown."""
 QUIET = frozenset(
@@ -393,7 +395,7 @@ class Laws(WorldObserver):
         if not self.gone and dealing.ahead > bound:
             self.fail(f"{name} holds {dealing.ahead} bytes and may hold {bound}", task)
         if isinstance(dealing, FirstCome):
-            pending = sum(occupied(portion.size) for portion in dealing.pending)
+            pending = sum(map(occupied, map(SIZE, dealing.pending)))
             if dealing.ahead != pending:
                 self.fail(f"{name} has miscounted its pending bytes", task)
 

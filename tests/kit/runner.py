@@ -199,12 +199,17 @@ class SimulatedRunner:
         self._round: list[Name] = []
         self._lanes = [BlockInWork() for _ in range(definition.job.num_consumers or 1)]
         self.making: Work | None = None
-        self._untried = set(definition.suspects) & set(map(pipeline.place, pipeline.all_names()))
+        self._untried = self._suspects()
         self._next = self._position = 0
         self._allowed = self._used = 0
         self._most: int | None = None
         self._flush = self._planned = self._asking = self._waiting = False
         self._began, self._handed_over = clock.now, 0
+
+    def _suspects(self) -> set[tuple[str, int]]:
+        """Return the suspects that the pipeline makes."""
+        suspects = set(self.definition.suspects)
+        return suspects and suspects & set(map(self.pipeline.place, self.pipeline.all_names()))
 
     def _everything(self) -> list[Split]:
         """Return the ledger of a task that reads the whole input by itself."""

@@ -251,7 +251,7 @@ def test_a_held_interpreter_is_no_death(tmp_path: Path) -> None:
 
         def is_long_silent() -> bool:
             [worker] = status(cluster.target)["workers"]
-            assert worker["connected"]
+            assert worker["state"] in ("connected", "silent")
             silences.append(worker["silent_seconds"])
             return max(silences) > 4.0
 

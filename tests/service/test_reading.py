@@ -213,7 +213,7 @@ def test_status_tells_what_is_there(service: Service) -> None:
     it = iter(service.read(Dataset.range(10**9), job_name="long"))
     next(it)
     found = status(service.target)
-    assert [worker["connected"] for worker in found["workers"]] == [True, True]
+    assert [worker["state"] for worker in found["workers"]] == ["connected"] * 2
     assert [job["job"] for job in found["jobs"]] == ["long"]
     assert len(found["tasks"]) == 2
     it.close()

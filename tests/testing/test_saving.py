@@ -103,16 +103,23 @@ def _tell_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "mutation",
-    [_count_what_does_not_follow, _publish_first, _forget_what_counts, _tell_once],
+    ("mutation", "first"),
+    [
+        (_count_what_does_not_follow, 0),
+        (_publish_first, 60),
+        (_forget_what_counts, 0),
+        (_tell_once, 0),
+    ],
 )
-def test_a_broken_core_is_caught(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A core without a rule breaks a law in an early world."""
+def test_a_broken_core_is_caught(
+    mutation: Mutation, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A core without a rule breaks a law in one of a few worlds."""
     mutation(monkeypatch)
     with pytest.raises(LawBroken):
-        _live_through(150)
+        _live_through(range(first, first + 50))
 
 
-def _live_through(worlds: int) -> None:
-    for seed in range(worlds):
+def _live_through(seeds: range) -> None:
+    for seed in seeds:
         Scenario(seed, SAVING).run()
