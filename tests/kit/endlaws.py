@@ -44,6 +44,8 @@ HEARTBEAT = 1.4
 class ReaderRecord:
     """Facts about a reader that the laws need."""
 
+    client: str = ""
+    """Id of the client as which the dispatcher last let it in."""
     done: float | None = None
     """When it last became done; None while it is not."""
     is_ready: bool = False
@@ -106,8 +108,7 @@ class EndLaws:
             self._note_tasks(client, record)
         if isinstance(event, events.Received) and event.peer == client_events.DISPATCHER:
             record.heard = now
-            if isinstance(event.message, m.IterationOpened):
-                record.done = None  # the dispatcher had given it up, and it joins anew
+            self._note_opened(record, event.message)
             if record.done is not None and isinstance(event.message, m.TasksChanged):
                 self._await_end(client, record.done)
         for command in commands:
@@ -136,6 +137,15 @@ class EndLaws:
     def _is_member(self, core: ClientCore) -> bool:
         is_known = core.client in self.world.laws.state.client_iteration
         return core.opened and not core.finished and is_known
+
+    def _note_opened(self, record: ReaderRecord, message: m.Message) -> None:
+        """Note under which name a reader is let in. It begins anew under another one:
+        the dispatcher has given it up.
+        """
+        if isinstance(message, m.IterationOpened):
+            if message.client != record.client:
+                record.done = None
+            record.client = message.client
 
     def _note_done(self, client: SimulatedClient, record: ReaderRecord, message: m.Message) -> None:
         if not isinstance(message, m.ClientHeartbeat):
