@@ -21,6 +21,7 @@ from zmqdata.messages import ConsumerPace, LoopSums, NodeTime, TaskSums
 
 DECODE = NodeTime("0", "map(decode) at train.py:31", 9.4, 9.4)
 WAITED = NodeTime("0", "map(fetch) at train.py:31", 40.0, 40.0, 4, (0, 0), 38.0)
+CROWDED = replace_node(WAITED, waited_recent=28.0)
 HEADED = replace_node(WAITED, held_up_recent=8.0)
 LISTED = NodeTime("0.0", "list_files", 0.6, 0.6)
 WAITING = LoopSums(seconds=10.0, waiting=6.0, elements=100.0)
@@ -70,6 +71,20 @@ SITUATIONS = {
         "takes 100 % of the workers' time, and waits (5 % processor); with 2 workers the loop waits "
         "60 % of each step. Run more calls at a time: pass num_parallel_calls=10 to map(fetch). Or "
         "start 5 workers, which would feed it.",
+    ),
+    "a node that waits without a pace": (
+        Situation(WAITING, two(making=10.0, nodes=(WAITED,)), is_unpaced=True),
+        INPUT_BOUND,
+        "Run more calls at a time: pass num_parallel_calls=zmqdata.AUTOTUNE to map(fetch). Or add "
+        "workers.",
+    ),
+    "a node that waits for a core": (
+        Situation(
+            WAITING, tuple(replace(one, cores=2) for one in two(making=10.0, nodes=(CROWDED,)))
+        ),
+        INPUT_BOUND,
+        "takes 100 % of the workers' time; with 2 workers the loop waits 60 % of each step; 5 would "
+        "feed it. The machines of these workers have 4 cores: add machines.",
     ),
     "a node whose results wait for one slow call": (
         Situation(WAITING, two(making=10.0, nodes=(HEADED,))),

@@ -25,7 +25,7 @@ from zmqdata.measures.situation import (
     wait_share_without,
 )
 from zmqdata.measures.sums import added
-from zmqdata.messages import TaskSums
+from zmqdata.messages import OperationStatus, TaskSums
 from zmqdata.peeking import counted
 from zmqdata.printable import printable
 
@@ -239,19 +239,29 @@ def _slow_pipeline(situation: Situation) -> tuple[str, str]:
             f"wait for one slow call. deterministic=False in {name} lets them pass, but the loss "
             f"of a worker may then repeat or lose elements. Or {workers}."
         )
-    if not need:
-        return INPUT_BOUND, f"{takes}; {waits}. Add workers, or make {name} faster."
-    if node is not None and doing_of(node) and node.node.startswith(PARALLEL):
-        calls = math.ceil(node.threads * need / count)
+    if node is not None and _gains_by_calls(situation, node):
+        calls = math.ceil(node.threads * need / count) if need else "zmqdata.AUTOTUNE"
+        workers = f"start {need} workers, which would feed it" if need else "add workers"
         return INPUT_BOUND, (
             f"{takes}, and {doing_of(node)}; {waits}. Run more calls at a time: pass "
-            f"num_parallel_calls={calls} to {name}. Or start {need} workers, which would feed it."
+            f"num_parallel_calls={calls} to {name}. Or {workers}."
         )
+    if not need:
+        return INPUT_BOUND, f"{takes}; {waits}. Add workers, or make {name} faster."
     elsewhere = ""
     if 0 < situation.cores < need:
         cores = counted(situation.cores, "core")
         elsewhere = f" The machines of these workers have {cores}: add machines."
     return INPUT_BOUND, f"{takes}; {waits}; {need} would feed it.{elsewhere}"
+
+
+def _gains_by_calls(situation: Situation, node: OperationStatus) -> bool:
+    """Return True if an operation waits for other things than a core. Workers that use
+    half of their cores wait for each other.
+    """
+    used = node.processor_share * node.share * node.threads * situation.workers
+    is_full = 0 < situation.cores <= 2 * used
+    return bool(doing_of(node)) and node.node.startswith(PARALLEL) and not is_full
 
 
 def _held_up_by(situation: Situation) -> str:
