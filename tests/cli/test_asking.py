@@ -148,7 +148,7 @@ def test_an_older_dispatcher_is_told(answers: Answers, capsys: pytest.CaptureFix
     for command in (["status"], ["top"], ["top", "--once", "--expect", "STRAGGLER"]):
         assert main([*command, *HERE]) == 2
         told = capsys.readouterr()
-        assert "is older than 0.1.0: it has no version" in told.err
+        assert "is older than this release: no version" in told.err
         assert "install the same release on both sides" in told.err
         assert told.out == ""
     assert main(["status", "--json", *HERE]) == 0

@@ -419,10 +419,6 @@ class _Versioned(Struct):
     """Its version; 0 if it has none."""
 
 
-FIRST_RELEASE = "0.1.0"
-"""The first release whose status has a version."""
-
-
 def known_status(found: Mapping[str, Any]) -> ServiceStatus:
     """Return the status of a dispatcher as a structure.
 
@@ -441,11 +437,7 @@ def known_status(found: Mapping[str, Any]) -> ServiceStatus:
         number = msgspec.convert(found, _Versioned).version
         if number == STATUS_VERSION:
             return msgspec.convert(found, ServiceStatus)
-        told = (
-            f"has version {number}"
-            if number
-            else f"is older than {FIRST_RELEASE}: it has no version"
-        )
+        told = f"has version {number}" if number else "is older than this release: no version"
     except msgspec.ValidationError as error:
         told = f"has another form ({error})"
     raise VersionMismatchError(
