@@ -233,7 +233,7 @@ def _fingerprint(value: Any, held: Any, archives: dict[str, bytes], name: str = 
 def _pieces(pickler: PipelinePickler) -> list[Piece]:
     """Return the buffers outside the stream. The pickler keeps none."""
     apart, pickler.apart = pickler.apart, []
-    return list({one.name: one for one in apart if isinstance(one, Piece)}.values())
+    return list({one.name: one for one in apart}.values())
 
 
 # --- parcels

@@ -151,7 +151,6 @@ class PlainWorker(SimulatedNode):
             turn of a task.
 
     Attributes:
-        lacks_files: True if the worker sees none of the files that pipelines map.
     """
 
     core: WorkerCore
