@@ -346,7 +346,7 @@ def test_a_status_is_the_same_after_its_way_through_json() -> None:
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        ({}, "has no version, and this zmqdata reads version 1"),
+        ({}, "is older than this release: no version, and this zmqdata reads version 1"),
         ({"version": 9}, "has version 9, and"),
         ({"version": "x"}, "has another form .*version"),
         ({"version": 1, "workers": [{"tasks": "many"}]}, r"another form .*\.workers\[0\]\.tasks"),
