@@ -47,7 +47,7 @@ GUARDS = {
         "client/shell.py": {"_report_partly", "_report_taken"},
         "core/client/decider.py": {"_speak", "_heartbeat_answered"},
         "core/client/tasks.py": {"_collect_report", "next_report", "acknowledge"},
-        "core/dispatcher/jobs.py": {"heartbeat"},
+        "core/dispatcher/readers/jobs.py": {"heartbeat"},
     },
     "retention": {
         "core/worker/streams.py": {"_forget", "_count_reported"},
@@ -60,7 +60,7 @@ GUARDS = {
         "core/worker/splits.py": {"_started"},
         "core/worker/lineage.py": {"news_for"},
         "core/client/checkpoint.py": {"take"},
-        "core/dispatcher/lineage.py": {"take"},
+        "core/dispatcher/tasks/lineage.py": {"take"},
         "core/dispatcher/state/state.py": {"_take_state", "_let_go"},
     },
 }

@@ -67,7 +67,7 @@ SMALLEST = 80
 SMALL = {
     "zmqdata.blocks.raggeds": "a kind of element, as each module beside it",
     "zmqdata.cli.save_progress": "the only code that needs the bars of rich",
-    "zmqdata.core.dispatcher.detours": "a feature, under its name in every wing",
+    "zmqdata.core.dispatcher.tasks.detours": "a feature, under its name in every wing",
     "zmqdata.core.dispatcher.state.trace": "a subject of its own among what is known",
     "zmqdata.iterators.raggeds": "a family of operations, as each module beside it",
     "zmqdata.messages.diagnosis": "a family of messages, as each module beside it",

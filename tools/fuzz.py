@@ -48,7 +48,7 @@ with watched:
     from zmqdata.blocks import BlockBuilder, whole
     from zmqdata.blocks.compression import decode_buffer
     from zmqdata.client.decoding import decode_message
-    from zmqdata.core.dispatcher import checkpoints
+    from zmqdata.core.dispatcher.passes import checkpoints
     from zmqdata.core.dispatcher.state.state import DispatcherState
     from zmqdata.dataset import Dataset, resuming
     from zmqdata.elements import specs

@@ -6,18 +6,20 @@ from __future__ import annotations
 
 import pytest
 from msgspec import structs
+from tests.core.dispatcher.test_incarnations import Desk as Waiting
 
+from tests.core.dispatcher.readers.test_jobs import DESCRIPTION, JOB, Desk
 from tests.core.dispatcher.test_datasets import DESCRIPTION as SHELVED
 from tests.core.dispatcher.test_datasets import Shelf, digest
 from tests.core.dispatcher.test_decider import Cluster
-from tests.core.dispatcher.test_incarnations import Desk as Waiting
-from tests.core.dispatcher.test_jobs import DESCRIPTION, JOB, Desk
 from tests.core.dispatcher.test_saving import ASK, Office, only
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.config.checks import MOST_CHARACTERS
-from zmqdata.core.dispatcher import admission, datasets, decider, incarnations, jobs, saving
+from zmqdata.core.dispatcher import datasets, decider, saving
 from zmqdata.core.dispatcher.events import SavePrepared
+from zmqdata.core.dispatcher.passes import incarnations
+from zmqdata.core.dispatcher.readers import admission, jobs
 from zmqdata.splits import FileSplits
 
 LONG = "x" * (MOST_CHARACTERS + 1)

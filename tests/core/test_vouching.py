@@ -11,8 +11,8 @@ import pytest
 from zmqdata import messages as m
 from zmqdata.core.client.lease import ClientLease
 from zmqdata.core.client.links import LinkProfile, ReadLinks
-from zmqdata.core.dispatcher.lease import SHARE, Leases
-from zmqdata.core.dispatcher.liveness import Roster
+from zmqdata.core.dispatcher.peers.lease import SHARE, Leases
+from zmqdata.core.dispatcher.peers.liveness import Roster
 from zmqdata.core.worker.links import SendLinks
 
 TICK = 0.2

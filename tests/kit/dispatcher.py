@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from zmqdata import messages as m
 from zmqdata.core import events
-from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses
+from zmqdata.core.dispatcher.peers.worker_addresses import WorkerAddresses
 from zmqdata.splits import IndexSplits
 
 DATASET = "dataset"

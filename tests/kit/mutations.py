@@ -20,11 +20,11 @@ from tests.kit.relaunches import RELAUNCH
 from tests.kit.scenario import Kind, Scenario
 from zmqdata import messages as m
 from zmqdata.core.client.leaving import ReadingEnd
-from zmqdata.core.dispatcher.leaving import Departing, Departures
-from zmqdata.core.dispatcher.liveness import Questions, Roster
+from zmqdata.core.dispatcher.peers.liveness import Questions, Roster
+from zmqdata.core.dispatcher.readers.leaving import Departing, Departures
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration
-from zmqdata.core.dispatcher.tasklists import TaskLists
+from zmqdata.core.dispatcher.tasks.tasklists import TaskLists
 from zmqdata.core.worker.links import SendLinks
 
 MOST_WORLDS = 2000

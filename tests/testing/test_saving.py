@@ -17,8 +17,8 @@ from tests.kit.runner import SimulatedPipeline
 from tests.kit.saving import SAVING, SAVING_POISON, Saver, SavingWorld
 from tests.kit.scenario import Scenario
 from zmqdata import messages as m
-from zmqdata.core.dispatcher.hosting import Hosting
 from zmqdata.core.dispatcher.saving import Saves
+from zmqdata.core.dispatcher.tasks.hosting import Hosting
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 FAMILIES = 4

@@ -2,7 +2,7 @@
 
 All processes of a run have the same key, and another start of the program has another.
 The dispatcher lets the processes of a run read a job together, and lets another run
-begin it anew (``core.dispatcher.runs``).
+begin it anew (``core.dispatcher.passes.runs``).
 
 Frameworks are never imported here: a process belongs to them only if it has imported
 them itself. Decision 0033.

@@ -4,8 +4,8 @@ consumers may read.
 A step is a round, made by a single task; every consumer takes it at the same place of
 its own stream. Views say which tasks take turns from which step on. The last rounds are
 made of what fills no round of any task alone.
-``core.dispatcher.coordinated`` decides which client may read what, and when a view
-begins.
+``core.dispatcher.readers.coordinated`` decides which client may read what, and when a
+view begins.
 
 Decisions 0011 and 0045; protocol 9.4 to 9.7 and 9.11.
 """

@@ -18,7 +18,7 @@ import msgspec
 from zmqdata import messages as m
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.core.dispatcher.decider import DispatcherCore
-from zmqdata.core.dispatcher.lineage import ReplayableTask
+from zmqdata.core.dispatcher.tasks.lineage import ReplayableTask
 from zmqdata.dispatcher.status import EventLog, audits_of, status_of
 from zmqdata.dispatcher.store import PipelineStore
 from zmqdata.errors import NotFoundError

@@ -29,8 +29,8 @@ from zmqdata.config.endpoints import split_address
 from zmqdata.config.keys import WITHOUT_KEY
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherPolicy, DispatcherTimes
+from zmqdata.core.dispatcher.peers.worker_addresses import located
 from zmqdata.core.dispatcher.saving import job_of
-from zmqdata.core.dispatcher.worker_addresses import located
 from zmqdata.core.limits import repeats_too_long
 from zmqdata.dispatcher.answers import Answers
 from zmqdata.dispatcher.journalfile import JournalFile, WorkDirLock

@@ -17,11 +17,11 @@ from msgspec import structs
 from zmqdata.config.checks import MODE_WORDS
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.core.dispatcher.decider import DispatcherCore
-from zmqdata.core.dispatcher.jobs import CollectedIteration
-from zmqdata.core.dispatcher.poison import what
+from zmqdata.core.dispatcher.readers.jobs import CollectedIteration
 from zmqdata.core.dispatcher.state.audit import audit_of
 from zmqdata.core.dispatcher.state.measures import JobTotals
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.core.dispatcher.tasks.poison import what
 from zmqdata.measures.situation import operations
 from zmqdata.measures.status import (
     ENDED,

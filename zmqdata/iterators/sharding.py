@@ -3,7 +3,8 @@ nodes (tf.data's auto-shard rules).
 
 ``shard_statically`` is the only entry point. Reading the shards belongs to
 ``iterators.selections``, the assignment of indices to workers to
-``core.dispatcher.worker_addresses``, splits of DYNAMIC iterations to ``core.ledger``.
+``core.dispatcher.peers.worker_addresses``, splits of DYNAMIC iterations to
+``core.ledger``.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherPolicy, DispatcherTimes
-from zmqdata.core.dispatcher.lease import GRACE
+from zmqdata.core.dispatcher.peers.lease import GRACE
 from zmqdata.splits import IndexSplits
 
 JOB = m.JobParameters("job", "dataset", "DYNAMIC")

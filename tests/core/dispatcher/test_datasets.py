@@ -18,7 +18,7 @@ from zmqdata.core.dispatcher.datasets import (
     UNUSED_AT_LEAST,
     Datasets,
 )
-from zmqdata.core.dispatcher.liveness import Roster
+from zmqdata.core.dispatcher.peers.liveness import Roster
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.elements.specs import TensorSpec, encode_spec
 from zmqdata.splits import IndexSplits

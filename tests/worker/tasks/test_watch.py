@@ -11,7 +11,7 @@ import pytest
 
 from tests.definitions import define
 from zmqdata import messages as m
-from zmqdata.core.dispatcher.poison import LONGEST_CALL
+from zmqdata.core.dispatcher.tasks.poison import LONGEST_CALL
 from zmqdata.splits import Split
 from zmqdata.worker.processes.watch import WatchFile, active
 from zmqdata.worker.tasks import watch as module

@@ -2,7 +2,7 @@
 holds.
 
 No clock: callers pass the time. The dispatcher's side, which decides when a lease is
-over and who receives the elements, is ``core.dispatcher.jobs``.
+over and who receives the elements, is ``core.dispatcher.readers.jobs``.
 
 Decision 0017; protocol 3.7 and 3.8.
 """

@@ -3,7 +3,7 @@
 ``ReadingEnd`` decides when a client may end while other clients hold elements.
 ``Goodbye`` repeats the last report until the dispatcher has counted it. Neither has a
 clock. When a client leaves is decided in ``core.client.decider``, and which clients may
-go in ``core.dispatcher.leaving``.
+go in ``core.dispatcher.readers.leaving``.
 
 Decision 0047; protocol 3.4 and 3.5.
 """

@@ -15,7 +15,7 @@ import msgspec
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.events import DropPipeline, Peer, SendPipeline, StorePipeline
-from zmqdata.core.dispatcher.liveness import Roster
+from zmqdata.core.dispatcher.peers.liveness import Roster
 from zmqdata.core.dispatcher.pipelines import UNUSED_FOR, Parts
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.limits import (

@@ -1,9 +1,9 @@
 """The dispatcher's decider: what to answer, which worker gets which tasks, and
 which peers are given up. It uses no socket and no clock.
 
-``core.dispatcher.hosting`` deals with workers, ``core.dispatcher.jobs`` with clients
-and jobs, ``core.dispatcher.datasets`` with datasets, ``core.dispatcher.splits`` with
-splits. This module routes events and advances time.
+This module routes events and advances time. Beside it, ``tasks`` deals with workers,
+``readers`` with clients and jobs, ``passes`` with what a client reads of a job, and
+``peers`` with who lives.
 
 Protocol 4.1, 4.4, 4.6, 4.8 and 4.9.
 """
@@ -18,21 +18,21 @@ from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.config.checks import MOST_CHARACTERS
 from zmqdata.core.dispatcher import events as e
-from zmqdata.core.dispatcher.admission import lacking
 from zmqdata.core.dispatcher.datasets import Datasets
-from zmqdata.core.dispatcher.hosting import Hosting
-from zmqdata.core.dispatcher.jobs import Jobs
-from zmqdata.core.dispatcher.lease import MOST_ASKING
-from zmqdata.core.dispatcher.lineage import StateKeeping
-from zmqdata.core.dispatcher.liveness import Beats, Roster
-from zmqdata.core.dispatcher.placement import MOST_STREAMS, Placement, WorkerFacts
-from zmqdata.core.dispatcher.poison import Deaths
+from zmqdata.core.dispatcher.peers.lease import MOST_ASKING
+from zmqdata.core.dispatcher.peers.liveness import Beats, Roster
+from zmqdata.core.dispatcher.peers.worker_addresses import WorkerAddresses, names_of
+from zmqdata.core.dispatcher.readers.admission import lacking
+from zmqdata.core.dispatcher.readers.jobs import Jobs
 from zmqdata.core.dispatcher.saving import Saves
 from zmqdata.core.dispatcher.splits import SplitAssigner
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.dispatcher.state.trace import ReportedTrace
-from zmqdata.core.dispatcher.worker_addresses import WorkerAddresses, names_of
+from zmqdata.core.dispatcher.tasks.hosting import Hosting
+from zmqdata.core.dispatcher.tasks.lineage import StateKeeping
+from zmqdata.core.dispatcher.tasks.placement import MOST_STREAMS, Placement, WorkerFacts
+from zmqdata.core.dispatcher.tasks.poison import Deaths
 from zmqdata.core.limits import MOST_WORKERS, too_long, too_many
 from zmqdata.errors import (
     DataLossError,

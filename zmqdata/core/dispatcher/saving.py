@@ -23,11 +23,11 @@ from msgspec.structs import replace
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
-from zmqdata.core.dispatcher.admission import Objection, of_poison
 from zmqdata.core.dispatcher.events import Peer
-from zmqdata.core.dispatcher.hosting import Hosting
+from zmqdata.core.dispatcher.readers.admission import Objection, of_poison
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration, SavedChunk, Task
+from zmqdata.core.dispatcher.tasks.hosting import Hosting
 from zmqdata.core.limits import MOST_JOBS, too_long, too_many
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import (

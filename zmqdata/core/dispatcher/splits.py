@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
-from zmqdata.core.dispatcher.hosting import Hosting
-from zmqdata.core.dispatcher.liveness import Roster
-from zmqdata.core.dispatcher.placement import WorkerFacts
-from zmqdata.core.dispatcher.resuming import changed_files
+from zmqdata.core.dispatcher.passes.resuming import changed_files
+from zmqdata.core.dispatcher.peers.liveness import Roster
 from zmqdata.core.dispatcher.saving import GrowingSaves
 from zmqdata.core.dispatcher.state.outbox import Outbox
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
+from zmqdata.core.dispatcher.tasks.hosting import Hosting
+from zmqdata.core.dispatcher.tasks.placement import WorkerFacts
 from zmqdata.core.ledger import (
     MOST_AHEAD,
     MOST_OVER,

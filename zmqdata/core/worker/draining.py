@@ -3,8 +3,9 @@ has taken back its tasks. It has no clock.
 
 A worker leaves when it is told to, when it has had its maximum number of tasks, or when
 its process is recycled because of its memory (``core.worker.memory``).
-``core.dispatcher.hosting`` decides which task moves to which worker. The leaving worker
-does not learn it: a task that was taken back may also have ended, or have no readers.
+``core.dispatcher.tasks.hosting`` decides which task moves to which worker. The leaving
+worker does not learn it: a task that was taken back may also have ended, or have no
+readers.
 
 Decision 0021; protocol 4.8 to 4.10.
 """

@@ -2,7 +2,7 @@
 without a scan.
 
 Pure bookkeeping. ``core.dispatcher.state.state`` counts, and
-``core.dispatcher.placement`` chooses.
+``core.dispatcher.tasks.placement`` chooses.
 
 See the page on the design.
 """
