@@ -22,7 +22,7 @@ from tests.test_house import (  # noqa: F401  # pytest finds the fixture
 
 CODE = 62_783
 """Lines of code in ``zmqdata/``, without docstrings, comments and blanks."""
-MODULES = 459
+MODULES = 463
 """Number of its modules."""
 SLACK = 40
 """Lines by which the package may be smaller before the figure must follow."""
@@ -49,7 +49,7 @@ VALUES = {"failure", "first"}
 LATE = {
     "zmqdata/core/client/decider.py": 1,
     "zmqdata/core/dispatcher/decider.py": 1,
-    "zmqdata/core/dispatcher/jobs.py": 1,
+    "zmqdata/core/dispatcher/readers/jobs.py": 1,
     "zmqdata/worker/tasks/output.py": 1,
 }
 """Number of callables that a module assigns to attributes of other objects today. What
@@ -59,11 +59,17 @@ MOST_SIBLINGS = 6
 """Number of modules that may lie in one layer without an order among them."""
 SIBLINGS = {
     "credit": 8,
-    "admission": 23,
     "decisions": 8,
     "checkpoint": 9,
 }
 """Layers of today with more, by their first module."""
+
+ROOMS_OF = ROOT / "zmqdata" / "core" / "dispatcher"
+MOST_ROOMS = 12
+MOST_ARROWS = 20
+"""Number of rooms of the dispatcher's decisions, each a module or a folder, and of
+pairs of which one imports the other, besides what all may import.
+"""
 
 
 def test_the_package_does_not_grow() -> None:
@@ -164,3 +170,29 @@ def test_modules_have_an_order() -> None:
     lines = [line for line in re.findall(r'^ +"([^"]+)",$', text, re.MULTILINE) if " : " in line]
     counts = {line.split(" : ")[0].strip("()"): line.count(" : ") + 1 for line in lines}
     assert {name: count for name, count in counts.items() if count > MOST_SIBLINGS} == SIBLINGS
+
+
+def rooms_of(path: Path) -> set[str]:
+    """Return the rooms of the dispatcher's decisions that a module imports from."""
+    prefix = "zmqdata.core.dispatcher"
+    found = set()
+    for node in walked(path):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{one.name}" for one in node.names]
+            found |= {name.split(".")[3] for name in names if name.startswith(f"{prefix}.")}
+    return found - {"events", "state"}
+
+
+def test_the_dispatcher_has_few_rooms() -> None:
+    """The dispatcher's decisions have at most 12 rooms, and at most 20 arrows between
+    them besides those to ``events`` and ``state``. The import rules forbid circles.
+    """
+    arrows, rooms = set(), set()
+    for path in ROOMS_OF.rglob("*.py"):
+        room = path.relative_to(ROOMS_OF).parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        rooms.add(room)
+        arrows |= {(room, other) for other in rooms_of(path) - {room}}
+    assert len(rooms) <= MOST_ROOMS
+    assert len(arrows) <= MOST_ARROWS, sorted(arrows)

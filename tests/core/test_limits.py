@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 from msgspec import structs
-from tests.core.dispatcher.test_incarnations import Desk as Waiting
 
+from tests.core.dispatcher.passes.test_incarnations import Desk as Waiting
 from tests.core.dispatcher.readers.test_jobs import DESCRIPTION, JOB, Desk
 from tests.core.dispatcher.test_datasets import DESCRIPTION as SHELVED
 from tests.core.dispatcher.test_datasets import Shelf, digest
