@@ -109,7 +109,7 @@ class BeginIncarnationUpdate(Update, frozen=True):
     """Name and parameters of the job."""
 
 
-class BindRunUpdate(Update, frozen=True):
+class RunUpdate(Update, frozen=True):
     """A run reads this incarnation of a job from now on. Its members are counted
     anew.
     """
@@ -123,18 +123,20 @@ class BindRunUpdate(Update, frozen=True):
     on_existing: str = "share"
     """Requested reaction if the name was in use."""
     again: bool = False
-    """True if the run was bound before, so that members of it may have read on."""
+    """True if the run has read an earlier incarnation, so that members of it may have
+    read on.
+    """
 
 
-class UnbindRunUpdate(Update, frozen=True):
-    """The binding of a run is forgotten, because too many are known."""
+class ForgetRunUpdate(Update, frozen=True):
+    """A run is forgotten, because too many are known."""
 
     job: str
     run: str
     """Key of the run."""
 
 
-class RunMemberUpdate(Update, frozen=True):
+class MemberUpdate(Update, frozen=True):
     """A process of a run reads a repetition of a job."""
 
     job: str
@@ -149,7 +151,9 @@ class RunMemberUpdate(Update, frozen=True):
     base: int
     """The repetition that its first pass reads."""
     used: int
-    """The highest number of its passes so far, counted from ``base``."""
+    """The highest number of its passes so far, counted from ``base``; -1 if it has made
+    none.
+    """
     loaded: int = 0
     """Number of passes, of its data loaders and copies, that its iterators skip."""
     copied: int = -1
@@ -627,9 +631,9 @@ AnyUpdate = (
     | RegisterDatasetUpdate
     | RemoveDatasetUpdate
     | BeginIncarnationUpdate
-    | BindRunUpdate
-    | UnbindRunUpdate
-    | RunMemberUpdate
+    | RunUpdate
+    | ForgetRunUpdate
+    | MemberUpdate
     | PassUpdate
     | RestoreIncarnationUpdate
     | CreateIterationUpdate

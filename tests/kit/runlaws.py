@@ -18,8 +18,8 @@ FLIGHT = 5.0
 """Seconds for which a message may be in flight, in the worst network."""
 LONGEST_CUT = 30.0
 """Seconds for which a severed connection may keep a message."""
-BINDS = ("begun", "joined", "continued", "loaded")
-"""Ways in which a run is bound."""
+FIRST = ("begun", "joined", "continued", "loaded")
+"""Ways in which a run begins to read an incarnation."""
 USUAL = 3.0
 """Seconds before a request during which nothing may have gone wrong, for its answer to
 be certain.
@@ -244,16 +244,16 @@ class RunLaws:
         own = self._own(new)
         if own and new.where[0] < own[-1].where[0] and new.how != "joined":
             self._fail(new, f"had gone on to {own[-1].where}")
-        binds = [at for at, one in enumerate(own) if one.how in BINDS]
-        former, since = own[: max(binds, default=0)], own[max(binds, default=0) :]
+        first = [at for at, one in enumerate(own) if one.how in FIRST]
+        former, since = own[: max(first, default=0)], own[max(first, default=0) :]
         # A process with the rank of another one was restarted, or counts as its child.
         ranks = {one.process for one in former}
         for one in (*since, new):
             namesakes = {other.process for other in own if other.process.rank == one.process.rank}
             if one.process.rank and namesakes - {one.process}:
                 ranks.add(one.process)
-        for one in since if new.how not in (*BINDS, "restarted") else []:
-            # Ranks that were restarted, or whose run was bound anew, go on from there.
+        for one in since if new.how not in (*FIRST, "restarted") else []:
+            # Ranks that were restarted, or whose run began anew, go on from there.
             is_late = self._has_late_copies(one) or self._has_late_copies(new)
             is_alike = ranks.isdisjoint({one.process, new.process}) and not is_late
             is_mine = one.process is new.process and not new.process.loader

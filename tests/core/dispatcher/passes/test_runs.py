@@ -194,7 +194,7 @@ def test_a_child_that_follows_another_begins_anew(dies: bool) -> None:
 
 
 def test_a_parent_reads_everything_after_a_child_that_stopped() -> None:
-    """A process whose child has bound their run anew and stopped early reads a
+    """A process whose child has begun their run anew and stopped early reads a
     repetition of which nothing is gone.
     """
     desk = Desk()
@@ -260,7 +260,7 @@ def test_a_new_rank_waits_for_those_that_are_cut_off() -> None:
 
 
 def test_ranks_between_passes_meet_a_rank_that_is_restarted() -> None:
-    """Ranks whose run was bound anew while they were between two passes read on where
+    """Ranks whose run began anew while they were between two passes read on where
     the restarted rank reads.
     """
     desk = Desk()
@@ -331,13 +331,13 @@ def test_the_oldest_run_that_reads_nothing_is_forgotten(monkeypatch: pytest.Monk
     """Beyond a number of runs, the dispatcher forgets the oldest that no client reads
     for, by an update that its journal has; the newest stays.
     """
-    monkeypatch.setattr("zmqdata.core.dispatcher.passes.runs.BINDINGS_KEPT", 2)
+    monkeypatch.setattr("zmqdata.core.dispatcher.passes.runs.RUNS_KEPT", 2)
     desk = Desk()
     for run in ("one", "two", "three"):
         desk.open(run, run, on_existing="new")
         if run != "one":
             desk.close(run)
-    assert [run for _, run in desk.core.state.bindings] == ["one", "three"]
+    assert [run for _, run in desk.core.state.runs] == ["one", "three"]
     copy = DispatcherState()
     for update in snapshot(desk.core.state):
         copy.apply(update)
@@ -611,4 +611,4 @@ def test_bindings_outlive_a_dispatcher() -> None:
     for update in snapshot(desk.core.state):
         copy.apply(update)
     assert vars(copy) == vars(desk.core.state)
-    assert copy.bindings["job", "one"].members["0"].passes[0].workers == {0: "p"}
+    assert copy.runs["job", "one"].passes["0"][0].workers == {0: "p"}

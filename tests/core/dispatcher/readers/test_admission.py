@@ -71,7 +71,7 @@ def objection(
         state.apply(u.RegisterDatasetUpdate(name, structs.replace(DESCRIPTION, **described)))
     state.apply(u.BeginIncarnationUpdate(1, structs.replace(JOB, dataset_id=existing)))
     state.apply(u.CreateIterationUpdate(2000, 1, 0, 7))
-    state.apply(u.BindRunUpdate("job", "", 1))
+    state.apply(u.RunUpdate("job", "", 1))
     state.apply(u.RegisterDatasetUpdate("endless", structs.replace(DESCRIPTION, cardinality=-1)))
     ask = m.OpenIteration(
         "k", structs.replace(JOB, **changes), repetition, m.Reader(consumer), local
@@ -148,7 +148,7 @@ def test_the_readers_of_an_existing_job_are_named() -> None:
         state.apply(u.RegisterDatasetUpdate(name, described))
     state.apply(u.BeginIncarnationUpdate(1, JOB))
     state.apply(u.CreateIterationUpdate(2000, 1, 0, 7))
-    state.apply(u.BindRunUpdate("job", "", 1))
+    state.apply(u.RunUpdate("job", "", 1))
     for number in range(5):
         client = u.OpenClientUpdate(
             f"c{number}", 2000, process=f"node{number}:{number + 10}:abcd", script="/a/train.py"

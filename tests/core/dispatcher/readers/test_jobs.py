@@ -110,8 +110,8 @@ def test_opening_a_job_looks_at_no_job_that_was_collected() -> None:
         desk.open(name, structs.replace(JOB, name=name))
         desk.close(name)
         desk.jobs.collect_unused(GONE)
-        state.incarnations, state.bindings = Unwalked(state.incarnations), Unwalked(state.bindings)
-    assert len(state.incarnations) == len(state.bindings) == 2
+        state.incarnations, state.runs = Unwalked(state.incarnations), Unwalked(state.runs)
+    assert len(state.incarnations) == len(state.runs) == 2
     assert state.living == []
 
 

@@ -158,27 +158,23 @@ class History:
         if number is None:
             return None
         name = self.state.incarnations[number].job.name
-        return u.BindRunUpdate(
-            name, f"run {self.draw.randrange(3)}", number, self.draw.randrange(3)
-        )
+        return u.RunUpdate(name, f"run {self.draw.randrange(3)}", number, self.draw.randrange(3))
 
     def unbind_run(self) -> u.AnyUpdate | None:
-        if not self.state.bindings or self.draw.random() < 0.7:
+        if not self.state.runs or self.draw.random() < 0.7:
             return None
-        return u.UnbindRunUpdate(*self.draw.choice([*self.state.bindings]))
+        return u.ForgetRunUpdate(*self.draw.choice([*self.state.runs]))
 
     def run_member(self) -> u.AnyUpdate | None:
-        if not self.state.bindings:
+        if not self.state.runs:
             return None
-        job, run = self.draw.choice([*self.state.bindings])
+        job, run = self.draw.choice([*self.state.runs])
         base, used = self.draw.randrange(3), self.draw.randrange(5)
         process = f"process {self.draw.randrange(2)}"
-        return u.RunMemberUpdate(job, run, str(self.draw.randrange(2)), process, base, used, used)
+        return u.MemberUpdate(job, run, str(self.draw.randrange(2)), process, base, used, used)
 
     def read_pass(self) -> u.AnyUpdate | None:
-        known = [
-            (*key, member) for key, one in self.state.bindings.items() for member in one.members
-        ]
+        known = [(*key, member) for key, one in self.state.runs.items() for member in one.members]
         if not known:
             return None
         number = self.draw.randrange(4)

@@ -409,7 +409,7 @@ def test_members_of_a_run_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a number of members of a run, the oldest is forgotten."""
     monkeypatch.setattr("zmqdata.core.dispatcher.state.state.MEMBERS_KEPT", 2)
     made = state(
-        u.BindRunUpdate("job", "run", 1),
-        *[u.RunMemberUpdate("job", "run", name, "process", 0, 0) for name in "xyz"],
+        u.RunUpdate("job", "run", 1),
+        *[u.MemberUpdate("job", "run", name, "process", 0, 0) for name in "xyz"],
     )
-    assert [*made.bindings["job", "run"].members] == ["y", "z"]
+    assert [*made.runs["job", "run"].members] == ["y", "z"]

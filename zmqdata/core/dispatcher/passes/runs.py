@@ -1,11 +1,11 @@
 """Runs: which incarnation and repetition of a job a client reads, and when it has to
 wait until that is known.
 
-A run is a training program with all its processes. The first client of a run binds it
-to an incarnation of the job, and all others of the run follow. A script that is started
-again is another run: it begins anew unless living readers share the job with it. No
-decision here takes an element from a reader, so a wrong guess of who lives costs work
-and nothing else.
+A run is a training program with all its processes. Its first client decides which
+incarnation of the job the run reads, and all others of the run follow. A script that is
+started again is another run: it begins anew unless living readers share the job with
+it. No decision here takes an element from a reader, so a wrong guess of who lives costs
+work and nothing else.
 
 Decision 0033; protocol 3.13 to 3.16.
 """
@@ -16,45 +16,45 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.passes.copies import Copies, CopiesPass
 from zmqdata.core.dispatcher.peers.lease import GRACE, Presence
 from zmqdata.core.dispatcher.state.outbox import Outbox, derived
-from zmqdata.core.dispatcher.state.runs import Binding, Incarnation, RunMember, told
+from zmqdata.core.dispatcher.state.runs import Incarnation, KnownRun
 from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.core.dispatcher.tasks.placement import Placement
 from zmqdata.core.job_rules import ON_EXISTING, is_seeded, is_static
 from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
 
-BINDINGS_KEPT = 10_000
-"""Number of bindings beyond which the oldest of a run that reads nothing is
-forgotten.
-"""
+RUNS_KEPT = 10_000
+"""Number of runs beyond which the oldest that reads nothing is forgotten."""
 
 
 @dataclass(frozen=True)
-class ReadingPlace:
-    """The incarnation and the repetition that a client reads."""
+class ClientPass:
+    """The pass that a client reads, and how it came to it."""
 
     how: str
-    """Reason for this place, as in ``IterationOpened``."""
+    """Reason for this pass, as in ``IterationOpened``."""
     incarnation: Incarnation | None
     """The incarnation, or None if it is to begin."""
     base: int
     """The repetition that the first pass of its member reads."""
     repetition: int
     """The repetition that the client reads."""
-    members: dict[str, RunMember]
+    members: dict[str, u.MemberUpdate]
     """Its member and the copies through which it reads, as known from now on."""
-    reading_pass: u.PassUpdate | None = None
+    of_loader: u.PassUpdate | None = None
     """The pass of a data loader to which the client belongs."""
-    binds: bool = False
-    """True if its run is not bound to the incarnation yet."""
+    is_first: bool = False
+    """True if its run does not read the incarnation yet."""
 
 
 class Runs:
-    """Finds what clients read, and binds their runs.
+    """Finds what clients read, and remembers it for their runs.
 
     Args:
         out: state and commands.
@@ -69,7 +69,7 @@ class Runs:
         self.copies = Copies()
         self._begun: dict[int, float] = {}
 
-    def find(self, ask: m.OpenIteration, now: float) -> ReadingPlace | str:
+    def find(self, ask: m.OpenIteration, now: float) -> ClientPass | str:
         """Return what a client reads, or what must be awaited until that is known.
 
         Raises:
@@ -82,73 +82,71 @@ class Runs:
             raise InvalidArgumentError(
                 f"on_existing must be one of {', '.join(ON_EXISTING)}, got {who.on_existing!r}."
             )
-        binding = self.out.state.bindings.get((ask.job.name, who.run))
-        return self._first(ask, now) if binding is None else self._bound(binding, ask, now)
+        run = self.out.state.runs.get((ask.job.name, who.run))
+        return self._first(ask, now) if run is None else self._following(run, ask, now)
 
-    def bind(self, ask: m.OpenIteration, place: ReadingPlace, incarnation: int, now: float) -> None:
-        """Record that a client reads at this place."""
-        name, run, rule = ask.job.name, ask.affiliation.run, ask.affiliation.on_existing
-        state = self.out.state
-        if place.binds:
-            again = (name, run) in state.bindings
-            self.out.commit(u.BindRunUpdate(name, run, incarnation, place.base, rule, again))
-            self._forget_old((name, run))
-        known = state.bindings[name, run].members
-        for member, found in place.members.items():
-            before = known.get(member)
-            update = told(name, run, member, found)
-            if before is None or update != told(name, run, member, before):
-                self.out.commit(update)
-            if before is not None and before.loaded != found.loaded:
-                self.copies.counted((name, run, member), before.loaded, now)
-        if place.reading_pass is not None:
-            self.out.commit(place.reading_pass)
+    def record(self, ask: m.OpenIteration, found: ClientPass, incarnation: int, now: float) -> None:
+        """Record that a client reads this pass."""
+        name, key, rule = ask.job.name, ask.affiliation.run, ask.affiliation.on_existing
+        runs = self.out.state.runs
+        if found.is_first:
+            again = (name, key) in runs
+            self.out.commit(u.RunUpdate(name, key, incarnation, found.base, rule, again))
+            self._forget_old((name, key))
+        members = runs[name, key].members
+        for one, member in found.members.items():
+            before = members.get(one)
+            if member != before:
+                self.out.commit(member)
+            if before is not None and before.loaded != member.loaded:
+                self.copies.counted((name, key, one), before.loaded, now)
+        if found.of_loader is not None:
+            self.out.commit(found.of_loader)
 
-    def bind_loaded(self, ask: m.OpenIteration, iteration: Iteration, now: float) -> None:
+    def record_loaded(self, ask: m.OpenIteration, iteration: Iteration, now: float) -> None:
         """Record that a client reads an iteration that began from states."""
-        name, run = ask.job.name, ask.affiliation.run
-        binding = self.out.state.bindings.get((name, run))
-        is_bound = binding is not None and binding.incarnation == iteration.incarnation
-        known = binding.members if binding is not None and is_bound else {}
+        run = self.out.state.runs.get((ask.job.name, ask.affiliation.run))
+        if run is not None and run.reads.incarnation != iteration.incarnation:
+            run = None
         base = iteration.repetition - _number(ask)
-        place = self._place("loaded", ask, known, _member_of(ask), None, base, now)
-        self.bind(ask, replace(place, binds=not is_bound), iteration.incarnation, now)
+        found = self._pass("loaded", ask, run, _member_of(ask), None, base, now)
+        self.record(ask, replace(found, is_first=run is None), iteration.incarnation, now)
 
     def _forget_old(self, own: tuple[str, str]) -> None:
         """Forget the oldest run that reads nothing, if too many are known."""
         state = self.out.state
-        if len(state.bindings) <= BINDINGS_KEPT:
+        if len(state.runs) <= RUNS_KEPT:
             return
-        for job, run in state.bindings:
-            incarnation = state.incarnations[state.bindings[job, run].incarnation]
-            if (job, run) != own and not _clients_of(incarnation, run):
-                self.out.commit(u.UnbindRunUpdate(job, run))
+        for (job, key), run in state.runs.items():
+            incarnation = state.incarnations[run.reads.incarnation]
+            if (job, key) != own and not _clients_of(incarnation, key):
+                self.out.commit(u.ForgetRunUpdate(job, key))
                 return
 
-    def begin(self, ask: m.OpenIteration, place: ReadingPlace, now: float) -> Iteration:
-        """Return the iteration at a place, which begins if nobody has read it. Bind the
-        client's run.
+    def begin(self, ask: m.OpenIteration, found: ClientPass, now: float) -> Iteration:
+        """Return the iteration that a client reads, which begins if nobody has read it,
+        and record that.
         """
-        state, incarnation = self.out.state, place.incarnation
+        state, incarnation = self.out.state, found.incarnation
         if incarnation is None or incarnation.is_collected:
             number = state.next_incarnation if incarnation is None else incarnation.number
             self.out.commit(u.BeginIncarnationUpdate(number, ask.job))
             incarnation = state.incarnations[number]
-        self.bind(ask, place, incarnation.number, now)
-        known = incarnation.iterations.get(place.repetition)
+        self.record(ask, found, incarnation.number, now)
+        known = incarnation.iterations.get(found.repetition)
         if known is not None:
             return known
         number = state.next_iteration
         seed = self.out.derive_seed(number)
         num_shards = self.placement.num_shards if is_static(ask.job) else 0
         if is_seeded(ask.job):
-            seed = derived(ask.job.seed, place.repetition)
+            seed = derived(ask.job.seed, found.repetition)
         if ask.job.num_tasks is not None:
             num_shards = ask.job.num_tasks
-        is_over = place.repetition in incarnation.finished
+        is_over = found.repetition in incarnation.finished
         self.out.commit(
             u.CreateIterationUpdate(
-                number, incarnation.number, place.repetition, seed, 0 if is_over else num_shards
+                number, incarnation.number, found.repetition, seed, 0 if is_over else num_shards
             )
         )
         if is_over:  # it was finished and collected; nothing is left to read
@@ -183,10 +181,10 @@ class Runs:
 
     def _note_reading(self, iteration: Iteration, opening: u.OpenClientUpdate) -> None:
         """Note which passes of copies a client reads."""
-        binding = self.out.state.bindings.get((iteration.job.name, opening.run))
+        run = self.out.state.runs.get((iteration.job.name, opening.run))
         passes = []
         for name in opening.owners:
-            owner = None if binding is None else binding.members.get(name)
+            owner = None if run is None else run.members.get(name)
             one = CopiesPass(iteration.incarnation, opening.run, name, iteration.repetition)
             was_over = owner is not None and iteration.repetition - owner.base <= owner.ended
             if not was_over or self.copies.over_since(one) is not None:
@@ -197,12 +195,12 @@ class Runs:
         """Continue where a former dispatcher left off: passes of copies that are
         finished are over.
         """
-        for (job, run), binding in self.out.state.bindings.items():
-            incarnation = self.out.state.incarnations[binding.incarnation]
-            for name, member in list(binding.members.items()):
+        for run in self.out.state.runs.values():
+            incarnation = self.out.state.incarnations[run.reads.incarnation]
+            for member in list(run.members.values()):
                 is_over = incarnation.has_finished(member.base + member.copied)
                 if member.copied > member.ended and is_over:
-                    self.out.commit(told(job, run, name, replace(member, ended=member.copied)))
+                    self.out.commit(structs.replace(member, ended=member.copied))
         for iteration in self.out.state.iterations.values():
             for opening in iteration.openings.values():
                 self._note_reading(iteration, opening)
@@ -217,23 +215,23 @@ class Runs:
             now: the time.
         """
         for one in self.copies.left(client, at_end, now):
-            binding = self.out.state.bindings.get((job, one.run))
-            owner = None if binding is None else binding.members.get(one.owner)
-            if binding is None or owner is None or binding.incarnation != one.incarnation:
+            run = self.out.state.runs.get((job, one.run))
+            owner = None if run is None else run.members.get(one.owner)
+            if run is None or owner is None or run.reads.incarnation != one.incarnation:
                 continue
             ended = max(owner.ended, one.repetition - owner.base)
             if ended != owner.ended:
-                self.out.commit(told(job, one.run, one.owner, replace(owner, ended=ended)))
+                self.out.commit(structs.replace(owner, ended=ended))
 
     def has_copies(self, incarnation: Incarnation) -> bool:
         """Return True if copies of the dataset in other processes have read an
         incarnation, so that others of them may still come.
         """
-        job, bindings = incarnation.job.name, self.out.state.bindings
+        job, runs = incarnation.job.name, self.out.state.runs
         return any(
             member.copied >= 0
-            for run in incarnation.runs
-            for member in bindings[job, run].members.values()
+            for key in incarnation.runs
+            for member in runs[job, key].members.values()
         )
 
     def age(self, iteration: Iteration, now: float) -> float:
@@ -247,11 +245,11 @@ class Runs:
         for number in self._begun.keys() - self.out.state.iterations.keys():
             del self._begun[number]
 
-    # --- a run that is bound
+    # --- a run that reads an incarnation
 
-    def _bound(self, binding: Binding, ask: m.OpenIteration, now: float) -> ReadingPlace | str:
-        who, members = ask.affiliation, binding.members
-        incarnation = self.out.state.incarnations[binding.incarnation]
+    def _following(self, run: KnownRun, ask: m.OpenIteration, now: float) -> ClientPass | str:
+        who, members = ask.affiliation, run.members
+        incarnation = self.out.state.incarnations[run.reads.incarnation]
         name = _member_of(ask)
         others = _others(incarnation, ask)
         is_child = self._is_child_of_rank(members.get(name), others, ask, now)
@@ -268,43 +266,42 @@ class Runs:
                 return _awaited(ask.job.name)
             if not lives and (known is not None or others or self._is_left(incarnation, ask)):
                 return self._first(ask, now)
-        if who.on_existing != binding.on_existing:
+        if who.on_existing != run.reads.on_existing:
             raise InvalidArgumentError(
                 f"Processes of one run disagree about job {ask.job.name}: the first passed "
-                f"on_existing={binding.on_existing!r}, this one {who.on_existing!r}. Pass the "
+                f"on_existing={run.reads.on_existing!r}, this one {who.on_existing!r}. Pass the "
                 "same value in every process."
             )
-        how, base = "follows", binding.base
+        how, base = "follows", run.reads.base
         if is_new and known is not None and who.member:
             how, base = "restarted", incarnation.newest - _number(ask)
-            members = {one: member for one, member in members.items() if one != name}
+            run = _without(run, name)
         elif is_new and (who.is_fresh or is_child):
             base = incarnation.newest - _number(ask)
-        elif known is None and binding.is_repeated and _number(ask) > 0:
-            # Its run was bound anew while it was between two passes.
+        elif known is None and run.reads.again and _number(ask) > 0:
+            # Its run began anew while it was between two passes.
             newest = incarnation.newest if others else incarnation.next
             base = newest - _number(ask)
-        if self._awaits_siblings(incarnation, members, ask, now):
+        if self._awaits_siblings(incarnation, run.members, ask, now):
             return _awaited(ask.job.name)
-        place = self._place(how, ask, members, name, incarnation, base, now)
+        found = self._pass(how, ask, run, name, incarnation, base, now)
         is_lost = (
-            place.repetition in incarnation.begun
-            and place.repetition not in incarnation.iterations
-            and place.repetition not in incarnation.finished
+            found.repetition in incarnation.begun
+            and found.repetition not in incarnation.iterations
+            and found.repetition not in incarnation.finished
         )
         if not is_lost:
-            return place
+            return found
         # Nothing is left of a repetition that was collected while it was read.
         if incarnation.is_read:
-            rest = {one: member for one, member in members.items() if one != name}
             base = incarnation.newest - _number(ask)
-            return self._place(how, ask, rest, name, incarnation, base, now)
-        return replace(place, how="begun", incarnation=None, binds=True)
+            return self._pass(how, ask, _without(run, name), name, incarnation, base, now)
+        return replace(found, how="begun", incarnation=None, is_first=True)
 
     def _awaits_siblings(
         self,
         incarnation: Incarnation,
-        known: dict[str, RunMember],
+        known: dict[str, u.MemberUpdate],
         ask: m.OpenIteration,
         now: float,
     ) -> bool:
@@ -328,7 +325,7 @@ class Runs:
         return lives is None
 
     def _is_child_of_rank(
-        self, known: RunMember | None, others: dict[str, str], ask: m.OpenIteration, now: float
+        self, known: u.MemberUpdate | None, others: dict[str, str], ask: m.OpenIteration, now: float
     ) -> bool:
         """Return True if a client has the rank of a process that reads: then it is a
         child of that process, and not its successor.
@@ -349,37 +346,37 @@ class Runs:
         run = ask.affiliation.run
         if _clients_of(incarnation, run):
             return False
-        repetition = self.out.state.bindings[ask.job.name, run].base + _number(ask)
+        repetition = self.out.state.runs[ask.job.name, run].reads.base + _number(ask)
         is_begun = repetition in incarnation.begun
         return ask.affiliation.is_fresh or (is_begun and not incarnation.has_finished(repetition))
 
-    # --- a run that is not bound yet
+    # --- a run that is not known yet
 
-    def _first(self, ask: m.OpenIteration, now: float) -> ReadingPlace | str:
+    def _first(self, ask: m.OpenIteration, now: float) -> ClientPass | str:
         job, rule = ask.job, ask.affiliation.on_existing
         number, name = _number(ask), _member_of(ask)
 
-        def place(how: str, incarnation: Incarnation | None, base: int) -> ReadingPlace:
-            found = self._place(how, ask, {}, name, incarnation, base, now)
-            return replace(found, binds=True)
+        def reading(how: str, incarnation: Incarnation | None, base: int) -> ClientPass:
+            found = self._pass(how, ask, None, name, incarnation, base, now)
+            return replace(found, is_first=True)
 
         newest = self.out.state.newest_of(job.name)
         if newest is None or (rule == "new" and newest.job.save is None):
-            return place("begun", None, 0)
+            return reading("begun", None, 0)
         if newest.job.save is not None or newest.job.cache:
             # A save refuses a reader by its parameters. Trainers that share a cache
             # always read the same pass.
-            return place("joined", newest, 0)
+            return reading("joined", newest, 0)
         if rule == "error":
             raise AlreadyExistsError(_exists(job.name))
         if rule == "share" and job.num_tasks is not None and job.num_consumers == 1:
-            return place("begun", None, 0)  # a promised order has a single reader
+            return reading("begun", None, 0)  # a promised order has a single reader
         readers: Iterable[str] = newest.clients
         num_shards = max(one.num_shards for one in newest.iterations.values())
         shards = self.placement.shards_beside(job, ask.local_workers, num_shards)
         if shards and rule == "share":
             if not newest.shards.intersection(shards):
-                return place("begun", newest, newest.begun.ranges[0][0] - number)
+                return reading("begun", newest, newest.begun.ranges[0][0] - number)
             readers = [
                 client
                 for one in newest.iterations.values()
@@ -392,29 +389,29 @@ class Runs:
         if rule == "continue":
             if lives:
                 raise FailedPreconditionError(_is_read(job.name))
-            return place("continued", newest, newest.newest - number)
+            return reading("continued", newest, newest.newest - number)
         if lives:
-            return place("joined", newest, newest.newest - number)
-        return place("begun", None, 0)
+            return reading("joined", newest, newest.newest - number)
+        return reading("begun", None, 0)
 
     # --- which pass it is
 
-    def _place(
+    def _pass(
         self,
         how: str,
         ask: m.OpenIteration,
-        known: dict[str, RunMember],
+        run: KnownRun | None,
         name: str,
         incarnation: Incarnation | None,
         base: int,
         now: float,
-    ) -> ReadingPlace:
-        """Return the place of a client in an incarnation.
+    ) -> ClientPass:
+        """Return the pass of a client in an incarnation.
 
         Args:
-            how: as in ``ReadingPlace``.
+            how: as in ``ClientPass``.
             ask: the client's request.
-            known: the members of its run that are known.
+            run: its run with the members that are known; None if none is.
             name: its member.
             incarnation: the incarnation, or None if it is to begin.
             base: the repetition that the first pass of the member reads, if the member
@@ -422,7 +419,12 @@ class Runs:
             now: the time.
         """
         who = ask.affiliation
-        line = {name: known.get(name) or RunMember(who.process, base)}
+        known = {} if run is None else run.members
+
+        def member_of(name: str, base: int) -> u.MemberUpdate:
+            return u.MemberUpdate(ask.job.name, who.run, name, who.process, base=base, used=-1)
+
+        line = {name: known.get(name) or member_of(name, base)}
         for copy in who.copies:
             owner = line[name]
             found = known.get(copy.name)
@@ -433,9 +435,10 @@ class Runs:
                 # were made before the object was copied.
                 is_loaders = who.reading_pass is not None and copy is who.copies[-1]
                 base = owner.base + first - (0 if is_loaders else ask.repetition)
-                found = RunMember(who.process, base)
+                found = member_of(copy.name, base)
             name, line[copy.name] = copy.name, found
-        reader, part = line[name], _pass_of(line[name], ask, name)
+        passes = [] if run is None else run.passes.get(name, [])
+        reader, part = line[name], _pass_of(line[name], passes, ask)
         if part is None:
             number = self._pass_after(incarnation, ask, name, reader, now)
             added = number - ask.repetition - reader.loaded
@@ -445,7 +448,7 @@ class Runs:
         repetition = max(0, reader.base + number)
         owners = _owners(ask, line)
         members = {
-            one: replace(
+            one: structs.replace(
                 member,
                 used=max(member.used, repetition - member.base),
                 loaded=member.loaded + (added if one == name else 0),
@@ -454,14 +457,14 @@ class Runs:
             for one, member in line.items()
         }
         first_base = next(iter(line.values())).base
-        return ReadingPlace(how, incarnation, first_base, repetition, members, part)
+        return ClientPass(how, incarnation, first_base, repetition, members, part)
 
     def _pass_after(
         self,
         incarnation: Incarnation | None,
         ask: m.OpenIteration,
         owner: str,
-        member: RunMember,
+        member: u.MemberUpdate,
         made: float,
     ) -> int:
         """Return the number of the first pass of a member's iterator or copy that its
@@ -517,7 +520,15 @@ def _number(ask: m.OpenIteration) -> int:
     return 0 if is_loaded else ask.repetition
 
 
-def _pass_of(known: RunMember, ask: m.OpenIteration, member: str) -> u.PassUpdate | None:
+def _without(run: KnownRun, member: str) -> KnownRun:
+    """Return a run that does not know a member."""
+    rest = {one: known for one, known in run.members.items() if one != member}
+    return KnownRun(run.reads, rest, {one: run.passes.get(one, []) for one in rest})
+
+
+def _pass_of(
+    known: u.MemberUpdate, passes: list[u.PassUpdate], ask: m.OpenIteration
+) -> u.PassUpdate | None:
     """Return the pass of a data loader that a client belongs to, with this client; None
     outside of data loaders.
 
@@ -529,7 +540,7 @@ def _pass_of(known: RunMember, ask: m.OpenIteration, member: str) -> u.PassUpdat
     if part is None:
         return None
     number = known.used + 1
-    for one in reversed(known.passes):
+    for one in reversed(passes):
         if (one.seed, one.turn) == (part.seed, part.turn):
             if one.workers.get(part.worker, part.process) == part.process:
                 number = one.number
@@ -537,7 +548,7 @@ def _pass_of(known: RunMember, ask: m.OpenIteration, member: str) -> u.PassUpdat
     return u.PassUpdate(
         ask.job.name,
         who.run,
-        member,
+        known.member,
         number=number,
         seed=part.seed,
         turn=part.turn,

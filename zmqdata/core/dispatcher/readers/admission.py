@@ -101,11 +101,11 @@ class Admission:
             )
         if dataset is None:
             return NotFoundError, f"Dataset id {job.dataset_id} not found."
-        bound = None if ask.resume else self._bound(ask)
+        known = None if ask.resume else self._read_by_run(ask)
         found = (
             self._of_limits()
             or self._of_content(job, dataset)
-            or (None if bound is None else self._of_name(bound, job))
+            or (None if known is None else self._of_name(known, job))
             or self._of_consumers(ask, dataset)
             or self._of_dataset(job, dataset)
         )
@@ -117,17 +117,19 @@ class Admission:
             or self._of_copies(ask)
         )
 
-    def _bound(self, ask: m.OpenIteration) -> Incarnation | None:
-        """Return the incarnation that the client's run is bound to; None if there is
-        none, or nothing is left of it.
+    def _read_by_run(self, ask: m.OpenIteration) -> Incarnation | None:
+        """Return the incarnation that the client's run reads; None if there is none, or
+        nothing is left of it.
         """
         who = ask.affiliation
-        binding = self.state.bindings.get((ask.job.name, who.run))
-        known = None if binding is None else binding.members.get(who.member)
+        run = self.state.runs.get((ask.job.name, who.run))
+        if run is None:
+            return None
+        known = run.members.get(who.member)
         if known is not None and who.member and known.process != who.process:
             return None  # the program may have been started again, and changed
-        incarnation = None if binding is None else self.state.incarnations[binding.incarnation]
-        return None if incarnation is None or incarnation.is_collected else incarnation
+        incarnation = self.state.incarnations[run.reads.incarnation]
+        return None if incarnation.is_collected else incarnation
 
     def objection_to(
         self, incarnation: Incarnation | None, ask: m.OpenIteration

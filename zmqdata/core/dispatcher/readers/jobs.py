@@ -15,7 +15,7 @@ from zmqdata import updates as u
 from zmqdata.core.dispatcher.events import Peer
 from zmqdata.core.dispatcher.passes.incarnations import Gathering, Incarnations
 from zmqdata.core.dispatcher.passes.resuming import Beginning, incarnation_of, used_up
-from zmqdata.core.dispatcher.passes.runs import ReadingPlace, Runs
+from zmqdata.core.dispatcher.passes.runs import ClientPass, Runs
 from zmqdata.core.dispatcher.peers.lease import Leases, Presence
 from zmqdata.core.dispatcher.peers.liveness import Member, Questions, Roster
 from zmqdata.core.dispatcher.readers.admission import Admission, Objection
@@ -142,25 +142,25 @@ class Jobs:
             self._open_first(peer, ask, now)
 
     def _open_first(self, peer: Peer, ask: m.OpenIteration, now: float) -> None:
-        """Let a client in that has never read the job, at the place that its run has
-        there.
+        """Let a client in that has never read the job, for the pass that its run
+        reads.
         """
         try:
-            place = self.incarnations.awaited_by(ask) or self.runs.find(ask, now)
+            found = self.incarnations.awaited_by(ask) or self.runs.find(ask, now)
         except DataServiceError as error:
             self.out.refuse(peer, ask.client, type(error), str(error))
             return
-        if isinstance(place, str):
-            self.out.send(peer, m.OpenAwaited(ask.client, place))
+        if isinstance(found, str):
+            self.out.send(peer, m.OpenAwaited(ask.client, found))
             return
-        objection = self.admission.objection_to(place.incarnation, ask)
+        objection = self.admission.objection_to(found.incarnation, ask)
         if objection is not None:
             error_class, text = objection
             self.out.refuse(peer, ask.client, error_class, text)
             return
-        known = None if place.incarnation is None else place.incarnation.iterations
-        iteration = None if known is None else known.get(place.repetition)
-        self._let_in(peer, ask, iteration, now, place)
+        known = None if found.incarnation is None else found.incarnation.iterations
+        iteration = None if known is None else known.get(found.repetition)
+        self._let_in(peer, ask, iteration, now, found)
 
     def _let_in(
         self,
@@ -168,7 +168,7 @@ class Jobs:
         ask: m.OpenIteration,
         iteration: Iteration | None,
         now: float,
-        place: ReadingPlace | None = None,
+        found: ClientPass | None = None,
     ) -> None:
         """Let a client in, if no other client reads as the consumer that it asks for.
 
@@ -177,7 +177,7 @@ class Jobs:
             ask: its request.
             iteration: what it reads; None if the iteration is to begin.
             now: the time.
-            place: where its run reads; None if the client has been in the iteration.
+            found: the pass that it reads; None if the client has been in the iteration.
         """
         objection = None if iteration is None else self.coordination.objection(ask, iteration)
         if objection is not None:
@@ -191,8 +191,8 @@ class Jobs:
             self._forget(holder, iteration, now)
         self.clients.heard(ask.client, peer, now)
         how = "follows"
-        if place is not None:
-            how, iteration = place.how, self.runs.begin(ask, place, now)
+        if found is not None:
+            how, iteration = found.how, self.runs.begin(ask, found, now)
         assert iteration is not None
         self._join(ask, iteration, how, now)
         self._answer(peer, ask, now)
@@ -272,7 +272,7 @@ class Jobs:
         self.incarnations.begin(gathering, number)
         for offer in gathering.present:
             self.clients.heard(offer.ask.client, offer.peer, now)
-            self.runs.bind_loaded(offer.ask, iteration, now)
+            self.runs.record_loaded(offer.ask, iteration, now)
             self.runs.open(offer.ask, iteration, "loaded")
         self._seat(iteration, now)
         for offer in gathering.present:

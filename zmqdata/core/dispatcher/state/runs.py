@@ -1,8 +1,8 @@
 """The dispatcher's durable knowledge of incarnations and runs. Only
 ``core.dispatcher.state.state`` changes it.
 
-An incarnation is a job that began anew under its name. A run is a training program with
-all its processes. A binding says which incarnation a run reads.
+An incarnation is a job that began anew under its name. A run is one start of a training
+program, with all its processes.
 
 Decision 0033; protocol 1.5 and 3.13 to 3.16.
 """
@@ -77,53 +77,14 @@ class Incarnation:
 
 
 @dataclass
-class RunMember:
-    """A process of a run, or a copy of a dataset there, that is iterated over."""
+class KnownRun:
+    """A run, as far as it reads a job."""
 
-    process: str
-    """The process that made the dataset object."""
-    base: int
-    """The repetition that its first pass reads."""
-    used: int = -1
-    """The highest number of a pass so far, counted from ``base``."""
-    passes: list[u.PassUpdate] = field(default_factory=list)
-    """The newest passes of its data loaders' workers, oldest first."""
-    loaded: int = 0
-    """Number of passes, of its data loaders and copies, that its iterators skip."""
-    copied: int = -1
-    """The highest number of a pass that its copies in other processes have made."""
-    ended: int = -1
-    """The highest number of a pass that its copies have ended."""
-
-
-@dataclass
-class Binding:
-    """A run that reads a job."""
-
-    incarnation: int
-    """The incarnation that it reads."""
-    base: int
-    """The repetition that the first pass of a member reads."""
-    on_existing: str
-    """Requested reaction if the name was in use."""
-    is_repeated: bool = False
-    """True if the run was bound before, so that members of it may have read on."""
-    members: dict[str, RunMember] = field(default_factory=dict)
+    reads: u.RunUpdate
+    """The incarnation that it reads, and how it came there."""
+    members: dict[str, u.MemberUpdate] = field(default_factory=dict)
     """Its members by rank, or by process if the rank is unknown, and the copies of
-    their datasets by name.
+    their datasets by name. The last has read most recently.
     """
-
-
-def told(job: str, run: str, name: str, member: RunMember) -> u.RunMemberUpdate:
-    """Return the update that says all of a member but its passes."""
-    return u.RunMemberUpdate(
-        job,
-        run,
-        name,
-        member.process,
-        base=member.base,
-        used=member.used,
-        loaded=member.loaded,
-        copied=member.copied,
-        ended=member.ended,
-    )
+    passes: dict[str, list[u.PassUpdate]] = field(default_factory=dict)
+    """The newest passes of the workers of a member's data loaders, oldest first."""

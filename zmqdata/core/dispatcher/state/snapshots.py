@@ -14,7 +14,7 @@ from dataclasses import asdict
 from msgspec import convert
 
 from zmqdata import updates as u
-from zmqdata.core.dispatcher.state.runs import Binding, Incarnation, told
+from zmqdata.core.dispatcher.state.runs import Incarnation, KnownRun
 from zmqdata.core.dispatcher.state.state import DispatcherState
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 
@@ -39,8 +39,8 @@ def _updates(state: DispatcherState) -> Iterator[u.AnyUpdate]:
     # In the order of their numbers: the last of a name is the newest.
     for _, incarnation in sorted(state.incarnations.items()):
         yield from _of_incarnation(incarnation)
-    for (job, run), binding in state.bindings.items():
-        yield from _of_binding(job, run, binding)
+    for run in state.runs.values():
+        yield from _of_run(run)
     for iteration in state.iterations.values():
         yield from _of_iteration(iteration)
     for client, left in state.departed.items():
@@ -65,13 +65,11 @@ def _of_incarnation(one: Incarnation) -> Iterator[u.AnyUpdate]:
         )
 
 
-def _of_binding(job: str, run: str, binding: Binding) -> Iterator[u.AnyUpdate]:
-    yield u.BindRunUpdate(
-        job, run, binding.incarnation, binding.base, binding.on_existing, binding.is_repeated
-    )
-    for name, member in binding.members.items():
-        yield told(job, run, name, member)
-        yield from member.passes
+def _of_run(run: KnownRun) -> Iterator[u.AnyUpdate]:
+    yield run.reads
+    for name, member in run.members.items():
+        yield member
+        yield from run.passes.get(name, ())
 
 
 def _of_iteration(iteration: Iteration) -> Iterator[u.AnyUpdate]:

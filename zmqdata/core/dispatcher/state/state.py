@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import convert, structs
 
 from zmqdata import updates as u
-from zmqdata.core.dispatcher.state.runs import PASSES_KEPT, Binding, Incarnation, RunMember
+from zmqdata.core.dispatcher.state.runs import PASSES_KEPT, Incarnation, KnownRun
 from zmqdata.core.dispatcher.state.tasks import (
     Iteration,
     IterationFailure,
@@ -53,7 +53,7 @@ class DispatcherState:
         departed: the clients that closed last, and the iteration that each read. A late
             request of such a client does not open it again.
         jobs: the incarnations of each job name, oldest first.
-        bindings: what each run reads, by job name and key of the run.
+        runs: what each run reads, by job name and key of the run.
     """
 
     def __init__(self, seed: int = 0, base: int = 0) -> None:
@@ -68,7 +68,7 @@ class DispatcherState:
         # Thousands of incarnations are collected, and kept for the runs bound to them.
         self._living: dict[int, Incarnation] = {}
         self.jobs: dict[str, dict[int, Incarnation]] = {}
-        self.bindings: dict[tuple[str, str], Binding] = {}
+        self.runs: dict[tuple[str, str], KnownRun] = {}
         self.iterations: dict[int, Iteration] = {}
         self.tasks: dict[int, Task] = {}
         self.client_iteration: dict[str, int] = {}
@@ -122,40 +122,34 @@ class DispatcherState:
         else:
             known.job = update.job
 
-    def _bind_run(self, update: u.BindRunUpdate) -> None:
-        self._unbind(update.job, update.run)
-        binding = Binding(update.incarnation, update.base, update.on_existing, update.again)
-        self.bindings[update.job, update.run] = binding
+    def _run(self, update: u.RunUpdate) -> None:
+        self._forget(update.job, update.run)
+        self.runs[update.job, update.run] = KnownRun(update)
         self.incarnations[update.incarnation].runs.add(update.run)
 
-    def _unbind_run(self, update: u.UnbindRunUpdate) -> None:
-        self._unbind(update.job, update.run)
+    def _forget_run(self, update: u.ForgetRunUpdate) -> None:
+        self._forget(update.job, update.run)
 
-    def _unbind(self, job: str, run: str) -> None:
-        binding = self.bindings.pop((job, run), None)
-        if binding is not None:
-            incarnation = self.incarnations[binding.incarnation]
-            incarnation.runs.discard(run)
-            self._forget_unbound(incarnation)
+    def _forget(self, job: str, key: str) -> None:
+        run = self.runs.pop((job, key), None)
+        if run is not None:
+            incarnation = self.incarnations[run.reads.incarnation]
+            incarnation.runs.discard(key)
+            self._forget_unread(incarnation)
 
-    def _run_member(self, update: u.RunMemberUpdate) -> None:
-        members = self.bindings[update.job, update.run].members
-        known = members.pop(update.member, None)
-        if len(members) >= MEMBERS_KEPT:
-            del members[next(iter(members))]  # the one that has not read for longest
-        passes = known.passes if known is not None and known.process == update.process else []
-        members[update.member] = RunMember(
-            update.process,
-            update.base,
-            update.used,
-            passes,
-            loaded=update.loaded,
-            copied=update.copied,
-            ended=update.ended,
-        )
+    def _member(self, update: u.MemberUpdate) -> None:
+        run = self.runs[update.job, update.run]
+        known = run.members.pop(update.member, None)
+        if known is None or known.process != update.process:
+            run.passes.pop(update.member, None)
+        if len(run.members) >= MEMBERS_KEPT:
+            oldest = next(iter(run.members))  # the one that has not read for longest
+            del run.members[oldest]
+            run.passes.pop(oldest, None)
+        run.members[update.member] = update
 
     def _pass(self, update: u.PassUpdate) -> None:
-        passes = self.bindings[update.job, update.run].members[update.member].passes
+        passes = self.runs[update.job, update.run].passes.setdefault(update.member, [])
         known = {
             worker: process
             for one in passes
@@ -443,11 +437,11 @@ class DispatcherState:
         self._living.pop(incarnation.number, None)
         # An invented name is known to its own run alone, which may begin anew.
         for run in sorted(incarnation.runs) if incarnation.job.anonymous else ():
-            self._unbind(incarnation.job.name, run)
-        self._forget_unbound(incarnation)
+            self._forget(incarnation.job.name, run)
+        self._forget_unread(incarnation)
 
-    def _forget_unbound(self, incarnation: Incarnation) -> None:
-        """Forget a collected incarnation that no run is bound to."""
+    def _forget_unread(self, incarnation: Incarnation) -> None:
+        """Forget a collected incarnation that no run reads."""
         name = incarnation.job.name
         is_known = incarnation.number in self.incarnations
         if incarnation.runs or not incarnation.is_collected or not is_known:
@@ -478,9 +472,9 @@ _APPLY: dict[type[u.Update], Callable[[DispatcherState, Any], None]] = {
     u.RegisterDatasetUpdate: DispatcherState._register_dataset,
     u.RemoveDatasetUpdate: DispatcherState._remove_dataset,
     u.BeginIncarnationUpdate: DispatcherState._begin_incarnation,
-    u.BindRunUpdate: DispatcherState._bind_run,
-    u.UnbindRunUpdate: DispatcherState._unbind_run,
-    u.RunMemberUpdate: DispatcherState._run_member,
+    u.RunUpdate: DispatcherState._run,
+    u.ForgetRunUpdate: DispatcherState._forget_run,
+    u.MemberUpdate: DispatcherState._member,
     u.PassUpdate: DispatcherState._pass,
     u.RestoreIncarnationUpdate: DispatcherState._restore_incarnation,
     u.CreateIterationUpdate: DispatcherState._create_iteration,
