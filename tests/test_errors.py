@@ -16,6 +16,7 @@ from zmqdata.errors import (
     MissingClassError,
     MissingCodecError,
     MissingDtypeError,
+    NoStatusError,
     ObjectsRefusedError,
     PipelineError,
     WrongTypeError,
@@ -69,6 +70,7 @@ def test_errors_that_travel_are_found_by_name() -> None:
         MissingClassError,
         MissingCodecError,
         MissingDtypeError,
+        NoStatusError,
         ObjectsRefusedError,
         WrongTypeError,
     }

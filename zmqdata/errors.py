@@ -99,6 +99,12 @@ class VersionMismatchError(ProtocolError, FailedPreconditionError):
     """
 
 
+class NoStatusError(UnavailableError, ProtocolError):
+    """What answers at the address of a server sends no status: it is another program,
+    or another release of zmqdata.
+    """
+
+
 class MissingClassError(ProtocolError):
     """A peer sent an object of a class that this process does not have. A message never
     triggers an import.

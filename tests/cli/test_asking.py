@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
 from tests.statuses import answer, every_condition, job, status
+from zmqdata import messages as m
+from zmqdata import wire
 from zmqdata.cli.commands import main
 from zmqdata.client import calls
-from zmqdata.errors import UnavailableError
+from zmqdata.config.keys import KeySettings
+from zmqdata.errors import NoStatusError, UnavailableError
 from zmqdata.messages import ServiceStatus
+from zmqdata.transport.keychoice import show
 
 HERE = ["--dispatcher", "tcp://127.0.0.1:5050"]
 Answers = Callable[[Any], None]
@@ -159,3 +167,82 @@ def test_a_worker_shows_its_tasks(answers: Answers, capsys: pytest.CaptureFixtur
     answers({"worker": "tcp://a:1", "tasks": [], "rejected": {}})
     assert main(["status", "--worker", "tcp://127.0.0.1:1"]) == 0
     assert "0 tasks" in capsys.readouterr().out
+
+
+@pytest.fixture
+def stranger() -> Iterator[tuple[str, list[bytes]]]:
+    """Serve one status, the bytes of the list. Return the address and the list."""
+    body: list[bytes] = []
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        ended = context.socket(zmq.PAIR)
+        ended.bind("inproc://ended")
+        port = router.bind_to_random_port("tcp://127.0.0.1")
+
+        def serve() -> None:
+            with context.socket(zmq.PAIR) as end:
+                end.connect("inproc://ended")
+                poller = zmq.Poller()
+                poller.register(router, zmq.POLLIN)
+                poller.register(end, zmq.POLLIN)
+                while end not in dict(poller.poll()):
+                    peer, *frames = router.recv_multipart()
+                    ask = wire.to_dispatcher.control(frames)
+                    if isinstance(ask, m.RequestStatus):
+                        router.send_multipart(
+                            [peer, *wire.pack(m.StatusReported(ask.request, body[0]))]
+                        )
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"tcp://127.0.0.1:{port}", body
+        ended.send(b"")
+        thread.join(30)
+        ended.close(linger=0)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["status"], 1),
+        (["status", "--json"], 1),
+        (["top"], 1),
+        (["top", "--once"], 1),
+        (["top", "--once", "--expect", "STRAGGLER"], 2),
+        (["report", "report.html"], 1),
+        (["doctor"], 1),
+    ],
+)
+def test_an_answer_that_is_no_status_is_told(
+    command: list[str],
+    code: int,
+    stranger: tuple[str, list[bytes]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """An answer that is not the JSON object of a server counts as none. The error says
+    what answered, the likely cause and the remedy.
+    """
+    monkeypatch.chdir(tmp_path)
+    address, served = stranger
+    served.append(b"[]")
+    assert main([*command, "--dispatcher", address, "--insecure"]) == code
+    streams = capsys.readouterr()
+    told = " ".join((streams.out if command == ["doctor"] else streams.err).split())
+    assert f"What answers at {address} has sent " in told
+    assert "Another program, or another release of zmqdata, probably has this address" in told
+    assert "Name the address that the server prints" in told
+
+
+@pytest.mark.parametrize("body", [b"<html>", b'{"caf\xe9": 1}', b"[" * 100_000, b"{}"])
+def test_the_status_of_a_stranger_is_an_error(
+    body: bytes, stranger: tuple[str, list[bytes]]
+) -> None:
+    """What is no JSON, is nested too deeply, or is the object of another program raises
+    an error of ours that quotes its beginning.
+    """
+    address, served = stranger
+    served.append(body)
+    show(KeySettings(insecure=True))
+    with pytest.raises(NoStatusError, match=re.escape(repr(body[:40]))):
+        calls.status(address)

@@ -24,6 +24,7 @@ from zmqdata.config.settings import Settings, setting
 from zmqdata.config.worker import dispatcher_setting
 from zmqdata.errors import (
     DataServiceError,
+    NoStatusError,
     PermissionDeniedError,
     UnavailableError,
     VersionMismatchError,
@@ -394,6 +395,8 @@ def silence_finding(
     """
     if isinstance(error, PermissionDeniedError):
         return Finding(subject, "key", FAILURE, "it does not admit this key", _sentence(str(error)))
+    if isinstance(error, NoStatusError):
+        return Finding(subject, "answer", FAILURE, "it sends no status", _sentence(str(error)))
     if isinstance(error, VersionMismatchError):
         remedy = _sentence(str(error))
         return Finding(subject, "versions", FAILURE, "another version of the protocol", remedy)

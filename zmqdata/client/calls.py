@@ -23,6 +23,7 @@ from zmqdata.errors import (
     BY_NAME,
     DataServiceError,
     InvalidArgumentError,
+    NoStatusError,
     PermissionDeniedError,
     ProtocolError,
     ResourceExhaustedError,
@@ -278,7 +279,8 @@ def status(service: Service, timeout: float = 10.0, role: str = "dispatcher") ->
 
     Raises:
         ValueError: an argument has an invalid value.
-        UnavailableError: no server has answered within ``timeout``.
+        UnavailableError: no server has answered within ``timeout``, or what answers
+            sends no status.
 
     Example:
         >>> from zmqdata.dispatcher.server import DispatchServer
@@ -288,5 +290,33 @@ def status(service: Service, timeout: float = 10.0, role: str = "dispatcher") ->
     """
     check_timeout("timeout", timeout)
     report = ask_dispatcher(service, m.RequestStatus, m.StatusReported, timeout, role)
-    found: dict[str, Any] = msgspec.json.decode(report.status)
-    return found
+    return read_status(report, parse_service(service))
+
+
+def read_status(report: m.StatusReported, endpoint: str) -> dict[str, Any]:
+    """Return the state that a server has sent, as plain data.
+
+    Args:
+        report: the answer of the server.
+        endpoint: its address.
+
+    Raises:
+        NoStatusError: the answer is not the status of a dispatcher or a worker.
+
+    Example:
+        >>> read_status(m.StatusReported("request", b'{"dispatcher": "tcp://a:1"}'), "tcp://a:1")
+        {'dispatcher': 'tcp://a:1'}
+    """
+    try:
+        found: dict[str, Any] = msgspec.json.decode(report.status, type=dict[str, Any])
+        if "dispatcher" in found or "worker" in found:
+            return found
+        told = "it has neither `dispatcher` nor `worker`"
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        told = str(error)
+    raise NoStatusError(
+        f"What answers at {endpoint} has sent {report.status[:40]!r} as its status ({told}). "
+        "The JSON object of a dispatcher or a worker was expected. Another program, or another "
+        "release of zmqdata, probably has this address. Name the address that the server prints, "
+        "and install the same release on both sides"
+    )

@@ -15,11 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import msgspec
-
 from zmqdata import messages as m
 from zmqdata import wire
-from zmqdata.client.calls import client_context, converse, new_request
+from zmqdata.client.calls import client_context, converse, new_request, read_status
 from zmqdata.errors import ProtocolError
 from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.transport import sockets
@@ -89,13 +87,12 @@ class MeasuredConnection:
             until: time of ``time.monotonic`` at which to give up.
 
         Raises:
-            UnavailableError: the server has not answered in time.
+            UnavailableError: the server has not answered in time, or sends no status.
             PermissionDeniedError: the server does not accept this client's key.
             VersionMismatchError: the server speaks another version of the protocol.
         """
-        found = self.ask(m.RequestStatus, m.StatusReported, until)
-        seconds, ahead = self.clock(until)
-        return ServerAnswer(msgspec.json.decode(found.status), seconds, ahead)
+        report = self.ask(m.RequestStatus, m.StatusReported, until)
+        return ServerAnswer(read_status(report, self._endpoint), *self.clock(until))
 
     def clock(self, until: float) -> tuple[float, float]:
         """Return the seconds of the fastest of some round trips, and those by which the

@@ -14,10 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from zmqdata import messages as m
-from zmqdata.client.calls import call, new_request
+from zmqdata.client.calls import call, new_request, read_status
 from zmqdata.config.endpoints import parse_service
 from zmqdata.dashboard.view import view_of
 from zmqdata.errors import DataServiceError
@@ -164,8 +162,7 @@ def asker(service: str, stopped: threading.Event) -> Callable[[], dict[str, Any]
             PATIENCE,
             stopped=stopped,
         )
-        found: dict[str, Any] = msgspec.json.decode(report.status)
-        return found
+        return read_status(report, endpoint)
 
     return ask
 
