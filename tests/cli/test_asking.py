@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import zmq
+from msgspec.structs import replace
 
 from tests.statuses import answer, every_condition, job, status
 from zmqdata import messages as m
@@ -85,6 +86,59 @@ def test_an_expectation_is_the_exit_code(
     """
     answers(status(jobs=jobs))
     assert main([*command, *HERE, "--expect", "COMPUTE-BOUND", *options]) == code
+
+
+@pytest.mark.parametrize(
+    ("jobs", "known"),
+    [
+        ([], "It has no job yet"),
+        ([SLOW, CALM, replace(CALM, repetition=1)], "It has 'calm', 'slow'."),
+    ],
+)
+def test_an_unknown_job_is_told(
+    answers: Answers, jobs: list[Any], known: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is known of a job that does not exist, and the error names those that
+    do.
+    """
+    answers(status(jobs=jobs))
+    command = ["top", "--once", *HERE, "--expect", "COMPUTE-BOUND", "--job", "trian"]
+    assert main(command) == 2
+    told = capsys.readouterr().err
+    assert "The dispatcher has no job 'trian', which --job names" in told
+    assert known in told
+
+
+@pytest.mark.parametrize(
+    ("environment", "command", "code"),
+    [
+        ({"JOB": "calm"}, ["top"], 0),
+        ({"JOB": "calm"}, ["status"], 0),
+        ({"EXPECT": "no verdict"}, ["top"], 0),
+        ({"EXPECT": "COMPUTE-BOUND"}, ["status", "--watch"], 0),
+        ({"EXPECT": "COMPUTE-BOUND", "JOB": "slow"}, ["status"], 1),
+        ({"EXPECT": "COMPUTE-BOUND"}, ["status", "--job", "calm"], 0),
+        ({"JOB": "calm"}, ["top", "--once", "--expect", "COMPUTE-BOUND"], 0),
+        ({"WATCH": "1"}, ["status", "--expect", "COMPUTE-BOUND"], 1),
+        ({"WORKER": "tcp://127.0.0.1:1"}, ["status", "--expect", "COMPUTE-BOUND"], 1),
+        ({"EXPECT": "COMPUTE-BOUND"}, ["status", "--worker", "tcp://127.0.0.1:1"], 0),
+    ],
+)
+def test_variables_bind_only_the_commands_that_use_them(
+    environment: dict[str, str],
+    command: list[str],
+    code: int,
+    turns: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A variable of the environment that does not fit the given options counts as
+    unset.
+    """
+    for name, text in environment.items():
+        monkeypatch.setenv(f"ZMQDATA_{name}", text)
+    monkeypatch.setenv("ZMQDATA_INTERVAL", "0.001")
+    turns.append(status(jobs=[CALM, SLOW]))
+    assert main([*command, *HERE]) == code
 
 
 def test_silence_is_no_verdict(turns: list[Any], capsys: pytest.CaptureFixture[str]) -> None:

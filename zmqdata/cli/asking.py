@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from zmqdata.cli.options import (
@@ -24,7 +24,7 @@ from zmqdata.config.endpoints import endpoint_host, parse_service
 from zmqdata.config.keys import KeySettings
 from zmqdata.config.settings import Settings, setting
 from zmqdata.config.worker import dispatcher_setting
-from zmqdata.errors import DataServiceError, UnavailableError
+from zmqdata.errors import DataServiceError, NotFoundError, UnavailableError
 from zmqdata.peeking import counted
 from zmqdata.printable import printable
 from zmqdata.transport.addresses import resolve_host
@@ -136,9 +136,8 @@ def top_main(arguments: Sequence[str], program: str = "zmqdata top") -> int:
 
 def show_status(chosen: argparse.Namespace) -> int:
     """Query a dispatcher or a worker and print its status."""
-    wanted = chosen_settings(StatusSettings, chosen)
+    wanted = _without_contradictions(chosen_settings(StatusSettings, chosen), vars(chosen))
     take_key(chosen)
-    _check_expected(wanted)
     if not wanted.worker:
         check_dispatcher_named(chosen, StatusSettings, "which dispatcher?")
     service = wanted.worker or wanted.dispatcher_address
@@ -162,28 +161,53 @@ def show_status(chosen: argparse.Namespace) -> int:
 
 
 def _agreement(found: Mapping[str, Any], wanted: StatusSettings) -> int:
-    """Return the exit code of ``--expect``."""
+    """Return the exit code of ``--expect``.
+
+    Raises:
+        NotFoundError: no job has the name that is given.
+    """
     from zmqdata.measures.status import agrees
     from zmqdata.messages import known_status
 
-    agreed = agrees(known_status(found), wanted.expect, wanted.job)
+    known = known_status(found)
+    names = sorted({one.job for one in known.jobs})
+    if wanted.job and wanted.job not in names:
+        raise NotFoundError(
+            f"The dispatcher has no job {wanted.job!r}, which --job names. "
+            f"It has {', '.join(map(repr, names)) or 'no job yet'}. Name one of its jobs, and "
+            "start the training loop of a job that is absent"
+        )
+    agreed = agrees(known, wanted.expect, wanted.job)
     return NOTHING_KNOWN if agreed is None else int(not agreed)
 
 
-def _check_expected(wanted: StatusSettings) -> None:
-    if not (wanted.expect or wanted.job):
-        return
+def _without_contradictions(wanted: StatusSettings, given: Collection[str]) -> StatusSettings:
+    """Return the settings without variables of the environment that do not fit the
+    given options.
+
+    Raises:
+        ValueError: the given options contradict each other, or no such verdict exists.
+    """
+    watches = wanted.watch and not wanted.once
+    if wanted.expect and (wanted.worker or watches):
+        if "expect" not in given:
+            wanted = replace(wanted, expect="")
+        elif "worker" in given or (watches and "watch" in given):
+            raise ValueError(
+                "--expect judges the jobs of a dispatcher once. Leave out --worker, and give "
+                "--once to zmqdata top"
+            )
+        else:
+            wanted = replace(wanted, worker=None, watch=False)
+    if not wanted.expect:
+        if wanted.job and "job" in given:
+            raise ValueError("--job is given without --expect, which it belongs to. Give both")
+        return wanted
     from zmqdata.measures.verdict import EXPECTED
 
-    if wanted.expect and wanted.expect not in EXPECTED:
+    if wanted.expect not in EXPECTED:
         raise ValueError(f"--expect is {wanted.expect!r}, and must be one of {', '.join(EXPECTED)}")
-    if wanted.job and not wanted.expect:
-        raise ValueError("--job is given without --expect, which it belongs to. Give both")
-    if wanted.expect and (wanted.worker or (wanted.watch and not wanted.once)):
-        raise ValueError(
-            "--expect judges the jobs of a dispatcher once. Leave out --worker, and give --once to "
-            "zmqdata top"
-        )
+    return wanted
 
 
 # --- drain
