@@ -38,7 +38,7 @@ from zmqdata.pipelines.functions import codes, fields_of
 from zmqdata.pipelines.generators import is_generator
 from zmqdata.pipelines.handles import RefusedError, seek
 from zmqdata.pipelines.holding import attributes, body, is_hashable, lineage, module_of
-from zmqdata.pipelines.memorymaps import file_part
+from zmqdata.pipelines.memorymaps import mapped_range
 from zmqdata.pipelines.parcels import Parcel
 from zmqdata.pipelines.reducing import new_instance, reducer_of, reduction
 
@@ -259,7 +259,7 @@ def _array(scribe: Scribe, array: Any) -> Any:
         held = scribe.forms((np.ma.getmaskarray(array), bare.fill_value))
     elif is_a(array, np.ndarray) and kind not in (np.ndarray, np.memmap):
         held = _stored(scribe, array)
-    part = file_part(array) if is_a(array, np.ndarray) else None
+    part = mapped_range(array) if is_a(array, np.ndarray) else None
     if plain.dtype.hasobject or plain.dtype.kind == "T":
         content = scribe.forms(plain.ravel().tolist())
     elif part is not None:  # it may have more bytes than could be read

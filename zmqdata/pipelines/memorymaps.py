@@ -2,8 +2,8 @@
 
 A pipeline carries the path and a digest of samples of the file. The client checks that
 the file still holds what the array shows, and a worker that its file of that path is
-the same. A small map, and a map that differs from its file, as one mapped copy-on-write
-may, is an ordinary array.
+the same. A small map, and a map with mode ``"c"``, whose pages may be private, is an
+ordinary array.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ travels as the path of its file.
 """
 LARGE = 1 << 20
 """Size in bytes from which buffers are kept outside the stream."""
+SHARE = "Put the file where all workers find it under this path, for example on shared storage"
+"""Remedy for a worker that lacks the file."""
 _SAMPLES = 32
 _SAMPLE_BYTES = 4096
 
@@ -44,28 +46,48 @@ class FilePart(NamedTuple):
     digest: str
     """SHA-256 of samples of the range."""
 
-    def fault(self) -> str:
-        """Return the error of a pipeline that maps the file here; "" if it is the
-        same.
+    def fault(self, place: str = "here", remedy: str = SHARE) -> str:
+        """Return the error of a pipeline that maps the file; "" if it is the same.
+
+        Args:
+            place: place or time of the comparison.
+            remedy: the first of the ways out.
         """
         found = digest_of_file(native(self.path), self.start, self.nbytes)
         if found == self.digest:
             return ""
-        absent = "does not exist here, is shorter or cannot be read"
-        differs = absent if found is None else "has other content here"
+        absent = f"does not exist {place}, is shorter or cannot be read"
+        differs = absent if found is None else f"has other content {place}"
         return (
             f"The pipeline maps {self.nbytes / 1e6:.0f} MB of the file {legible(self.path)}, which "
             f"{differs} ({platform.node()}). A memory map of this size travels as the path of its "
-            "file. Put the file where all workers find it under this path, for example on shared "
-            "storage. Or save the elements once with `Dataset.save` to storage that all workers "
-            "see. Or send the content as an array: np.array(the memory map)"
+            f"file. {remedy}. Or save the elements once with `Dataset.save` to storage that all "
+            "workers see. Or send the content as an array: np.array(the memory map)"
         )
 
 
 def file_part(array: np.ndarray[Any, Any]) -> FilePart | None:
-    """Return the range of a file that an array shows: an ``np.memmap``, or any view of
-    one. None for other arrays, for small ones, and for arrays that may differ from
-    what the file holds.
+    """Return the range of a file that workers map for an array; None for an array that
+    is sent.
+
+    Raises:
+        FailedPreconditionError: the file was removed, replaced or cut after the array
+            was mapped.
+    """
+    part = mapped_range(array)
+    if part is not None and (fault := part.fault("now", "Map the file again")):
+        raise FailedPreconditionError(fault)
+    return part
+
+
+def mapped_range(array: np.ndarray[Any, Any]) -> FilePart | None:
+    """Return the range of a file that an array shows, whether or not the file still has
+    its path: an ``np.memmap``, or any view of one. None for other arrays, for small
+    ones, and for arrays that may differ from their file.
+
+    Raises:
+        FailedPreconditionError: the file has become shorter. Reading the array would
+            kill this process.
     """
     if array.nbytes < MUCH or array.dtype.hasobject:
         return None
@@ -77,15 +99,19 @@ def file_part(array: np.ndarray[Any, Any]) -> FilePart | None:
     if root.mode != "r":
         root.flush()
     low, high = _bounds(array)
-    path = os.path.abspath(root.filename)
+    path = portable(os.path.abspath(root.filename))
     start = int(root.offset) + low - _address(root)
     file: Any = root.base
+    if file.size() < start + high - low:
+        raise FailedPreconditionError(
+            f"The file {legible(path)} is shorter than the range of it that the pipeline maps. The "
+            "file was cut after it was mapped, so reading the map would kill this process. Map the "
+            "file again"
+        )
     whole = np.frombuffer(file, np.uint8)
     shown = whole[low - _address(whole) : high - _address(whole)]
     digest = _digest([bytes(shown[begin:end]) for begin, end in _places(high - low)])
-    if digest_of_file(path, start, high - low) != digest:
-        return None
-    return FilePart(portable(path), start, high - low, digest)
+    return FilePart(path, start, high - low, digest)
 
 
 def reduced_map(array: np.ndarray[Any, Any], part: FilePart) -> tuple[Any, ...]:
@@ -112,7 +138,10 @@ def open_map(
             the client.
     """
     shape, dtype, strides, offset = layout
-    mapped: Any = _map_file(FilePart(path, start, nbytes, digest), writable)
+    if fault := FilePart(path, start, nbytes, digest).fault():
+        raise FailedPreconditionError(fault)
+    mode: Any = "c" if writable else "r"
+    mapped: Any = np.memmap(native(path), np.uint8, mode, start, (nbytes,))
     made: Any = np.ndarray.__new__(
         np.memmap if is_memmap else np.ndarray, shape, dtype, mapped, offset, strides
     )
@@ -120,14 +149,6 @@ def open_map(
         vars(made).update(vars(mapped))
     made.flags.writeable = writable
     return made  # type: ignore[no-any-return]  # of either class
-
-
-def _map_file(part: FilePart, writable: bool) -> np.memmap[Any, Any]:
-    if fault := part.fault():
-        raise FailedPreconditionError(fault)
-    path, mode = native(part.path), "c" if writable else "r"
-    mapped: Any = np.memmap(path, np.uint8, mode, part.start, (part.nbytes,))  # type: ignore[call-overload]  # mode is one
-    return mapped  # type: ignore[no-any-return]  # it is one
 
 
 def digest_of_file(path: str, start: int, nbytes: int) -> str | None:
@@ -138,15 +159,11 @@ def digest_of_file(path: str, start: int, nbytes: int) -> str | None:
     """
     try:
         with open(path, "rb", buffering=0) as file:
-            samples = []
-            for begin, end in _places(nbytes):
-                file.seek(start + begin)
-                samples.append(file.read(end - begin))
-                if len(samples[-1]) != end - begin:
-                    return None
+            number = file.fileno()
+            samples = [os.pread(number, end - at, start + at) for at, end in _places(nbytes)]
+            return _digest(samples) if os.fstat(number).st_size >= start + nbytes else None
     except (OSError, ValueError):  # no file has a name with a NUL
         return None
-    return _digest(samples)
 
 
 def _digest(samples: list[bytes]) -> str:
@@ -161,8 +178,7 @@ def _places(nbytes: int) -> list[tuple[int, int]]:
 
 
 def _address(array: np.ndarray[Any, Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+    return int(array.__array_interface__["data"][0])
 
 
 def _bounds(array: np.ndarray[Any, Any]) -> tuple[int, int]:
