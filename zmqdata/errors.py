@@ -100,8 +100,8 @@ class VersionMismatchError(ProtocolError, FailedPreconditionError):
 
 
 class NoStatusError(UnavailableError, ProtocolError):
-    """What answers at the address of a server sends no status: it is another program,
-    or another release of zmqdata.
+    """The peer at the address of a server sends no status: it is another program, or
+    another release of zmqdata.
     """
 
 

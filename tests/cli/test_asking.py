@@ -292,8 +292,8 @@ def test_an_answer_that_is_no_status_is_told(
 def test_the_status_of_a_stranger_is_an_error(
     body: bytes, stranger: tuple[str, list[bytes]]
 ) -> None:
-    """What is no JSON, is nested too deeply, or is the object of another program raises
-    an error of ours that quotes its beginning.
+    """An answer that is no JSON, is nested too deeply, or is the object of another
+    program raises an error of ours that quotes its beginning.
     """
     address, served = stranger
     served.append(body)

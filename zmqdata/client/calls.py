@@ -52,6 +52,15 @@ SAY_SO_AFTER = 10.0
 SAY_SO_EVERY = 60.0
 """Seconds between two such warnings."""
 
+PURPOSES: dict[type[m.Message], str] = {
+    m.RegisterDataset: "to register a dataset",
+    m.DescribeDataset: "to describe a registered dataset",
+    m.StartSave: "to start a distributed save",
+    m.RequestStatus: "to report its state",
+    m.RequestAudit: "to audit a job",
+    m.DrainWorker: "to drain a worker",
+}
+"""Purpose of each request, in words."""
 LOOKS = 0.5
 """Seconds between two looks at whether this process has closed the dispatcher."""
 
@@ -77,17 +86,13 @@ def new_request() -> str:
     return secrets.token_hex(8)
 
 
-def _say_nothing(message: m.Message) -> Sequence[m.Message]:
-    return ()
-
-
 def call(
     endpoint: str,
     ask: m.Message,
     answer: type[AnswerT],
     request: str,
     timeout: float,
-    reply: Callable[[m.Message], Sequence[m.Message]] = _say_nothing,
+    reply: Callable[[m.Message], Sequence[m.Message]] = lambda message: (),
     role: str = "dispatcher",
     stopped: threading.Event | None = None,
 ) -> AnswerT:
@@ -128,7 +133,7 @@ def converse(
     answer: type[AnswerT],
     request: str,
     timeout: float,
-    reply: Callable[[m.Message], Sequence[m.Message]] = _say_nothing,
+    reply: Callable[[m.Message], Sequence[m.Message]] = lambda message: (),
     stopped: threading.Event | None = None,
     role: str = "dispatcher",
 ) -> AnswerT:
@@ -163,7 +168,7 @@ def converse(
                 now - began,
                 role,
                 endpoint,
-                _purpose(ask),
+                PURPOSES.get(type(ask), "to answer a request"),
                 timeout,
                 likely_cause(endpoint),
             )
@@ -188,28 +193,6 @@ def converse(
                     socket.send_multipart(wire.pack(message))
                 began, patience = time.monotonic(), FIRST_PATIENCE
                 repeat_at, say_at = began + REPEAT_AFTER, began + SAY_SO_AFTER
-
-
-def _purpose(ask: m.Message) -> str:
-    """Return what a request is for, in words.
-
-    >>> _purpose(m.RequestStatus("request"))
-    'to report its state'
-    """
-    match ask:
-        case m.RegisterDataset():
-            return "to register a dataset"
-        case m.DescribeDataset():
-            return "to describe a registered dataset"
-        case m.StartSave():
-            return "to start a distributed save"
-        case m.RequestStatus():
-            return "to report its state"
-        case m.RequestAudit():
-            return "to audit a job"
-        case m.DrainWorker():
-            return "to drain a worker"
-    return "to answer a request"
 
 
 def likely_cause(endpoint: str) -> str:
@@ -256,17 +239,24 @@ def ask_dispatcher(
     answer: type[AnswerT],
     timeout: float,
     role: str = "dispatcher",
+    stopped: threading.Event | None = None,
 ) -> AnswerT:
     """Send an ask with a fresh request id to the dispatcher of a user's service string,
     and return the answer.
 
     See ``call``.
     """
-    request = new_request()
-    return call(parse_service(service), make_ask(request), answer, request, timeout, role=role)
+    request, endpoint = new_request(), parse_service(service)
+    ask = make_ask(request)
+    return call(endpoint, ask, answer, request, timeout, role=role, stopped=stopped)
 
 
-def status(service: Service, timeout: float = 10.0, role: str = "dispatcher") -> dict[str, Any]:
+def status(
+    service: Service,
+    timeout: float = 10.0,
+    role: str = "dispatcher",
+    stopped: threading.Event | None = None,
+) -> dict[str, Any]:
     """Return the state of a dispatcher or a worker, as plain data.
 
     The page on configuration describes its fields.
@@ -276,6 +266,7 @@ def status(service: Service, timeout: float = 10.0, role: str = "dispatcher") ->
         timeout: seconds to wait for the answer.
         role: ``"worker"`` to ask a worker. In a cluster with a key for each role,
             workers are known by another key.
+        stopped: ends the wait within half a second once it is set.
 
     Raises:
         ValueError: an argument has an invalid value.
@@ -289,7 +280,7 @@ def status(service: Service, timeout: float = 10.0, role: str = "dispatcher") ->
         []
     """
     check_timeout("timeout", timeout)
-    report = ask_dispatcher(service, m.RequestStatus, m.StatusReported, timeout, role)
+    report = ask_dispatcher(service, m.RequestStatus, m.StatusReported, timeout, role, stopped)
     return read_status(report, parse_service(service))
 
 

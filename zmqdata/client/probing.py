@@ -92,7 +92,9 @@ class MeasuredConnection:
             VersionMismatchError: the server speaks another version of the protocol.
         """
         report = self.ask(m.RequestStatus, m.StatusReported, until)
-        return ServerAnswer(read_status(report, self._endpoint), *self.clock(until))
+        status = read_status(report, self._endpoint)
+        seconds, ahead = self.clock(until)
+        return ServerAnswer(status, seconds, ahead)
 
     def clock(self, until: float) -> tuple[float, float]:
         """Return the seconds of the fastest of some round trips, and those by which the

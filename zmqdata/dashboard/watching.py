@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from zmqdata import messages as m
-from zmqdata.client.calls import call, new_request, read_status
+from zmqdata.client.calls import status
 from zmqdata.config.endpoints import parse_service
 from zmqdata.dashboard.view import view_of
 from zmqdata.errors import DataServiceError
@@ -150,21 +150,8 @@ def asker(service: str, stopped: threading.Event) -> Callable[[], dict[str, Any]
     Raises:
         ValueError: the address is none.
     """
-    endpoint = parse_service(service)
-
-    def ask() -> dict[str, Any]:
-        request = new_request()
-        report = call(
-            endpoint,
-            m.RequestStatus(request),
-            m.StatusReported,
-            request,
-            PATIENCE,
-            stopped=stopped,
-        )
-        return read_status(report, endpoint)
-
-    return ask
+    parse_service(service)
+    return lambda: status(service, PATIENCE, stopped=stopped)
 
 
 class StatusWatch:
