@@ -28,6 +28,21 @@ def test_every_public_name_is_there(name: str) -> None:
     assert name in dir(zmqdata)
 
 
+def test_a_folder_that_was_never_installed_has_a_version(tmp_path: Path) -> None:
+    """``__version__`` says that it is not known, and raises nothing."""
+    (tmp_path / "zmqdata").symlink_to(Path(zmqdata.__file__).parent)
+    program = "import zmqdata; print(zmqdata.__version__)"
+    ended = subprocess.run(
+        [sys.executable, "-E", "-S", "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert ended.stdout.strip() == "unknown"
+
+
 def test_only_public_names_are_shown() -> None:
     """``dir`` shows the public names and the adapters alone, also after use."""
     _ = [getattr(zmqdata, name) for name in zmqdata.__all__]

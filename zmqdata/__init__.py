@@ -130,9 +130,9 @@ if not TYPE_CHECKING:  # a type checker finds a mistyped name
                 # `hasattr` and `inspect` expect this class of an attribute.
                 raise AttributeError(str(error)) from error
         elif name == "__version__":
-            from importlib import metadata
+            from zmqdata.machine import installed_version
 
-            value = metadata.version("zmqdata")
+            value = installed_version()
         else:
             from zmqdata.recipes import missing
 

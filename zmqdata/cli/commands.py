@@ -42,6 +42,7 @@ from zmqdata.config.keys import KeySettings
 from zmqdata.config.logs import LogSettings, log_to_stderr
 from zmqdata.config.settings import PREFIX, variables
 from zmqdata.config.worker import WorkerConfig
+from zmqdata.machine import installed_version
 from zmqdata.metrics.listening import announcement, listener
 from zmqdata.transport.addresses import resolve_host
 from zmqdata.worker.processes.accounts import check_account
@@ -100,16 +101,6 @@ def main(arguments: Sequence[str] | None = None, program: str = "zmqdata") -> in
     )
     chosen = parser.parse_args(arguments)
     return commands[chosen.command](chosen.rest, f"{program} {chosen.command}")
-
-
-def installed_version() -> str:
-    """Return the version of the installed package."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("zmqdata")
-    except PackageNotFoundError:
-        return "unknown (not installed)"
 
 
 def keygen_main(arguments: Sequence[str], program: str) -> int:

@@ -13,10 +13,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
+from zmqdata.machine import installed_version
 from zmqdata.metrics.declared import CONSTANT, COUNTER, SUMMARY, Metric, Samples
 from zmqdata.metrics.listening import MOST_VISITORS, address_of
 from zmqdata.transport.loop import Loop
@@ -80,14 +80,6 @@ def ask(loop: Loop, steps: Generator[None, None, T], seconds: float) -> T:
     if error is not None:
         raise error
     return found  # type: ignore[return-value]  # of the last step
-
-
-def installed_version() -> str:
-    """Return the version of the installed package; "unknown" if it is not installed."""
-    try:
-        return version("zmqdata")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 class Monitor:

@@ -15,7 +15,6 @@ import logging
 import platform
 import sys
 from collections.abc import Callable, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ import numpy as np
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.codec import missing_module
 from zmqdata.failures.names import plain_name
+from zmqdata.machine import UNKNOWN_VERSION, installed_version
 from zmqdata.messages.identity import Fingerprint
 from zmqdata.peeking import is_a
 from zmqdata.pipelines.findable import is_importable
@@ -116,17 +116,6 @@ class PackedPipeline(msgspec.Struct, frozen=True, dict=True):
         return msgspec.msgpack.decode(encoded, type=cls)
 
 
-@functools.cache
-def zmqdata_version() -> str:
-    """Return the version of the installed zmqdata, or ``"0"`` if it runs from a folder
-    that was never installed. The metadata of the package are parsed once per process.
-    """
-    try:
-        return metadata.version("zmqdata")
-    except metadata.PackageNotFoundError:
-        return "0"
-
-
 def pack_pipeline(
     node: Any,
     ship: object = (),
@@ -205,7 +194,7 @@ def pickled(
     packed = PackedPipeline(
         payload=b"",
         python=_minor(platform.python_version()),
-        version=zmqdata_version(),
+        version=installed_version(),
         fingerprint="",
         numpy=np.__version__,
         modules=tuple(sorted({module.partition(".")[0] for module in pickler.modules})),
@@ -468,7 +457,7 @@ def _minor(version: str) -> str:
 def _here(opener: str) -> str:
     return (
         f"{opener} ({platform.node()}, Python {platform.python_version()}, zmqdata "
-        f"{zmqdata_version()}, numpy {np.__version__})"
+        f"{installed_version()}, numpy {np.__version__})"
     )
 
 
@@ -485,8 +474,8 @@ def _check_versions(packed: PackedPipeline, opener: str) -> None:
             f"{packed.python}, or the training script with Python "
             f"{_minor(platform.python_version())}"
         )
-    major, ours = packed.version.partition(".")[0], zmqdata_version().partition(".")[0]
-    if major != ours:
+    major, ours = packed.version.partition(".")[0], installed_version().partition(".")[0]
+    if major != ours and UNKNOWN_VERSION not in (major, ours):
         raise FailedPreconditionError(
             f"the pipeline was packed by zmqdata {packed.version}, which {_here(opener)} "
             f"cannot open ({_there(packed)}). Install the same major version on both "

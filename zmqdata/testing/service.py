@@ -46,7 +46,7 @@ from zmqdata.errors import BY_NAME, DataServiceError, UnavailableError
 from zmqdata.files.filenames import native, portable
 from zmqdata.files.matching import matching_files
 from zmqdata.files.paths import whole_path
-from zmqdata.pipelines.packing import zmqdata_version
+from zmqdata.machine import installed_version
 from zmqdata.testing.clock import Clock
 from zmqdata.testing.disk import SimulatedDisk
 from zmqdata.testing.network import CALM, Faults, SimulatedNetwork
@@ -407,7 +407,7 @@ class SimulatedService:
             address=f"tcp://{address}",
             tags=config.worker_tags,
             python=platform.python_version(),
-            version=zmqdata_version(),
+            version=installed_version(),
             buffer_bytes=config.buffer_bytes,
             heartbeat=config.heartbeat_interval_ms / 1000,
             dispatcher_timeout=config.dispatcher_timeout_ms / 1000,

@@ -8,11 +8,11 @@ import os
 import platform
 import resource
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import zmq
 
+from zmqdata.machine import installed_version
 from zmqdata.machine.descriptors import left
 from zmqdata.messages import PROTOCOL_VERSION
 
@@ -32,12 +32,7 @@ def versions() -> dict[str, str]:
     """
     found = {"python": platform.python_version(), "protocol": str(PROTOCOL_VERSION)}
     found["libzmq"] = zmq.zmq_version()
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = ""
-    return found
+    return {**found, **{name: installed_version(name, "") for name in PACKAGES}}
 
 
 def descriptors() -> dict[str, int]:

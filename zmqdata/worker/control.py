@@ -26,7 +26,7 @@ from zmqdata.errors import (
     ProtocolError,
     VersionMismatchError,
 )
-from zmqdata.pipelines.packing import zmqdata_version
+from zmqdata.machine import installed_version
 from zmqdata.transport import sockets
 from zmqdata.transport.access import Access
 from zmqdata.transport.addresses import announced_address, bind_endpoint
@@ -259,7 +259,7 @@ def profile_of(
         dispatcher=dispatcher,
         tags=config.worker_tags,
         python=platform.python_version(),
-        version=zmqdata_version(),
+        version=installed_version(),
         buffer_bytes=config.buffer_bytes,
         heartbeat=config.heartbeat_interval_ms / 1000,
         dispatcher_timeout=config.dispatcher_timeout_ms / 1000,
