@@ -10,9 +10,9 @@ from msgspec import structs
 from zmqdata import messages as m
 from zmqdata.core.client import events as e
 from zmqdata.core.client.links import (
-    INCOMPLETE,
-    SILENT,
+    INCOMPLETE_AFTER,
     STALE_LINK,
+    UNREACHABLE_AFTER,
     VOUCHING,
     LinkProfile,
     ReadLinks,
@@ -332,31 +332,33 @@ def test_a_worker_without_a_word_is_out_of_reach() -> None:
     """
     ends = Ends()
     ends.open()
-    assert ends.links.unreached(SILENT - 1) == ()
-    assert ends.links.unreached(SILENT) == ("w",)
-    ends.links.reported(m.LinkReported("me-1", 0), SILENT)
-    assert ends.links.unreached(SILENT + 1) == ()
-    ends.links.broken(e.LinkBroken("me-1", "cut"), SILENT + 2)
-    ends.links.refused(m.LinkRefused("me-2", "ResourceExhaustedError", "full"), SILENT + 5)
-    assert ends.links.unreached(2 * SILENT + 4) == ()
+    assert ends.links.unreached(UNREACHABLE_AFTER - 1) == ()
+    assert ends.links.unreached(UNREACHABLE_AFTER) == ("w",)
+    ends.links.reported(m.LinkReported("me-1", 0), UNREACHABLE_AFTER)
+    assert ends.links.unreached(UNREACHABLE_AFTER + 1) == ()
+    ends.links.broken(e.LinkBroken("me-1", "cut"), UNREACHABLE_AFTER + 2)
+    ends.links.refused(
+        m.LinkRefused("me-2", "ResourceExhaustedError", "full"), UNREACHABLE_AFTER + 5
+    )
+    assert ends.links.unreached(2 * UNREACHABLE_AFTER + 4) == ()
     ends.links.forgive(10.0)
-    assert ends.links.unreached(2 * SILENT + 14) == ()
-    assert ends.links.unreached(2 * SILENT + 15) == ("w",)
-    ends.links.tend([], 3 * SILENT)
-    assert ends.links.unreached(9 * SILENT) == ()
+    assert ends.links.unreached(2 * UNREACHABLE_AFTER + 14) == ()
+    assert ends.links.unreached(2 * UNREACHABLE_AFTER + 15) == ("w",)
+    ends.links.tend([], 3 * UNREACHABLE_AFTER)
+    assert ends.links.unreached(9 * UNREACHABLE_AFTER) == ()
 
 
 def test_a_worker_whose_messages_never_come_is_out_of_reach() -> None:
     """A worker is out of reach if its links report sent messages that never arrive."""
     ends = Ends()
     ends.open()
-    for second in range(int(INCOMPLETE)):
+    for second in range(int(INCOMPLETE_AFTER)):
         ends.links.reported(m.LinkReported(next(iter(ends.links.by_name)), 3), float(second))
-    assert ends.links.unreached(INCOMPLETE - 0.5) == ()
-    assert ends.links.unreached(INCOMPLETE) == ("w",)
+    assert ends.links.unreached(INCOMPLETE_AFTER - 0.5) == ()
+    assert ends.links.unreached(INCOMPLETE_AFTER) == ("w",)
     link = next(iter(ends.links.by_name))
-    assert ends.arrive(1, link=link, now=INCOMPLETE) == [True]
-    assert ends.links.unreached(INCOMPLETE) == ()
+    assert ends.arrive(1, link=link, now=INCOMPLETE_AFTER) == [True]
+    assert ends.links.unreached(INCOMPLETE_AFTER) == ()
 
 
 def test_a_worker_is_told_that_its_memory_is_mapped() -> None:

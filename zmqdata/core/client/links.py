@@ -46,11 +46,11 @@ LAPSE = 10.0
 """Seconds after which a refusal no longer counts. A worker is asked every second, and
 has not answered since.
 """
-SILENT = 20.0
+UNREACHABLE_AFTER = 20.0
 """Seconds without a message of a worker after which it counts as unreachable. Longer
 than finding a dead worker takes.
 """
-INCOMPLETE = 60.0
+INCOMPLETE_AFTER = 60.0
 """Seconds without an outstanding message of a link after which its worker counts as
 unreachable too.
 """
@@ -308,7 +308,7 @@ class ReadLinks:
         return tuple(
             address
             for address, reach in self._reach.items()
-            if now - reach.heard >= SILENT or now - reach.complete >= INCOMPLETE
+            if now - reach.heard >= UNREACHABLE_AFTER or now - reach.complete >= INCOMPLETE_AFTER
         )
 
     def silences(self, now: float) -> dict[str, float]:
