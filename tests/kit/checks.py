@@ -100,7 +100,8 @@ class Laws(WorldObserver):
         self.clock = clock
         self.pipeline = pipeline
         self.story: deque[tuple[float, str, object]] = deque(maxlen=200_000)
-        self.on_client = Hook()
+        self.on_client, self.on_gone, self.on_opened = Hook(), Hook(), Hook()
+        self.on_asked_back, self.on_passed, self.on_collected = Hook(), Hook(), Hook()
         self.forget()
         self.flows: dict[tuple[str, int, int], Flow] = {}
         self.pushed: set[tuple[str, int, int, int, int, int]] = set()
@@ -126,8 +127,6 @@ class Laws(WorldObserver):
         # Clients that have left, those of them whose reports a journal has lost, and
         # whether splits that it has lost may make other elements.
         self.gone, self.excused, self.is_set_back = set[str](), set[str](), False
-        self.on_gone, self.on_asked_back, self.on_passed = Hook(), Hook(), Hook()
-        self.on_collected, self.on_opened = Hook(), Hook()
 
     def forget_measures(self) -> None:
         """Forget what workers reported, because a new dispatcher has not heard it."""

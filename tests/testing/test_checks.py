@@ -259,3 +259,20 @@ def test_nothing_is_left_of_a_collected_job() -> None:
     court.dispatcher.jobs.absent.add("k")
     with pytest.raises(LawBroken, match="absent clients"):
         court.laws.check_empty(court.dispatcher, {})
+
+
+def test_observers_outlive_a_dispatcher() -> None:
+    """Observers hear of the clients of a new dispatcher without a journal, too."""
+    court, heard = Court(), list[object]()
+    court.laws.on_opened.append(heard.append)
+    court.laws.on_gone.append(heard.append)
+    court.laws.forget()
+    opened = u.OpenClientUpdate("new", 2000)
+    court.commit(
+        u.RegisterDatasetUpdate("dataset", DESCRIPTION),
+        u.BeginIncarnationUpdate(1, JOB),
+        u.CreateIterationUpdate(2000, 1, 0, 1),
+        opened,
+        u.CloseClientUpdate("new"),
+    )
+    assert heard == [opened, "new"]
