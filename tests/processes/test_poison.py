@@ -4,17 +4,27 @@ or skipped, and other jobs continue.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.full import full
+from tests.processes.poisons import (
+    BAD,
+    begetting,
+    faulting,
+    holding,
+    leaving,
+    signalled,
+    slow,
+    starving,
+    sticking,
+)
 from zmqdata import Dataset, LocalCluster, distribute, distributed_save
 from zmqdata.errors import PipelineError
 from zmqdata.testing.cluster import await_condition, descendants, is_running
@@ -22,7 +32,6 @@ from zmqdata.testing.cluster import await_condition, descendants, is_running
 pytestmark = [pytest.mark.realprocess, pytest.mark.timeout(120)]
 
 COUNT = 300
-BAD = 123
 REST = [x for x in range(COUNT) if x != BAD]
 
 
@@ -30,60 +39,6 @@ REST = [x for x in range(COUNT) if x != BAD]
 def cluster() -> Iterator[LocalCluster]:
     with LocalCluster(2, heartbeat_interval_ms=200) as made:
         yield made
-
-
-def leaving(x: Any) -> Any:
-    if x == BAD:
-        os._exit(0)
-    return x
-
-
-def faulting(x: Any) -> Any:
-    if x == BAD:
-        ctypes.string_at(0)
-    return x
-
-
-def slow(x: Any) -> Any:
-    threading.Event().wait(0.005)
-    return x
-
-
-def signalled(x: Any) -> Any:
-    """Raise a signal that writes a core. Other threads, and this one, run on for a
-    while.
-    """
-    if slow(x) == BAD:
-        os.kill(os.getpid(), signal.SIGSEGV)
-    return x
-
-
-def begetting(x: Any) -> Any:
-    """Begin a thread that crashes, and wait for it."""
-    if slow(x) == BAD:
-        thread = threading.Thread(target=ctypes.string_at, args=(0,))
-        thread.start()
-        thread.join()
-    return x
-
-
-def starving(x: Any) -> Any:
-    if x == BAD:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return x
-
-
-def sticking(x: Any) -> Any:
-    if x == BAD:
-        threading.Event().wait(10**6)
-    return x
-
-
-def holding(x: Any) -> Any:
-    """Hold the interpreter, so that no other thread runs."""
-    if x == BAD:
-        ctypes.PyDLL(None).pause()
-    return x
 
 
 WAYS: list[tuple[Callable[[Any], Any], str]] = [
@@ -181,13 +136,11 @@ def test_other_jobs_go_on(cluster: LocalCluster, function: Callable[[Any], Any])
     """Another job on the same workers gets each of its elements once, although it was
     making one when the process died.
     """
-    found: list[int] = []
     healthy = Dataset.range(COUNT).map(slow, num_parallel_calls=2)
-    other = threading.Thread(target=lambda: found.extend(read(cluster, healthy)))
-    other.start()
-    assert read(cluster, Dataset.range(COUNT).map(function), on_poison="skip") == REST
-    other.join()
-    assert found == list(range(COUNT))
+    with ThreadPoolExecutor(1) as threads:
+        other = threads.submit(read, cluster, healthy)
+        assert read(cluster, Dataset.range(COUNT).map(function), on_poison="skip") == REST
+        assert other.result() == list(range(COUNT))
 
 
 @pytest.mark.full
