@@ -53,6 +53,12 @@ class Finding:
     """Advice in full sentences; empty if nothing is to be done."""
 
 
+def _well_if(is_well: bool, subject: str, check: str, found: str, remedy: str) -> Finding:
+    """Return a finding that is a warning with a remedy unless all is well."""
+    state, advice = (OK, "") if is_well else (WARNING, remedy)
+    return Finding(subject, check, state, found, advice)
+
+
 def is_well(findings: Iterable[Finding]) -> bool:
     """Return True if no finding is a warning or a failure.
 
@@ -169,9 +175,7 @@ def descriptor_findings(limits: Mapping[str, int], workers: int) -> list[Finding
     remedy = "Raise the limit of the user: `ulimit -n 65536`, or LimitNOFILE= in systemd."
     if usable < needed:
         return [Finding(HERE, "file descriptors", FAILURE, found, remedy)]
-    if usable < 2 * needed:
-        return [Finding(HERE, "file descriptors", WARNING, found, remedy)]
-    return [Finding(HERE, "file descriptors", OK, found)]
+    return [_well_if(usable >= 2 * needed, HERE, "file descriptors", found, remedy)]
 
 
 def server_findings(subject: str, process: Mapping[str, Any]) -> list[Finding]:
@@ -181,13 +185,11 @@ def server_findings(subject: str, process: Mapping[str, Any]) -> list[Finding]:
         return []
     usable = limits["left"] + limits["most"] - limits["limit"]
     found = f"{usable:,} usable (ulimit -n: {limits['limit']:,})"
-    if usable >= FEW_DESCRIPTORS:
-        return [Finding(subject, "file descriptors", OK, found)]
     remedy = (
         "Start the server with a higher limit (`ulimit -n 65536`, or LimitNOFILE= in systemd). "
         "Further peers get no answer."
     )
-    return [Finding(subject, "file descriptors", WARNING, found, remedy)]
+    return [_well_if(usable >= FEW_DESCRIPTORS, subject, "file descriptors", found, remedy)]
 
 
 def memory_findings(memfd_error: str, folder: Mapping[str, int] | None) -> list[Finding]:
@@ -209,13 +211,11 @@ def memory_findings(memfd_error: str, folder: Mapping[str, int] | None) -> list[
     if folder is None:
         return [first, Finding(HERE, FOLDER, OK, "absent; zmqdata does not use it")]
     found = f"{shown_size(folder['free'])} of {shown_size(folder['size'])} free"
-    if folder["free"] >= SMALL_FOLDER:
-        return [first, Finding(HERE, FOLDER, OK, found)]
     remedy = (
         "zmqdata does not use it, but worker processes of PyTorch's DataLoader do. Free some, or "
         "start the container with --shm-size=8g (Kubernetes: an emptyDir with medium Memory)."
     )
-    return [first, Finding(HERE, FOLDER, WARNING, found, remedy)]
+    return [first, _well_if(folder["free"] >= SMALL_FOLDER, HERE, FOLDER, found, remedy)]
 
 
 # --- connections
@@ -230,25 +230,21 @@ def clock_finding(subject: str, ahead: float, round_trip: float) -> Finding:
         round_trip: seconds of the round trip by which that was measured.
     """
     found = f"{ahead:+.3f} s, exact to {round_trip / 2 * 1000:.2g} ms"
-    if abs(ahead) - round_trip / 2 <= CLOCK_SKEW:
-        return Finding(subject, "clock", OK, found)
     remedy = (
         "Let chrony or systemd-timesyncd set the clocks of both machines. Leases do not depend on "
         "them, but the times in logs cannot be compared, nor the ages of files in shared folders."
     )
-    return Finding(subject, "clock", WARNING, found, remedy)
+    return _well_if(abs(ahead) - round_trip / 2 <= CLOCK_SKEW, subject, "clock", found, remedy)
 
 
 def round_trip_finding(subject: str, seconds: float) -> Finding:
     """Judge the time of a round trip."""
     found = f"{seconds * 1000:.3g} ms"
-    if seconds <= SLOW_ROUND_TRIP:
-        return Finding(subject, "round trip", OK, found)
     remedy = (
         "Move the training loop closer to the server, in the same data center. If the server is "
         "close, look for a loaded machine or for a pipeline that holds the interpreter."
     )
-    return Finding(subject, "round trip", WARNING, found, remedy)
+    return _well_if(seconds <= SLOW_ROUND_TRIP, subject, "round trip", found, remedy)
 
 
 def throughput_findings(rates: Mapping[str, float | None]) -> list[Finding]:
@@ -273,10 +269,8 @@ def _throughput_finding(subject: str, rate: float | None, median: float) -> Find
             "interfaces between the machines, and the load of the worker."
         )
         return Finding(subject, "throughput", WARNING, found, remedy)
-    if rate < SLOW_SHARE * median:
-        remedy = (
-            f"Half of the workers reach {median / 1e6:.3g} MB/s or more. Check the network "
-            "interface and the load of this worker's machine."
-        )
-        return Finding(subject, "throughput", WARNING, found, remedy)
-    return Finding(subject, "throughput", OK, found)
+    remedy = (
+        f"Half of the workers reach {median / 1e6:.3g} MB/s or more. Check the network interface "
+        "and the load of this worker's machine."
+    )
+    return _well_if(rate >= SLOW_SHARE * median, subject, "throughput", found, remedy)

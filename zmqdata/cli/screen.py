@@ -16,17 +16,11 @@ from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from zmqdata import messages as m
 from zmqdata.config.keys import WITHOUT_KEY
 from zmqdata.measures.situation import WAITS, doing_of
 from zmqdata.measures.status import CONNECTED, FAILED, FINISHED, SILENT, shared_unit
 from zmqdata.measures.verdict import COMPUTE_BOUND, INPUT_BOUND, LINK_BOUND, STRAGGLER
-from zmqdata.messages import (
-    JobStatus,
-    OperationStatus,
-    ReaderStatus,
-    ServiceStatus,
-    WorkerStatus,
-)
 from zmqdata.peeking import counted
 from zmqdata.printable import printable, shown_bytes, shown_rate, shown_share, shown_size
 
@@ -124,7 +118,7 @@ class ScreenPart:
 
 
 def screen(
-    found: ServiceStatus, width: int, height: int | None = None, clock: str = "", note: str = ""
+    found: m.ServiceStatus, width: int, height: int | None = None, clock: str = "", note: str = ""
 ) -> RenderableType:
     """Return a status as a picture.
 
@@ -137,7 +131,7 @@ def screen(
 
     Example:
         >>> from rich.console import Console
-        >>> Console(width=60).print(screen(ServiceStatus(dispatcher="tcp://a:1"), 60))
+        >>> Console(width=60).print(screen(m.ServiceStatus(dispatcher="tcp://a:1"), 60))
         zmqdata top  tcp://a:1  0 workers  0 jobs
         <BLANKLINE>
         No job yet. Apply zmqdata.distribute(...) to a dataset.
@@ -176,7 +170,7 @@ def shares(room: int, demands: Sequence[int]) -> list[int]:
 # --- the head, and the verdicts
 
 
-def _head(found: ServiceStatus, width: int, clock: str, note: str) -> list[Text]:
+def _head(found: m.ServiceStatus, width: int, clock: str, note: str) -> list[Text]:
     parts = [
         "zmqdata top",
         found.dispatcher,
@@ -198,7 +192,7 @@ def _head(found: ServiceStatus, width: int, clock: str, note: str) -> list[Text]
     return lines
 
 
-def _verdicts(jobs: Sequence[JobStatus], width: int, room: int) -> list[Text]:
+def _verdicts(jobs: Sequence[m.JobStatus], width: int, room: int) -> list[Text]:
     """Return the condition of each job, the most urgent first, in half of the lines."""
     lines: list[Text] = []
     for number, job in enumerate(jobs):
@@ -210,7 +204,7 @@ def _verdicts(jobs: Sequence[JobStatus], width: int, room: int) -> list[Text]:
     return lines
 
 
-def _verdict_lines(job: JobStatus, width: int, most: int | None) -> list[Text]:
+def _verdict_lines(job: m.JobStatus, width: int, most: int | None) -> list[Text]:
     word = job.condition
     name = _cut(f"{job.name}  ", max(1, width - len(word)), "bold")
     return [
@@ -229,12 +223,12 @@ def shown_bytes_rate(per_second: float) -> str:
     return f"{shown_size(per_second)}/s" if per_second else ""
 
 
-def shown_splits(job: JobStatus) -> str:
+def shown_splits(job: m.JobStatus) -> str:
     """Return how many splits of each source were handed out, and what they are.
 
     >>> from zmqdata.messages import SplitsStatus
     >>> rows = SplitsStatus(handed_out=1000, count=20000, unit="rows")
-    >>> shown_splits(JobStatus(splits=[rows, SplitsStatus(handed_out=5)]))
+    >>> shown_splits(m.JobStatus(splits=[rows, SplitsStatus(handed_out=5)]))
     '1,000 of 20,000 rows, 5 of ? splits'
     """
     return ", ".join(
@@ -243,13 +237,13 @@ def shown_splits(job: JobStatus) -> str:
     )
 
 
-def job_rates(job: JobStatus) -> str:
+def job_rates(job: m.JobStatus) -> str:
     """Return at which rate the training loops take elements and the workers make them,
     and how many there were.
 
     >>> from zmqdata.messages import SplitsStatus
     >>> splits = [SplitsStatus(handed_out=5, count=9, unit="files")]
-    >>> job = JobStatus(unit="batches", elements_per_second=18.2, rows_per_second=91.0,
+    >>> job = m.JobStatus(unit="batches", elements_per_second=18.2, rows_per_second=91,
     ...     made_per_second=18.5, delivered=88, splits=splits)
     >>> job_rates(job).partition("; 88")[0]
     '18.2 batches/s (91 rows/s), workers make 18.5 batches/s'
@@ -266,12 +260,12 @@ def job_rates(job: JobStatus) -> str:
     return "; ".join(filter(None, parts))
 
 
-def moved_bytes(job: JobStatus) -> list[str]:
+def moved_bytes(job: m.JobStatus) -> list[str]:
     """Return the bytes that arrived, by transport and codec.
 
     >>> from zmqdata.messages import MovedStatus, TotalsStatus
     >>> moved = [MovedStatus(transport="tcp", codec="zstd", bytes=12_600_000)]
-    >>> moved_bytes(JobStatus(measures=TotalsStatus(moved=moved)))
+    >>> moved_bytes(m.JobStatus(measures=TotalsStatus(moved=moved)))
     ['12.6 MB by transport tcp, codec zstd']
     """
     return [
@@ -284,7 +278,7 @@ def moved_bytes(job: JobStatus) -> list[str]:
 # --- the parts
 
 
-def _parts(found: ServiceStatus, with_tasks: bool) -> tuple[list[ScreenPart], ...]:
+def _parts(found: m.ServiceStatus, with_tasks: bool) -> tuple[list[ScreenPart], ...]:
     """Return the parts that everybody needs, and the parts for the lines that these
     leave.
     """
@@ -315,23 +309,23 @@ def _parts(found: ServiceStatus, with_tasks: bool) -> tuple[list[ScreenPart], ..
     return first, [*trees[1:], ScreenPart(in_unit(TASKS), found.tasks if with_tasks else ())]
 
 
-def _worker_style(worker: WorkerStatus) -> str:
+def _worker_style(worker: m.WorkerStatus) -> str:
     return "" if worker.state == CONNECTED else "red"
 
 
-def _loop_style(row: ReaderStatus) -> str:
+def _loop_style(row: m.ReaderStatus) -> str:
     if row.slower:
         return "bold yellow"
     return "red" if row.wait_share >= WAITS else ""
 
 
-def _state_unless_connected(worker: WorkerStatus) -> str:
+def _state_unless_connected(worker: m.WorkerStatus) -> str:
     if worker.state == SILENT:
         return f"silent for {worker.silent_seconds:.0f} s"
     return "" if worker.state == CONNECTED else worker.state
 
 
-def _limited_memory(worker: WorkerStatus) -> str:
+def _limited_memory(worker: m.WorkerStatus) -> str:
     limit = worker.memory_limit_bytes
     return "" if limit is None else f"{_memory(worker.memory_bytes)} of {shown_bytes(limit)}"
 
@@ -344,7 +338,7 @@ def _share(name: str) -> Callable[[Row], str]:
     return lambda row: shown_share(getattr(row, name))
 
 
-def _loop_number(name: str, shown: Callable[[float], str]) -> Callable[[ReaderStatus], str]:
+def _loop_number(name: str, shown: Callable[[float], str]) -> Callable[[m.ReaderStatus], str]:
     return lambda row: shown(getattr(row, name)) if row.elements else ""
 
 
@@ -356,7 +350,7 @@ def _above(count: int, least: int = 0) -> str:
     return f"{count:,}" if count > least else ""
 
 
-def node_columns(title: str, rows: Iterable[OperationStatus]) -> tuple[ShownColumn, ...]:
+def node_columns(title: str, rows: Iterable[m.OperationStatus]) -> tuple[ShownColumn, ...]:
     """Return the columns of a pipeline.
 
     Args:
@@ -364,7 +358,7 @@ def node_columns(title: str, rows: Iterable[OperationStatus]) -> tuple[ShownColu
         rows: its operations.
     """
 
-    def branch(row: OperationStatus) -> str:
+    def branch(row: m.OperationStatus) -> str:
         name = row.node or row.place.removeprefix("+")
         return f"{'  ' * (row.depth - 1)}└ {name}" if row.depth else name
 
@@ -379,7 +373,7 @@ def node_columns(title: str, rows: Iterable[OperationStatus]) -> tuple[ShownColu
     )
 
 
-def _queued(row: OperationStatus) -> str:
+def _queued(row: m.OperationStatus) -> str:
     return "" if row.queue is None else "{:,} of {:,}".format(*row.queue)
 
 

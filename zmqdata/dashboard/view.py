@@ -14,18 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
+from zmqdata import messages as m
 from zmqdata.measures.situation import doing_of
 from zmqdata.measures.status import FINISHED
 from zmqdata.measures.verdict import shown_seconds
-from zmqdata.messages import (
-    JobStatus,
-    MovedStatus,
-    OperationStatus,
-    ReaderStatus,
-    ServiceStatus,
-    TaskStatus,
-    WorkerStatus,
-)
 from zmqdata.peeking import counted
 from zmqdata.printable import shown_rate, shown_share, shown_size
 
@@ -44,7 +36,7 @@ SECRET = re.compile(r"\b[0-9a-f]{16,}\b")
 """Ids of workers, clients and datasets."""
 
 
-def view_of(status: ServiceStatus, now: float) -> dict[str, Any]:
+def view_of(status: m.ServiceStatus, now: float) -> dict[str, Any]:
     """Return what the page shows of a dispatcher's status, as a JSON-compatible dict.
 
     Args:
@@ -52,7 +44,7 @@ def view_of(status: ServiceStatus, now: float) -> dict[str, Any]:
         now: present time, in seconds since 1970.
 
     Example:
-        >>> view_of(ServiceStatus(dispatcher="tcp://a:1"), 0.0)["dispatcher"]
+        >>> view_of(m.ServiceStatus(dispatcher="tcp://a:1"), 0.0)["dispatcher"]
         'tcp://a:1'
     """
     jobs, more = status.jobs[:MOST_JOBS], len(status.jobs) - MOST_JOBS
@@ -91,7 +83,7 @@ def without_ids(found: Any) -> Any:
     return found
 
 
-def _words(jobs: Iterable[JobStatus], form: str) -> list[str]:
+def _words(jobs: Iterable[m.JobStatus], form: str) -> list[str]:
     return [form.format(_text(job.name), job.condition) for job in jobs]
 
 
@@ -107,7 +99,7 @@ def _known(value: float | None, shown: Callable[[Any], str]) -> str:
 # --- a job
 
 
-def _job(job: JobStatus, tasks: Sequence[TaskStatus]) -> dict[str, Any]:
+def _job(job: m.JobStatus, tasks: Sequence[m.TaskStatus]) -> dict[str, Any]:
     poisoned = counted(len(job.poisoned), "element")
     sent, busy = shown_size(job.bytes_per_second), shown_share(job.link_busy_share)
     links = f"Workers send {sent}/s; the busiest link has bytes in flight {busy} of the time."
@@ -137,7 +129,7 @@ def _job(job: JobStatus, tasks: Sequence[TaskStatus]) -> dict[str, Any]:
     }
 
 
-def _facts(job: JobStatus) -> list[tuple[str, str]]:
+def _facts(job: m.JobStatus) -> list[tuple[str, str]]:
     """Return figures of a job, each with what it counts."""
     lacks = 0 < job.workers < job.workers_needed
     found = [
@@ -158,7 +150,7 @@ def _facts(job: JobStatus) -> list[tuple[str, str]]:
     return found
 
 
-def _reader(one: ReaderStatus) -> dict[str, Any]:
+def _reader(one: m.ReaderStatus) -> dict[str, Any]:
     return {
         "name": _text(one.name),
         "mark": f"{one.slower:.1f} x the others' step" if one.slower else "",
@@ -194,7 +186,7 @@ def _spread(waits: Sequence[float]) -> str:
     return f"{spread} {more:,} more are not in the table." if more > 0 else spread
 
 
-def _link(one: MovedStatus) -> dict[str, str]:
+def _link(one: m.MovedStatus) -> dict[str, str]:
     return {
         "transport": _text(one.transport),
         "codec": _text(one.codec),
@@ -207,7 +199,7 @@ def _link(one: MovedStatus) -> dict[str, str]:
 # --- the pipeline of a job
 
 
-def _stages(job: JobStatus, tasks: Iterable[TaskStatus]) -> list[dict[str, Any]]:
+def _stages(job: m.JobStatus, tasks: Iterable[m.TaskStatus]) -> list[dict[str, Any]]:
     """Return the way of an element from the training loop back to its source, as rows
     of a tree.
     """
@@ -254,7 +246,7 @@ def _stages(job: JobStatus, tasks: Iterable[TaskStatus]) -> list[dict[str, Any]]
     return rows
 
 
-def _operation(one: OperationStatus) -> dict[str, Any]:
+def _operation(one: m.OperationStatus) -> dict[str, Any]:
     return _stage(
         "node",
         one.node or one.place.removeprefix("+"),
@@ -294,7 +286,7 @@ def _stage(
 # --- workers
 
 
-def _workers(workers: Sequence[WorkerStatus]) -> dict[str, Any]:
+def _workers(workers: Sequence[m.WorkerStatus]) -> dict[str, Any]:
     """Return the workers as columns: thousands of them have to travel each second. They
     are in the order of their addresses, so that each keeps its place on the page.
     """
@@ -320,7 +312,7 @@ def _workers(workers: Sequence[WorkerStatus]) -> dict[str, Any]:
     }
 
 
-def _summary(workers: Sequence[WorkerStatus]) -> str:
+def _summary(workers: Sequence[m.WorkerStatus]) -> str:
     if not workers:
         return "No worker is registered. Start some with: zmqdata worker --dispatcher ADDRESS"
     states = sorted(Counter(one.state for one in workers).items())
@@ -335,7 +327,7 @@ def _summary(workers: Sequence[WorkerStatus]) -> str:
     return " ".join(parts)
 
 
-def _worker(one: WorkerStatus) -> dict[str, str]:
+def _worker(one: m.WorkerStatus) -> dict[str, str]:
     return {
         "address": _text(one.address),
         "process": _text(one.process),

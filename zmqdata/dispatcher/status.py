@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import structs
 
+from zmqdata import messages as m
 from zmqdata.config.checks import MODE_WORDS
 from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.core.dispatcher.decider import DispatcherCore
@@ -22,46 +23,8 @@ from zmqdata.core.dispatcher.state.audit import audit_of
 from zmqdata.core.dispatcher.state.measures import JobTotals
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.dispatcher.tasks.poison import what
+from zmqdata.measures import status as made
 from zmqdata.measures.situation import operations
-from zmqdata.measures.status import (
-    ENDED,
-    LONG_SECONDS,
-    LOST,
-    RUNNING,
-    STALLED,
-    STALLED_SECONDS,
-    STARTING,
-    UNHOSTED,
-    WAITING,
-    job_fields,
-    job_time,
-    judged,
-    moved_of,
-    named_readers,
-    reader_fields,
-    task_operations,
-    task_order,
-    time_fields,
-    verdict_fields,
-    worker_order,
-    worker_state,
-)
-from zmqdata.messages import (
-    DatasetUnits,
-    EventStatus,
-    IterationStatus,
-    JobParameters,
-    JobStatus,
-    NodeSeconds,
-    ReaderStatus,
-    ServiceStatus,
-    SplitsStatus,
-    TaskMeasures,
-    TaskStatus,
-    TotalsStatus,
-    WorkerStatus,
-    shown_name,
-)
 from zmqdata.transport.process import described_process
 
 EVENTS_KEPT = 200
@@ -86,7 +49,7 @@ class EventLog:
     """
 
     def __init__(self) -> None:
-        self._kept = [deque[EventStatus](maxlen=EVENTS_KEPT) for _ in range(2)]
+        self._kept = [deque[m.EventStatus](maxlen=EVENTS_KEPT) for _ in range(2)]
 
     def add(self, now: float, level: str, text: str, job: str = "", incarnation: int = 0) -> None:
         """Add a line.
@@ -100,10 +63,10 @@ class EventLog:
         """
         if level not in UNSHOWN:
             about = {"level": level, "text": text[:EVENT_CHARACTERS], "job": job}
-            event = EventStatus(time=round(now, 3), incarnation=incarnation, **about)
+            event = m.EventStatus(time=round(now, 3), incarnation=incarnation, **about)
             self._kept[level == "info"].append(event)
 
-    def shown(self, newest: Mapping[str, int]) -> list[EventStatus]:
+    def shown(self, newest: Mapping[str, int]) -> list[m.EventStatus]:
         """Return the lines, oldest first. A line of an incarnation that is not the
         newest of its job says so.
 
@@ -125,14 +88,14 @@ def status_of(
     config: DispatcherConfig,
     rejected: Counter[str],
     events: EventLog | None = None,
-) -> ServiceStatus:
+) -> m.ServiceStatus:
     """Return configuration, workers, iterations, jobs and tasks with their rates, and
     the newest events.
     """
     iterations = list(core.state.iterations.values())
-    tasks: list[TaskStatus] = []
-    jobs: list[JobStatus] = []
-    by_worker: dict[str, list[TaskMeasures]] = defaultdict(list)
+    tasks: list[m.TaskStatus] = []
+    jobs: list[m.JobStatus] = []
+    by_worker: dict[str, list[m.TaskMeasures]] = defaultdict(list)
     for iteration in iterations:
         measured, running = core.hosting.measures.tasks_of(iteration), []
         for task in iteration.tasks.values():
@@ -144,14 +107,13 @@ def status_of(
         jobs.append(_job(core, iteration, running))
     workers = (_worker(core, name, now, by_worker) for name in core.hosting.facts)
     newest = {name: max(known) for name, known in core.state.jobs.items() if known}
-    return ServiceStatus(
+    return m.ServiceStatus(
         dispatcher=target,
         config=asdict(config),
-        workers=sorted(workers, key=worker_order),
-        iterations=[_living(iteration) for iteration in iterations]
-        + [_gone(one) for one in core.jobs.collected],
-        jobs=judged(jobs, tasks),
-        tasks=sorted(tasks, key=task_order),
+        workers=sorted(workers, key=made.worker_order),
+        iterations=[*map(_iteration, iterations), *map(_iteration, core.jobs.collected)],
+        jobs=made.judged(jobs, tasks),
+        tasks=sorted(tasks, key=made.task_order),
         totals=totals_of(core),
         events=[] if events is None else events.shown(newest),
         rejected=dict(rejected),
@@ -159,7 +121,7 @@ def status_of(
     )
 
 
-def totals_of(core: DispatcherCore) -> list[TotalsStatus]:
+def totals_of(core: DispatcherCore) -> list[m.TotalsStatus]:
     """Return what each job has done so far, all its repetitions together."""
     return [
         structs.replace(_totals(found), job=name)
@@ -167,8 +129,8 @@ def totals_of(core: DispatcherCore) -> list[TotalsStatus]:
     ]
 
 
-def _totals(found: JobTotals) -> TotalsStatus:
-    return TotalsStatus(
+def _totals(found: JobTotals) -> m.TotalsStatus:
+    return m.TotalsStatus(
         delivered=found.delivered,
         redone=found.redone,
         left_out=found.left_out,
@@ -179,10 +141,10 @@ def _totals(found: JobTotals) -> TotalsStatus:
         loop_waiting_seconds=round(found.loop.waiting, 3),
         loop_seconds=round(found.loop.seconds, 3),
         nodes=[
-            NodeSeconds(place=place, node=label, seconds=round(seconds, 3))
+            m.NodeSeconds(place=place, node=label, seconds=round(seconds, 3))
             for (place, label), seconds in sorted(found.nodes.items())
         ],
-        moved=moved_of(found.moved),
+        moved=made.moved_of(found.moved),
     )
 
 
@@ -194,10 +156,10 @@ def audits_of(core: DispatcherCore, job: str) -> list[dict[str, Any]]:
 
 
 def _worker(
-    core: DispatcherCore, name: str, now: float, running: Mapping[str, Sequence[TaskMeasures]]
-) -> WorkerStatus:
+    core: DispatcherCore, name: str, now: float, running: Mapping[str, Sequence[m.TaskMeasures]]
+) -> m.WorkerStatus:
     facts, member = core.hosting.facts[name], core.workers.members[name]
-    return WorkerStatus(
+    return m.WorkerStatus(
         worker=name,
         address=facts.address,
         process=facts.process,
@@ -206,7 +168,7 @@ def _worker(
         python=facts.python,
         tasks=len(facts.tasks),
         silent_seconds=round(now - member.heard, 1),
-        **time_fields(running.get(facts.address, ())),
+        **made.time_fields(running.get(facts.address, ())),
         **facts.memory.shown(),
     )
 
@@ -214,46 +176,36 @@ def _worker(
 def state_of_worker(core: DispatcherCore, name: str, now: float) -> str:
     """Return the state of a worker, one of ``WORKER_STATES``."""
     facts, member = core.hosting.facts[name], core.workers.members[name]
-    return worker_state(member.unreachable is None, facts.draining, now - member.heard)
+    return made.worker_state(member.unreachable is None, facts.draining, now - member.heard)
 
 
-def _living(iteration: Iteration) -> IterationStatus:
-    clients, finished = len(iteration.clients), iteration.finished
-    return _iteration(
-        iteration.iteration, iteration.repetition, iteration.job, clients, finished, False
-    )
-
-
-def _gone(one: CollectedIteration) -> IterationStatus:
-    return _iteration(one.iteration, one.repetition, one.job, 0, one.finished, True)
-
-
-def _iteration(
-    number: int, repetition: int, job: JobParameters, clients: int, finished: bool, collected: bool
-) -> IterationStatus:
-    return IterationStatus(
-        iteration=number,
-        repetition=repetition,
+def _iteration(one: Iteration | CollectedIteration) -> m.IterationStatus:
+    job = one.job
+    return m.IterationStatus(
+        iteration=one.iteration,
+        repetition=one.repetition,
         job=job.name,
         dataset_id=job.dataset_id,
         processing_mode=_mode(job),
         num_consumers=job.num_consumers,
-        num_clients=clients,
-        finished=finished,
-        collected=collected,
+        num_clients=len(one.clients) if isinstance(one, Iteration) else 0,
+        finished=one.finished,
+        collected=not isinstance(one, Iteration),
     )
 
 
-def _mode(job: JobParameters) -> str:
+def _mode(job: m.JobParameters) -> str:
     return MODE_WORDS.get(job.processing_mode, job.processing_mode)
 
 
-def _job(core: DispatcherCore, iteration: Iteration, running: Sequence[TaskMeasures]) -> JobStatus:
+def _job(
+    core: DispatcherCore, iteration: Iteration, running: Sequence[m.TaskMeasures]
+) -> m.JobStatus:
     measures, job = core.hosting.measures, iteration.job
     described = core.state.datasets.get(job.dataset_id)
-    units = DatasetUnits() if described is None else described.units
+    units = m.DatasetUnits() if described is None else described.units
     tasks = iteration.live_tasks
-    return JobStatus(
+    return m.JobStatus(
         job=job.name,
         origin=units.origin,
         dataset_id=job.dataset_id,
@@ -276,34 +228,34 @@ def _job(core: DispatcherCore, iteration: Iteration, running: Sequence[TaskMeasu
         missing_consumers=list(core.jobs.coordination.missing(iteration)),
         operations=operations(measures.evidence(iteration)),
         measures=_totals(measures.of_iteration(iteration)),
-        **job_fields(measures.loops_of(iteration), units.batch_rows),
-        **job_time(running),
-        **verdict_fields(measures.judged_loop(iteration)),
+        **made.job_fields(measures.loops_of(iteration), units.batch_rows),
+        **made.job_time(running),
+        **made.verdict_fields(measures.judged_loop(iteration)),
     )
 
 
-def _readers(core: DispatcherCore, iteration: Iteration) -> list[ReaderStatus]:
+def _readers(core: DispatcherCore, iteration: Iteration) -> list[m.ReaderStatus]:
     numbers = {client: number for number, client in iteration.consumers.items()}
-    return named_readers(
+    return made.named_readers(
         [
-            ReaderStatus(
-                client=shown_name(client),
+            m.ReaderStatus(
+                client=m.shown_name(client),
                 run=opening.run,
                 member=opening.member,
                 process=opening.process,
                 how=opening.how,
                 given_back=iteration.tally.given_back.get(client, 0),
                 consumer=numbers.get(client),
-                **reader_fields(core.hosting.measures.loop_of(iteration, client)),
+                **made.reader_fields(core.hosting.measures.loop_of(iteration, client)),
             )
             for client, opening in sorted(iteration.openings.items())
         ]
     )
 
 
-def _splits(iteration: Iteration, units: DatasetUnits) -> list[SplitsStatus]:
+def _splits(iteration: Iteration, units: m.DatasetUnits) -> list[m.SplitsStatus]:
     return [
-        SplitsStatus(
+        m.SplitsStatus(
             handed_out=cursor.next,
             count=cursor.count(cursor.repetition),
             unit=units.splits[number] if number < len(units.splits) else "splits",
@@ -317,14 +269,14 @@ def _has_ended(task: Task) -> bool:
     return task.removed or task.total is not None
 
 
-def _task(core: DispatcherCore, task: Task, measures: TaskMeasures | None) -> TaskStatus:
+def _task(core: DispatcherCore, task: Task, measures: m.TaskMeasures | None) -> m.TaskStatus:
     facts = core.hosting.facts.get(task.worker)
     report = facts.reports.get(task.task) if facts is not None else None
     waits = report is not None and report.waits
     idle = 0.0 if report is None or waits else report.idle
     state, doing = state_of_task(core, task)
     running = [] if measures is None or _has_ended(task) else [measures]
-    return TaskStatus(
+    return m.TaskStatus(
         task=task.task,
         iteration=task.iteration,
         attempt=task.attempt,
@@ -345,8 +297,8 @@ def _task(core: DispatcherCore, task: Task, measures: TaskMeasures | None) -> Ta
         compressed="" if report is None else report.compressed,
         buffered_bytes=0 if measures is None else round(measures.ahead),
         link_bytes_per_second=round(running[0].linked[1]) if running else 0,
-        nodes=task_operations(measures),
-        **time_fields(running),
+        nodes=made.task_operations(measures),
+        **made.time_fields(running),
     )
 
 
@@ -355,17 +307,17 @@ def state_of_task(core: DispatcherCore, task: Task) -> tuple[str, str]:
     facts = core.hosting.facts.get(task.worker)
     report = None if facts is None else facts.reports.get(task.task)
     if task.removed:
-        return LOST, LOST
+        return made.LOST, made.LOST
     if task.total is not None:
-        return ENDED, ENDED
+        return made.ENDED, made.ENDED
     if facts is None:
-        return UNHOSTED, "between hosts"
+        return made.UNHOSTED, "between hosts"
     if report is None:
-        return STARTING, STARTING
+        return made.STARTING, made.STARTING
     if report.waits:
-        return WAITING, "waits for its readers"
-    state = STALLED if report.idle >= STALLED_SECONDS else RUNNING
-    if report.busy >= LONG_SECONDS and report.work is not None:
+        return made.WAITING, "waits for its readers"
+    state = made.STALLED if report.idle >= made.STALLED_SECONDS else made.RUNNING
+    if report.busy >= made.LONG_SECONDS and report.work is not None:
         busy_with = what(report.work)
         return state, f"for {report.busy:.0f} s at {busy_with[:1].lower()}{busy_with[1:]}"
-    return state, RUNNING if state == RUNNING else f"no progress for {report.idle:.0f} s"
+    return state, made.RUNNING if state == made.RUNNING else f"no progress for {report.idle:.0f} s"

@@ -10,12 +10,13 @@ Decisions 0046 and 0052.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import structs
 
+from zmqdata import messages as m
 from zmqdata.measures.situation import Situation, TaskEvidence, operations, share_of
 from zmqdata.measures.sums import added
 from zmqdata.measures.verdict import (
@@ -27,18 +28,6 @@ from zmqdata.measures.verdict import (
     UNKNOWN,
     Verdict,
     judge,
-)
-from zmqdata.messages import (
-    JobStatus,
-    LoopMeasures,
-    MovedStatus,
-    OperationStatus,
-    ReaderStatus,
-    ServiceStatus,
-    TaskMeasures,
-    TaskStatus,
-    TaskSums,
-    WorkerStatus,
 )
 from zmqdata.peeking import counted
 
@@ -97,20 +86,20 @@ def worker_state(connected: bool, draining: bool, silent: float) -> str:
     return CONNECTED if silent < SILENT_SECONDS else SILENT
 
 
-def time_fields(measures: Sequence[TaskMeasures]) -> dict[str, Any]:
+def time_fields(measures: Sequence[m.TaskMeasures]) -> dict[str, Any]:
     """Return what tasks do for how long, and how fast, together.
 
     Args:
         measures: the newest measures of tasks that have not ended.
 
     Example:
-        >>> sums = TaskSums(seconds=2.0, making=1.0, elements=10.0)
-        >>> found = time_fields([TaskMeasures(task, 1, sums, sums) for task in (1, 2)])
+        >>> sums = m.TaskSums(seconds=2.0, making=1.0, elements=10.0)
+        >>> found = time_fields([m.TaskMeasures(one, 1, sums, sums) for one in (1, 2)])
         >>> found["elements_per_second"], found["making_share"]
         (10.0, 0.5)
     """
     recents = [one.recent for one in measures]
-    sums = added(recents, TaskSums())
+    sums = added(recents, m.TaskSums())
     busiest = max((one.linked for one in measures), default=(0.0, 0.0))
     return {
         "elements_per_second": _rate(sum(_rate(one.elements, one.seconds) for one in recents)),
@@ -122,14 +111,14 @@ def time_fields(measures: Sequence[TaskMeasures]) -> dict[str, Any]:
     }
 
 
-def task_operations(measures: TaskMeasures | None) -> list[OperationStatus]:
+def task_operations(measures: m.TaskMeasures | None) -> list[m.OperationStatus]:
     """Return the operations of a task; None: it was not measured."""
     if measures is None:
         return []
     return operations([TaskEvidence("", measures.recent, measures.nodes)])
 
 
-def job_time(running: Sequence[TaskMeasures]) -> dict[str, Any]:
+def job_time(running: Sequence[m.TaskMeasures]) -> dict[str, Any]:
     """Return what the tasks of a job do for how long.
 
     Args:
@@ -141,7 +130,7 @@ def job_time(running: Sequence[TaskMeasures]) -> dict[str, Any]:
     return {**found, "made_per_second": made}
 
 
-def job_fields(loops: Iterable[LoopMeasures], batch_rows: int | None) -> dict[str, Any]:
+def job_fields(loops: Iterable[m.LoopMeasures], batch_rows: int | None) -> dict[str, Any]:
     """Return what the elements of a job are, and at which rate its training loops take
     them.
 
@@ -151,7 +140,7 @@ def job_fields(loops: Iterable[LoopMeasures], batch_rows: int | None) -> dict[st
 
     Example:
         >>> from zmqdata.messages import LoopSums
-        >>> loop = LoopMeasures(recent=LoopSums(seconds=2.0, elements=10.0))
+        >>> loop = m.LoopMeasures(recent=LoopSums(seconds=2.0, elements=10.0))
         >>> found = job_fields([loop, loop], 32)
         >>> found["unit"], found["elements_per_second"], found["rows_per_second"]
         ('batches', 10.0, 320.0)
@@ -185,7 +174,7 @@ def verdict_fields(found: tuple[Situation, Verdict] | None) -> dict[str, Any]:
     }
 
 
-def reader_fields(measures: LoopMeasures | None) -> dict[str, Any]:
+def reader_fields(measures: m.LoopMeasures | None) -> dict[str, Any]:
     """Return what a training loop does for how long, without the wait for its first
     element; None: it was not measured.
 
@@ -193,7 +182,7 @@ def reader_fields(measures: LoopMeasures | None) -> dict[str, Any]:
         >>> reader_fields(None)["wait_share"]
         0.0
     """
-    found = measures or LoopMeasures()
+    found = measures or m.LoopMeasures()
     recent = found.outer or found.recent
     return {
         **loop_fields(Situation(recent)),
@@ -215,13 +204,13 @@ def loop_fields(situation: Situation) -> dict[str, float]:
     }
 
 
-def named_readers(readers: Sequence[ReaderStatus]) -> list[ReaderStatus]:
+def named_readers(readers: Sequence[m.ReaderStatus]) -> list[m.ReaderStatus]:
     """Return training loops with their names and how much slower each is: the slower
     ones first, then numbered consumers in order, and the others by their wait.
 
     Example:
         >>> steps = (10.0, 11.0, 30.0)
-        >>> loops = [ReaderStatus(elements=9, step_ms=step) for step in steps]
+        >>> loops = [m.ReaderStatus(elements=9, step_ms=step) for step in steps]
         >>> [(one.name, one.slower) for one in named_readers(loops)]
         [('loop 3', 3.0), ('loop 1', 0.0), ('loop 2', 0.0)]
     """
@@ -235,7 +224,7 @@ def named_readers(readers: Sequence[ReaderStatus]) -> list[ReaderStatus]:
     return sorted(found, key=lambda one: (-one.slower, -one.wait_share))
 
 
-def _reader_name(reader: ReaderStatus, at: int) -> str:
+def _reader_name(reader: m.ReaderStatus, at: int) -> str:
     name = f"rank {reader.member}" if reader.member else f"loop {at + 1}"
     if reader.consumer is not None:
         name = f"consumer {reader.consumer}"
@@ -244,7 +233,7 @@ def _reader_name(reader: ReaderStatus, at: int) -> str:
     return f"{name} ({host}:{pid})" if host and pid.isdecimal() else name
 
 
-def _slower(reader: ReaderStatus, steps: Sequence[float]) -> float:
+def _slower(reader: m.ReaderStatus, steps: Sequence[float]) -> float:
     """Return how many times as long a loop's step takes as the lower median of the
     others; 0 if that is less than ``UNEQUAL`` times, or unknown.
 
@@ -260,7 +249,7 @@ def _slower(reader: ReaderStatus, steps: Sequence[float]) -> float:
     return round(reader.step_ms / usual, 2) if is_slower else 0.0
 
 
-def moved_of(moved: Mapping[str, tuple[int, int]]) -> list[MovedStatus]:
+def moved_of(moved: Mapping[str, tuple[int, int]]) -> list[m.MovedStatus]:
     """Return what arrived, from bytes and elements by transport and codec.
 
     Example:
@@ -272,7 +261,9 @@ def moved_of(moved: Mapping[str, tuple[int, int]]) -> list[MovedStatus]:
     for by, (nbytes, elements) in sorted(moved.items()):
         transport, _, codec = by.partition(" ")
         found.append(
-            MovedStatus(transport=transport, codec=codec or "none", bytes=nbytes, elements=elements)
+            m.MovedStatus(
+                transport=transport, codec=codec or "none", bytes=nbytes, elements=elements
+            )
         )
     return found
 
@@ -280,14 +271,16 @@ def moved_of(moved: Mapping[str, tuple[int, int]]) -> list[MovedStatus]:
 # --- jobs
 
 
-def judged(jobs: Iterable[JobStatus], tasks: Iterable[TaskStatus]) -> list[JobStatus]:
+def judged(jobs: Iterable[m.JobStatus], tasks: Iterable[m.TaskStatus]) -> list[m.JobStatus]:
     """Return jobs with their names, conditions and troubles, the most urgent first.
 
     Args:
         jobs: the jobs.
         tasks: the tasks of all jobs.
     """
-    listed, by_job = list(jobs), _by_iteration(tasks)
+    listed, by_job = list(jobs), defaultdict(list)
+    for task in tasks:
+        by_job[task.iteration].append(task)
     begun = Counter((job.job, job.repetition) for job in listed)
     found = []
     for job in listed:
@@ -298,24 +291,17 @@ def judged(jobs: Iterable[JobStatus], tasks: Iterable[TaskStatus]) -> list[JobSt
                 name=_job_name(job, begun[job.job, job.repetition] > 1),
                 condition=condition,
                 sentence=sentence,
-                trouble=_trouble(job, by_job.get(job.iteration, [])),
+                trouble=_trouble(job, by_job[job.iteration]),
             )
         )
     return sorted(found, key=_urgency)
 
 
-def _urgency(job: JobStatus) -> tuple[int, float, str, int]:
+def _urgency(job: m.JobStatus) -> tuple[int, float, str, int]:
     return CONDITIONS.index(job.condition), -job.wait_share, job.job, job.iteration
 
 
-def _by_iteration(tasks: Iterable[TaskStatus]) -> dict[int, list[TaskStatus]]:
-    found: dict[int, list[TaskStatus]] = {}
-    for task in tasks:
-        found.setdefault(task.iteration, []).append(task)
-    return found
-
-
-def _job_name(job: JobStatus, is_again: bool) -> str:
+def _job_name(job: m.JobStatus, is_again: bool) -> str:
     is_invented = job.job.startswith(("anonymous_", "loader-"))
     which = [job.origin] if is_invented and job.origin else []
     which += [f"incarnation {job.incarnation}"] if is_again else []
@@ -323,11 +309,11 @@ def _job_name(job: JobStatus, is_again: bool) -> str:
     return f"{job.job} ({', '.join(which)})" if which else job.job
 
 
-def condition_of(job: JobStatus) -> tuple[str, str]:
+def condition_of(job: m.JobStatus) -> tuple[str, str]:
     """Return the condition of a job, and the sentences that say it.
 
     Example:
-        >>> job = JobStatus(clients=1, verdict="COMPUTE-BOUND", advice="It keeps up.")
+        >>> job = m.JobStatus(clients=1, verdict="COMPUTE-BOUND", advice="It keeps up.")
         >>> condition_of(job)
         ('COMPUTE-BOUND', 'It keeps up.')
     """
@@ -345,7 +331,7 @@ def condition_of(job: JobStatus) -> tuple[str, str]:
     return UNKNOWN, "No training loop has sent measures yet."
 
 
-def _trouble(job: JobStatus, tasks: Sequence[TaskStatus]) -> str:
+def _trouble(job: m.JobStatus, tasks: Sequence[m.TaskStatus]) -> str:
     states = Counter(task.state for task in tasks)
     missing = ", ".join(map(str, job.missing_consumers))
     parts = [
@@ -359,18 +345,18 @@ def _trouble(job: JobStatus, tasks: Sequence[TaskStatus]) -> str:
     return "; ".join(filter(None, parts))
 
 
-def shared_unit(jobs: Iterable[JobStatus]) -> str:
+def shared_unit(jobs: Iterable[m.JobStatus]) -> str:
     """Return what the elements of all jobs are: ``"batches"`` only if all are batches.
 
     Example:
-        >>> shared_unit([JobStatus(unit="batches"), JobStatus()])
+        >>> shared_unit([m.JobStatus(unit="batches"), m.JobStatus()])
         'elements'
     """
     units = {job.unit for job in jobs}
     return units.pop() if len(units) == 1 else "elements"
 
 
-def worker_order(worker: WorkerStatus) -> tuple[bool, float, float]:
+def worker_order(worker: m.WorkerStatus) -> tuple[bool, float, float]:
     """Return the place of a worker among others: those that are not connected first,
     then the busiest, and of equally busy ones the slowest.
     """
@@ -378,7 +364,7 @@ def worker_order(worker: WorkerStatus) -> tuple[bool, float, float]:
     return is_well, -round(worker.making_share, 2), worker.elements_per_second
 
 
-def task_order(task: TaskStatus) -> tuple[bool, bool, float]:
+def task_order(task: m.TaskStatus) -> tuple[bool, bool, float]:
     """Return the place of a task among others: those that are not well first, then the
     busiest, and those that have ended last.
     """
@@ -386,7 +372,7 @@ def task_order(task: TaskStatus) -> tuple[bool, bool, float]:
     return is_well, task.state in (ENDED, LOST), -task.making_share
 
 
-def agrees(found: ServiceStatus, expected: str, job: str = "") -> bool | None:
+def agrees(found: m.ServiceStatus, expected: str, job: str = "") -> bool | None:
     """Return True if every job that is read, or has failed, has a verdict; False if one
     has another; None if nothing is known. Former incarnations do not count.
 
@@ -397,8 +383,8 @@ def agrees(found: ServiceStatus, expected: str, job: str = "") -> bool | None:
 
     Example:
         >>> known = {"a": "UNKNOWN", "b": "FAILED"}
-        >>> jobs = [JobStatus(job=name, condition=word) for name, word in known.items()]
-        >>> found = ServiceStatus(jobs=jobs)
+        >>> jobs = [m.JobStatus(job=one, condition=word) for one, word in known.items()]
+        >>> found = m.ServiceStatus(jobs=jobs)
         >>> agrees(found, "COMPUTE-BOUND", "a"), agrees(found, "COMPUTE-BOUND")
         (None, False)
     """
