@@ -350,6 +350,7 @@ def test_a_status_is_the_same_after_its_way_through_json() -> None:
         ({"version": 9}, "has version 9, and"),
         ({"version": "x"}, "has another form .*version"),
         ({"version": 1, "workers": [{"tasks": "many"}]}, r"another form .*\.workers\[0\]\.tasks"),
+        ({"version": 1, "jobs": [{"job": "a"}]}, r"another form .*`condition` - at `\$\.jobs"),
         ([], "has another form"),
     ],
 )

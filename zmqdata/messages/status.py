@@ -419,6 +419,18 @@ class _Versioned(Struct):
     """Its version; 0 if it has none."""
 
 
+class _JudgedJob(Struct):
+    """A job with a condition, without which no face can show it."""
+
+    condition: str
+
+
+class _Judged(Struct):
+    """A status whose jobs were all judged."""
+
+    jobs: list[_JudgedJob] = []
+
+
 def known_status(found: Mapping[str, Any]) -> ServiceStatus:
     """Return the status of a dispatcher as a structure.
 
@@ -436,6 +448,7 @@ def known_status(found: Mapping[str, Any]) -> ServiceStatus:
     try:
         number = msgspec.convert(found, _Versioned).version
         if number == STATUS_VERSION:
+            msgspec.convert(found, _Judged)
             return msgspec.convert(found, ServiceStatus)
         told = f"has version {number}" if number else "is older than this release: no version"
     except msgspec.ValidationError as error:
