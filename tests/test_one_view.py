@@ -106,7 +106,7 @@ def test_pictures_say_what_the_status_says(
             assert f"{shown_rate(one.elements_per_second)} {one.unit}/s" in told
             assert f"workers make {shown_rate(one.made_per_second)} {one.unit}/s" in told
             if one.condition != "FINISHED":
-                tree = part(text, f"operations, lately: {one.name} ")
+                tree = part(text, f"operations, lately: {one.name}  ")
                 assert all(f"{node} {share}" in tree for node, share in shares_of(one))
                 assert all(doing_of(row) in tree for row in one.operations)
         for host in recorded.workers:

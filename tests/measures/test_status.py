@@ -227,20 +227,21 @@ def test_every_verdict_is_a_condition() -> None:
 
 
 def test_the_name_of_a_job() -> None:
-    """A job with an invented name has what it reads, one that began anew its
-    incarnation, and a later repetition its number.
+    """A job with an invented name has what it reads, one that has begun anew since the
+    number of newer incarnations, and a later repetition its number. Numbers that other
+    jobs have a part in are not shown.
     """
     jobs = [
         job("train", 1),
-        job("train", 2, incarnation=2),
+        job("train", 2, incarnation=6),
         job("eval", 3, repetition=2),
         job("anonymous_1f", 4, origin="train.py:9, map(f)"),
         job("loader-1f", 5),
     ]
     found = {one.iteration: one.name for one in judged(jobs, [])}
     assert found == {
-        1: "train (incarnation 1)",
-        2: "train (incarnation 2)",
+        1: "train (1 incarnation ago)",
+        2: "train",
         3: "eval (repetition 2)",
         4: "anonymous_1f (train.py:9, map(f))",
         5: "loader-1f",

@@ -74,7 +74,7 @@ class EventLog:
             newest: number of the newest incarnation of each job name.
         """
         return [
-            structs.replace(one, text=f"earlier incarnation {one.incarnation}: {one.text}")
+            structs.replace(one, text=f"earlier incarnation: {one.text}")
             if one.incarnation < newest.get(one.job, 0)
             else one
             for one in merge(self._kept[0], self._kept[1], key=attrgetter("time"))

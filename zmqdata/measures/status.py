@@ -281,14 +281,14 @@ def judged(jobs: Iterable[m.JobStatus], tasks: Iterable[m.TaskStatus]) -> list[m
     listed, by_job = list(jobs), defaultdict(list)
     for task in tasks:
         by_job[task.iteration].append(task)
-    begun = Counter((job.job, job.repetition) for job in listed)
+    known = _incarnations(listed)
     found = []
     for job in listed:
         condition, sentence = condition_of(job)
         found.append(
             structs.replace(
                 job,
-                name=_job_name(job, begun[job.job, job.repetition] > 1),
+                name=_job_name(job, sum(one > job.incarnation for one in known[job.job])),
                 condition=condition,
                 sentence=sentence,
                 trouble=_trouble(job, by_job[job.iteration]),
@@ -301,10 +301,10 @@ def _urgency(job: m.JobStatus) -> tuple[int, float, str, int]:
     return CONDITIONS.index(job.condition), -job.wait_share, job.job, job.iteration
 
 
-def _job_name(job: m.JobStatus, is_again: bool) -> str:
+def _job_name(job: m.JobStatus, newer: int) -> str:
     is_invented = job.job.startswith(("anonymous_", "loader-"))
     which = [job.origin] if is_invented and job.origin else []
-    which += [f"incarnation {job.incarnation}"] if is_again else []
+    which += [f"{counted(newer, 'incarnation')} ago"] if newer else []
     which += [f"repetition {job.repetition}"] if job.repetition else []
     return f"{job.job} ({', '.join(which)})" if which else job.job
 
@@ -372,6 +372,20 @@ def task_order(task: m.TaskStatus) -> tuple[bool, bool, float]:
     return is_well, task.state in (ENDED, LOST), -task.making_share
 
 
+def newest_jobs(jobs: Iterable[m.JobStatus]) -> list[m.JobStatus]:
+    """Return the jobs without those that have begun anew since."""
+    listed = list(jobs)
+    known = _incarnations(listed)
+    return [one for one in listed if one.incarnation == max(known[one.job])]
+
+
+def _incarnations(jobs: Iterable[m.JobStatus]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for job in jobs:
+        found.setdefault(job.job, set()).add(job.incarnation)
+    return found
+
+
 def agrees(found: m.ServiceStatus, expected: str, job: str = "") -> bool | None:
     """Return True if every job that is read, or has failed, has a verdict; False if one
     has another; None if nothing is known. Former incarnations do not count.
@@ -389,8 +403,7 @@ def agrees(found: m.ServiceStatus, expected: str, job: str = "") -> bool | None:
         (None, False)
     """
     listed = [one for one in found.jobs if job in ("", one.job)]
-    newest = {one.job: one.incarnation for one in sorted(listed, key=lambda one: one.incarnation)}
-    conditions = {one.condition for one in listed if one.incarnation == newest[one.job]}
+    conditions = {one.condition for one in newest_jobs(listed)}
     conditions -= {SAVING, NOT_READ, FINISHED}
     if conditions - {expected, UNKNOWN}:
         return False

@@ -264,8 +264,8 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     job: str = ""
     """Its name."""
     name: str = ""
-    """Its name for people: with what it reads if the name was invented, and with its
-    repetition from the second on.
+    """Its name for people: with what it reads if the name was invented, with the number
+    of newer incarnations, and with its repetition from the second on.
     """
     origin: str = ""
     """Line of code and dataset that it reads."""
@@ -276,7 +276,7 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     iteration: int = 0
     """Number of its iteration."""
     incarnation: int = 1
-    """Number of its beginning under this name."""
+    """Number of its incarnation, counted over all jobs: the newest has the largest."""
     repetition: int = 0
     """Number of the repetition."""
     condition: str = "UNKNOWN"
@@ -378,7 +378,7 @@ class EventStatus(Struct, frozen=True, kw_only=True):
     level: str = "info"
     """Its level."""
     text: str = ""
-    """The line. It begins with the incarnation if its job has begun anew since."""
+    """The line. It begins with ``earlier incarnation`` if its job has begun anew."""
     job: str = ""
     """Name of the job that it concerns; empty if it concerns none."""
     incarnation: int = 0
