@@ -47,6 +47,28 @@ def test_the_rate_of_a_worker_is_that_of_its_tasks() -> None:
     assert (worker.making_share, worker.waiting_for_readers_share) == (0.75, 0.25)
 
 
+def test_what_was_delivered_was_made() -> None:
+    """A task has made what reached a loop, also if its worker has reported less, and
+    all of its elements once it has ended.
+    """
+    desk = Desk()
+    desk.opened("k", "run")
+    (task,) = desk.core.state.tasks
+    desk.hear("k", m.ClientHeartbeat("k", 0, 0, {task: ((0, 88),)}))
+
+    def row() -> m.TaskStatus:
+        found = status_of(desk.core, desk.now, "", DispatcherConfig(), Counter())
+        return found.tasks[0]
+
+    assert (row().delivered, row().produced) == (88, 88)
+    desk.hear("w", m.WorkerHeartbeat("w", (m.TaskReport(task, 1, 87, None),), ()))
+    assert (row().delivered, row().produced) == (88, 88)
+    desk.hear("w", m.WorkerHeartbeat("w", (m.TaskReport(task, 1, 90, None),), ()))
+    assert (row().delivered, row().produced) == (88, 90)
+    desk.hear("w", m.WorkerHeartbeat("w", (m.TaskReport(task, 1, 90, 120),), ()))
+    assert (row().delivered, row().produced, row().total) == (88, 120, 120)
+
+
 def test_a_worker_without_measures_does_nothing() -> None:
     """Before the first measures, all rates and shares are zero."""
     (worker,) = measured(made=m.TaskSums()).workers

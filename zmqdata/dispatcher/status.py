@@ -284,7 +284,7 @@ def _task(core: DispatcherCore, task: Task, measures: m.TaskMeasures | None) -> 
         address="" if facts is None else facts.address,
         state=state,
         doing=doing,
-        produced=0 if report is None else report.produced,
+        produced=max(report.produced if report else 0, task.total or 0, len(task.delivered)),
         total=task.total,
         delivered=len(task.delivered),
         rest=task.rest,

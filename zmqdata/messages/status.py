@@ -67,7 +67,9 @@ class TaskStatus(Struct, frozen=True, kw_only=True):
     doing: str = ""
     """State in words, with the seconds and the element that it concerns."""
     produced: int = 0
-    """Number of elements that this attempt has made."""
+    """Number of its elements that were made, as far as known. Reports lag behind: it is
+    at least ``delivered``, and ``total`` once it has ended.
+    """
     total: int | None = None
     """Number of all its elements, once it has ended."""
     delivered: int = 0
