@@ -138,12 +138,15 @@ def misfit(parameters: list[inspect.Parameter] | None, given: int) -> str | None
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number with its noun.
+    """Return a number with its noun, which may be given in the plural.
 
     >>> counted(1, "argument"), counted(2000, "argument")
     ('1 argument', '2,000 arguments')
+    >>> counted(1, "batches"), counted(2, "batches"), counted(1, "elements")
+    ('1 batch', '2 batches', '1 element')
     """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    one = noun.removesuffix("es") if noun.endswith("ches") else noun.removesuffix("s")
+    return f"{count:,} {one}{'' if count == 1 else 'es' if one.endswith('ch') else 's'}"
 
 
 def look_up(module: str, qualname: str) -> Any:

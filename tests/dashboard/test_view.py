@@ -45,7 +45,7 @@ def test_facts_are_figures_and_what_they_count() -> None:
     """A job has its facts as pairs; that which is unknown is left out."""
     (shown,) = view_of(status(), 0.0)["jobs"]
     assert [(one["figure"], one["text"]) for one in shown["facts"]] == [
-        ("4,321", "batches delivered"),
+        ("4,321 batches", "delivered"),
         ("31", "batches/s taken"),
         ("19", "batches/s made by workers"),
         ("2 workers", "of 6 that would feed it"),

@@ -88,8 +88,17 @@ def test_the_slow_operation_is_found(
     assert advice in found.advice
     assert found.elements == sum(1 for _ in dataset)
     printed = capsys.readouterr().out
-    assert printed.startswith(f"{found.elements} elements in ")
+    unit = "elements" if dataset.node.batch_rows is None else "batches"
+    assert printed.startswith(f"{found.elements} {unit} in ")
     assert f"bottleneck: {bottleneck}" in printed
+
+
+def test_elements_are_named_by_what_they_are() -> None:
+    """The profile counts batches from ``batch`` on, and elements before it."""
+    text = str(Dataset.range(3).map(slowly).batch(3).profile())
+    assert text.startswith("1 batch in ")
+    assert re.search(r"batch\(3\).*, 1 batch, ", text)
+    assert re.search(r"map\(slowly\).*, 3 elements, ", text)
 
 
 def test_it_ends_in_time() -> None:

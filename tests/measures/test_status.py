@@ -250,12 +250,12 @@ def test_the_name_of_a_job() -> None:
 
 def test_troubles() -> None:
     """A job has a line on what is wrong with it and its tasks."""
-    tasks = [task(0, state="stalled"), task(1, state="unhosted"), task(2, state="ended")]
+    tasks = [task(0, state="stalled"), task(1, state="unhosted"), task(2, deaths=3)]
     wrong = job(missing_consumers=[3], poisoned=["x"], measures=TotalsStatus(redone=7, left_out=2))
     (found,) = judged([wrong], tasks)
     assert found.trouble == (
-        "1 task without progress; 1 task without a host; missing consumers: 3; 1 element left out "
-        "as poison; 2 elements skipped; 7 elements made again"
+        "workers died 3 times; 1 task without progress; 1 task without a host; missing consumers: "
+        "3; 1 element left out as poison; 2 elements skipped; 7 batches made again"
     )
     (found,) = judged([job()], [task(0), task(1, 2, state="stalled")])
     assert found.trouble == ""

@@ -119,7 +119,7 @@ SITUATIONS = {
             (*two(making=1.0, readers=9.0), task("tcp://c:1", making=10.0, elements=9.0)),
         ),
         STRAGGLER,
-        "Worker tcp://c:1 takes 1.11 s for an element, the others 20 ms",
+        "Worker tcp://c:1 takes 1.11 s per element, the others 20 ms",
     ),
     "one slow worker that holds nobody up": (
         Situation(
@@ -248,7 +248,45 @@ SITUATIONS = {
         INPUT_BOUND,
         "The workers wait 90 % of their time for splits",
     ),
-    "too early": (Situation(LoopSums(0.1, 0.1, 1.0)), UNKNOWN, "Ask again when the loop has run"),
+    "too early": (
+        Situation(LoopSums(0.1, 0.1, 1.0)),
+        UNKNOWN,
+        "The loop has read only 1 element. Ask again when it has run for some seconds.",
+    ),
+    "too few batches": (
+        Situation(LoopSums(0.4, 0.1, 9.0), total=LoopSums(0.4, 0.1, 9.0), unit="batches"),
+        UNKNOWN,
+        "The loop has read only 9 batches. Ask again",
+    ),
+    "no batch yet": (
+        Situation(LoopSums(), hosted=2, unit="batches"),
+        UNKNOWN,
+        "The loop waits for its first batch. The log of its process names the cause.",
+    ),
+    "a loop that asks for nothing": (
+        Situation(LoopSums(14.0, 0.1, 0.9), two(readers=10.0), total=WAITING, unit="batches"),
+        UNKNOWN,
+        "The loop has not asked for another batch lately: it works on this one, pauses, or was "
+        "ended by an error, which the log of its process tells. If the loop has ended, close its "
+        "iterator.",
+    ),
+    "elements that take longer than the last seconds": (
+        Situation(LoopSums(14.0, 13.0, 0.9), two(making=10.0, elements=0.5), total=WAITING),
+        INPUT_BOUND,
+        "takes 94 % of the workers' time; with 2 workers the loop waits 93 % of each step",
+    ),
+    "no element, and workers that die": (
+        Situation(LoopSums(), hosted=1, deaths=("was killed by SIGKILL", "ended with exit code 3")),
+        UNKNOWN,
+        "The loop waits for its first element. Its workers have died 2 times; the last one ended "
+        "with exit code 3. `zmqdata top` lists the events of the dispatcher, and the logs of the "
+        "workers the cause.",
+    ),
+    "no worker any more, because they died": (
+        Situation(WAITING, hosted=0, deaths=("ended with exit code 3",)),
+        INPUT_BOUND,
+        "Its workers have died 1 time; the last one ended with exit code 3.",
+    ),
 }
 
 
@@ -339,8 +377,20 @@ def test_a_profile_advises_without_a_pace() -> None:
     assert (
         "10 elements per second arrive. Add workers, or make map(decode) faster." in verdict.advice
     )
+    batches = judge(Situation(WAITING, two(making=10.0), is_unpaced=True, unit="batches"))
+    assert "10 batches per second arrive." in batches.advice
     waits = judge(Situation(WAITING, two(making=1.0, readers=9.0), is_unpaced=True))
     assert "batch() before distribute()" in waits.advice
+
+
+def test_a_job_that_failed_is_waited_for_by_no_loop() -> None:
+    """The error that ended a job is its verdict, however little its loop has read."""
+    for loop in (LoopSums(), WAITING):
+        found = stats_of(Situation(loop, hosted=0, failure="Element 0 killed its worker."))
+        assert (found["data/verdict"], found["data/advice"]) == (
+            "FAILED",
+            "Element 0 killed its worker.",
+        )
 
 
 def test_stats_are_flat_numbers_and_texts() -> None:

@@ -19,8 +19,8 @@ from rich.text import Text
 from zmqdata import messages as m
 from zmqdata.config.keys import WITHOUT_KEY
 from zmqdata.measures.situation import WAITS, doing_of
-from zmqdata.measures.status import CONNECTED, FAILED, FINISHED, SILENT, shared_unit
-from zmqdata.measures.verdict import COMPUTE_BOUND, INPUT_BOUND, LINK_BOUND, STRAGGLER
+from zmqdata.measures.status import CONNECTED, FINISHED, SILENT, shared_unit
+from zmqdata.measures.verdict import COMPUTE_BOUND, FAILED, INPUT_BOUND, LINK_BOUND, STRAGGLER
 from zmqdata.peeking import counted
 from zmqdata.printable import printable, shown_bytes, shown_rate, shown_share, shown_size
 
@@ -253,7 +253,7 @@ def job_rates(job: m.JobStatus) -> str:
     parts = [
         f"{shown_rate(job.elements_per_second)} {job.unit}/s{in_rows}, workers make "
         f"{shown_rate(job.made_per_second)} {job.unit}/s",
-        f"{job.delivered:,} {job.unit} delivered",
+        f"{counted(job.delivered, job.unit)} delivered",
         f"splits handed out: {shown_splits(job)}" if job.splits else "",
         *moved_bytes(job),
     ]

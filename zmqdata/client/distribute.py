@@ -159,6 +159,11 @@ class DataServiceDataset(Node):
         return INFINITE_CARDINALITY if endless else UNKNOWN_CARDINALITY
 
     @property
+    def batch_rows(self) -> int | None:
+        """Number of rows of a batch of the pipeline, as ``Node.batch_rows``."""
+        return self.registration.description.units.batch_rows
+
+    @property
     def runs_elsewhere(self) -> bool:
         """True: workers run the pipeline."""
         return True

@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum, auto
 from typing import Any
 
@@ -372,11 +373,11 @@ class ServiceIterator(ElementIterator):
         if self._finalizer is None:
             return Situation(LoopSums())
         shell, core = self._shell, self._shell.core
-        return core.links.evidence.situation(
-            shell.measures(recent),
-            core.reading.tasks.copy(),
-            core.profile.job.max_outstanding_requests,
+        limit = core.profile.job.max_outstanding_requests
+        found = core.links.evidence.situation(
+            shell.measures(recent), core.reading.tasks.copy(), limit
         )
+        return found if self._failed is None else replace(found, failure=str(self._failed.error()))
 
     def audit(self) -> dict[str, Any]:
         """Return what became of the splits and elements of this repetition of the job,

@@ -133,7 +133,7 @@ def _facts(job: m.JobStatus) -> list[tuple[str, str]]:
     """Return figures of a job, each with what it counts."""
     lacks = 0 < job.workers < job.workers_needed
     found = [
-        (f"{job.delivered:,}", f"{job.unit} delivered"),
+        (counted(job.delivered, job.unit), "delivered"),
         (shown_rate(job.elements_per_second), f"{job.unit}/s taken"),
         (shown_rate(job.made_per_second), f"{job.unit}/s made by workers"),
         (

@@ -18,12 +18,12 @@ from zmqdata.dataset.drawing import tree_lines
 from zmqdata.iterators import Context, ElementIterator, Stackable, input_iterator, make_iterator
 from zmqdata.iterators.base import InputIterator
 from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
-from zmqdata.measures.situation import Situation, doing_of, operations
+from zmqdata.measures.situation import Situation, doing_of, operations, unit_of
 from zmqdata.measures.sums import added
 from zmqdata.measures.verdict import COMPUTE_BOUND, INPUT_BOUND, judge, shown_seconds
 from zmqdata.messages import TaskSums
 from zmqdata.nodes import Infer, Node, every_node
-from zmqdata.peeking import peek
+from zmqdata.peeking import counted, peek
 
 _active = threading.local()
 
@@ -263,13 +263,14 @@ def profile(
         headspace: True to run the loop on elements from memory as well.
     """
     measured: dict[int, Measured] = {}
+    unit = unit_of(node.batch_rows)
     meter = LoopMeter(time.perf_counter)
     made = make_iterator(_clocked(node, measured, {}), replace(context, meter=meter))
     run = _LoopRun()
     try:
         run.loop(MeteredIterator(made.__next__, meter), seconds, step)
         operations = _with_nested(measured)
-        situations = _situations(meter, is_unpaced=step is None)
+        situations = _situations(meter, unit, is_unpaced=step is None)
     finally:
         made.close()
     worst = max(operations, key=_weight)
@@ -278,7 +279,7 @@ def profile(
         advice += (
             " Or read several datasets at a time: interleave(..., num_parallel_calls=AUTOTUNE)."
         )
-    rate = f"{run.count} elements in {run.seconds:.2f} s, {run.rate:.3g} per second"
+    rate = f"{counted(run.count, unit)} in {run.seconds:.2f} s, {run.rate:.3g} per second"
     lines = tree_lines(node, lambda inner: _row(measured[id(inner)], run.seconds, inner.label))
     for outer in operations:
         if outer.nested:
@@ -307,13 +308,15 @@ def profile(
     return Profile(run.seconds, run.count, operations, worst, advice, verdict, possible, text)
 
 
-def _situations(meter: LoopMeter, is_unpaced: bool) -> list[tuple[str, Situation]]:
+def _situations(meter: LoopMeter, unit: str, is_unpaced: bool) -> list[tuple[str, Situation]]:
     """Return the evidence of the readers of the service, each with its node's label."""
     loop = meter.measures(new_recent())
     found: list[tuple[str, Situation]] = []
     for node, reader in meter.readers:
         assert isinstance(node, Node)
-        found.append((node.label, replace(reader.situation(new_recent()), is_unpaced=is_unpaced)))
+        own = unit_of(node.batch_rows) if is_unpaced else unit
+        situation = replace(reader.situation(new_recent()), unit=own, is_unpaced=is_unpaced)
+        found.append((node.label, situation))
     if is_unpaced:
         return found
     waiting = sum(one.loop.waiting for _, one in found)
@@ -334,14 +337,14 @@ def worker_rows(situation: Situation) -> list[str]:
         >>> sums = TaskSums(seconds=4.0, making=3.0, for_readers=1.0)
         >>> task = TaskEvidence("tcp://a:1", sums, (node,))
         >>> worker_rows(Situation(LoopSums(), (task,)))
-        ['100 % map(f)', 'making elements 75 %, for readers 25 %, for splits 0 %']
+        ['100 % map(f)', 'making 75 %, for readers 25 %, for splits 0 %']
     """
     whole = added([task.recent for task in situation.tasks], TaskSums())
     if not whole.seconds:
         return ["nothing is known yet: profile() for a longer time"]
     rows = sorted(operations(situation.tasks), key=lambda row: -row.share)
     doing = {
-        "making elements": whole.making,
+        "making": whole.making,
         "for readers": whole.for_readers,
         "for splits": whole.for_splits,
     }
@@ -388,7 +391,8 @@ def _has_threads(one: Measured) -> bool:
 def _row(one: Measured, ran: float, label: str) -> str:
     each = shown_seconds(one.seconds / one.elements if one.elements else 0.0)
     share = 100 * one.seconds / ran if ran else 0.0
-    text = f"{label}: {one.seconds:.3f} s ({share:.0f} %), {one.elements} elements, {each} each"
+    made = counted(one.elements, unit_of(one.node.batch_rows))
+    text = f"{label}: {one.seconds:.3f} s ({share:.0f} %), {made}, {each} each"
     return text + (f", calls {one.calls:.3f} s on threads" if _has_threads(one) else "")
 
 

@@ -55,7 +55,7 @@ from zmqdata.iterators.base import Steps, steps_of
 from zmqdata.iterators.quarantine import LeftOut
 from zmqdata.machine.threads import this_thread
 from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
-from zmqdata.measures.situation import Situation, TaskEvidence
+from zmqdata.measures.situation import Situation, TaskEvidence, unit_of
 from zmqdata.measures.status import stats_of
 from zmqdata.measures.verdict import Verdict, judge
 from zmqdata.messages.identity import UNCOMPARED, Fingerprint
@@ -291,10 +291,10 @@ class DatasetIterator:
         return judge(self._situation())
 
     def _situation(self) -> Situation:
-        whole, part = self._recents
+        (whole, part), unit = self._recents, unit_of(self._node.batch_rows)
         if not self._meter.is_distributed and self._is_placed:
             loop = self._meter.measures(whole)
-            return Situation(loop.recent, first=loop.first, total=loop.total, is_here=True)
+            return Situation(loop.recent, (), loop.first, loop.total, is_here=True, unit=unit)
         if not self._meter.is_distributed:
             raise FailedPreconditionError(
                 "`stats` tells why a loop waits for the service, and this dataset is not "
@@ -302,8 +302,9 @@ class DatasetIterator:
             )
         recent = whole if self._turns is None else part
         found: list[Situation] = [one.situation(recent) for _, one in self._meter.readers]
-        if self._turns is None:
-            return found[0]
+        failed = [one for one in found if one.failure]
+        if self._turns is None or failed:
+            return replace((failed or found)[0], unit=unit)
         loop = self._meter.measures(whole)
         # A pass of `repeat` that has ended leaves no reader.
         worst = max(found, key=lambda one: one.loop.waiting, default=Situation(loop.recent))
@@ -320,6 +321,7 @@ class DatasetIterator:
             loop=loop.recent,
             total=loop.total,
             first=loop.first,
+            unit=unit,
             served=served,
             local=tuple(one.label for one in reversed(local) if not isinstance(one, FREE)),
             is_ahead=any(isinstance(one, Prefetch) for one in local),

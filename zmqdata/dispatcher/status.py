@@ -20,11 +20,11 @@ from zmqdata.config.dispatcher import DispatcherConfig
 from zmqdata.core.dispatcher.decider import DispatcherCore
 from zmqdata.core.dispatcher.readers.jobs import CollectedIteration
 from zmqdata.core.dispatcher.state.audit import audit_of
-from zmqdata.core.dispatcher.state.measures import JobTotals
+from zmqdata.core.dispatcher.state.measures import JobTotals, judged_loop
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.dispatcher.tasks.poison import what
 from zmqdata.measures import status as made
-from zmqdata.measures.situation import operations
+from zmqdata.measures.situation import operations, unit_of
 from zmqdata.transport.process import described_process
 
 EVENTS_KEPT = 200
@@ -204,6 +204,7 @@ def _job(
     measures, job = core.hosting.measures, iteration.job
     described = core.state.datasets.get(job.dataset_id)
     units = m.DatasetUnits() if described is None else described.units
+    situations = measures.situations(iteration, unit_of(units.batch_rows))
     tasks = iteration.live_tasks
     return m.JobStatus(
         job=job.name,
@@ -230,7 +231,7 @@ def _job(
         measures=_totals(measures.of_iteration(iteration)),
         **made.job_fields(measures.loops_of(iteration), units.batch_rows),
         **made.job_time(running),
-        **made.verdict_fields(measures.judged_loop(iteration)),
+        **made.verdict_fields(judged_loop(situations)),
     )
 
 

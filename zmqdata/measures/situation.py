@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from zmqdata.measures.sums import added
 from zmqdata.messages import ConsumerPace, LoopSums, NodeTime, OperationStatus, TaskSums
+from zmqdata.peeking import counted
 
 WAITS = 0.05
 """Share of its time that a loop may wait without being held up by its input."""
@@ -84,11 +85,24 @@ class Situation:
     """
     is_unpaced: bool = False
     """True if elements are only counted, as in a profile: no step paces the loop."""
+    unit: str = "elements"
+    """Name of what the loop takes: batches or elements."""
+    failure: str = ""
+    """The error that ended its job; empty if none did."""
+    deaths: tuple[str, ...] = ()
+    """Ways in which processes ended that ran its tasks, in words, such as ``ended with
+    exit code 3``; empty if unknown, as to a client.
+    """
 
     @property
     def wait_share(self) -> float:
         """Share of its time that the loop waits."""
         return share_of(self.loop.waiting, self.loop.seconds)
+
+    @property
+    def one(self) -> str:
+        """Name of one of the elements that the loop takes."""
+        return counted(1, self.unit).removeprefix("1 ")
 
     @property
     def step(self) -> float:
@@ -113,6 +127,11 @@ class Situation:
     def workers(self) -> int:
         """Number of workers that host a task that has not ended."""
         return len({task.worker for task in self.running})
+
+
+def unit_of(batch_rows: int | None) -> str:
+    """Return the name of elements: ``"batches"`` unless ``batch_rows`` is None."""
+    return "elements" if batch_rows is None else "batches"
 
 
 def running_tasks(tasks: Iterable[TaskEvidence]) -> list[TaskEvidence]:

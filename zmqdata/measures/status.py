@@ -17,10 +17,11 @@ from typing import Any
 from msgspec import structs
 
 from zmqdata import messages as m
-from zmqdata.measures.situation import Situation, TaskEvidence, operations, share_of
+from zmqdata.measures.situation import Situation, TaskEvidence, operations, share_of, unit_of
 from zmqdata.measures.sums import added
 from zmqdata.measures.verdict import (
     COMPUTE_BOUND,
+    FAILED,
     INPUT_BOUND,
     LINK_BOUND,
     STRAGGLER,
@@ -52,7 +53,7 @@ RUNNING, STARTING, WAITING, STALLED, UNHOSTED, ENDED, LOST = (
 )
 TASK_STATES = (STARTING, RUNNING, WAITING, STALLED, UNHOSTED, ENDED, LOST)
 """All states of a task. A waiting task has made all that its readers may still take."""
-FAILED, SAVING, NOT_READ, FINISHED = "FAILED", "SAVING", "NOT READ", "FINISHED"
+SAVING, NOT_READ, FINISHED = "SAVING", "NOT READ", "FINISHED"
 CONDITIONS = (
     FAILED,
     INPUT_BOUND,
@@ -150,7 +151,7 @@ def job_fields(loops: Iterable[m.LoopMeasures], batch_rows: int | None) -> dict[
     rate = _rate(sum(_rate(one.recent.elements, one.recent.seconds) for one in loops))
     rows = 1 if batch_rows is None else batch_rows
     return {
-        "unit": "elements" if batch_rows is None else "batches",
+        "unit": unit_of(batch_rows),
         "batch_rows": batch_rows or None,
         "elements_per_second": rate,
         "rows_per_second": rate * rows if rows else None,
@@ -334,13 +335,15 @@ def condition_of(job: m.JobStatus) -> tuple[str, str]:
 def _trouble(job: m.JobStatus, tasks: Sequence[m.TaskStatus]) -> str:
     states = Counter(task.state for task in tasks)
     missing = ", ".join(map(str, job.missing_consumers))
+    deaths, redone = sum(task.deaths for task in tasks), job.measures.redone
     parts = [
+        f"workers died {counted(deaths, 'time')}" if deaths else "",
         f"{counted(states[STALLED], 'task')} without progress" if states[STALLED] else "",
         f"{counted(states[UNHOSTED], 'task')} without a host" if states[UNHOSTED] else "",
         f"missing consumers: {missing}" if missing else "",
         f"{counted(len(job.poisoned), 'element')} left out as poison" if job.poisoned else "",
         f"{counted(job.measures.left_out, 'element')} skipped" if job.measures.left_out else "",
-        f"{counted(job.measures.redone, 'element')} made again" if job.measures.redone else "",
+        f"{counted(redone, job.unit)} made again" if redone else "",
     ]
     return "; ".join(filter(None, parts))
 

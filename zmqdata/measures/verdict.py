@@ -43,10 +43,14 @@ VERDICTS = (INPUT_BOUND, COMPUTE_BOUND, STRAGGLER, LINK_BOUND, UNKNOWN)
 """All verdicts."""
 EXPECTED = VERDICTS[:-1]
 """The verdicts that say something."""
+FAILED = "FAILED"
+"""An error ended the job, so no loop waits for it."""
 
 LEAST_SECONDS = 0.5
 LEAST_ELEMENTS = 2
 """Seconds and elements below which nothing is said."""
+IDLE_SECONDS = 5.0
+"""Seconds from which on a loop that asks for nothing counts as idle."""
 SATURATED = 0.6
 """Share of their time that tasks make elements, above which more tasks would help."""
 MOSTLY = 0.5
@@ -67,9 +71,7 @@ TAIL = 1.0
 """Seconds that a loop must have waited lately if the end of a pass counts as held up by
 its last splits.
 """
-NO_WORKER = (
-    "No worker hosts a task of this job. Start workers, or look at `zmqdata status` for the reason."
-)
+EVENTS = "`zmqdata top` lists the events of the dispatcher, and the logs of the workers the cause."
 COLD = 0.2
 """Share of the time that the first element may take without being mentioned."""
 
@@ -79,7 +81,7 @@ class Verdict:
     """Limit of a training loop."""
 
     word: str
-    """One of the verdicts above."""
+    """One of the verdicts above, or ``FAILED``."""
     advice: str
     """Evidence and advice, in a sentence or two."""
     node: str = ""
@@ -113,17 +115,26 @@ def judge(situation: Situation) -> Verdict:
         >>> verdict.advice[:62]
         "map(decode) at train.py:31 takes 94 % of the workers' time; wi"
     """
+    if situation.failure:
+        return Verdict(FAILED, printable(situation.failure))
     loop = situation.loop
+    is_fed = situation.wait_share < WAITS and not situation.is_unpaced
     if situation.first is None and not loop.elements and not situation.total.elements:
-        return Verdict(UNKNOWN, f"The loop waits for its first element. {_no_element(situation)}")
-    if loop.seconds < LEAST_SECONDS or loop.elements < LEAST_ELEMENTS:
+        tells = "The log of its process names the cause."
+        cause = tells if situation.hosted != 0 and not situation.deaths else _no_worker(situation)
+        return Verdict(UNKNOWN, f"The loop waits for its first {situation.one}. {cause}")
+    if is_fed and loop.seconds >= IDLE_SECONDS and loop.elements < LEAST_ELEMENTS:
         return Verdict(
             UNKNOWN,
-            f"Only {loop.elements:.0f} elements were read in {loop.seconds:.1f} s. Ask again when "
-            "the loop has run for some seconds.",
+            f"The loop has not asked for another {situation.one} lately: it works on this one, "
+            "pauses, or was ended by an error, which the log of its process tells. If the loop has "
+            "ended, close its iterator.",
         )
+    taken = max(loop.elements, situation.total.elements)
+    if loop.seconds < LEAST_SECONDS or taken < LEAST_ELEMENTS:
+        few = f"The loop has read only {counted(round(taken), situation.unit)}"
+        return Verdict(UNKNOWN, f"{few}. Ask again when it has run for some seconds.")
     node = dominant(situation.tasks)
-    is_fed = situation.wait_share < WAITS and not situation.is_unpaced
     word, advice = _not_waiting(situation) if is_fed else _waiting(situation)
     need = needed_workers(situation)
     cold = _cold_start(situation)
@@ -133,10 +144,11 @@ def judge(situation: Situation) -> Verdict:
     return Verdict(word, text, label, share, need)
 
 
-def _no_element(situation: Situation) -> str:
-    if situation.hosted == 0:
-        return NO_WORKER
-    return "The log of its process names the cause."
+def _no_worker(situation: Situation) -> str:
+    if not situation.deaths:
+        return f"No worker hosts a task of this job. Start workers, if none runs. {EVENTS}"
+    died = f"Its workers have died {counted(len(situation.deaths), 'time')}"
+    return f"{died}; the last one {situation.deaths[-1]}. {EVENTS}"
 
 
 def _not_waiting(situation: Situation) -> tuple[str, str]:
@@ -170,7 +182,7 @@ def _waiting(situation: Situation) -> tuple[str, str]:
             "not reported yet. Ask again in a second."
         )
     if not running:
-        return INPUT_BOUND, NO_WORKER
+        return INPUT_BOUND, _no_worker(situation)
     sums = added([task.recent for task in running], TaskSums())
     making = share_of(sums.making, sums.seconds)
     for_splits = share_of(sums.for_splits, sums.seconds)
@@ -269,7 +281,8 @@ def _held_up_by(situation: Situation) -> str:
     if not situation.is_unpaced:
         return f"the loop waits {_percent(situation.wait_share)} of each step"
     loop = situation.loop
-    return f"{loop.elements / loop.seconds if loop.seconds else 0:.3g} elements per second arrive"
+    rate = loop.elements / loop.seconds if loop.seconds else 0.0
+    return f"{rate:.3g} {situation.unit} per second arrive"
 
 
 def _slow_worker(situation: Situation) -> tuple[str, str] | None:
@@ -282,8 +295,9 @@ def _slow_worker(situation: Situation) -> tuple[str, str] | None:
         return None
     if wait_share_without(situation, slowest) > MOSTLY * situation.wait_share:
         return None  # it does its part, and the loop would wait on without it
+    one = situation.one if situation.served is None else "element"
     return STRAGGLER, (
-        f"Worker {slowest} takes {shown_seconds(costs[slowest])} for an element, the others "
+        f"Worker {slowest} takes {shown_seconds(costs[slowest])} per {one}, the others "
         f"{shown_seconds(usual)}; {_held_up_by(situation)}. Look at its machine, or drain it."
     )
 
@@ -368,12 +382,12 @@ def _too_little_ahead(situation: Situation, making: float) -> str:
         )
     text = f"The loop waits {_percent(situation.wait_share)} of its time, and "
     if making < SATURATED:
-        text += "the workers wait, too: too few elements are in flight. "
+        text += f"the workers wait, too: too few {situation.unit} are in flight. "
     else:
         enough = "the worker makes" if situation.workers == 1 else "the workers make"
         text += (
-            f"{enough} enough for it on average: its steps are uneven, or too few elements are "
-            "in flight. "
+            f"{enough} enough for it on average: its steps are uneven, or too few "
+            f"{situation.unit} are in flight. "
         )
     if situation.limit is not None:
         return (

@@ -13,6 +13,7 @@ from zmqdata.core.dispatcher.state.measures import (
     OTHERS,
     JobTotals,
     Measures,
+    judged_loop,
 )
 from zmqdata.core.dispatcher.state.tasks import Iteration, Task
 from zmqdata.core.ranges import RangeSet
@@ -148,11 +149,11 @@ def test_the_loop_that_waits_most_is_judged(waits: float, word: str) -> None:
     """
     one = iteration()
     measures = Measures({2000: one})
-    assert measures.judged_loop(one) is None
+    assert judged_loop(measures.situations(one)) is None
     measures.take_tasks("tcp://a:1", [report(2001, 1, 50.0, 10.0)], one.tasks)
     measures.take_loop(2000, "c0", loop(0.0))
     measures.take_loop(2000, "c1", loop(waits))
-    found = measures.judged_loop(one)
+    found = judged_loop(measures.situations(one))
     assert found is not None
     assert (found[0].loop.waiting, found[1].word) == (waits, word)
 
@@ -165,7 +166,7 @@ def test_a_slow_consumer_is_named() -> None:
     measures = Measures({2000: one})
     for client, seconds in (("c0", 10.0), ("c1", 30.0), ("c2", 11.0)):
         measures.take_loop(2000, client, loop(0.0, seconds))
-    found = measures.judged_loop(one)
+    found = judged_loop(measures.situations(one))
     assert found is not None
     verdict = found[1]
     assert verdict.word == STRAGGLER

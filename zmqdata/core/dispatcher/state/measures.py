@@ -272,10 +272,16 @@ class Measures:
             for number, (worker, measures) in sorted(self.tasks_of(iteration).items())
         )
 
-    def situations(self, iteration: Iteration) -> dict[str, Situation]:
-        """Return what is known of each training loop, by client."""
+    def situations(self, iteration: Iteration, unit: str = "elements") -> dict[str, Situation]:
+        """Return what is known of each training loop, by client.
+
+        Args:
+            iteration: what the loops read.
+            unit: name of its elements. Operations after ``distribute`` make others.
+        """
         tasks, loops = self.evidence(iteration), self._of(iteration.iteration).loops
         hosted = len({task.worker for task in iteration.tasks.values() if task.worker})
+        deaths = [one.how for task in iteration.tasks.values() for one in task.deaths.values()]
         numbers = {client: number for number, client in iteration.consumers.items()}
         paces = {
             client: _pace(numbers[client], loop)
@@ -293,6 +299,8 @@ class Measures:
                 loop.first,
                 loop.outer_total or loop.total,
                 hosted=hosted,
+                deaths=tuple(deaths),
+                unit=unit if loop.outer is None else "elements",
                 served=None if loop.outer is None else loop.recent,
                 consumer=numbers.get(client),
                 others=tuple(pace for other, pace in paces.items() if other != client),
@@ -301,12 +309,6 @@ class Measures:
             for client, loop in loops.items()
             if client in iteration.clients
         }
-
-    def judged_loop(self, iteration: Iteration) -> tuple[Situation, Verdict] | None:
-        """Return the situation of and the verdict on the training loop that decides
-        about an iteration. None if no loop has sent measures.
-        """
-        return judged_loop(self.situations(iteration))
 
 
 def judged_loop(
