@@ -32,6 +32,7 @@ from zmqdata.client import calls
 from zmqdata.dashboard.report import report_of
 from zmqdata.dashboard.view import view_of
 from zmqdata.dashboard.watching import StatusWatch
+from zmqdata.errors import FailedPreconditionError
 from zmqdata.measures.situation import Situation, doing_of
 from zmqdata.measures.status import stats_of
 from zmqdata.messages import JobStatus, LoopSums, ReaderStatus, ServiceStatus, known_status
@@ -198,6 +199,49 @@ def iterator(dispatcher: DispatchServer) -> Iterator[DatasetIterator]:
     finally:
         over.set()
         thread.join(PATIENCE)
+        reader.close()
+
+
+def refuse() -> None:
+    raise RuntimeError("libjpeg is not installed")
+
+
+class Unopened:
+    """A function that no worker can open."""
+
+    def __call__(self, number: Any) -> Any:
+        return number
+
+    def __reduce__(self) -> Any:
+        return refuse, ()
+
+
+def test_all_say_that_a_job_has_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    """A loop's ``stats()``, ``top``, the dashboard and ``doctor`` say that a job has
+    failed, with the error that its loop got. No loop waits for it any more.
+    """
+    with (
+        DispatchServer(DispatcherConfig()) as server,
+        WorkerServer(WorkerConfig(server.target, heartbeat_interval_ms=200)),
+    ):
+        read = distribute("distributed_epoch", server.target, "train")
+        reader = iter(Dataset.range(9).map(Unopened()).apply(read))
+        with pytest.raises(FailedPreconditionError, match="libjpeg") as raised:
+            next(reader)
+        sentence = str(raised.value)
+        stats = reader.stats()
+        assert (stats["data/verdict"], stats["data/advice"]) == ("FAILED", sentence)
+        found = known_status(calls.status(server.target))
+        (job,) = found.jobs
+        assert (job.condition, job.sentence) == ("FAILED", sentence)
+        assert " ".join(sentence.split()) in part(drawn(found), "train  FAILED")
+        assert [(one["condition"], one["sentence"]) for one in view_of(found, 0.0)["jobs"]] == [
+            ("FAILED", sentence[:400] + "..." * (len(sentence) > 400))
+        ]
+        assert main(["doctor", "--dispatcher", server.target, "--json"]) == 1
+        told = json.loads(capsys.readouterr().out)
+        warning = {"subject": "job train", "check": "condition", "state": "warning"}
+        assert warning | {"found": "FAILED", "remedy": sentence} in told["findings"]
         reader.close()
 
 

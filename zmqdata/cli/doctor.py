@@ -125,12 +125,9 @@ class Doctor:
         local = [local_versions(), found]
         memory = judge.memory_findings(memfd_error(), shared_memory())
         if not self._service:
-            text, remedy = (
-                "no dispatcher is named",
-                "Name one by --dispatcher or ZMQDATA_DISPATCHER.",
-            )
+            remedy = "Name one by --dispatcher or ZMQDATA_DISPATCHER."
             unchecked = [
-                Finding(subject, "all", UNCHECKED, text, remedy)
+                Finding(subject, "all", UNCHECKED, "no dispatcher is named", remedy)
                 for subject in ("dispatcher", "workers")
             ]
             return [*local, *descriptors(0), *memory, *unchecked]

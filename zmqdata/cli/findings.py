@@ -13,6 +13,8 @@ from typing import Any
 
 from zmqdata.errors import VersionMismatchError
 from zmqdata.machine.descriptors import LEAST, PER_ITERATOR, PER_WORKER
+from zmqdata.measures.status import newest_jobs
+from zmqdata.measures.verdict import FAILED
 from zmqdata.messages import known_status
 from zmqdata.printable import shown_size
 
@@ -142,17 +144,20 @@ def _version_faults(
 
 def form_findings(subject: str, status: Mapping[str, Any]) -> list[Finding]:
     """Check that this release reads the status of a dispatcher, which `zmqdata top` and
-    the dashboard show.
+    the dashboard show, and that no job in it has failed.
 
     Args:
         subject: the dispatcher.
         status: its status.
     """
     try:
-        known_status(status)
+        jobs = newest_jobs(known_status(status).jobs)
     except VersionMismatchError as error:
         return [Finding(subject, "status", WARNING, "this release cannot show it", f"{error}.")]
-    return []
+    failed = [one for one in jobs if one.condition == FAILED]
+    return [
+        Finding(f"job {one.name}", "condition", WARNING, FAILED, one.sentence) for one in failed
+    ]
 
 
 # --- this machine and the processes of servers
