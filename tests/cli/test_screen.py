@@ -18,7 +18,7 @@ from tests.statuses import (
 )
 from zmqdata.cli.screen import PROSE, screen, shares
 from zmqdata.cli.top import picture_of
-from zmqdata.messages import ServiceStatus
+from zmqdata.messages import EventStatus, ServiceStatus
 
 
 def drawn(
@@ -222,6 +222,35 @@ def test_a_tall_window_shows_tasks() -> None:
     (at,) = [number for number, line in enumerate(lines) if line.startswith("task")]
     assert "no progress for 75 s" in lines[at + 1]
     assert lines[at + 2].startswith("4000")
+
+
+def test_tasks_of_several_jobs_name_their_job() -> None:
+    """Each task names its job if there are several, and not if there is one."""
+    tasks = [task(0, 1), task(1, 2)]
+    lines = drawn(status(jobs=[job("a", 1), job("b", 2)], tasks=tasks), 200, 60)
+    (at,) = [number for number, line in enumerate(lines) if line.startswith("task")]
+    assert [line.split()[:2] for line in lines[at : at + 3]] == [
+        ["task", "job"],
+        ["4000", "a"],
+        ["4001", "b"],
+    ]
+    assert not any(line.startswith("task  job") for line in drawn(status(), 200, 60))
+
+
+def test_the_newest_warnings_are_shown() -> None:
+    """The newest five events that are warnings or errors are shown, the newest first,
+    and no others.
+    """
+    events = [
+        EventStatus(time=60.0 * at, level=level, text=f"event {at}")
+        for at, level in enumerate(["warning"] * 4 + ["info", "error", "warning", "info"])
+    ]
+    lines = drawn(status(events=events), 80, 60)
+    at = lines.index("newest warnings")
+    assert [line.split("  ")[1] for line in lines[at + 1 : at + 6]] == [
+        f"event {number}" for number in (6, 5, 3, 2, 1)
+    ]
+    assert not any("event 0" in line or "event 7" in line for line in lines)
 
 
 def test_refused_messages_are_shown() -> None:

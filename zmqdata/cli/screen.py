@@ -10,6 +10,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from time import localtime, strftime
 from typing import Any, NamedTuple, TypeAlias
 
 from rich.cells import cell_len
@@ -42,6 +43,8 @@ LEAST = 3
 """Lines of a part with one row: a free line, its heading and the row."""
 MOST_TREES = 20
 """Maximum number of jobs whose pipelines are shown."""
+MOST_EVENTS = 5
+"""Maximum number of warnings and errors of the dispatcher that are shown."""
 PROSE_LINES = 4
 """Maximum number of lines of a paragraph in a window."""
 STYLES = {
@@ -298,15 +301,20 @@ def _parts(found: m.ServiceStatus, with_tasks: bool) -> tuple[list[ScreenPart], 
         (reader for job in jobs for reader in job.readers),
         key=lambda one: (-one.slower, -one.wait_share),
     )
-    loops = in_unit(LOOPS)
+    loops, tasks = in_unit(LOOPS), in_unit(TASKS)
     if len(jobs) > 1:
         loops.insert(1, ShownColumn("job", lambda row: names[id(row)], weight=5))
+    by_number = {job.iteration: job.name for job in found.jobs}
+    if len(by_number) > 1:
+        tasks.insert(1, ShownColumn("job", lambda row: by_number.get(row.iteration, ""), weight=5))
+    warnings = [one for one in reversed(found.events) if one.level != "info"]
     first = [
         *trees[:1],
         ScreenPart(in_unit(WORKERS), found.workers, _worker_style),
         ScreenPart(loops, readers, _loop_style),
+        ScreenPart(EVENTS, warnings[:MOST_EVENTS], lambda row: "yellow"),
     ]
-    return first, [*trees[1:], ScreenPart(in_unit(TASKS), found.tasks if with_tasks else ())]
+    return first, [*trees[1:], ScreenPart(tasks, found.tasks if with_tasks else ())]
 
 
 def _worker_style(worker: m.WorkerStatus) -> str:
@@ -419,6 +427,11 @@ TASKS = (
     ShownColumn("delivered", lambda row: f"{row.delivered:,}", True, 3),
     ShownColumn("codec", lambda row: row.compressed, weight=1),
 )
+EVENTS = (ShownColumn("newest warnings", lambda row: f"{_clock(row.time)}  {row.text}", weight=9),)
+
+
+def _clock(seconds: float) -> str:
+    return strftime("%H:%M:%S", localtime(seconds))
 
 
 def _seconds(seconds: float | None) -> str:
