@@ -27,7 +27,7 @@ from zmqdata.measures.situation import (
 from zmqdata.measures.sums import added
 from zmqdata.messages import OperationStatus, TaskSums
 from zmqdata.peeking import counted
-from zmqdata.printable import printable
+from zmqdata.printable import printable, shown_share
 
 INPUT_BOUND = "INPUT-BOUND"
 """The loop waits, and the pipeline on the workers is the reason."""
@@ -152,7 +152,7 @@ def _no_worker(situation: Situation) -> str:
 
 
 def _not_waiting(situation: Situation) -> tuple[str, str]:
-    waits = f"the loop waits {_percent(situation.wait_share)} of its time"
+    waits = f"the loop waits {shown_share(situation.wait_share)} of its time"
     usual = _usual_step(situation)
     if usual and situation.step >= UNEQUAL * usual and situation.consumer is not None:
         return STRAGGLER, (
@@ -172,13 +172,13 @@ def _waiting(situation: Situation) -> tuple[str, str]:
     running = situation.running
     if situation.is_here:
         return INPUT_BOUND, (
-            f"The pipeline runs in the training process, as placement='auto' decided, and the loop "
-            f"waits {_percent(situation.wait_share)} of its time for it. With placement='service' "
-            "workers run it beside the loop."
+            "The pipeline runs in the training process, as placement='auto' decided, and the loop "
+            f"waits {shown_share(situation.wait_share)} of its time for it. With "
+            "placement='service' workers run it beside the loop."
         )
     if not running and situation.hosted:
         return UNKNOWN, (
-            f"The loop waits {_percent(situation.wait_share)} of its time, and its workers have "
+            f"The loop waits {shown_share(situation.wait_share)} of its time, and its workers have "
             "not reported yet. Ask again in a second."
         )
     if not running:
@@ -201,7 +201,7 @@ def _waiting(situation: Situation) -> tuple[str, str]:
             return found
     if for_splits >= MOSTLY:
         return INPUT_BOUND, (
-            f"The workers wait {_percent(for_splits)} of their time for splits: the source has "
+            f"The workers wait {shown_share(for_splits)} of their time for splits: the source has "
             "fewer files or elements left than workers. Use more and smaller files."
         )
     if making >= MOSTLY and not suffice:
@@ -224,7 +224,7 @@ def _here(situation: Situation) -> tuple[str, str] | None:
     ahead = "" if situation.is_ahead else f", or put prefetch() behind {them}"
     return INPUT_BOUND, (
         f"{what} {run} in this process, and the loop waits "
-        f"{_percent(situation.wait_share)} of its time for {them}. Move {them} before "
+        f"{shown_share(situation.wait_share)} of its time for {them}. Move {them} before "
         f"distribute(), so that the workers run {them}{ahead}."
     )
 
@@ -235,19 +235,19 @@ def _slow_pipeline(situation: Situation) -> tuple[str, str]:
     waits = f"with {counted(count, 'worker')} {_held_up_by(situation)}"
     if node is not None and node.place == "+compression" and node.share >= MOSTLY:
         return INPUT_BOUND, (
-            f"Compressing blocks takes {_percent(node.share)} of the workers' time; {waits}. "
+            f"Compressing blocks takes {shown_share(node.share)} of the workers' time; {waits}. "
             "Compression does not pay here: pass compression=None or 'AUTO' to distribute()."
         )
     takes = (
         "The workers are busy all the time"
         if node is None
-        else f"{node.node} takes {_percent(node.share)} of the workers' time"
+        else f"{node.node} takes {shown_share(node.share)} of the workers' time"
     )
     name = "the pipeline" if node is None else node.node.partition(" at ")[0]
     if node is not None and node.held_up_share >= MOSTLY:
         workers = f"start {need} workers, which would feed it" if need else "add workers"
         return INPUT_BOUND, (
-            f"{takes}; {waits}. In {_percent(node.held_up_share)} of the time, finished results "
+            f"{takes}; {waits}. In {shown_share(node.held_up_share)} of the time, finished results "
             f"wait for one slow call. deterministic=False in {name} lets them pass, but the loss "
             f"of a worker may then repeat or lose elements. Or {workers}."
         )
@@ -279,7 +279,7 @@ def _gains_by_calls(situation: Situation, node: OperationStatus) -> bool:
 def _held_up_by(situation: Situation) -> str:
     """Return in words how much the loop is held up."""
     if not situation.is_unpaced:
-        return f"the loop waits {_percent(situation.wait_share)} of each step"
+        return f"the loop waits {shown_share(situation.wait_share)} of each step"
     loop = situation.loop
     rate = loop.elements / loop.seconds if loop.seconds else 0.0
     return f"{rate:.3g} {situation.unit} per second arrive"
@@ -340,7 +340,7 @@ def _slow_link(situation: Situation) -> tuple[str, str] | None:
     worst = max(linked, key=lambda task: task.linked)
     busy, rate = worst.linked
     return LINK_BOUND, (
-        f"The link from worker {worst.worker} is busy {_percent(busy)} of the time and moves "
+        f"The link from worker {worst.worker} is busy {shown_share(busy)} of the time and moves "
         f"{rate / 1e6:.3g} MB/s; {_held_up_by(situation)}. "
         "Send less: use smaller dtypes such as uint8, pass compression='AUTO', or move operations "
         "that enlarge elements behind distribute()."
@@ -356,8 +356,8 @@ def _slow_consumer(situation: Situation) -> tuple[str, str] | None:
     return STRAGGLER, (
         f"Consumer {slowest.consumer} takes {shown_seconds(slowest.step)} for a step, this one "
         f"{shown_seconds(situation.step)}. The workers wait for consumer {slowest.consumer}, so "
-        f"the loop waits {_percent(situation.wait_share)} of its time. Look at the process of that "
-        "consumer and at its machine."
+        f"the loop waits {shown_share(situation.wait_share)} of its time. Look at the process of "
+        "that consumer and at its machine."
     )
 
 
@@ -366,10 +366,10 @@ def _held_up(situation: Situation) -> tuple[str, str] | None:
     if share_of(loop.late, loop.waiting) < HELD_UP:
         return None
     return COMPUTE_BOUND, (
-        f"Elements have arrived, but the loop waits {_percent(situation.wait_share)} of its time: "
-        "other threads of this process hold the interpreter lock, or all cores of this machine are "
-        "busy. More workers would not help. Move Python code of this process to the workers, or to "
-        "other processes."
+        f"Elements have arrived, but the loop waits {shown_share(situation.wait_share)} of its "
+        "time: other threads of this process hold the interpreter lock, or all cores of this "
+        "machine are busy. More workers would not help. Move Python code of this process to the "
+        "workers, or to other processes."
     )
 
 
@@ -380,7 +380,7 @@ def _too_little_ahead(situation: Situation, making: float) -> str:
             "to send than to make. Send fewer and larger elements: call batch() before "
             "distribute(), or make batches larger."
         )
-    text = f"The loop waits {_percent(situation.wait_share)} of its time, and "
+    text = f"The loop waits {shown_share(situation.wait_share)} of its time, and "
     if making < SATURATED:
         text += f"the workers wait, too: too few {situation.unit} are in flight. "
     else:
@@ -410,10 +410,6 @@ def _cold_start(situation: Situation) -> str:
 def _usual_step(situation: Situation) -> float:
     steps = [one.step for one in situation.others if one.step > 0]
     return median(steps) if steps else 0.0
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
 
 
 def _listed(names: Sequence[str]) -> str:
