@@ -83,8 +83,9 @@ SITUATIONS = {
             WAITING, tuple(replace(one, cores=2) for one in two(making=10.0, nodes=(CROWDED,)))
         ),
         INPUT_BOUND,
-        "takes 100 % of the workers' time; with 2 workers the loop waits 60 % of each step; 5 would "
-        "feed it. The machines of these workers have 4 cores: add machines.",
+        "takes 100 % of the workers' time, and waits for a core (30 % processor); with 2 workers "
+        "the loop waits 60 % of each step; 5 would feed it. The machines of these workers have 4 "
+        "cores: add machines.",
     ),
     "a node whose results wait for one slow call": (
         Situation(WAITING, two(making=10.0, nodes=(HEADED,))),
@@ -97,6 +98,35 @@ SITUATIONS = {
         Situation(WAITING, two(making=10.0, nodes=(replace_node(HEADED, held_up_recent=4.0),))),
         INPUT_BOUND,
         "Run more calls at a time: pass num_parallel_calls=10 to map(fetch).",
+    ),
+    "a node that waits, before one that cannot keep up": (
+        Situation(WAITING, two(making=10.0, nodes=(WAITED, NodeTime("", "batch(8)", 8.0, 8.0)))),
+        INPUT_BOUND,
+        "pass num_parallel_calls=5 to map(fetch). Other operations then allow 1.25 times this rate. "
+        "Or start 5 workers, which would feed it.",
+    ),
+    "a node that waits, before one that is as slow": (
+        Situation(WAITING, two(making=10.0, nodes=(WAITED, NodeTime("", "batch(8)", 9.0, 9.0)))),
+        INPUT_BOUND,
+        "waits (5 % processor); with 2 workers the loop waits 60 % of each step; 5 would feed it.",
+    ),
+    "a node that waits, before two that share a thread": (
+        Situation(
+            WAITING,
+            two(
+                making=10.0,
+                nodes=(WAITED, *(NodeTime(place, "map(f)", 4.0, 4.0) for place in ("", "0.0"))),
+            ),
+        ),
+        INPUT_BOUND,
+        "Other operations then allow 1.25 times this rate.",
+    ),
+    "a node that waits, before one on threads": (
+        Situation(
+            WAITING, two(making=10.0, nodes=(WAITED, NodeTime("", "map(f)", 20.0, 20.0, threads=4)))
+        ),
+        INPUT_BOUND,
+        "pass num_parallel_calls=8 to map(fetch). Other operations then allow 2 times this rate.",
     ),
     "a node without a pace whose results wait": (
         Situation(WAITING, two(making=10.0, nodes=(HEADED,)), is_unpaced=True),

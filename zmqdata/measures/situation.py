@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from zmqdata.measures.sums import added
@@ -120,8 +120,7 @@ class Situation:
     @property
     def cores(self) -> int:
         """Number of processors of the machines of its workers; 0 if unknown."""
-        hosts = {task.worker.rpartition(":")[0]: task.cores for task in self.running}
-        return sum(hosts.values()) if all(hosts.values()) else 0
+        return cores_of(self.running)
 
     @property
     def workers(self) -> int:
@@ -138,6 +137,24 @@ def running_tasks(tasks: Iterable[TaskEvidence]) -> list[TaskEvidence]:
     """Return the tasks that have not ended; if all have, all of them."""
     listed = list(tasks)
     return [task for task in listed if not task.has_ended] or listed
+
+
+def cores_of(tasks: Iterable[TaskEvidence]) -> int:
+    """Return the number of processors of the machines of tasks; 0 if unknown."""
+    hosts = {task.worker.rpartition(":")[0]: task.cores for task in tasks}
+    return sum(hosts.values()) if all(hosts.values()) else 0
+
+
+def lack_cores(tasks: Sequence[TaskEvidence]) -> bool:
+    """Return True if tasks use half of the cores of their machines or more, so that
+    their threads wait for each other.
+    """
+    used = sum(
+        (node.recent - node.waited_recent) / max(task.recent.seconds, LEAST_STEP)
+        for task in tasks
+        for node in task.nodes
+    )
+    return 0 < cores_of(tasks) <= 2 * used
 
 
 def operations(tasks: Iterable[TaskEvidence]) -> list[OperationStatus]:
@@ -159,7 +176,7 @@ def operations(tasks: Iterable[TaskEvidence]) -> list[OperationStatus]:
     lately = sum(node.recent for nodes in recent.values() for node in nodes)
     so_far = sum(node.total for nodes in times.values() for node in nodes)
     making = sum(task.recent.making for task in running_tasks(listed))
-    places = {place for place, _ in times}
+    places, lacks_cores = {place for place, _ in times}, lack_cores(running_tasks(listed))
     found = []
     for (place, label), nodes in sorted(times.items(), key=lambda item: _in_tree(item[0][0])):
         present = recent.get((place, label), [])
@@ -177,6 +194,7 @@ def operations(tasks: Iterable[TaskEvidence]) -> list[OperationStatus]:
                 share_so_far=round(share_of(seconds, so_far), 4),
                 seconds=round(seconds, 3),
                 processor_share=round(1 - share_of(waited, seconds_lately), 4),
+                lacks_cores=lacks_cores,
                 held_up_share=round(share_of(held_up, making), 4),
                 threads=max(node.threads for node in nodes),
                 queue=(held, most) if most else None,
@@ -191,9 +209,11 @@ def doing_of(one: OperationStatus) -> str:
     Example:
         >>> doing_of(OperationStatus(processor_share=0.03))
         'waits (3 % processor)'
+        >>> doing_of(OperationStatus(processor_share=0.3, lacks_cores=True))
+        'waits for a core (30 % processor)'
     """
-    share = one.processor_share
-    return f"waits ({100 * share:.0f} % processor)" if share < COMPUTES else ""
+    share, what = one.processor_share, "waits for a core" if one.lacks_cores else "waits"
+    return f"{what} ({100 * share:.0f} % processor)" if share < COMPUTES else ""
 
 
 def dominant(tasks: Iterable[TaskEvidence]) -> OperationStatus | None:
@@ -204,14 +224,32 @@ def dominant(tasks: Iterable[TaskEvidence]) -> OperationStatus | None:
     fast enough. While one call holds up the others, its other threads count as busy.
     """
     listed = list(tasks)
-    busy = {
-        name: sum(max(node.recent / node.threads, node.held_up_recent) for node in nodes)
-        for name, nodes in _times(running_tasks(listed)).items()
-    }
+    busy = _busy(running_tasks(listed))
     worst = max(busy, key=lambda name: busy[name], default=None)
     if worst is None or not busy[worst]:
         return None
     return next(one for one in operations(listed) if (one.place, one.node) == worst)
+
+
+def _busy(tasks: Iterable[TaskEvidence]) -> dict[tuple[str, str], float]:
+    """Return the seconds in which each operation kept its threads busy."""
+    return {
+        name: sum(max(node.recent / node.threads, node.held_up_recent) for node in nodes)
+        for name, nodes in _times(tasks).items()
+    }
+
+
+def gain_without(situation: Situation, one: OperationStatus) -> float:
+    """Return how many times as fast tasks would be if an operation took no time: the
+    others limit them then. Operations without threads of their own run one at a time.
+    """
+    times, busy = _times(situation.running), _busy(situation.running)
+    others = {name for name in times if name != (one.place, one.node)}
+    wide = {name for name in others if any(node.threads > 1 for node in times[name])}
+    making = sum(task.recent.making for task in situation.running)
+    alone = min(making, sum(busy[name] for name in others - wide))
+    rest = max([alone, *(busy[name] for name in wide)])
+    return making / rest if rest else math.inf
 
 
 def _times(tasks: Iterable[TaskEvidence]) -> dict[tuple[str, str], list[NodeTime]]:

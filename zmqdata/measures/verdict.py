@@ -19,6 +19,7 @@ from zmqdata.measures.situation import (
     costs_by_worker,
     doing_of,
     dominant,
+    gain_without,
     median,
     needed_workers,
     share_of,
@@ -59,6 +60,8 @@ PARALLEL = ("map(", "random_map(", "interleave(", "batch(collate_fn=")
 """Beginnings of the labels of operations that take ``num_parallel_calls``."""
 LINK_BUSY = 0.7
 """Share of the time with bytes in flight above which a link is the limit."""
+GAINS = 1.2
+"""Factor of the rate from which on more calls at a time are advised."""
 SLOWER = 2.0
 """Factor by which a worker is slower than the median of the others that counts."""
 UNEQUAL = 1.5
@@ -243,37 +246,37 @@ def _slow_pipeline(situation: Situation) -> tuple[str, str]:
         if node is None
         else f"{node.node} takes {shown_share(node.share)} of the workers' time"
     )
+    doing = "" if node is None else doing_of(node)
+    takes += f", and {doing}" if doing else ""
     name = "the pipeline" if node is None else node.node.partition(" at ")[0]
+    workers = f"start {need} workers, which would feed it" if need else "add workers"
     if node is not None and node.held_up_share >= MOSTLY:
-        workers = f"start {need} workers, which would feed it" if need else "add workers"
         return INPUT_BOUND, (
             f"{takes}; {waits}. In {shown_share(node.held_up_share)} of the time, finished results "
             f"wait for one slow call. deterministic=False in {name} lets them pass, but the loss "
             f"of a worker may then repeat or lose elements. Or {workers}."
         )
-    if node is not None and _gains_by_calls(situation, node):
-        calls = math.ceil(node.threads * need / count) if need else "zmqdata.AUTOTUNE"
-        workers = f"start {need} workers, which would feed it" if need else "add workers"
+    gain = 0.0 if node is None else gain_without(situation, node)
+    if node is not None and gain >= GAINS and _gains_by_calls(node):
+        wanted = need / count if need else math.inf
+        calls = math.ceil(node.threads * min(gain, wanted)) if need else "zmqdata.AUTOTUNE"
+        most = f" Other operations then allow {gain:.3g} times this rate." if gain < wanted else ""
         return INPUT_BOUND, (
-            f"{takes}, and {doing_of(node)}; {waits}. Run more calls at a time: pass "
-            f"num_parallel_calls={calls} to {name}. Or {workers}."
+            f"{takes}; {waits}. Run more calls at a time: pass num_parallel_calls={calls} to "
+            f"{name}.{most} Or {workers}."
         )
     if not need:
-        return INPUT_BOUND, f"{takes}; {waits}. Add workers, or make {name} faster."
-    elsewhere = ""
-    if 0 < situation.cores < need:
-        cores = counted(situation.cores, "core")
-        elsewhere = f" The machines of these workers have {cores}: add machines."
+        what = "machines" if node is not None and node.lacks_cores else "workers"
+        return INPUT_BOUND, f"{takes}; {waits}. Add {what}, or make {name} faster."
+    cores, elsewhere = situation.cores, ""
+    if 0 < cores < need:
+        elsewhere = f" The machines of these workers have {counted(cores, 'core')}: add machines."
     return INPUT_BOUND, f"{takes}; {waits}; {need} would feed it.{elsewhere}"
 
 
-def _gains_by_calls(situation: Situation, node: OperationStatus) -> bool:
-    """Return True if an operation waits for other things than a core. Workers that use
-    half of their cores wait for each other.
-    """
-    used = node.processor_share * node.share * node.threads * situation.workers
-    is_full = 0 < situation.cores <= 2 * used
-    return bool(doing_of(node)) and node.node.startswith(PARALLEL) and not is_full
+def _gains_by_calls(node: OperationStatus) -> bool:
+    """Return True if an operation waits for other things than a core."""
+    return bool(doing_of(node)) and node.node.startswith(PARALLEL) and not node.lacks_cores
 
 
 def _held_up_by(situation: Situation) -> str:

@@ -37,6 +37,8 @@ class OperationStatus(Struct, frozen=True, kw_only=True):
     """Seconds in this operation since the tasks began, over all threads."""
     processor_share: float = 1.0
     """Share of its seconds in which a processor worked, lately; the rest it waited."""
+    lacks_cores: bool = False
+    """True if tasks use so many cores of their machines that it waits for one."""
     held_up_share: float = 0.0
     """Share of the time in which pipelines ran, lately, in which its finished results
     waited for one call that had not returned. ``deterministic=False`` lets them pass.
