@@ -32,7 +32,7 @@ from zmqdata.client import calls
 from zmqdata.dashboard.report import report_of
 from zmqdata.dashboard.view import view_of
 from zmqdata.dashboard.watching import StatusWatch
-from zmqdata.errors import FailedPreconditionError
+from zmqdata.errors import CancelledError, FailedPreconditionError
 from zmqdata.measures.situation import Situation, doing_of
 from zmqdata.measures.status import stats_of
 from zmqdata.messages import JobStatus, LoopSums, ReaderStatus, ServiceStatus, known_status
@@ -200,6 +200,35 @@ def iterator(dispatcher: DispatchServer) -> Iterator[DatasetIterator]:
         over.set()
         thread.join(PATIENCE)
         reader.close()
+
+
+def test_all_say_that_no_worker_runs() -> None:
+    """Without a worker, ``stats()`` and the status say the same of a job of batches."""
+    with DispatchServer(DispatcherConfig()) as server:
+        read = distribute("distributed_epoch", server.target, "train")
+        reader, told = iter(Dataset.range(9).batch(3).apply(read)), set[str]()
+
+        def wait() -> None:
+            with pytest.raises(CancelledError):
+                next(reader)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+
+        def is_one_view() -> bool:
+            jobs = known_status(calls.status(server.target)).jobs
+            told.update(one.sentence for one in jobs if one.verdict)
+            return bool(told)
+
+        try:
+            await_condition(is_one_view, PATIENCE, "measures of the loop")
+            assert told == {reader.stats()["data/advice"]}
+            assert told.pop().startswith(
+                "The loop waits for its first batch. No worker hosts a task"
+            )
+        finally:
+            reader.close()
+            thread.join(PATIENCE)
 
 
 def refuse() -> None:

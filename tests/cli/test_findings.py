@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.statuses import answer, job, status
 from zmqdata.cli import findings as judge
 from zmqdata.cli.findings import FAILURE, OK, UNCHECKED, WARNING, Finding
 
@@ -42,6 +43,15 @@ def test_versions_are_compared(
         remedies = [one.remedy for one in found if one.state != OK]
         assert all(remedies)
         assert len(set(remedies)) == len(remedies)
+
+
+def test_a_job_that_failed_is_named_until_it_begins_anew() -> None:
+    """Each failed job is a warning with its error, unless a newer incarnation runs."""
+    broken = job("broken", 1, failure="ValueError in map(decode)")
+    mended = [job("mended", 2, failure="OSError"), job("mended", 3, incarnation=2)]
+    (found,) = judge.form_findings(SERVER, answer(status(jobs=[broken, *mended])))
+    assert (found.subject, found.state) == ("job broken", WARNING)
+    assert (found.found, found.remedy) == ("FAILED", "ValueError in map(decode)")
 
 
 def test_a_server_that_tells_no_versions_is_of_another_release() -> None:

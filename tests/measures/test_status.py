@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.statuses import answer, every_condition, job, reader, status, task, worker
 from zmqdata.errors import VersionMismatchError
-from zmqdata.measures.situation import TaskEvidence, operations
+from zmqdata.measures.situation import TaskEvidence, doing_of, operations
 from zmqdata.measures.status import (
     CONDITIONS,
     agrees,
@@ -70,6 +70,20 @@ def test_a_share_is_of_the_seconds_of_all_operations() -> None:
         ("f0", 0.85, 0.85),
     ]
     assert sum(one.share for one in found) == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(("cores", "lacks"), [(0, False), (2, True), (4, True), (5, False)])
+def test_operations_wait_for_cores_that_others_use(cores: int, lacks: bool) -> None:
+    """An operation waits for a core if all operations of a machine use half of its
+    cores or more.
+    """
+    nodes = NodeTime("", "f", 20.0, 20.0, 4, waited_recent=15.0), NodeTime("0", "g", 5.0, 5.0)
+    sums = TaskSums(seconds=10.0, making=10.0)
+    tasks = [TaskEvidence(f"tcp://a:{port}", sums, nodes, cores=cores) for port in (1, 2)]
+    found = operations(tasks)
+    assert [one.lacks_cores for one in found] == [lacks, lacks]
+    waits = "waits for a core (25 % processor)" if lacks else "waits (25 % processor)"
+    assert [doing_of(one) for one in found] == [waits, ""]
 
 
 def test_tasks_that_have_ended_count_so_far_only() -> None:

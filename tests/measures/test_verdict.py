@@ -237,7 +237,8 @@ SITUATIONS = {
     "no element yet": (
         Situation(LoopSums(), hosted=2),
         UNKNOWN,
-        "The loop waits for its first element. The log of its process names the cause.",
+        "The loop waits for its first element. The log of its process names what it waits for. See "
+        "the newest warnings in `zmqdata top`, and the logs of the workers.",
     ),
     "no element without a worker": (
         Situation(LoopSums(), hosted=0),
@@ -291,7 +292,7 @@ SITUATIONS = {
     "no batch yet": (
         Situation(LoopSums(), hosted=2, unit="batches"),
         UNKNOWN,
-        "The loop waits for its first batch. The log of its process names the cause.",
+        "The loop waits for its first batch. The log of its process names what it waits for.",
     ),
     "a loop that asks for nothing": (
         Situation(LoopSums(14.0, 0.1, 0.9), two(readers=10.0), total=WAITING, unit="batches"),
@@ -308,14 +309,13 @@ SITUATIONS = {
     "no element, and workers that die": (
         Situation(LoopSums(), hosted=1, deaths=("was killed by SIGKILL", "ended with exit code 3")),
         UNKNOWN,
-        "The loop waits for its first element. Its workers have died 2 times; the last one ended "
-        "with exit code 3. `zmqdata top` lists the events of the dispatcher, and the logs of the "
-        "workers the cause.",
+        "The loop waits for its first element. Its workers have died 2 times; one ended with exit "
+        "code 3. See the newest warnings in `zmqdata top`, and the logs of the workers.",
     ),
     "no worker any more, because they died": (
         Situation(WAITING, hosted=0, deaths=("ended with exit code 3",)),
         INPUT_BOUND,
-        "Its workers have died 1 time; the last one ended with exit code 3.",
+        "Its workers have died 1 time; one ended with exit code 3.",
     ),
 }
 

@@ -74,7 +74,7 @@ TAIL = 1.0
 """Seconds that a loop must have waited lately if the end of a pass counts as held up by
 its last splits.
 """
-EVENTS = "`zmqdata top` lists the events of the dispatcher, and the logs of the workers the cause."
+EVENTS = "See the newest warnings in `zmqdata top`, and the logs of the workers."
 COLD = 0.2
 """Share of the time that the first element may take without being mentioned."""
 
@@ -123,7 +123,7 @@ def judge(situation: Situation) -> Verdict:
     loop = situation.loop
     is_fed = situation.wait_share < WAITS and not situation.is_unpaced
     if situation.first is None and not loop.elements and not situation.total.elements:
-        tells = "The log of its process names the cause."
+        tells = f"The log of its process names what it waits for. {EVENTS}"
         cause = tells if situation.hosted != 0 and not situation.deaths else _no_worker(situation)
         return Verdict(UNKNOWN, f"The loop waits for its first {situation.one}. {cause}")
     if is_fed and loop.seconds >= IDLE_SECONDS and loop.elements < LEAST_ELEMENTS:
@@ -151,7 +151,7 @@ def _no_worker(situation: Situation) -> str:
     if not situation.deaths:
         return f"No worker hosts a task of this job. Start workers, if none runs. {EVENTS}"
     died = f"Its workers have died {counted(len(situation.deaths), 'time')}"
-    return f"{died}; the last one {situation.deaths[-1]}. {EVENTS}"
+    return f"{died}; one {situation.deaths[-1]}. {EVENTS}"
 
 
 def _not_waiting(situation: Situation) -> tuple[str, str]:

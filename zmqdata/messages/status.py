@@ -38,7 +38,9 @@ class OperationStatus(Struct, frozen=True, kw_only=True):
     processor_share: float = 1.0
     """Share of its seconds in which a processor worked, lately; the rest it waited."""
     lacks_cores: bool = False
-    """True if tasks use so many cores of their machines that it waits for one."""
+    """True if the tasks of a job use so many cores of their machines that it waits for
+    one. Unknown, and false, for a single task.
+    """
     held_up_share: float = 0.0
     """Share of the time in which pipelines ran, lately, in which its finished results
     waited for one call that had not returned. ``deterministic=False`` lets them pass.

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from zmqdata import messages as m
+from zmqdata import updates as u
 from zmqdata.core.dispatcher.state.measures import (
     JOBS_KEPT,
     LOOPS_KEPT,
@@ -156,6 +157,21 @@ def test_the_loop_that_waits_most_is_judged(waits: float, word: str) -> None:
     found = judged_loop(measures.situations(one))
     assert found is not None
     assert (found[0].loop.waiting, found[1].word) == (waits, word)
+
+
+def test_deaths_of_workers_are_told() -> None:
+    """A loop that has got nothing is told how a worker of its tasks ended. The name of
+    what it waits for is that of the job.
+    """
+    one = iteration()
+    measures = Measures({2000: one})
+    one.tasks[2002].deaths[1] = u.CountDeathUpdate(2002, 1, "ended with exit code 3")
+    measures.take_loop(2000, "c0", m.LoopMeasures())
+    found = judged_loop(measures.situations(one, "batches"))
+    assert found is not None
+    assert found[1].advice.startswith(
+        "The loop waits for its first batch. Its workers have died 1 time; one ended with exit code 3."
+    )
 
 
 def test_a_slow_consumer_is_named() -> None:
