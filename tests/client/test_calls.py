@@ -140,3 +140,8 @@ def test_a_wait_is_spoken_of_only_if_nothing_is_confirmed(
         for socket in (router, dealer, idle):
             socket.close(linger=0)
     assert not [one for one in caplog.records if "waiting for" in one.getMessage()]
+
+
+def test_every_purpose_is_that_of_a_message() -> None:
+    """The table of purposes names messages that exist."""
+    assert [name for name in calls.PURPOSES if not hasattr(m, name)] == []

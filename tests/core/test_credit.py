@@ -134,8 +134,8 @@ def test_a_new_stream_counts_from_its_own_beginning() -> None:
     assert (
         renewed.received,
         renewed.received_bytes,
-        renewed.told_elements,
-        renewed.told_bytes,
+        renewed.granted_elements,
+        renewed.granted_bytes,
     ) == (0, 0, 0, 0)
 
 

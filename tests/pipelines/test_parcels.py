@@ -26,7 +26,7 @@ from zmqdata.pipelines import (
     pickler,
 )
 from zmqdata.pipelines.memorymaps import LARGE
-from zmqdata.pipelines.packing import ParcelContent, look_at
+from zmqdata.pipelines.packing import ParcelContent, poll_at
 from zmqdata.pipelines.parcels import Parcel, ParcelChangedError
 from zmqdata.pipelines.weighing import heaviest, say_slow, weight_of
 
@@ -58,7 +58,7 @@ class Holder:
 
 def parcel_of(value: Any) -> Parcel:
     found = Parcel(value, NAME)
-    look_at(found)
+    poll_at(found)
     return found
 
 
@@ -128,12 +128,12 @@ def test_each_change_is_noticed(case: str) -> None:
     make, change = CHANGES[case]
     parcel = parcel_of(Holder(make()))
     before = parcel.packed
-    assert not look_at(parcel)
+    assert not poll_at(parcel)
     assert parcel.packed is before
     change(parcel.value.held)
-    assert look_at(parcel)
+    assert poll_at(parcel)
     assert parcel.packed.pickle != before.pickle or parcel.packed.buffers != before.buffers
-    assert not look_at(parcel)
+    assert not poll_at(parcel)
 
 
 def test_a_pipeline_names_its_parcel_and_has_no_bytes_of_it() -> None:
@@ -188,7 +188,7 @@ def test_what_is_never_the_same_is_kept_and_named(caplog: pytest.LogCaptureFixtu
                 sent(packed)
             packed = packed_with(parcel)
         assert isinstance(opened(packed).held, Field)
-        assert look_at(parcel)
+        assert poll_at(parcel)
     [said] = [one.getMessage() for one in caplog.records]
     assert said.startswith(f"{NAME} gives other bytes each time")
     assert "test_parcels.Counting does so" in said
@@ -202,7 +202,7 @@ def test_a_change_while_it_is_sent_is_said(caplog: pytest.LogCaptureFixture) -> 
     with pytest.raises(ParcelChangedError):
         sent(packed)
     assert opened(packed_with(parcel)).held == [1, 2]
-    assert not look_at(parcel)
+    assert not poll_at(parcel)
     assert not parcel.content
     assert [one.getMessage() for one in caplog.records] == [
         f"{NAME} was changed while it was packed: workers get it as it is now"
@@ -222,7 +222,7 @@ def test_the_digest_of_an_array_is_that_of_its_bytes(monkeypatch: pytest.MonkeyP
 
     parcel = Parcel(Holder(array), NAME)
     monkeypatch.setattr(pickler, "hashlib", Writing())
-    look_at(parcel, keeps=True)
+    poll_at(parcel, keeps=True)
     assert all(hashlib.sha256(one).hexdigest() == name for name, one in parcel.content.items())
 
 
@@ -261,7 +261,7 @@ def test_a_memory_map_in_a_parcel_travels_as_its_path(
 def test_a_slow_parcel_is_spoken_of_once(caplog: pytest.LogCaptureFixture) -> None:
     """The user is told what takes most of the bytes, how long it took, and a remedy."""
     parcel = Parcel(Holder([("a", one) for one in range(5_000)]), NAME, "Hold an array.")
-    look_at(parcel)
+    poll_at(parcel)
     say_slow(parcel, "packing", 0.9)
     for _ in range(2):
         say_slow(parcel, "packing", 1.5)

@@ -52,15 +52,15 @@ SAY_SO_AFTER = 10.0
 SAY_SO_EVERY = 60.0
 """Seconds between two such warnings."""
 
-PURPOSES: dict[type[m.Message], str] = {
-    m.RegisterDataset: "to register a dataset",
-    m.DescribeDataset: "to describe a registered dataset",
-    m.StartSave: "to start a distributed save",
-    m.RequestStatus: "to report its state",
-    m.RequestAudit: "to audit a job",
-    m.DrainWorker: "to drain a worker",
+PURPOSES: dict[str, str] = {
+    "RegisterDataset": "to register a dataset",
+    "DescribeDataset": "to describe a registered dataset",
+    "StartSave": "to start a distributed save",
+    "RequestStatus": "to report its state",
+    "RequestAudit": "to audit a job",
+    "DrainWorker": "to drain a worker",
 }
-"""Purpose of each request, in words."""
+"""Purpose of each request, by the name of its class."""
 LOOKS = 0.5
 """Seconds between two looks at whether this process has closed the dispatcher."""
 
@@ -168,7 +168,7 @@ def converse(
                 now - began,
                 role,
                 endpoint,
-                PURPOSES.get(type(ask), "to answer a request"),
+                PURPOSES.get(type(ask).__name__, "to answer a request"),
                 timeout,
                 likely_cause(endpoint),
             )

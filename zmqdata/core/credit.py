@@ -126,13 +126,13 @@ class CreditWindow:
     """Number of elements handed to the training loop."""
     reported: int = 0
     """Number of handed-out elements that the dispatcher has acknowledged."""
-    told_elements: int = 0
+    granted_elements: int = 0
     """Highest element count granted to the worker so far."""
-    told_before: int = 0
+    granted_before: int = 0
     """Highest element count before the last grant that raised it."""
-    told_bytes: int = 0
+    granted_bytes: int = 0
     """Highest byte count granted to the worker so far."""
-    told_handed_out: int = 0
+    granted_handed_out: int = 0
     """Value of ``handed_out`` at the last grant."""
     received: int = 0
     """Number of elements received."""
@@ -165,7 +165,7 @@ class CreditWindow:
         self.recall, self.kept = recall, self.received - count
         self.received, self.received_bytes = self.kept, self.ends.cut(self.kept)
         self.ends.hand_out(self.handed_out)
-        self.told_elements = self.told_before = self.told_bytes = 0
+        self.granted_elements = self.granted_before = self.granted_bytes = 0
 
     def widen(self, streams: int, total: int = TOTAL_BYTES) -> None:
         """Double the window because the training loop waits.
@@ -188,7 +188,7 @@ class CreditWindow:
         """True if the worker has sent everything that was granted, but for the last
         grant, which may be on its way.
         """
-        return self.received >= self.told_before
+        return self.received >= self.granted_before
 
     @property
     def grant(self) -> tuple[int, int]:
@@ -202,8 +202,8 @@ class CreditWindow:
         once.
         """
         elements, size = self.grant
-        return (elements - self.told_elements) * 4 >= self.elements or (
-            size - self.told_bytes
+        return (elements - self.granted_elements) * 4 >= self.elements or (
+            size - self.granted_bytes
         ) * 4 >= self.bytes
 
     @property
@@ -211,14 +211,14 @@ class CreditWindow:
         """True if the training loop has taken something since the last grant was
         sent.
         """
-        return self.handed_out > self.told_handed_out
+        return self.handed_out > self.granted_handed_out
 
     @property
     def outstanding(self) -> int:
         """Number of elements that the worker may send or has sent, and that were not
         handed out.
         """
-        return max(self.told_elements, self.received) - self.handed_out
+        return max(self.granted_elements, self.received) - self.handed_out
 
     def tell(self, most: int | None = None) -> tuple[int, int]:
         """Return the grant and record it as sent. A grant is never withdrawn: the
@@ -227,27 +227,27 @@ class CreditWindow:
         Args:
             most: number of elements by which the grant may grow; None for any number.
         """
-        self.told_handed_out = self.handed_out
+        self.granted_handed_out = self.handed_out
         elements, size = self.grant
         if most is not None:
-            elements = min(elements, max(self.told_elements, self.received) + most)
-        if elements > self.told_elements:
-            self.told_before = self.told_elements or elements
-        self.told_elements, self.told_bytes = (
-            max(self.told_elements, elements),
-            max(self.told_bytes, size),
+            elements = min(elements, max(self.granted_elements, self.received) + most)
+        if elements > self.granted_elements:
+            self.granted_before = self.granted_elements or elements
+        self.granted_elements, self.granted_bytes = (
+            max(self.granted_elements, elements),
+            max(self.granted_bytes, size),
         )
-        return self.told_elements, self.told_bytes
+        return self.granted_elements, self.granted_bytes
 
     def admits(self, elements: int, size: int) -> bool:
         """Return True if a block lies within the grant. While nothing of the stream is
         outstanding, a block of any size is admitted.
         """
-        if size < 0 or self.received >= self.told_elements:
+        if size < 0 or self.received >= self.granted_elements:
             return False
         fits = (
-            self.received + elements <= self.told_elements
-            and self.received_bytes + size <= self.told_bytes
+            self.received + elements <= self.granted_elements
+            and self.received_bytes + size <= self.granted_bytes
         )
         return fits or self.received <= self.handed_out
 

@@ -30,7 +30,7 @@ from zmqdata.errors import (
     NotFoundError,
 )
 from zmqdata.files.paths import files_token
-from zmqdata.storage.files import FileSystem, files_of, told_as
+from zmqdata.storage.files import FileSystem, error_name_of, files_of
 from zmqdata.storage.manifests import (
     CHUNKS,
     STREAMS,
@@ -133,7 +133,7 @@ def prepare_save(command: e.PrepareSave, work_dir: str = "") -> e.SavePrepared:
         return e.SavePrepared(command.path, command.save_id, type(error).__name__, str(error))
     except Exception as error:  # file systems raise errors of any class, and the user must see them
         text = f"The dispatcher cannot create the folder {command.path}: {error}"
-        name = told_as(error, NotFoundError)
+        name = error_name_of(error, NotFoundError)
         return e.SavePrepared(command.path, command.save_id, name, text)
     return e.SavePrepared(command.path, command.save_id)
 
@@ -166,7 +166,7 @@ def publish_chunk(command: e.PublishChunk) -> e.ChunkPublished:
         # An error of a file system, of whatever class, must fail this save but not the
         # dispatcher.
         text = str(error) or type(error).__name__
-        name = told_as(error, DataLossError)
+        name = error_name_of(error, DataLossError)
         return e.ChunkPublished(command.iteration, command.chunk, text, name)
     return e.ChunkPublished(command.iteration, command.chunk)
 

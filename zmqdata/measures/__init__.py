@@ -1,3 +1,3 @@
-"""Measures of loops and tasks: sums, the meter of a loop, the verdict on what limits it,
-and the spans of OpenTelemetry.
+"""Measures of loops and tasks: sums, the meter of a loop, the verdict on what limits
+it, and the spans of OpenTelemetry.
 """

@@ -228,7 +228,7 @@ def _pieces(pickler: PipelinePickler) -> list[Piece]:
 # --- parcels
 
 
-def look_at(parcel: Parcel, keeps: bool = False) -> bool:
+def poll_at(parcel: Parcel, keeps: bool = False) -> bool:
     """Find the digests of what a parcel consists of. Return True if they have changed
     since the last time.
 
@@ -286,7 +286,7 @@ class ParcelContent:
 
 def _bytes_of(parcel: Parcel) -> dict[str, bytes]:
     """Return the bytes of a parcel, or raise if it has changed, after saying why."""
-    if not look_at(parcel, keeps=True):
+    if not poll_at(parcel, keeps=True):
         return parcel.content
     parcel.is_odd = True
     from zmqdata.pipelines.pickler import PickleFile

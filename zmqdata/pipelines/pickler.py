@@ -307,7 +307,7 @@ class PipelinePickler(pickle.Pickler):
     def _write_parcel(self, parcel: Parcel) -> Any:
         if parcel.packed is None:  # a worker has opened it, and sends it on
             packing = importlib.import_module("zmqdata.pipelines.packing")
-            packing.look_at(parcel)
+            packing.poll_at(parcel)
         if self._name:  # the parts of one do not hold those of another
             about = {name: getattr(parcel, name) for name in ("sources", "packed", "sizes")}
             return Parcel, (parcel.value, parcel.name, parcel.advice), about

@@ -235,7 +235,7 @@ class RemoteFiles:
 LOCAL = LocalFiles()
 
 
-def told_as(error: Exception, otherwise: type[Exception]) -> str:
+def error_name_of(error: Exception, otherwise: type[Exception]) -> str:
     """Return the name of the class under which an error of a file system is told to
     users.
 
@@ -243,7 +243,7 @@ def told_as(error: Exception, otherwise: type[Exception]) -> str:
         error: the error.
         otherwise: class of an error that is none of ours, unless the disk is full.
 
-    >>> told_as(OSError(errno.ENOSPC, "full"), FailedPreconditionError)
+    >>> error_name_of(OSError(errno.ENOSPC, "full"), FailedPreconditionError)
     'ResourceExhaustedError'
     """
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from zmqdata.client.registration import Registration, describe_dataset, keep_registered
 from zmqdata.errors import NotFoundError
 from zmqdata.pipelines import PackedPipeline, pack_sources
-from zmqdata.pipelines.packing import look_at
+from zmqdata.pipelines.packing import poll_at
 from zmqdata.pipelines.parcels import Parcel
 from zmqdata.pipelines.weighing import say_slow
 from zmqdata.torch.fetching import LoaderParts
@@ -85,7 +85,7 @@ class LoaderParcel:
         parcel.sources = dict(pack_sources(self._ship))
         if parcel.is_of_other:
             parcel.packed, parcel.is_of_other = self._own, False
-        is_changed = look_at(parcel, keeps)
+        is_changed = poll_at(parcel, keeps)
         say_slow(parcel, "packing", time.monotonic() - began)
         return is_changed
 

@@ -61,7 +61,7 @@ class _Connection:
     """
     acked: int = 0
     """Bytes acknowledged in all."""
-    look_at: float = 0.0
+    poll_at: float = 0.0
     """Time before which the connection cannot have been silent for too long."""
 
 
@@ -92,9 +92,9 @@ class Connections:
             descriptor = int(frames[-1].get(zmq.SRCFD))
             known = self._of.get(peer)
             if known is not None and known.descriptor == descriptor:
-                known.look_at = now + self._silence
+                known.poll_at = now + self._silence
                 return
-            self._of[peer] = _Connection(descriptor, look_at=now + self._silence)
+            self._of[peer] = _Connection(descriptor, poll_at=now + self._silence)
             if len(self._of) > MOST_PEERS:
                 del self._of[next(iter(self._of))]
 
@@ -130,11 +130,11 @@ class Connections:
             return
         self._look_at = now + min(LOOK_EVERY, self._silence / 4)
         for peer, connection in list(self._of.items()):
-            if now < connection.look_at:
+            if now < connection.poll_at:
                 continue
             told = self._told(connection)
             if told is not None and told.silent <= self._silence:
-                connection.look_at = now + self._silence - told.silent
+                connection.poll_at = now + self._silence - told.silent
                 continue
             self.lost(peer)
             if told is not None:

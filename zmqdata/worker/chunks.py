@@ -20,7 +20,7 @@ from zmqdata.core.worker import events as e
 from zmqdata.elements.specs import encode_spec, spec_of
 from zmqdata.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from zmqdata.storage.chunks import write_block
-from zmqdata.storage.files import FileSystem, files_of, told_as
+from zmqdata.storage.files import FileSystem, error_name_of, files_of
 from zmqdata.storage.manifests import SAVE, one_spec, uncommitted_path
 
 log = logging.getLogger(__name__)
@@ -175,7 +175,7 @@ class ChunkThread:
             text = str(error)
             if not isinstance(error, InvalidArgumentError):  # the elements are not at fault
                 text = f"cannot write {where}: {type(error).__name__}: {text}"
-            name = told_as(error, UnavailableError)
+            name = error_name_of(error, UnavailableError)
             event = e.WriteFailed(command.task, command.attempt, error=name, text=text)
         self._report(event)
 

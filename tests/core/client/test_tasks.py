@@ -362,16 +362,16 @@ def test_all_workers_learn_that_the_loop_waits() -> None:
     client.arrives(1, 0, 1)
     client.reading.hand_out(e.TakenElements(1, 1, 0, 1, 10))
     client.reading.loop_seen(at_work=True)
-    assert client.reading.say_that_it_waits({}) == {}
+    assert client.reading.ask_back({}) == {}
     assert client.reading.loop()[1] is False
     client.reading.loop_seen(at_work=False)
-    assert set(client.reading.say_that_it_waits({})) == {"w", "x"}
+    assert set(client.reading.ask_back({})) == {"w", "x"}
     assert client.reading.loop()[1] is True
     client.reading.now += 1.0
-    assert client.reading.say_that_it_waits({}) == {}, "it has said so"
+    assert client.reading.ask_back({}) == {}, "it has said so"
     client.places(*(m.TaskPlace(task, 2, "z", "z") for task in (1, 2)))
     client.reading.note_ending(client.reading.tasks[2])
-    assert set(client.reading.say_that_it_waits({})) == {"z"}
+    assert set(client.reading.ask_back({})) == {"z"}
 
 
 # --- a limit of all streams together

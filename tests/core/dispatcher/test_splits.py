@@ -14,7 +14,7 @@ from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher import events as e
 from zmqdata.core.dispatcher.decider import DispatcherCore, DispatcherTimes
-from zmqdata.core.dispatcher.saving import LOOK_INTERVAL, RETRY
+from zmqdata.core.dispatcher.saving import POLL_INTERVAL, RETRY
 from zmqdata.core.dispatcher.splits import PATIENCE, Filling
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.splits import FIRST_CHUNK, ChunkSplits, FileSplits, IndexSplits, Split
@@ -114,13 +114,13 @@ def test_chunks_are_looked_for_while_tasks_wait() -> None:
     assert cluster.commands == []
     cluster.want(0)
     assert cluster.all_of(e.FindChunks) == []
-    cluster.now += LOOK_INTERVAL
+    cluster.now += POLL_INTERVAL
     cluster.feed(e.Tick())
     assert cluster.all_of(e.FindChunks) == [e.FindChunks(2000, 0, 0, CHUNKS)]
     cluster.feed(found("chunk_0_0_3"))
     first = Split(0, FIRST_CHUNK, FIRST_CHUNK + 1, ("chunk_0_0_3",))
     assert cluster.splits() == (first,)
-    cluster.now += LOOK_INTERVAL
+    cluster.now += POLL_INTERVAL
     cluster.want(1)
     cluster.feed(found("chunk_0_0_3", more=False))
     assert [split.is_end for split in cluster.splits()] == [True]

@@ -152,7 +152,7 @@ def test_seen_messages_are_forgotten() -> None:
     grant = m.Grant("client-1", 1, (m.StreamGrant(1, 1, 5, 5, 0),), sent=0.9)
     link = ends.links.granted("peer", grant, 1.0)
     assert link is not None
-    assert (len(link.unseen), list(link.grants)) == (1, [1])
+    assert (len(link.unacknowledged), list(link.grants)) == (1, [1])
     ends.links.report(link, grant, 1.0)
     assert ends.done() == [e.Send("peer", m.LinkReported("client-1", 2, heard=0.9))]
 

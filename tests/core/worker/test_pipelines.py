@@ -8,11 +8,11 @@ from tests.definitions import define
 from zmqdata import messages as m
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.pipelines import (
-    LOOK_AGAIN,
     MOST_BROKEN,
     PIECE_PATIENCE,
     PIECES_AHEAD,
     PIPELINES_KEPT,
+    POLL_AGAIN,
     Found,
     Pipelines,
 )
@@ -126,10 +126,10 @@ def test_what_another_process_fetches_is_looked_for_again() -> None:
     stock.done()
     assert stock.claimed(ONE, ours=False) == [e.ClaimPart(TWO, 5)]
     assert stock.claimed(TWO, ours=False) == []
-    assert stock.wait(LOOK_AGAIN) == [e.ClaimPart(ONE, SIZE)]
+    assert stock.wait(POLL_AGAIN) == [e.ClaimPart(ONE, SIZE)]
     assert stock.claimed(ONE, ours=False) == [e.ClaimPart(TWO, 5)]
     assert stock.claimed(TWO, 5, ours=False) == []
-    assert stock.wait(LOOK_AGAIN) == [e.ClaimPart(ONE, SIZE)]
+    assert stock.wait(POLL_AGAIN) == [e.ClaimPart(ONE, SIZE)]
     assert stock.claimed(ONE, 0)[0] == m.RequestPiece("w", ONE, 0)
 
 

@@ -149,16 +149,16 @@ class ClientCore:
                 sleeps.
             event: the event.
         """
-        self._look_at_clock(now)
+        self._note_clock(now)
         self.reading.now = now
         self.handlers[type(event)](event, now)
-        self._look_for_end(now)
+        self._check_end(now)
         if self.finished and not self.reading.waiting and not self.goodbye.has_begun:
             self._leave(now)
         commands, self._commands = self._commands, []
         return commands
 
-    def _look_at_clock(self, now: float) -> None:
+    def _note_clock(self, now: float) -> None:
         lag = 0.0 if self._handled is None else now - self._handled
         if self._handled is None:
             self.notices.heard = now
@@ -195,7 +195,7 @@ class ClientCore:
             self._take_list(self.task_list, now)
         if self._is_time_to_speak(now):
             self._speak(now)
-        self._grant(self.reading.say_that_it_waits({}))
+        self._grant(self.reading.ask_back({}))
         self.links.tick(now, self.lease.pause(REPEAT), all_vouch=self.lease.is_unanswered(now))
         if not self.finished:
             self._wait(now)
@@ -445,7 +445,7 @@ class ClientCore:
             self.reading.settle(part.oldest)
             self._unreported_bytes += part.size
         self.reading.loop_seen(event.at_work)
-        self._grant(self.reading.say_that_it_waits(grants))
+        self._grant(self.reading.ask_back(grants))
         # Workers keep unreported elements for a successor of this consumer, but only up
         # to a small limit.
         pause = now - (self._asked or 0.0)
@@ -466,7 +466,7 @@ class ClientCore:
 
     # --- the end
 
-    def _look_for_end(self, now: float) -> None:
+    def _check_end(self, now: float) -> None:
         """End the iteration when nothing more will arrive.
 
         If other clients hold elements that they may never hand out, the iteration ends

@@ -65,7 +65,7 @@ class Goodbye:
         self._notices = notices
         self._counts = counts
         self._do = do
-        self._said = 0.0
+        self._sent_at = 0.0
         self._is_at_end = False
 
     def close(self, now: float) -> None:
@@ -117,7 +117,7 @@ class Goodbye:
             if lost:
                 self._do(e.LogLine("warning", lost))
             self.omit()
-        elif not self.is_over and now - self._said >= REPEAT:
+        elif not self.is_over and now - self._sent_at >= REPEAT:
             self._say(now)
 
     @property
@@ -150,7 +150,7 @@ class Goodbye:
         )
 
     def _say(self, now: float) -> None:
-        self._said = now
+        self._sent_at = now
         report, delivered, steps = self._reading.next_report()
         goodbye = m.CloseIteration(
             self._client,

@@ -94,7 +94,7 @@ class ReadLink:
     """True once the worker has opened the link."""
     shares: bool = False
     """True once its shared memory is mapped."""
-    seen: int = 0
+    received: int = 0
     """Number of the last message received in order."""
     asked: float = 0.0
     """Time of the last ``OpenLink``."""
@@ -225,7 +225,7 @@ class ReadLinks:
         pace, waits = self._loop()
         return m.Grant(
             link.name,
-            link.seen,
+            link.received,
             streams,
             len(self.by_address),
             link.shares,
@@ -290,7 +290,7 @@ class ReadLinks:
         )
         self._forget(link)
         if link.opened:
-            fresh = self._make(link.address, link.name, link.seen)
+            fresh = self._make(link.address, link.name, link.received)
         else:
             fresh = self._make(link.address, link.replaces, link.have_through)
         # Ask at once, unless the former link was as young. Then ask at the next
@@ -404,7 +404,7 @@ class ReadLinks:
         because it should not have been sent.
         """
         link = self.by_name[event.link]
-        link.seen -= 1
+        link.received -= 1
         self._replace(link, reason, now)
 
     def hear(self, question: m.Question | None) -> None:
@@ -423,25 +423,25 @@ class ReadLinks:
             self.hear(message.question)
             self._grant_all(link, now, vouches=True)
         self.evidence.hear(message, link.address)
-        self._note_sign(link, now, message.sent <= link.seen)
-        if message.sent <= link.seen:
+        self._note_sign(link, now, message.sent <= link.received)
+        if message.sent <= link.received:
             link.progress = now
         elif now - link.progress >= link.patience:
             # A large block on a slow cable may be in flight, and must not be sent anew
             # for ever.
             link.patience *= 2
-            self._replace(link, f"{message.sent - link.seen} messages never arrived", now)
+            self._replace(link, f"{message.sent - link.received} messages never arrived", now)
 
     def count(self, event: e.Arrived, now: float) -> bool:
         """Count a message. Return False for an old message, or if messages before it
         are missing.
         """
         link, number = self.by_name.get(event.link), event.header.number
-        if link is None or number <= link.seen:
+        if link is None or number <= link.received:
             return False
-        if number != link.seen + 1:
-            self._replace(link, f"message {number} follows {link.seen}", now)
+        if number != link.received + 1:
+            self._replace(link, f"message {number} follows {link.received}", now)
             return False
-        link.seen, link.progress = number, now
+        link.received, link.progress = number, now
         self._note_sign(link, now, complete=True)
         return True

@@ -73,11 +73,11 @@ class Notices:
         self.idle: m.IdleWorkers | None = None
         self.silences: Callable[[float], Mapping[str, float]] = lambda now: {}
         self._do = do
-        self._said = -WAITING_AFTER
+        self._warned_at = -WAITING_AFTER
         self._starving = math.inf  # since when the training loop waits
         self._passed = 0
         self._skipped: dict[str, int] = {}
-        self._told_skipped = 0
+        self._warned_skipped = 0
         self.quarantine = ClientQuarantine(job, do)
         self._wanted = self._is_in = False
         self._kept: list[e.LogLine] = []
@@ -215,8 +215,12 @@ class Notices:
         them.
         """
         skipped = sum(self._skipped.values())
-        if skipped > self._told_skipped and now - self._said >= WAITING_AFTER:
-            self._said, fresh, self._told_skipped = now, skipped - self._told_skipped, skipped
+        if skipped > self._warned_skipped and now - self._warned_at >= WAITING_AFTER:
+            self._warned_at, fresh, self._warned_skipped = (
+                now,
+                skipped - self._warned_skipped,
+                skipped,
+            )
             text = (
                 f"{fresh} elements fell out of the cross-trainer cache of job "
                 f"{self.job!r} before trainer {self.reader.trainer_id!r} read them, "
@@ -320,8 +324,8 @@ class Notices:
         starved = max(0.0, now - self._starving)
         silence = 0.0 if self.is_closed else now - self.heard
         late = silence >= SAY_SO_AFTER or starved >= WAITING_AFTER
-        if late and now - self._said >= WAITING_AFTER:
-            self._said = now
+        if late and now - self._warned_at >= WAITING_AFTER:
+            self._warned_at = now
             text = (
                 self._silent_dispatcher(silence, held)
                 if silence >= SAY_SO_AFTER

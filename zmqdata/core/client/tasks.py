@@ -39,7 +39,7 @@ compared with those before it, so that a slow loop holds little that it has begu
 """
 LEAST_KNOWN = 0.02
 """Seconds after which a loop that has not finished its first element counts as slow."""
-SAY_AGAIN = 0.002
+ASK_AGAIN = 0.002
 """Least seconds between two occasions on which workers are told that the loop waits."""
 
 
@@ -187,7 +187,7 @@ class Reading:
         self.measures: m.LoopMeasures | None = None
         self._turns = 0
         self._ending: set[int] = set()  # tasks of which others may give elements back
-        self._has_said, self._said = False, -1.0
+        self._has_asked, self._asked_at = False, -1.0
         self.report = 0
         self.repeats = self.given_back = 0
         self.unended: set[int] = set()
@@ -304,7 +304,7 @@ class Reading:
         """
         if header.held:
             self.note_ending(task)
-            return self.say_that_it_waits({})
+            return self.ask_back({})
         self.end(task, header.total)
         return self.spread()
 
@@ -313,7 +313,7 @@ class Reading:
         so that its worker has to know when the loop waits.
         """
         self._ending.add(task.place.task)
-        self._has_said = False
+        self._has_asked = False
 
     def end(self, task: ReadTask, total: int) -> None:
         """Record that every element of a task, ``total`` in number, has been sent to
@@ -372,7 +372,7 @@ class Reading:
         """Queue elements, in pieces if those that were not begun can be given back."""
         if not self.waiting:
             self.pace.begin(self.now)
-        self._has_said = False
+        self._has_asked = False
         self.waiting += stop - skip
         while skip < stop:
             end = min(stop, skip + self.pace.piece) if self._gives_back else stop
@@ -409,7 +409,7 @@ class Reading:
         return (
             f"task {header.task} has sent {header.stop - header.skip} elements "
             f"({header.size} bytes) after {window.received} ({window.received_bytes} "
-            f"bytes), although only {window.told_elements} ({window.told_bytes} "
+            f"bytes), although only {window.granted_elements} ({window.granted_bytes} "
             "bytes) were granted"
         )
 
@@ -503,9 +503,9 @@ class Reading:
             self.pace.came_back(self.now)
 
     @property
-    def is_to_say(self) -> bool:
+    def is_to_ask(self) -> bool:
         """True if workers should be told that the training loop has nothing left."""
-        is_time = not self._has_said and self.now >= self._said + SAY_AGAIN
+        is_time = not self._has_asked and self.now >= self._asked_at + ASK_AGAIN
         return bool(self._ending) and is_time and self.is_waiting
 
     @property
@@ -513,13 +513,13 @@ class Reading:
         """True if the training loop has nothing left, and wants more."""
         return not self.waiting and not self.pace.at_work
 
-    def say_that_it_waits(self, grants: Grants) -> Grants:
+    def ask_back(self, grants: Grants) -> Grants:
         """Add grants for the workers that can ask other clients to give elements back,
         if the loop has nothing left.
         """
-        if not self.is_to_say:
+        if not self.is_to_ask:
             return grants
-        self._has_said, self._said = True, self.now
+        self._has_asked, self._asked_at = True, self.now
         ending = {self.tasks[number].place.address for number in self._ending}
         return grants | {address: list(self.grants(address)) for address in ending - {""}}
 
@@ -580,7 +580,7 @@ class Reading:
     # --- grants and reports
 
     def _tell(self, task: ReadTask, most: int | None) -> tuple[int, int]:
-        before = task.window.told_elements
+        before = task.window.granted_elements
         told = task.window.tell(most)
         if told[0] > before:
             self._turns += 1

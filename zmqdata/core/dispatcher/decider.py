@@ -303,7 +303,7 @@ class DispatcherCore:
         self.saves.tick(now)
         self.datasets.tick(now)
         self.splits.tick(now)
-        self.deaths.trials.look(now)
+        self.deaths.trials.advance(now)
         if now - self._collected >= self.times.gc_interval:
             self._collected = now
             self.jobs.collect_unused(now)
@@ -335,7 +335,7 @@ class DispatcherCore:
 
     def _register_worker(self, peer: e.Peer, ask: m.RegisterWorker, now: float) -> None:
         for death in ask.deaths:
-            self.deaths.take(death, now)
+            self.deaths.count(death, now)
             if death.worker in self.workers:
                 self._note_loss("warning", death.worker, death.how)
                 self._lose_worker(death.worker)
@@ -394,7 +394,7 @@ class DispatcherCore:
             self.workers.heard(beat.worker, peer, now)
             self.hosting.facts[beat.worker].memory = beat.memory
             self.hosting.take_report(beat.worker, beat.tasks)
-            self.deaths.look(beat.worker, beat.tasks, now)
+            self.deaths.check_calls(beat.worker, beat.tasks, now)
             for client in filterfalse(self.state.client_iteration.__contains__, beat.clients):
                 self.hosting.release(beat.worker, client)
             self.jobs.leases.tells(self.clients, beat, now)

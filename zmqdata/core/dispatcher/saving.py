@@ -46,8 +46,8 @@ from zmqdata.splits import ChunkSplits, chunk_number
 STAFF_INTERVAL = 0.5
 """Seconds between two searches for workers of streams without a host."""
 RETRY = 5.0
-"""Seconds before a failed check, marker or look is tried again."""
-LOOK_INTERVAL = 0.5
+"""Seconds before a failed check, marker or poll is tried again."""
+POLL_INTERVAL = 0.5
 """Seconds between two looks for chunks in the folder of a save that is read."""
 CHANGED = (
     "While the dispatcher was down, its folder was removed or changed, or its disk "
@@ -431,7 +431,7 @@ def _chunks(iteration: Iteration) -> Iterator[e.SaveChunk]:
 
 
 @dataclass
-class ChunkLook:
+class ChunkPoll:
     """The state of the looks for chunks of a save, for a repetition of a source."""
 
     known: set[int]
@@ -441,12 +441,12 @@ class ChunkLook:
     fresh: list[str] = field(default_factory=list)
     """Names of the chunks that were found last, and that no task can be given yet."""
     due: float = 0.0
-    """Earliest time of the next look; infinite during a look."""
+    """Earliest time of the next poll; infinite during a poll."""
     asks: dict[int, tuple[Peer, m.RequestSplits]] = field(default_factory=dict)
     """Requests that wait for further chunks, by task."""
 
     def take(self, names: Iterable[str]) -> str:
-        """Take what a look has found. Return the name of a chunk that cannot be a
+        """Take what a poll has found. Return the name of a chunk that cannot be a
         split; "" if all can be.
         """
         for name in names:
@@ -480,22 +480,22 @@ class GrowingSaves:
         self.out = out
         self.hosting = hosting
         self._grant = grant
-        self._looks: dict[Place, ChunkLook] = {}
+        self._polls: dict[Place, ChunkPoll] = {}
 
     def wait(self, peer: Peer, ask: m.RequestSplits, iteration: Iteration, now: float) -> None:
         """Let a request wait for a further chunk, or for the end of the save."""
         place = (iteration.iteration, ask.source, ask.repetition)
-        look = self._looks.get(place)
-        if look is None:
-            look = self._looks[place] = ChunkLook(_known(iteration, ask.source, ask.repetition))
-        look.asks[ask.task] = (peer, ask)
-        if look.due <= now:
-            self._look(place, iteration)
+        poll = self._polls.get(place)
+        if poll is None:
+            poll = self._polls[place] = ChunkPoll(_known(iteration, ask.source, ask.repetition))
+        poll.asks[ask.task] = (peer, ask)
+        if poll.due <= now:
+            self._poll(place, iteration)
 
-    def _look(self, place: Place, iteration: Iteration) -> None:
+    def _poll(self, place: Place, iteration: Iteration) -> None:
         source = iteration.cursors[place[1]].source
         assert isinstance(source, ChunkSplits)
-        self._looks[place].due = inf
+        self._polls[place].due = inf
         self.out.commands.append(
             e.FindChunks(iteration=place[0], source=place[1], repetition=place[2], chunks=source)
         )
@@ -505,9 +505,9 @@ class GrowingSaves:
         iteration fails if its save has failed.
         """
         place = (event.iteration, event.source, event.repetition)
-        iteration, look = self.out.state.iterations.get(event.iteration), self._looks.get(place)
-        if iteration is None or iteration.failure is not None or look is None:
-            self._looks.pop(place, None)
+        iteration, poll = self.out.state.iterations.get(event.iteration), self._polls.get(place)
+        if iteration is None or iteration.failure is not None or poll is None:
+            self._polls.pop(place, None)
             return
         if event.error:
             self.hosting.fail(iteration, event.error, event.text, event.failure)
@@ -518,8 +518,8 @@ class GrowingSaves:
                 f"{RETRY:g} s: {event.text}",
                 iteration,
             )
-            look.due = now + RETRY
-        elif impossible := look.take(event.names):
+            poll.due = now + RETRY
+        elif impossible := poll.take(event.names):
             text = (
                 f"The save that job {iteration.job.name} reads has the chunk {impossible}, whose "
                 "numbers are beyond the limits. Wait until the save is complete, and load it "
@@ -527,11 +527,11 @@ class GrowingSaves:
             )
             self.hosting.fail(iteration, DataLossError.__name__, text)
         else:
-            self._tell(event, look, now)
+            self._tell(event, poll, now)
 
-    def _tell(self, event: e.ChunksFound, look: ChunkLook, now: float) -> None:
-        fresh, look.fresh = tuple(look.fresh), []
-        look.due = now + LOOK_INTERVAL
+    def _tell(self, event: e.ChunksFound, poll: ChunkPoll, now: float) -> None:
+        fresh, poll.fresh = tuple(poll.fresh), []
+        poll.due = now + POLL_INTERVAL
         if event.more and not fresh:
             return
         place = (event.iteration, event.source, event.repetition)
@@ -541,25 +541,25 @@ class GrowingSaves:
             )
         )
         if not event.more:
-            del self._looks[place]
-        asks, look.asks = look.asks, {}
+            del self._polls[place]
+        asks, poll.asks = poll.asks, {}
         for peer, ask in asks.values():
             self._grant(peer, ask, now)
 
     def tick(self, now: float) -> None:
         """Look again where tasks wait, and forget what is over."""
-        for place, look in list(self._looks.items()):
+        for place, poll in list(self._polls.items()):
             iteration = self.out.state.iterations.get(place[0])
             if iteration is None or iteration.failure is not None:
-                del self._looks[place]
+                del self._polls[place]
                 continue
-            look.asks = {
+            poll.asks = {
                 task: (peer, ask)
-                for task, (peer, ask) in look.asks.items()
+                for task, (peer, ask) in poll.asks.items()
                 if task in iteration.tasks and iteration.tasks[task].attempt == ask.attempt
             }
-            if look.asks and look.due <= now:
-                self._look(place, iteration)
+            if poll.asks and poll.due <= now:
+                self._poll(place, iteration)
 
 
 def _known(iteration: Iteration, source: int, repetition: int) -> set[int]:

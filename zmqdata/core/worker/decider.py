@@ -144,7 +144,7 @@ class WorkerCore:
         was sent and not yet seen.
         """
         unsent = any(task.owes_elements for task in self.tasks.values())
-        return unsent or any(link.unseen for link in self.links.by_client.values())
+        return unsent or any(link.unacknowledged for link in self.links.by_client.values())
 
     def _do(self, command: e.WorkerCommand) -> None:
         self._commands.append(command)

@@ -80,14 +80,14 @@ class Distribution:
         for stream, ask in task.ask_back(self._is_usable, now):
             self._links.push(stream.client, ask, ())
         for stream in streams:
-            if stream.told_end:
+            if stream.sent_end:
                 continue
             end = m.EndOfTask(0, *task.key, task.total, task.left_out, rest=task.rest)
             if task.may_end(stream, self._is_usable, now):
-                stream.told_end = True
+                stream.sent_end = True
                 self._push(task, stream, end, ())
-            elif not stream.told_held:
-                stream.told_held = True
+            elif not stream.sent_held:
+                stream.sent_held = True
                 self._push(task, stream, structs.replace(end, held=True), ())
 
     def _push(

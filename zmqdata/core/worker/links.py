@@ -97,7 +97,7 @@ class Link:
     """True once the client has mapped ``memory``."""
     sent: int = 0
     """Number of messages sent."""
-    unseen: deque[tuple[m.OnLink, Any]] = field(default_factory=deque)
+    unacknowledged: deque[tuple[m.OnLink, Any]] = field(default_factory=deque)
     """Messages sent and not yet seen by the client, oldest first."""
     grants: dict[int, m.StreamGrant] = field(default_factory=dict)
     """Latest grants by task, including tasks that this worker does not host yet."""
@@ -133,7 +133,7 @@ class Link:
     """Seconds that the client's training loop takes for an element; 0 if unknown."""
     waits: bool = False
     """True if its training loop had nothing left at the last grant."""
-    told_measures: Rotation[int] = field(default_factory=lambda: Rotation(MEASURES_AT_ONCE))
+    measures_due: Rotation[int] = field(default_factory=lambda: Rotation(MEASURES_AT_ONCE))
     """Tasks whose measures the client gets next."""
     shows_task_log: bool = False
     """True if the client shows what functions print."""
@@ -142,10 +142,10 @@ class Link:
     def bound(self) -> bool:
         return bool(self.address)
 
-    def seen(self, number: int) -> None:
+    def acknowledge(self, number: int) -> None:
         """Remove the messages that have arrived."""
-        while self.unseen and self.unseen[0][0].number <= number:
-            self.unseen.popleft()
+        while self.unacknowledged and self.unacknowledged[0][0].number <= number:
+            self.unacknowledged.popleft()
 
     def admits(self, grant: m.StreamGrant, task: m.TaskDefinition) -> bool:
         """Return True if a grant is for this attempt of the task, and its client is a
@@ -219,7 +219,7 @@ class SendLinks:
     def _push(self, link: Link, header: m.OnLink, frames: Any) -> None:
         link.sent += 1
         header = structs.replace(header, number=link.sent)
-        link.unseen.append((header, frames))
+        link.unacknowledged.append((header, frames))
         self._do(e.Push(link.name, header, frames))
 
     # --- opening
@@ -277,8 +277,8 @@ class SendLinks:
 
     def _take_over(self, link: Link, before: Link, ask: m.OpenLink) -> None:
         if ask.replaces == before.name:
-            before.seen(ask.have_through)
-        link.unseen = before.unseen
+            before.acknowledge(ask.have_through)
+        link.unacknowledged = before.unacknowledged
         link.grants = before.grants
         link.used = before.used
         link.vouched, link.answer, link.done = before.vouched, before.answer, before.done
@@ -303,7 +303,7 @@ class SendLinks:
         link.address, link.secret, link.memory = event.address, event.secret, event.memory
         link.heard = now
         self._tell_opened(link)
-        again, link.unseen = link.unseen, deque()
+        again, link.unacknowledged = link.unacknowledged, deque()
         for header, frames in again:
             self._push(link, header, frames)
         return link
@@ -326,7 +326,7 @@ class SendLinks:
         link.answer, link.done = grant.question, grant.done
         link.pace = grant.pace if LEAST_PACE <= grant.pace <= MOST_PACE else 0.0
         link.waits = grant.waits
-        link.seen(grant.seen)
+        link.acknowledge(grant.seen)
         if grant.shares and link.memory is not None and not link.shares:
             link.shares = True
             self._do(e.ShareMemory(link.name))
@@ -413,7 +413,7 @@ class SendLinks:
         """Remove an unused link. A client that never had a stream loses nothing if its
         link begins anew.
         """
-        if not link.used and not link.unseen:
+        if not link.used and not link.unacknowledged:
             del self.by_client[link.client]
 
     def _unbind(self, link: Link) -> None:
@@ -467,7 +467,7 @@ def news_for(link: Link, tasks: Collection[HostedTask]) -> LinkNews:
     known = {one.definition.task: one.measures for one in read if one.measures is not None}
     return LinkNews(
         sum(task.skipped.get(link.reader.trainer_id, 0) for task in tasks),
-        tuple(known[number] for number in link.told_measures.take(known)),
+        tuple(known[number] for number in link.measures_due.take(known)),
         paces_of(read, link.client),
         demand_of(read, link.client),
     )

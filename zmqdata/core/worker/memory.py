@@ -90,7 +90,7 @@ class MemoryWatch:
         self._began: float | None = None
         self._over_since: float | None = None
         self._readings = 0
-        self._said = self._spared = False
+        self._warned = self._spared = False
 
     def read(self, now: float, reading: e.MemoryRead) -> None:
         """Record a reading."""
@@ -150,9 +150,9 @@ class MemoryWatch:
             copies: number of hosted copies of the input (mode OFF), which must end
                 before the process is recycled.
         """
-        if not self.is_over or (self._said and not (self.may_recycle(now) and not copies)):
+        if not self.is_over or (self._warned and not (self.may_recycle(now) and not copies)):
             return ""
-        self._said = True
+        self._warned = True
         use = self.use
         text = (
             f"This process has {shown_bytes(use.counted)} of memory, at least "

@@ -29,7 +29,7 @@ PIECE_PATIENCE = 5.0
 """Seconds without progress after which the next piece is requested again."""
 MOST_PIECE_PATIENCE = 60.0
 """Maximum of the same time, which doubles with each repetition."""
-LOOK_AGAIN = 0.5
+POLL_AGAIN = 0.5
 """Seconds after which the worker checks again whether another process has fetched a
 part.
 """
@@ -45,7 +45,7 @@ class Fetch:
     """The part."""
     claimed: bool = False
     """True if this worker fetches the part, and no other process does."""
-    look_at: float | None = 0.0
+    poll_at: float | None = 0.0
     """Time to look for the part in the cache; None while the shell looks."""
     taken: int = 0
     """Number of bytes passed to the shell."""
@@ -204,14 +204,14 @@ class Pipelines:
         """Look for parts in the cache, and resend unanswered requests. One part is
         fetched at a time.
         """
-        busy = any(fetch.claimed or fetch.look_at is None for fetch in self.fetches.values())
+        busy = any(fetch.claimed or fetch.poll_at is None for fetch in self.fetches.values())
         for digest, fetch in self.fetches.items():
             if fetch.claimed and now - fetch.progress >= fetch.patience:
                 fetch.progress, fetch.patience = now, min(fetch.patience * 2, MOST_PIECE_PATIENCE)
                 fetch.asked = fetch.taken
                 self._ask_on(fetch)
-            elif not busy and fetch.look_at is not None and now >= fetch.look_at:
-                fetch.look_at = None
+            elif not busy and fetch.poll_at is not None and now >= fetch.poll_at:
+                fetch.poll_at = None
                 self._do(e.ClaimPart(digest, fetch.part.size))
                 busy = True
 
@@ -220,7 +220,7 @@ class Pipelines:
         fetch = self.fetches.get(event.digest)
         if fetch is None or fetch.claimed:
             return
-        fetch.look_at = now + LOOK_AGAIN
+        fetch.poll_at = now + POLL_AGAIN
         if event.error:
             self._fail(fetch, event.error)
         elif event.have == fetch.part.size:
@@ -261,7 +261,7 @@ class Pipelines:
             self._fail(fetch, event.error)
         elif event.broken:
             fetch.broken += 1
-            fetch.claimed, fetch.look_at = False, now
+            fetch.claimed, fetch.poll_at = False, now
             if fetch.broken > MOST_BROKEN:
                 self._fail(fetch, "its bytes did not match its digest, each time it was sent")
         elif event.have == fetch.part.size:

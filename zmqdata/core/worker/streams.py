@@ -164,11 +164,11 @@ class Stream:
     """Number of elements up to which the worker may send."""
     granted_bytes: int = 0
     """Number of bytes up to which the worker may send."""
-    told_left_out: int = 0
+    sent_left_out: int = 0
     """Number of the task's left-out elements that the client has been told."""
-    told_end: bool = False
+    sent_end: bool = False
     """True if the client was told the end of the task."""
-    told_held: bool = False
+    sent_held: bool = False
     """True if the client was told that nothing is left but what others give back."""
     open: bool = True
     """True if the client reads the stream."""
@@ -242,7 +242,7 @@ class Stream:
         self.sent += portion.owed
         self.sent_bytes += portion.size
         self.ends.add(self.sent, self.sent_bytes)
-        self.told_end = False
+        self.sent_end = False
 
     def grant(self, grant: m.StreamGrant, now: float) -> list[Portion]:
         """Apply a grant, and return the elements that the client gives back with it, in
@@ -271,7 +271,7 @@ class Stream:
         """
         self.recall.number += 1
         self.recall.asked = now
-        self.told_end = False
+        self.sent_end = False
         return self.recall.number
 
     def _cut(self, kept: int, now: float) -> list[Portion]:

@@ -265,8 +265,8 @@ class HostedTask:
         """Return the newest elements that were left out and that a client has not heard
         of, and record them as told. Return None if it has heard of all.
         """
-        fresh = min(self.quarantined - stream.told_left_out, len(self.quarantine))
-        stream.told_left_out = self.quarantined
+        fresh = min(self.quarantined - stream.sent_left_out, len(self.quarantine))
+        stream.sent_left_out = self.quarantined
         if not fresh:
             return None
         news = tuple(islice(self.quarantine, len(self.quarantine) - fresh, None))

@@ -215,7 +215,7 @@ class LedgerProvider:
         """Request the next entry while about another piece of work is left."""
         count = self.length
         rest = self._entry(self._at).size - self._offset if self._at < count else 0
-        told_end = (
+        sent_end = (
             count > self._base
             and self._entries[-1].is_end
             and self._entries[-1].repetition >= self._repetition
@@ -225,7 +225,7 @@ class LedgerProvider:
             and rest <= size
             and self._pacer.pace
             and not self._asked
-            and not told_end
+            and not sent_end
         ):
             self._asked = True
             self._want(self._repetition, count, False, self._pacer.pace)

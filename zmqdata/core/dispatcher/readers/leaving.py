@@ -47,7 +47,7 @@ class Done:
     """Number of the question that was posed since; 0 until one is."""
     posed: float = 0.0
     """Time at which it was posed."""
-    told: bool = False
+    may_leave: bool = False
     """True if it was told that it may leave."""
     retold: int = 0
     """Newest question for which it has reported all that it has delivered."""
@@ -81,7 +81,7 @@ class Departing:
     @property
     def waiting(self) -> dict[str, Done]:
         """The readers for which a question was posed, and that may not leave yet."""
-        return {name: one for name, one in self.done.items() if one.question and not one.told}
+        return {name: one for name, one in self.done.items() if one.question and not one.may_leave}
 
 
 class Departures:
@@ -126,8 +126,8 @@ class Departures:
         else:
             if beat.retold is not None and beat.retold.mark == self.out.mark:
                 known.retold = beat.retold.count
-            if known.told:  # the permission was lost
-                is_news, known.told = True, False
+            if known.may_leave:  # the permission was lost
+                is_news, known.may_leave = True, False
         if is_news:
             self._heard.add(number)
 
@@ -222,7 +222,7 @@ class Departures:
                     [count for task, count in answers if concerns(task)], default=math.inf
                 )
             if one.question <= answered[reach]:
-                one.told = True
+                one.may_leave = True
                 self.out.send(self.clients.peer(client), m.MayEnd(client, one.beat))
 
     # --- readers that are all done

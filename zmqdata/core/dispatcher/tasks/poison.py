@@ -165,7 +165,7 @@ class Trials:
             self._trial = Trial(worker, now, now + PATIENCE)
             self.hosting.placement.reserved = worker
 
-    def look(self, now: float) -> None:
+    def advance(self, now: float) -> None:
         """End a trial that is over. Begin the next."""
         trial = self._trial
         if trial is not None and trial.task:
@@ -231,7 +231,7 @@ class Trials:
         self.clear(task, iteration)
         return True
 
-    def take(self, worker: str, report: m.TaskReport, now: float) -> None:
+    def note_report(self, worker: str, report: m.TaskReport, now: float) -> None:
         """Clear a task that has made its suspects alone and lives."""
         trial, task = self.of(report.task, report.attempt), self.out.state.tasks.get(report.task)
         if trial is None or task is None or worker != trial.worker:
@@ -267,9 +267,9 @@ class Deaths:
         self.out = out
         self.hosting = hosting
         self.trials = Trials(out, hosting)
-        self._told: dict[int, tuple[int, m.Place]] = {}
+        self._named: dict[int, tuple[int, m.Place]] = {}
 
-    def take(self, death: m.Death, now: float) -> None:
+    def count(self, death: m.Death, now: float) -> None:
         """Count the death of a process for each of its tasks that may be the cause.
 
         SIGKILL counts only if an element is known to count it under: a person may have
@@ -289,12 +289,12 @@ class Deaths:
         for (number, attempt), in_progress in concerned.items():
             self._count(known[number], attempt, death.how, death.killed, in_progress, is_alone)
 
-    def look(self, worker: str, reports: Iterable[m.TaskReport], now: float) -> None:
+    def check_calls(self, worker: str, reports: Iterable[m.TaskReport], now: float) -> None:
         """Log tasks that are in a call for long, and move tasks that exceed their
         ``task_timeout``.
         """
         for report in reports:
-            self.trials.take(worker, report, now)
+            self.trials.note_report(worker, report, now)
             task = self.out.state.tasks.get(report.task)
             if task is None or not report.work or not task.runs(worker, report.attempt):
                 continue
@@ -316,12 +316,12 @@ class Deaths:
             self.hosting.evict(task)
 
     def _tell(self, task: Task, work: m.Work, busy: float) -> None:
-        if self._told.get(task.task) == (task.attempt, work.place):
+        if self._named.get(task.task) == (task.attempt, work.place):
             return
-        self._told = {
-            number: told for number, told in self._told.items() if number in self.out.state.tasks
+        self._named = {
+            number: told for number, told in self._named.items() if number in self.out.state.tasks
         }
-        self._told[task.task] = (task.attempt, work.place)
+        self._named[task.task] = (task.attempt, work.place)
         self.out.note(
             "warning",
             f"{what(work)} has been worked on for {busy:.0f} s at worker "
