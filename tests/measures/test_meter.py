@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from zmqdata.measures.meter import FAST, LoopMeter, MeteredIterator, new_recent
+from zmqdata.measures.meter import FAST, LoopMeter, MeteredIterator
 from zmqdata.measures.situation import Situation
-from zmqdata.measures.sums import Recent, values_of
+from zmqdata.measures.sums import RecentLoop, values_of
 from zmqdata.messages import LoopSums
 
 
@@ -97,7 +97,7 @@ def test_a_wait_counts_while_it_lasts() -> None:
     meter.ask()
     clock.now = 3.0
     assert meter.sums().waiting == 3.0
-    assert meter.measures(new_recent()).recent.waiting == 3.0
+    assert meter.measures(RecentLoop()).recent.waiting == 3.0
 
 
 def test_before_the_first_element_there_is_nothing() -> None:
@@ -108,14 +108,14 @@ def test_before_the_first_element_there_is_nothing() -> None:
     clock.now = 9.0
     assert meter.sums() == LoopSums()
     meter.give()
-    measures = meter.measures(new_recent(), elements=1, late=0.5)
+    measures = meter.measures(RecentLoop(), elements=1, late=0.5)
     assert (measures.first, measures.total) == (9.0, LoopSums(0.0, 0.0, 1.0, 0.5))
 
 
 class Reader:
     """A reader of the service that knows nothing."""
 
-    def situation(self, recent: Recent) -> Situation:
+    def situation(self, recent: RecentLoop) -> Situation:
         return Situation(LoopSums())
 
 
@@ -192,9 +192,9 @@ def test_the_meter_of_a_reader_tells_of_the_loop_around_it() -> None:
         meter.give()
     loop.ask()
     clock.now = 2.0
-    outer = reader.measures(new_recent()).outer
+    outer = reader.measures(RecentLoop()).outer
     assert outer is not None
-    assert (outer.waiting, loop.measures(new_recent()).outer) == (2.0, None)
+    assert (outer.waiting, loop.measures(RecentLoop()).outer) == (2.0, None)
 
 
 def test_the_reader_of_a_later_pass_tells_of_the_loop_since_it_began() -> None:
@@ -212,7 +212,31 @@ def test_the_reader_of_a_later_pass_tells_of_the_loop_since_it_began() -> None:
     loop.ask()
     clock.now = 7.0
     loop.give(4)
-    found = reader.measures(new_recent())
+    found = reader.measures(RecentLoop())
     assert found.outer == found.outer_total
     assert found.outer is not None
     assert (found.outer.seconds, found.outer.waiting, found.outer.elements) == (2.0, 2.0, 4.0)
+
+
+def test_the_pace_and_the_rest_of_a_loop_are_measured() -> None:
+    """The measures have the pace of the loop, and how long it has taken nothing. If
+    operations lie between, both are those of the loop itself, which is not idle while
+    its reader is busy.
+    """
+    clock = Hands()
+    loop = LoopMeter(clock)
+    reader, recent = LoopMeter(clock, loop), RecentLoop()
+    for _ in range(8):
+        for meter in (loop, reader):
+            meter.ask()
+            meter.give()
+        found = reader.measures(recent)
+        clock.now += 1.0
+    assert (found.pace, found.idle) == (1.0, 0.0)
+    clock.now += 7.0
+    assert reader.measures(recent).idle == 8.0
+    reader.ask()
+    clock.now += 1.0
+    assert reader.measures(recent).idle == 0.0
+    own = RecentLoop()
+    assert (loop.measures(own).idle, loop.measures(own).pace) == (0.0, 0.0)

@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as replace_node
 
-from zmqdata.measures.situation import WAITS, Situation, TaskEvidence, dominant, needed_workers
+from zmqdata.measures.situation import (
+    WAITS,
+    Situation,
+    TaskEvidence,
+    dominant,
+    is_paused,
+    needed_workers,
+)
 from zmqdata.measures.status import stats_of
 from zmqdata.measures.verdict import (
     COMPUTE_BOUND,
@@ -17,7 +24,7 @@ from zmqdata.measures.verdict import (
     UNKNOWN,
     judge,
 )
-from zmqdata.messages import ConsumerPace, LoopSums, NodeTime, TaskSums
+from zmqdata.messages import ConsumerPace, LoopMeasures, LoopSums, NodeTime, TaskSums
 
 DECODE = NodeTime("0", "map(decode) at train.py:31", 9.4, 9.4)
 WAITED = NodeTime("0", "map(fetch) at train.py:31", 40.0, 40.0, 4, (0, 0), 38.0)
@@ -503,3 +510,38 @@ def test_a_young_pass_is_compared_with_a_long_loop() -> None:
     old = Situation(WAITING, tasks, served=LoopSums(10.0, 6.0, 100.0))
     young = replace(old, served=LoopSums(1.0, 0.6, 10.0))
     assert needed_workers(young) == needed_workers(old) == needed_workers(replace(old, served=None))
+
+
+def test_the_need_follows_the_pace_of_the_last_steps() -> None:
+    """The need comes from the median of the last steps once it is known. The mean lags
+    behind, and a pause spoils it. Operations that make several elements of one, or one
+    of several, count as before.
+    """
+    paused = LoopSums(seconds=60.0, waiting=6.0, elements=100.0)
+    found = Situation(paused, two(making=10.0), pace=0.04)
+    assert (
+        needed_workers(replace(found, pace=0.0)) == needed_workers(replace(found, pace=0.54)) == 1
+    )
+    assert needed_workers(found) == 5
+    served = LoopSums(seconds=60.0, waiting=6.0, elements=200.0)
+    assert needed_workers(replace(found, served=served)) == 10
+    assert needed_workers(replace(found, demand=25.0)) == 10
+
+
+@pytest.mark.parametrize(
+    ("waiting", "pace", "idle", "pauses"),
+    [
+        (3, 0.02, 0.9, False),
+        (3, 0.02, 1.0, True),
+        (3, 2.0, 19.0, False),
+        (3, 2.0, 20.0, True),
+        (0, 0.02, 60.0, False),
+    ],
+)
+def test_a_pause_lasts_ten_steps_and_a_second(
+    waiting: int, pace: float, idle: float, pauses: bool
+) -> None:
+    """A loop pauses if it has taken nothing for ten of its steps, and at least a
+    second, although an element is there.
+    """
+    assert is_paused(LoopMeasures(waiting=waiting, pace=pace, idle=idle)) is pauses

@@ -33,7 +33,7 @@ from zmqdata.iterators import CLOSED, ElementIterator, Restoring
 from zmqdata.machine.descriptors import AN_ITERATOR, shortage_explained
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.measures.situation import Situation
-from zmqdata.measures.sums import Recent
+from zmqdata.measures.sums import RecentLoop
 from zmqdata.messages import LoopSums
 from zmqdata.transport.forks import check_process
 
@@ -364,7 +364,7 @@ class ServiceIterator(ElementIterator):
         self._finalizer.detach()
         return True
 
-    def situation(self, recent: Recent) -> Situation:
+    def situation(self, recent: RecentLoop) -> Situation:
         """Return what is known of the loop and of all that feeds it.
 
         Args:

@@ -41,8 +41,8 @@ from zmqdata.errors import (
 )
 from zmqdata.machine.descriptors import AN_ITERATOR, LEAST, check_room
 from zmqdata.machine.runkeys import ranks_told
-from zmqdata.measures.meter import LoopMeter, new_recent
-from zmqdata.measures.sums import Recent
+from zmqdata.measures.meter import LoopMeter
+from zmqdata.measures.sums import RecentLoop
 from zmqdata.messages import (
     LoopMeasures,
     TakeBackElements,
@@ -83,7 +83,7 @@ class ReaderShell:
     ) -> None:
         self.core = ClientCore(profile)
         self.core.notices.ranks = ranks_told()
-        self._meter, self._recent = meter or LoopMeter(time.perf_counter), new_recent()
+        self._meter, self._recent = meter or LoopMeter(time.perf_counter), RecentLoop()
         self.trace = ClientTrace(self._meter, self.core, self._send)
         self._lacks_codec = profile.job.compression is not None and not profile.decompresses
         self._list_left_out = list_left_out
@@ -190,14 +190,20 @@ class ReaderShell:
         first = self.queue.being_read()
         return self._behind if first is None or first.before is None else first.place
 
-    def measures(self, recent: Recent) -> LoopMeasures:
+    def measures(self, recent: RecentLoop) -> LoopMeasures:
         """Return the measures of the loop.
 
         Args:
             recent: turns the sums of the loop into recent ones.
         """
         found = self._meter.measures(recent, self.place, self.queue.late)
-        return structs.replace(found, waiting=self.core.reading.waiting, moved=self._moved.sums())
+        return structs.replace(
+            found,
+            waiting=self.core.reading.waiting,
+            moved=self._moved.sums(),
+            # A person asks too rarely to see single steps.
+            pace=self._recent.pace if found.outer is None else found.pace,
+        )
 
     def begin_delivery(self, delivery: Delivery) -> bool:
         """Begin to read the first block. Return False if it was dropped meanwhile."""

@@ -17,9 +17,9 @@ from zmqdata import nodes
 from zmqdata.dataset.drawing import tree_lines
 from zmqdata.iterators import Context, ElementIterator, Stackable, input_iterator, make_iterator
 from zmqdata.iterators.base import InputIterator
-from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
+from zmqdata.measures.meter import LoopMeter, MeteredIterator
 from zmqdata.measures.situation import Situation, doing_of, operations, unit_of
-from zmqdata.measures.sums import added
+from zmqdata.measures.sums import RecentLoop, added
 from zmqdata.measures.verdict import COMPUTE_BOUND, INPUT_BOUND, judge, shown_seconds
 from zmqdata.messages import TaskSums
 from zmqdata.nodes import Infer, Node, every_node
@@ -310,12 +310,12 @@ def profile(
 
 def _situations(meter: LoopMeter, unit: str, is_unpaced: bool) -> list[tuple[str, Situation]]:
     """Return the evidence of the readers of the service, each with its node's label."""
-    loop = meter.measures(new_recent())
+    loop = meter.measures(RecentLoop())
     found: list[tuple[str, Situation]] = []
     for node, reader in meter.readers:
         assert isinstance(node, Node)
         own = unit_of(node.batch_rows) if is_unpaced else unit
-        situation = replace(reader.situation(new_recent()), unit=own, is_unpaced=is_unpaced)
+        situation = replace(reader.situation(RecentLoop()), unit=own, is_unpaced=is_unpaced)
         found.append((node.label, situation))
     if is_unpaced:
         return found

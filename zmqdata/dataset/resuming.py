@@ -54,9 +54,10 @@ from zmqdata.iterators import (
 from zmqdata.iterators.base import Steps, steps_of
 from zmqdata.iterators.quarantine import LeftOut
 from zmqdata.machine.threads import this_thread
-from zmqdata.measures.meter import LoopMeter, MeteredIterator, new_recent
+from zmqdata.measures.meter import LoopMeter, MeteredIterator
 from zmqdata.measures.situation import Situation, TaskEvidence, unit_of
 from zmqdata.measures.status import stats_of
+from zmqdata.measures.sums import RecentLoop
 from zmqdata.measures.verdict import Verdict, judge
 from zmqdata.messages.identity import UNCOMPARED, Fingerprint
 from zmqdata.nodes import Node, Prefetch, Repeat, Skip, Take, every_node, kept_orders
@@ -161,7 +162,7 @@ class DatasetIterator:
             self._context = context
             self._executor: Any = _Unbegun()
             # A state that is refused leaves nothing to measure.
-            self._meter, self._recents = LoopMeter(time.perf_counter), (new_recent(), new_recent())
+            self._meter, self._recents = LoopMeter(time.perf_counter), (RecentLoop(), RecentLoop())
             self.load_state_dict(state, strict=False)
 
     def _run(self, context: Context, position: Any = None, *, restored: bool = False) -> None:
@@ -179,7 +180,7 @@ class DatasetIterator:
             raise
         self._context = context
         self._executor = executor
-        self._meter, self._recents = meter, (new_recent(), new_recent())
+        self._meter, self._recents = meter, (RecentLoop(), RecentLoop())
         self._at_close: tuple[Any] | None = None
         self._turns: Turns | None = None
         self._evidence: tuple[TaskEvidence, ...] = ()

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from msgspec import structs
 
-from zmqdata.measures.sums import Recent, values_of
+from zmqdata.measures.sums import RecentLoop, values_of
 from zmqdata.measures.trace import TraceRecorder
 from zmqdata.messages import LoopMeasures, LoopSums
 
@@ -44,13 +44,8 @@ class LoopState(Enum):
 class Observer(Protocol):
     """A reader of the service that knows what its workers do."""
 
-    def situation(self, recent: Recent) -> Any:
+    def situation(self, recent: RecentLoop) -> Any:
         """Return what is known of its loop and of all that feeds it."""
-
-
-def new_recent() -> Recent:
-    """Return what turns the sums of a loop into recent ones."""
-    return Recent(len(values_of(LoopSums())))
 
 
 class LoopMeter:
@@ -78,7 +73,7 @@ class LoopMeter:
     """
 
     def __init__(self, clock: Callable[[], float], outer: LoopMeter | None = None) -> None:
-        self._outer, self._outer_recent = outer, new_recent()
+        self._outer, self._outer_recent = outer, RecentLoop()
         # A loop over `repeat` has read other passes before.
         self._outer_began = LoopSums() if outer is None else outer.sums()
         # Weak, because the thread of a reader has this meter: an iterator that is
@@ -197,7 +192,7 @@ class LoopMeter:
         return LoopSums(waiting + working, waiting, float(taken), late)
 
     def measures(
-        self, recent: Recent, elements: int | None = None, late: float = 0.0
+        self, recent: RecentLoop, elements: int | None = None, late: float = 0.0
     ) -> LoopMeasures:
         """Return the measures up to now. May be called from any thread.
 
@@ -207,9 +202,8 @@ class LoopMeter:
             late: as for ``sums``.
         """
         total = self.sums(elements, late)
-        found = LoopMeasures(
-            total, LoopSums(*recent.look(self.clock(), values_of(total))), self.first
-        )
+        lately = LoopSums(*recent.look(self.clock(), values_of(total)))
+        found = LoopMeasures(total, lately, self.first, pace=recent.pace, idle=recent.idle)
         if self._outer is None:
             return found
         now, began = values_of(self._outer.sums()), values_of(self._outer_began)
@@ -218,6 +212,8 @@ class LoopMeter:
             found,
             outer=LoopSums(*self._outer_recent.look(self._outer.clock(), outer)),
             outer_total=LoopSums(*outer),
+            pace=self._outer_recent.pace,
+            idle=min(found.idle, self._outer_recent.idle),
         )
 
 

@@ -12,7 +12,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from zmqdata.measures.sums import added
-from zmqdata.messages import ConsumerPace, LoopSums, NodeTime, OperationStatus, TaskSums
+from zmqdata.messages import (
+    ConsumerPace,
+    LoopMeasures,
+    LoopSums,
+    NodeTime,
+    OperationStatus,
+    TaskSums,
+)
 from zmqdata.peeking import counted
 
 WAITS = 0.05
@@ -21,6 +28,9 @@ LEAST_STEP = 250e-6
 """Seconds of a step below which a loop does nothing of its own."""
 COMPUTES = 0.5
 """Share of its time in which a processor works, below which an operation waits."""
+PAUSE_STEPS = 10
+PAUSE_SECONDS = 1.0
+"""Steps of a loop, and seconds, for which a pausing loop has taken nothing."""
 MOST_WORKERS = 1000
 """Number of workers beyond which no number is advised."""
 
@@ -93,6 +103,10 @@ class Situation:
     """Ways in which processes ended that ran its tasks, in words, such as ``ended with
     exit code 3``; empty if unknown, as to a client.
     """
+    pace: float = 0.0
+    """Median of the seconds that the loop takes itself for an element, as
+    ``LoopMeasures.pace``; 0 if only the mean is known.
+    """
 
     @property
     def wait_share(self) -> float:
@@ -109,6 +123,8 @@ class Situation:
         """Seconds that the loop itself takes for an element; 0 if unknown."""
         if self.is_unpaced:
             return 0.0
+        if self.pace:
+            return self.pace  # the mean would have pauses in it
         working = max(0.0, self.loop.seconds - self.loop.waiting)
         return working / self.loop.elements if self.loop.elements else 0.0
 
@@ -316,12 +332,23 @@ def demanded(situation: Situation) -> float:
     if served is not None:
         # The reader of this pass is younger than a loop over `repeat`.
         taken = served.elements * (loop.seconds / served.seconds if served.seconds else 0.0)
-    working = loop.seconds - loop.waiting
+    working = situation.step * loop.elements
     if not situation.others:
-        return taken / working + situation.demand
+        return (taken / working if working else 0.0) + situation.demand
     # Numbered consumers take equally many: the slowest decides.
     slowest = max(working / taken, *(one.step for one in situation.others)) if taken else 0.0
     return (len(situation.others) + 1) / slowest if slowest else 0.0
+
+
+def is_paused(loop: LoopMeasures) -> bool:
+    """Return True if a loop takes nothing although elements are there. A loop that
+    waits for its input does not pause.
+
+    Example:
+        >>> is_paused(LoopMeasures(waiting=1, pace=0.5, idle=5.0))
+        True
+    """
+    return loop.waiting > 0 and loop.idle >= max(PAUSE_SECONDS, PAUSE_STEPS * loop.pace)
 
 
 def wait_share_without(situation: Situation, worker: str) -> float:

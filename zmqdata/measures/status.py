@@ -186,7 +186,7 @@ def reader_fields(measures: m.LoopMeasures | None) -> dict[str, Any]:
     found = measures or m.LoopMeasures()
     recent = found.outer or found.recent
     return {
-        **loop_fields(Situation(recent)),
+        **loop_fields(Situation(recent, pace=found.pace)),
         "first_element_seconds": found.first,
         "elements": int(found.total.elements),
         "waited_seconds": round((found.outer_total or found.total).waiting, 3),

@@ -5,6 +5,7 @@ Decision 0046; protocol 11.1.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -15,6 +16,12 @@ from zmqdata.messages import LoopSums, TaskSums
 HALVED = 10.0
 """Seconds after which what was measured counts half in the recent sums: long enough for
 a mean of slow steps, short enough that a verdict follows a change within a minute.
+"""
+PIECE_SECONDS = 1.0
+"""Least seconds of a piece of a loop's time of which the pace is known."""
+PIECES = 3
+"""Number of newest pieces whose median is the pace. A change of pace shows with the
+second whole piece, and a single pause does not.
 """
 Sums = TypeVar("Sums", TaskSums, LoopSums)
 
@@ -59,6 +66,44 @@ class Recent:
             self._sums[at] = self._sums[at] * share + max(0.0, total - last)
         self._last, self._looked = tuple(totals), now
         return tuple(self._sums)
+
+
+class RecentLoop(Recent):
+    """Turns the growing sums of a loop into recent ones, and knows its pace.
+
+    Attributes:
+        pace: median of the seconds that the loop takes for an element itself, over
+            pieces of its time; 0 if unknown.
+        idle: seconds since it last took an element or waited for one.
+
+    Example:
+        >>> recent = RecentLoop()
+        >>> for now in (0.0, 1.0, 2.0, 3.0, 9.0):  # steps of a second, and a pause
+        ...     _ = recent.look(now, (now, 0.0, min(now, 3.0), 0.0))
+        >>> recent.pace, recent.idle
+        (1.0, 6.0)
+    """
+
+    def __init__(self) -> None:
+        super().__init__(len(values_of(LoopSums())))
+        self._pieces: deque[float] = deque(maxlen=PIECES)
+        self._piece = (0.0, 0.0, 0.0)  # when it began, and the sums at that time
+        self._moved = self.pace = self.idle = 0.0
+
+    def look(self, now: float, totals: Sequence[float]) -> tuple[float, ...]:
+        seconds, waiting, elements, _ = totals
+        is_fresh = elements != self._last[2]
+        if is_fresh or not elements or waiting != self._last[1]:
+            self._moved = now
+        self.idle = max(0.0, now - self._moved)
+        # At an element that was just taken: a step in progress would count in part.
+        began, worked, taken = self._piece
+        if is_fresh and (not taken or now - began >= PIECE_SECONDS):
+            if taken and elements > taken:
+                self._pieces.append(max(0.0, seconds - waiting - worked) / (elements - taken))
+                self.pace = sorted(self._pieces)[(len(self._pieces) - 1) // 2]
+            self._piece = now, seconds - waiting, elements
+        return super().look(now, totals)
 
 
 def values_of(sums: TaskSums | LoopSums) -> tuple[float, ...]:

@@ -125,6 +125,12 @@ class LoopMeasures(Discreet, frozen=True):
     """Bytes as they travelled, and elements, by transport and codec, as in
     ``"tcp zstd"``.
     """
+    pace: Amount = 0.0
+    """Median of the seconds that the loop took itself for an element, in pieces of the
+    last seconds; 0 if unknown.
+    """
+    idle: Amount = 0.0
+    """Seconds since the loop last took an element or waited for one."""
 
 
 class ConsumerPace(Discreet, frozen=True, array_like=True):

@@ -63,6 +63,7 @@ class Evidence:
             others=tuple(self._others.copy().values()),
             limit=limit,
             demand=self._demand,
+            pace=loop.pace,
         )
 
     def _evidence(self, tasks: Mapping[int, ReadTask]) -> tuple[TaskEvidence, ...]:

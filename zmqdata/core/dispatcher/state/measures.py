@@ -292,6 +292,7 @@ class Measures:
         demands = {
             client: _demand(loop) for client, loop in living.items() if client not in numbers
         }
+        together = sum(demands.values())
         return {
             client: Situation(
                 loop.outer or loop.recent,
@@ -304,7 +305,8 @@ class Measures:
                 served=None if loop.outer is None else loop.recent,
                 consumer=numbers.get(client),
                 others=tuple(pace for other, pace in paces.items() if other != client),
-                demand=sum(rate for other, rate in demands.items() if other != client),
+                demand=max(0.0, together - demands.get(client, 0.0)),
+                pace=loop.pace,
             )
             for client, loop in loops.items()
             if client in iteration.clients
@@ -349,12 +351,12 @@ def elements_delivered(iteration: Iteration) -> int:
 
 
 def _pace(consumer: int, loop: m.LoopMeasures) -> m.ConsumerPace:
-    situation = Situation(loop.recent)
+    situation = Situation(loop.recent, pace=loop.pace if loop.outer is None else 0.0)
     return m.ConsumerPace(consumer, situation.step, situation.wait_share >= WAITS)
 
 
 def _demand(loop: m.LoopMeasures) -> float:
     """Return the elements per second that a loop would take if it never waited."""
     sums = loop.outer or loop.recent
-    working = sums.seconds - sums.waiting
+    working = Situation(sums, pace=loop.pace).step * sums.elements
     return loop.recent.elements / working if working > 0 else 0.0
