@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from tests.statuses import (
@@ -64,6 +65,12 @@ def test_rates_and_waits() -> None:
     assert "worker process tasks batches/s making for readers for splits link busy bytes" in lines
     assert "10.0.0.0:40000 node0:7000 1 9.5 90 % 8 % 2 % 40 % 1 MB/s" in lines
     assert any(line.startswith("consumer 0 (node0:100) 61 % 12 31 2 0.4 1,000") for line in lines)
+
+
+def test_the_number_of_workers_that_are_wanted_is_a_line() -> None:
+    """The head says how many workers the jobs want, and why."""
+    wanted = replace(status(), desired_workers=6, desired_because="1 job needs 6 workers.")
+    assert drawn(wanted)[1] == "6 workers wanted: 1 job needs 6 workers."
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 16), (200, 60), (40, 8), (80, 3)])

@@ -14,11 +14,7 @@ import pytest
 from tests.kit.service import WatchedService
 from zmqdata import Dataset
 from zmqdata.core.worker.events import TaskMeasured
-from zmqdata.dispatcher.metrics import (
-    DispatcherMetrics,
-    DispatcherSnapshot,
-    desired_workers,
-)
+from zmqdata.dispatcher.metrics import DispatcherMetrics, DispatcherSnapshot
 from zmqdata.errors import PipelineError
 from zmqdata.measures.verdict import VERDICTS
 from zmqdata.metrics.declared import DISPATCHER, Labels, Samples
@@ -187,14 +183,20 @@ def test_a_job_shows_what_it_does() -> None:
         numbers(elements)
 
 
-def test_the_desired_workers_are_the_largest_need() -> None:
-    """The largest need counts, the present number of workers where it is unknown, and
-    nothing if no job is read.
+def test_the_desired_workers_are_those_of_the_status() -> None:
+    """The gauge has the number that the dispatcher decides and its status shows: the
+    workers that are there while the need is unknown, and none when nobody reads.
     """
-    assert desired_workers({"connected": 4}, []) == 0
-    assert desired_workers({"connected": 4}, [3, 7]) == 7
-    assert desired_workers({"connected": 5, "draining": 1}, [3, 0]) == 5
-    assert desired_workers({"connected": 0, "draining": 2}, [0]) == 1
+    with WatchedService(3, pace=0.01) as service:
+        scraper = Scraper(service)
+        elements = iter(service.read(Dataset.range(5000).map(lambda x: x), job_name="train"))
+        numbers(islice(elements, 800))
+        status = service.status()
+        assert scraper.value("zmqdata_desired_workers") == status["desired_workers"] == 3
+        assert status["desired_because"].startswith("1 job has no known need")
+        elements.kill()  # type: ignore[attr-defined]  # of the simulated service
+        service.run_until(lambda: False, 150.0)
+        assert scraper.value("zmqdata_desired_workers") == 0
 
 
 def test_a_job_that_is_collected_between_two_steps_counts_once() -> None:

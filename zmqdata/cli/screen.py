@@ -189,6 +189,9 @@ def _head(found: m.ServiceStatus, width: int, clock: str, note: str) -> list[Tex
         _cut(f"{counted(count, 'message')} refused: {kind}", width, "yellow")
         for kind, count in found.rejected.items()
     ]
+    if found.desired_because and found.jobs:
+        wanted = f"{counted(found.desired_workers, 'worker')} wanted: {found.desired_because}"
+        lines.append(_cut(wanted, width, "dim"))
     if not found.jobs:
         hint = "No job yet. Apply zmqdata.distribute(...) to a dataset."
         lines += [Text(""), _cut(hint, width, "dim")]

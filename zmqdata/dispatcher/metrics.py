@@ -78,6 +78,8 @@ class DispatcherSnapshot:
     """Number of workers that died or were cut off."""
     rejected: int
     """Number of messages that were refused."""
+    desired: int
+    """Number of worker processes that would feed all jobs."""
 
 
 class DispatcherMetrics:
@@ -126,6 +128,7 @@ class DispatcherMetrics:
             resident=sum(facts.memory.rss for facts in core.hosting.facts.values()),
             lost_workers=measures.lost_workers,
             rejected=sum(self._rejected.values()),
+            desired=core.desired.decision.workers,
         )
 
     def _pass(self, iteration: Iteration) -> PassSnapshot:
@@ -232,45 +235,19 @@ class DispatcherMetrics:
             if label != OTHER:
                 word = UNKNOWN if verdict is None else verdict.word
                 verdicts |= {(label, known): float(known == word) for known in VERDICTS}
-        needs = [
-            0 if verdict is None else verdict.workers_needed
-            for one in seen.passes
-            if one.is_wanted
-            for verdict in [found.get(one.iteration)]
-        ]
         return {
             "zmqdata_workers": {(state,): count for state, count in seen.workers.items()},
             "zmqdata_tasks": {(state,): count for state, count in seen.tasks.items()},
             "zmqdata_workers_resident_bytes": {(): seen.resident},
             "zmqdata_worker_losses_total": {(): seen.lost_workers},
             "zmqdata_rejected_messages_total": {(): seen.rejected},
-            "zmqdata_desired_workers": {(): desired_workers(seen.workers, needs)},
+            "zmqdata_desired_workers": {(): seen.desired},
             "zmqdata_failed_jobs": {(): len({one.job for one in seen.passes if one.failed})},
             "zmqdata_readers": {**readers},
             "zmqdata_buffer_elements": {**buffered},
             "zmqdata_verdict": {**verdicts},
             "zmqdata_needed_workers": {**needed},
         }
-
-
-def desired_workers(workers: Mapping[str, int], needs: Iterable[int]) -> int:
-    """Return the number of workers that would feed all jobs.
-
-    Each worker has a task of each job, so the largest need counts. An unknown need is
-    the present number of workers, and at least one.
-
-    Args:
-        workers: number of workers by state.
-        needs: need of each job that is read or saved; 0 if it is unknown.
-
-    Example:
-        >>> desired_workers({"connected": 4, "draining": 1}, [3, 0])
-        4
-        >>> desired_workers({"connected": 4}, [])
-        0
-    """
-    present = sum(workers.values()) - workers.get("draining", 0)
-    return max((need or max(1, present) for need in needs), default=0)
 
 
 def _counted(states: Iterable[str], counts: Counter[str]) -> dict[str, int]:

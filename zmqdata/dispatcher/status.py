@@ -118,6 +118,8 @@ def status_of(
         events=[] if events is None else events.shown(newest),
         rejected=dict(rejected),
         process=described_process(),
+        desired_workers=core.desired.decision.workers,
+        desired_because=core.desired.decision.reason,
     )
 
 

@@ -416,6 +416,10 @@ class ServiceStatus(Struct, frozen=True, kw_only=True):
     """Number of refused messages by reason."""
     process: dict[str, Any] = {}
     """The process and its versions."""
+    desired_workers: int = 0
+    """Number of worker processes that would feed all jobs."""
+    desired_because: str = ""
+    """The reason for this number, in a sentence."""
 
 
 class _Versioned(Struct):

@@ -74,8 +74,7 @@ DISPATCHER = (
     Metric(
         "zmqdata_desired_workers",
         GAUGE,
-        "workers that would feed all jobs: the largest need of a job that is read or saved; the "
-        "present number while a need is unknown; 0 without such jobs",
+        "worker processes that would feed all jobs together: up at once, down after a minute",
     ),
     Metric("zmqdata_needed_workers", GAUGE, "workers that would feed the job; 0 if unknown", JOB),
     Metric(

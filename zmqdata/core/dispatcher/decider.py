@@ -24,6 +24,7 @@ from zmqdata.core.dispatcher.peers.liveness import Beats, Roster
 from zmqdata.core.dispatcher.peers.worker_addresses import WorkerAddresses, names_of
 from zmqdata.core.dispatcher.readers.admission import lacking
 from zmqdata.core.dispatcher.readers.jobs import Jobs
+from zmqdata.core.dispatcher.readers.scaling import DesiredWorkers
 from zmqdata.core.dispatcher.saving import Saves
 from zmqdata.core.dispatcher.splits import SplitAssigner
 from zmqdata.core.dispatcher.state.outbox import Outbox
@@ -147,6 +148,7 @@ class DispatcherCore:
             policy.collects_dynamic,
             times.client_timeout,
         )
+        self.desired = DesiredWorkers(self.hosting)
         self.saves = Saves(self.out, self.hosting, durable)
         self.keeping = StateKeeping(self.out)
         self.deaths = Deaths(self.out, self.hosting)
@@ -313,6 +315,7 @@ class DispatcherCore:
             self.hosting.ask_again()
             self.hosting.adopt(now)
         self.jobs.coordination.tick(now)
+        self.desired.tick(now)
         self._tell_to_record(now)
         patience = 2 * self.times.worker_timeout
         self._applied = {

@@ -1,0 +1,113 @@
+"""The needs of all jobs, from the verdicts on the loops that read them, and the number
+of worker processes that is decided from them.
+
+Not durable: after a restart, the number follows the workers that are there until the
+needs are measured again.
+
+Decisions 0052 and 0053.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from zmqdata.core.dispatcher.state.measures import judged_loop
+from zmqdata.core.dispatcher.state.tasks import Iteration
+from zmqdata.core.dispatcher.tasks.hosting import Hosting
+from zmqdata.measures.scaling import MEASURED, PAUSE_KEPT, JobNeed, Scaling
+from zmqdata.measures.situation import is_paused
+from zmqdata.measures.verdict import UNKNOWN
+
+EVERY = 1.0
+"""Least seconds between two decisions."""
+BETWEEN = JobNeed(0, UNKNOWN, 0, True, None)
+"""Need of a job whose run is between two passes."""
+
+
+class DesiredWorkers:
+    """Decides once a second how many worker processes would feed all jobs.
+
+    Args:
+        hosting: what is known of workers, and the measures.
+
+    Attributes:
+        decision: the newest decision.
+    """
+
+    def __init__(self, hosting: Hosting) -> None:
+        self._hosting = hosting
+        self._scaling = Scaling()
+        self._decided = -math.inf
+        self._read: dict[int, float] = {}  # when an incarnation was last read
+        self.decision = Scaling().decide([], 0, 0.0)
+
+    def tick(self, now: float) -> None:
+        """Decide anew if it is time."""
+        if now - self._decided < EVERY:
+            return
+        self._decided = now
+        present = sum(not facts.draining for facts in self._hosting.facts.values())
+        self.decision = self._scaling.decide(self._needs(now), present, now)
+
+    def _needs(self, now: float) -> list[JobNeed]:
+        """Return the need of each incarnation that is read or saved, or whose last pass
+        was read to its end, so that its run may begin the next.
+        """
+        found: dict[int, list[JobNeed]] = {}
+        for one in self._hosting.out.state.iterations.values():
+            is_saved = one.saving is not None and not one.finished
+            if one.failure is None and (one.clients or is_saved):
+                found.setdefault(one.incarnation, []).append(self._need(one))
+                if one.clients:
+                    self._read[one.incarnation] = now
+        self._read = {
+            number: at
+            for number, at in self._read.items()
+            if now - at < PAUSE_KEPT and (number in found or self._is_between(number))
+        }
+        for number in self._read.keys() - found.keys():
+            found[number] = [BETWEEN]
+        return [_together(str(number), needs) for number, needs in sorted(found.items())]
+
+    def _is_between(self, number: int) -> bool:
+        """Return True if a job was read to the end of its newest pass."""
+        incarnation = self._hosting.out.state.incarnations.get(number)
+        return incarnation is not None and incarnation.has_finished(incarnation.next - 1)
+
+    def _need(self, iteration: Iteration) -> JobNeed:
+        measures, clients = self._hosting.measures, len(iteration.clients)
+        judged = judged_loop(measures.situations(iteration)) if clients else None
+        loops = measures.loops_of(iteration)
+        return JobNeed(
+            needed=0 if judged is None else judged[1].workers_needed,
+            word=UNKNOWN if judged is None else judged[1].word,
+            readers=clients or 1,  # the workers themselves take what they save
+            paused=0 < clients == len(loops) and all(map(is_paused, loops)),
+            most=most_workers(iteration),
+        )
+
+
+def most_workers(iteration: Iteration) -> int | None:
+    """Return the number of workers that an iteration could occupy, by its tasks or by
+    the splits that are left; None if there is no such limit, or if it is not known yet.
+    """
+    if iteration.num_shards:
+        return iteration.num_shards
+    left = [cursor.remaining(cursor.repetition) for cursor in iteration.cursors]
+    known = [count for count in left if count is not None]
+    # Each running task may be at a split that was handed out.
+    return iteration.running + sum(known) if left and len(known) == len(left) else None
+
+
+def _together(name: str, needs: Sequence[JobNeed]) -> JobNeed:
+    """Return the need of a job of which several passes are read at the same time."""
+    limits = [one.most for one in needs if one.most is not None]
+    return JobNeed(
+        needed=sum(one.needed for one in needs) if all(one.needed for one in needs) else 0,
+        word=next((one.word for one in needs if one.word not in MEASURED), needs[0].word),
+        readers=sum(one.readers for one in needs),
+        paused=all(one.paused for one in needs),
+        most=sum(limits) if len(limits) == len(needs) else None,
+        job=name,
+    )
