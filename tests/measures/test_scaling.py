@@ -293,7 +293,10 @@ def test_a_number_that_is_held_says_why() -> None:
     found = scaling.decide([JobNeed(1, COMPUTE_BOUND, 1, False, None)], 4, 1.0)
     assert found == ScalingDecision(4, "1 job needs 1 worker; 4 were wanted in the last 60 s.")
     paused = scaling.decide([JobNeed(0, UNKNOWN, 1, True, None)], 4, 70.0)
-    assert paused == ScalingDecision(1, "1 job needs 1 worker, 1 of them as last measured.")
+    assert paused == ScalingDecision(1, "1 job needs 1 worker as last measured.")
+    one = JobNeed(2, INPUT_BOUND, 1, False, None)
+    both = scaling.decide([JobNeed(0, LINK_BOUND, 1, False, None), one], 3, 140.0)
+    assert both == ScalingDecision(3, "2 jobs need 3 workers, 1 of the jobs as last measured.")
 
 
 def test_no_job_gets_more_than_it_has_splits() -> None:

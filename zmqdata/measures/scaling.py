@@ -144,7 +144,9 @@ class Scaling:
             return 0, "No training loop reads a job"
         need_them = "job needs" if count == 1 else "jobs need"
         reason = f"{count} {need_them} {counted(whole, 'worker')}"
-        return whole, f"{reason}, {kept} of them as last measured" if kept else reason
+        if kept:
+            reason += f"{f', {kept} of the jobs' if kept < count else ''} as last measured"
+        return whole, reason
 
     def _need(self, name: str, job: JobNeed, now: float) -> int | None:
         """Return what a job needs, whatever its input could occupy; None if it is read

@@ -112,6 +112,23 @@ def test_between_two_passes_the_need_stays() -> None:
     assert workers(desk, 2 * DOWN_AFTER, "a2") == 5
 
 
+def test_the_need_stays_while_the_last_elements_are_read() -> None:
+    """Once workers have made everything, a loop that reads the rest keeps them for the
+    next pass.
+    """
+    desk = Desk()
+    opened = read(desk, "a")
+    assert workers(desk, 5.0, "a") == 5
+    one = desk.core.state.iterations[opened.iteration]
+    for task in list(one.tasks.values()):
+        desk.core.out.commit(u.EndTaskUpdate(task.task, 50))
+    desk.core.out.commit(u.CloseTaskListUpdate(opened.iteration))
+    one.cursors[0].next = 100
+    assert (most_workers(one), one.finished) == (0, False)
+    assert workers(desk, 2 * DOWN_AFTER, "a") == 5
+    assert "as last measured" in desk.core.desired.decision.reason
+
+
 def test_a_job_that_was_left_needs_nothing() -> None:
     """A job whose loop has left it before the end of its pass, or was given up, needs
     no worker after ``down_after``.
@@ -154,6 +171,7 @@ def iteration(*cursors: SplitCursor, shards: int = 0, running: int = 0) -> Itera
         (iteration(SplitCursor(IndexSplits(10))), 10),
         (iteration(SplitCursor(IndexSplits(10), next=7), running=2), 5),
         (iteration(SplitCursor(IndexSplits(10), next=10), running=2), 2),
+        (iteration(SplitCursor(IndexSplits(10), next=10)), 0),
         (iteration(SplitCursor(IndexSplits(10)), SplitCursor(IndexSplits(3)), running=1), 14),
         (iteration(SplitCursor(IndexSplits(None))), None),
         (iteration(SplitCursor(FileSplits(("*",), False, None))), None),

@@ -78,13 +78,15 @@ class DesiredWorkers:
     def _need(self, iteration: Iteration) -> JobNeed:
         measures, clients = self._hosting.measures, len(iteration.clients)
         judged = judged_loop(measures.situations(iteration)) if clients else None
-        loops = measures.loops_of(iteration)
+        loops, most = measures.loops_of(iteration), most_workers(iteration)
+        is_pausing = 0 < clients == len(loops) and all(map(is_paused, loops))
         return JobNeed(
             needed=0 if judged is None else judged[1].workers_needed,
             word=UNKNOWN if judged is None else judged[1].word,
             readers=clients or 1,  # the workers themselves take what they save
-            paused=0 < clients == len(loops) and all(map(is_paused, loops)),
-            most=most_workers(iteration),
+            # With everything made, the next pass is what workers can be needed for.
+            paused=is_pausing or most == 0,
+            most=most or None,
         )
 
 
