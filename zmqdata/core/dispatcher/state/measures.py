@@ -325,12 +325,17 @@ def judged_loop(
     """
     if not situations:
         return None
-    waiting = max(situations.values(), key=lambda one: one.wait_share)
+    waiting = most_waiting(situations)
     worst = waiting, judge_one(waiting)
     if worst[1].word == STRAGGLER:
         return worst
     others = ((one, judge_one(one)) for one in situations.values() if one.others)
     return next((one for one in others if one[1].word == STRAGGLER), worst)
+
+
+def most_waiting(situations: Mapping[str, Situation]) -> Situation:
+    """Return the situation of the training loop that waits most, of one or more."""
+    return max(situations.values(), key=lambda one: one.wait_share)
 
 
 def elements_delivered(iteration: Iteration) -> int:
