@@ -20,7 +20,7 @@ from tests.test_house import (  # noqa: F401  # pytest finds the fixture
     walked,
 )
 
-CODE = 62_983
+CODE = 62_988
 """Lines of code in ``zmqdata/``, without docstrings, comments and blanks."""
 MODULES = 465
 """Number of its modules."""

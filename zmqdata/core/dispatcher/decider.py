@@ -148,7 +148,7 @@ class DispatcherCore:
             policy.collects_dynamic,
             times.client_timeout,
         )
-        self.desired = DesiredWorkers(self.hosting)
+        self.desired = DesiredWorkers(self.hosting, self.jobs.absent)
         self.saves = Saves(self.out, self.hosting, durable)
         self.keeping = StateKeeping(self.out)
         self.deaths = Deaths(self.out, self.hosting)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.core.dispatcher.rundesk import JOB, Desk
+from tests.core.dispatcher.rundesk import CLIENT_TIMEOUT, JOB, Desk
 from zmqdata import messages as m
 from zmqdata import updates as u
 from zmqdata.core.dispatcher.readers.scaling import most_workers
@@ -130,16 +130,28 @@ def test_the_need_stays_while_the_last_elements_are_read() -> None:
 
 
 def test_a_job_that_was_left_needs_nothing() -> None:
-    """A job whose loop has left it before the end of its pass, or was given up, needs
-    no worker after ``down_after``.
+    """A job whose loop has left it before the end of its pass needs no worker after
+    ``down_after``.
     """
-    for leave in (lambda desk: desk.close("a"), lambda desk: desk.lose("a")):
-        desk = Desk()
-        read(desk, "a", replace(JOB, anonymous=True))
-        assert workers(desk, 5.0, "a") == 5
-        leave(desk)
-        assert workers(desk, DOWN_AFTER - 5.0) == 5
-        assert workers(desk, 80.0) == 0
+    desk = Desk()
+    read(desk, "a")
+    assert workers(desk, 5.0, "a") == 5
+    desk.close("a")
+    assert workers(desk, DOWN_AFTER - 5.0) == 5
+    assert workers(desk, 10.0) == 0
+
+
+def test_a_silent_loop_needs_nothing() -> None:
+    """A loop that has been silent for the client time-out counts as gone, although its
+    job waits for it. It needs as many workers as before when it comes back.
+    """
+    desk = Desk()
+    read(desk, "a")
+    assert workers(desk, 5.0, "a") == 5
+    desk.lose("a")
+    assert workers(desk, DOWN_AFTER - 5.0) == 5
+    assert workers(desk, CLIENT_TIMEOUT + 10.0) == 0
+    assert workers(desk, 10.0, "a") == 5
 
 
 def test_a_job_that_has_failed_needs_nothing() -> None:

@@ -10,7 +10,7 @@ Decisions 0052 and 0053.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from zmqdata.core.dispatcher.state.measures import most_waiting
 from zmqdata.core.dispatcher.state.tasks import Iteration
@@ -30,13 +30,14 @@ class DesiredWorkers:
 
     Args:
         hosting: what is known of workers, and the measures.
+        absent: the clients that have been silent for too long, at any time.
 
     Attributes:
         decision: the newest decision.
     """
 
-    def __init__(self, hosting: Hosting) -> None:
-        self._hosting = hosting
+    def __init__(self, hosting: Hosting, absent: Set[str]) -> None:
+        self._hosting, self._absent = hosting, absent
         self._scaling = Scaling()
         self._decided = -math.inf
         self._read: dict[int, float] = {}  # when an incarnation was last read
@@ -56,11 +57,12 @@ class DesiredWorkers:
         """
         found: dict[int, list[JobNeed]] = {}
         for one in self._hosting.out.state.iterations.values():
-            is_saved = one.saving is not None and not one.finished
-            if one.failure is None and (one.clients or is_saved):
+            is_saved = one.saving is not None and one.failure is None and not one.finished
+            is_read = bool(self._readers(one))
+            if is_read or is_saved:
                 found.setdefault(one.incarnation, []).append(self._need(one))
-                if one.clients:
-                    self._read[one.incarnation] = now
+            if is_read:
+                self._read[one.incarnation] = now
         self._read = {
             number: at
             for number, at in self._read.items()
@@ -75,17 +77,23 @@ class DesiredWorkers:
         incarnation = self._hosting.out.state.incarnations.get(number)
         return incarnation is not None and incarnation.has_finished(incarnation.next - 1)
 
+    def _readers(self, iteration: Iteration) -> set[str]:
+        """Return the clients of an iteration that are there; none if it has failed."""
+        return set() if iteration.failure is not None else iteration.clients - self._absent
+
     def _need(self, iteration: Iteration) -> JobNeed:
-        measures, clients = self._hosting.measures, len(iteration.clients)
-        situations = measures.situations(iteration) if clients else {}
+        measures, readers = self._hosting.measures, self._readers(iteration)
+        situations = measures.situations(iteration) if readers else {}
+        known = {client: one for client, one in situations.items() if client in readers}
         # One verdict: with all others, 64 consumers would take a fifth of each second.
-        verdict = judge(most_waiting(situations)) if situations else None
-        loops, most = measures.loops_of(iteration), most_workers(iteration)
-        is_pausing = 0 < clients == len(loops) and all(map(is_paused, loops))
+        verdict = judge(most_waiting(known)) if known else None
+        loops = [measures.loop_of(iteration, client) for client in readers]
+        is_pausing = bool(loops) and all(one is not None and is_paused(one) for one in loops)
+        most = most_workers(iteration)
         return JobNeed(
             needed=0 if verdict is None else verdict.workers_needed,
             word=UNKNOWN if verdict is None else verdict.word,
-            readers=clients or 1,  # the workers themselves take what they save
+            readers=len(readers) or 1,  # the workers themselves take what they save
             # With everything made, the next pass is what workers can be needed for.
             paused=is_pausing or most == 0,
             most=most or None,
