@@ -83,6 +83,8 @@ def test_a_pause_keeps_the_need() -> None:
     tell(desk, "a", replace(PAUSED, recent=quiet))
     assert workers(desk, 2 * DOWN_AFTER, "a") == 5
     assert "as last measured" in desk.core.desired.decision.reason
+    tell(desk, "a", replace(PAUSED, pace=0.4))  # of which one worker would feed the loop
+    assert workers(desk, 2 * DOWN_AFTER, "a") == 5
     tell(desk, "a", STARVED)
     assert workers(desk, 2 * DOWN_AFTER, "a") == 5
     assert desk.core.desired.decision.reason == "1 job needs 5 workers."
