@@ -20,7 +20,7 @@ from tests.test_house import (  # noqa: F401  # pytest finds the fixture
     walked,
 )
 
-CODE = 62_988
+CODE = 63_186
 """Lines of code in ``zmqdata/``, without docstrings, comments and blanks."""
 MODULES = 465
 """Number of its modules."""
@@ -40,7 +40,7 @@ IMPORTS = {
     "zmqdata/client/shell.py": 27,
     "zmqdata/dispatcher/server.py": 32,
     "zmqdata/testing/service.py": 31,
-    "zmqdata/worker/server.py": 38,
+    "zmqdata/worker/server.py": 37,
     "zmqdata/worker/tasks/runner.py": 28,
 }
 """Modules that import more today."""

@@ -66,6 +66,8 @@ class AddWorkerUpdate(Update, frozen=True):
     """Version of its Python."""
     process: str = ""
     """Its host and process id."""
+    name: str = ""
+    """Name that its user has given it."""
 
 
 class RemoveWorkerUpdate(Update, frozen=True):

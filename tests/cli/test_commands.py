@@ -83,7 +83,7 @@ def test_every_option_is_explained(command: type[argparse.ArgumentParser]) -> No
     assert "the environment variable that its help names" in parser.format_help()
     silent = [action.dest for action in parser._actions if not action.help]
     assert silent == []
-    assert "lifeline" not in parser.format_help()
+    assert "--temporary" not in parser.format_help()
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ WRONG_ARGUMENTS: list[tuple[list[str], str]] = [
         ["worker", "--dispatcher", "grp://a:1"],
         "No credentials factory has been registered for protocol grp",
     ),
-    (["dispatcher", "--temporary-work-dir"], "needs `--lifeline` and `--work-dir`"),
+    (["dispatcher", "--temporary-work-dir"], "needs `--exit-with-parent` and `--work-dir`"),
     (["worker", "--dispatcher", "a://b://c"], "multiple '://'"),
     (
         ["worker", "--dispatcher", HERE, "--processes", "2", "--data-ports", "7000-7000"],

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from zmqdata.config.dispatcher import DispatcherConfig
-from zmqdata.config.settings import declaration_of
+from zmqdata.config.settings import declaration_of, default_of, read_text, text_of
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.errors import FailedPreconditionError, NotFoundError
 
@@ -177,7 +177,7 @@ TEXTS = {
     ],
     WorkerConfig: [
         *("worker_address", "protocol", "data_transfer_protocol", "data_transfer_address", "host"),
-        *("pipeline_cache_dir", "key_file", "metrics_host"),
+        *("pipeline_cache_dir", "key_file", "metrics_host", "name"),
     ],
 }
 FLAGS = {
@@ -202,7 +202,7 @@ def test_every_field_is_examined() -> None:
     """The tables of this module cover every field without a test of its own."""
     for kind, others in (
         (DispatcherConfig, set()),
-        (WorkerConfig, {"dispatcher_address", "data_ports"}),
+        (WorkerConfig, {"dispatcher_address", "data_ports", "drain_seconds"}),
     ):
         examined = {name for table in (NUMBERS, TEXTS, FLAGS, LISTS) for name in table[kind]}
         assert examined | others == {field.name for field in dataclasses.fields(kind)}
@@ -661,3 +661,35 @@ def test_places_of_one_host_are_as_many_as_wanted(entries: tuple[str, ...]) -> N
     port.
     """
     assert DispatcherConfig(worker_addresses=entries).worker_addresses == entries
+
+
+def test_a_drain_may_take_no_time() -> None:
+    """The seconds of a drain are a number from 0 on."""
+    assert WorkerConfig(HERE, drain_seconds=0).drain_seconds == 0.0
+    for wrong in (-1, math.nan, 1e12, "6"):
+        with pytest.raises((TypeError, ValueError), match="`drain_seconds` must be a number"):
+            WorkerConfig(HERE, drain_seconds=wrong)
+
+
+@pytest.mark.parametrize("name", ["x" * 101, "two\nlines", "bell\a"])
+def test_a_name_that_no_table_can_show_is_refused(name: str) -> None:
+    """The name of a worker has at most 100 printable characters."""
+    assert WorkerConfig(HERE, name="Nürnberg 17").name == "Nürnberg 17"
+    with pytest.raises(ValueError, match="`name` must have at most 100 printable characters"):
+        WorkerConfig(HERE, name=name)
+
+
+def test_the_death_timeout_is_in_seconds() -> None:
+    """The option and the environment variable are in seconds, and tf.data's field is in
+    milliseconds.
+    """
+    [field] = [
+        one for one in dataclasses.fields(WorkerConfig) if one.name == "dispatcher_timeout_ms"
+    ]
+    assert (read_text(field, "2.5"), text_of(field, 2500), default_of(field)) == (
+        2500,
+        "2.5",
+        "3600",
+    )
+    with pytest.raises(ValueError, match="expected a number, got '1h'"):
+        read_text(field, "1h")

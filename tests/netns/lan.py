@@ -253,7 +253,7 @@ class Lan:
     def start_server(self, machine: str, role: str, *options: str) -> Program:
         """Start a server that listens on every interface, and return at once."""
         return self.start(
-            machine, "-m", f"zmqdata.{role}", "--host", "0.0.0.0", *options, "--lifeline", "0"
+            machine, "-m", f"zmqdata.{role}", "--host", "0.0.0.0", *options, "--exit-with-parent"
         )
 
     def serve(self, machine: str, role: str, *options: str) -> str:

@@ -32,6 +32,7 @@ from zmqdata.testing.cluster import (
     no_leaks,
 )
 from zmqdata.worker.processes.lifetime import SIGNALLED
+from zmqdata.worker.processes.supervisor import NO_DISPATCHER
 
 pytestmark = pytest.mark.realprocess
 
@@ -152,7 +153,7 @@ def test_a_worker_ends_while_it_waits() -> None:
 
 
 def test_a_second_signal_ends_at_once(dispatcher: ServerProcess) -> None:
-    """A worker with an unresponsive process ends at the second SIGTERM, and kills that
+    """A worker with an unresponsive process ends at the second SIGINT, and kills that
     process.
     """
     with running("worker", "--dispatcher", dispatcher.address) as worker:
@@ -160,18 +161,18 @@ def test_a_second_signal_ends_at_once(dispatcher: ServerProcess) -> None:
         [child] = descendants(worker.pid)
         os.kill(child, signal.SIGSTOP)
         await_condition(lambda: is_stopped(child), START, "the process to stop")
-        worker.signal(signal.SIGTERM)
+        worker.signal(signal.SIGINT)
         await_condition(lambda: asked_to_end(child), START, "the first signal to be passed on")
         assert worker.alive
-        worker.signal(signal.SIGTERM)
+        worker.signal(signal.SIGINT)
         await_condition(lambda: not worker.alive, START, "the end at once")
-        assert worker.exit_code == SIGNALLED + signal.SIGTERM
+        assert worker.exit_code == SIGNALLED + signal.SIGINT
         await_condition(lambda: not is_running(child), START, "the end of its process")
 
 
 def asked_to_end(pid: int) -> bool:
-    """True if SIGTERM is pending for a stopped process."""
-    return bool(int(process_status(pid, "ShdPnd"), 16) >> (signal.SIGTERM - 1) & 1)
+    """True if SIGINT is pending for a stopped process."""
+    return bool(int(process_status(pid, "ShdPnd"), 16) >> (signal.SIGINT - 1) & 1)
 
 
 def is_stopped(pid: int) -> bool:
@@ -262,6 +263,17 @@ def test_processes_never_outlive_their_supervisor(dispatcher: ServerProcess, stu
             )
 
 
+def test_a_worker_without_a_dispatcher_ends_with_4() -> None:
+    """A worker that has had no dispatcher for ``--death-timeout`` seconds ends, and
+    says why.
+    """
+    options = ["--dispatcher=tcp://127.0.0.1:1", "--death-timeout=0.5"]
+    command = [sys.executable, "-m", "zmqdata.worker", *options, "--heartbeat-interval-ms=200"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=START)
+    assert told.returncode == NO_DISPATCHER
+    assert "tcp://127.0.0.1:1 has not answered for 0.5 s (`--death-timeout`" in told.stderr
+
+
 def test_a_worker_takes_nothing_in_its_folder_for_a_module_of_ours(
     unused_dispatcher: ServerProcess, tmp_path: Path
 ) -> None:
@@ -282,7 +294,7 @@ def test_a_worker_takes_nothing_in_its_folder_for_a_module_of_ours(
         "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
     }
     address = unused_dispatcher.address
-    options = ["--dispatcher", address, "--lifeline", "0"]
+    options = ["--dispatcher", address, "--exit-with-parent"]
     told: dict[str, Any] = {
         "cwd": folder,
         "env": environment,

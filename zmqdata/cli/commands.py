@@ -2,7 +2,8 @@
 They start the servers, which are defined elsewhere.
 
 Exit codes: 0 ended as requested, 1 failed while running, 2 could not start with these
-arguments. Each command imports slow modules only when it needs them.
+arguments; the page on configuration has those of a worker. Each command imports slow
+modules only when it needs them.
 """
 
 from __future__ import annotations
@@ -52,11 +53,19 @@ from zmqdata.worker.processes.lifetime import (
     StopSignals,
     exit_within,
     serve_beside_orphans,
-    watch_lifeline,
+    stop_with_parent,
 )
 from zmqdata.worker.processes.options import ProcessSettings, start_warnings
-from zmqdata.worker.processes.supervisor import Supervisor, child_command, child_configs
+from zmqdata.worker.processes.supervisor import (
+    DRAIN_GRACE,
+    Desertion,
+    Supervisor,
+    child_command,
+    child_configs,
+)
 
+SIGNALLED_BY_SLURM = 5
+"""Exit code of a worker that has drained because its Slurm job was sent SIGTERM."""
 LAST_SECONDS = 5.0
 """Seconds after which a dispatcher that was asked to stop ends in any case."""
 LOOK_AROUND = 0.5
@@ -146,14 +155,16 @@ def run_dispatcher(chosen: argparse.Namespace, stop: StopSignals) -> int:
     journal and no other process supervises it.
     """
     config = chosen_settings(DispatcherConfig, chosen)
-    if chosen.temporary_work_dir and (chosen.lifeline is None or config.work_dir is None):
+    if chosen.temporary_work_dir and not (chosen.exit_with_parent and config.work_dir):
         raise ValueError(
-            "`--temporary-work-dir` says that the work folder is deleted with the process at the "
-            "other end of the lifeline, so it needs `--lifeline` and `--work-dir`. A journal that "
-            "must outlive a crash of this machine needs `--work-dir` alone"
+            "`--temporary-work-dir` says that the work folder is deleted with the parent of this "
+            "process, so it needs `--exit-with-parent` and `--work-dir`. A journal that must "
+            "outlive a crash of this machine needs `--work-dir` alone"
         )
+    if chosen.exit_with_parent:
+        stop_with_parent(stop, 2 * LAST_SECONDS)
     metrics = metrics_socket(config)
-    if not config.fault_tolerant_mode or chosen.lifeline is not None:
+    if not config.fault_tolerant_mode or chosen.exit_with_parent:
         return serve_dispatcher(config, stop, metrics=metrics, synced=not chosen.temporary_work_dir)
 
     from zmqdata.cli.keeper import keep
@@ -241,6 +252,9 @@ def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> in
     logs = chosen_settings(LogSettings, chosen)
     sockets = [metrics_socket(child) for child in children]
     metrics = [None if one is None else one.fileno() for one in sockets]
+    grace = config.drain_seconds + config.shutdown_quiet_period_ms / 1000 + DRAIN_GRACE
+    if chosen.exit_with_parent:
+        stop_with_parent(stop, grace + LAST_SECONDS)
     supervisor = Supervisor(
         [
             child_command(child, logs, processes.limits(index), metrics[index])
@@ -248,12 +262,17 @@ def supervise(program: str, chosen: argparse.Namespace, stop: StopSignals) -> in
         ],
         lambda addresses: say(f"zmqdata worker listening on {addresses}"),
         stop,
-        config.shutdown_quiet_period_ms / 1000,
+        grace,
         account,
         inherited,
         [() if one is None else (one,) for one in metrics],
+        processes.drawn_lifetime(),
+        Desertion(parse_service(config.dispatcher_address), config.dispatcher_timeout_ms / 1000),
     )
     code = supervisor.run()
+    is_signalled = bool(stop.received) and not (stop.hurried or chosen.exit_with_parent)
+    if code == 0 and is_signalled and "SLURM_JOB_ID" in os.environ:
+        code = SIGNALLED_BY_SLURM
     return complain(program, supervisor.error, code) if supervisor.error else code
 
 
@@ -287,11 +306,14 @@ COMMAND_SETTINGS = (
 
 
 def add_shared_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for logs and for the lifeline, a pipe whose end makes this
-    process end.
-    """
+    """Add the options for logs, and for the end with the parent of the process."""
     add_settings(parser, LogSettings)
-    parser.add_argument("--lifeline", type=int, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--exit-with-parent",
+        action="store_true",
+        help="stop when standard input, a pipe or a socket from the program that starts this "
+        "process, ends, or that program dies; a worker drains first",
+    )
 
 
 def serve_command(
@@ -310,14 +332,12 @@ def serve_command(
 
 
 def prepare(chosen: argparse.Namespace) -> None:
-    """Configure logs on standard error, and the lifeline."""
+    """Configure logs on standard error."""
     try:
         logs = chosen_settings(LogSettings, chosen)
     except ValueError as error:
         raise SystemExit(complain("zmqdata", str(error))) from None
     log_to_stderr(logs.log_level, logs.log_format)
-    if chosen.lifeline is not None:
-        watch_lifeline(chosen.lifeline)
     for variable, meant in misspelt(os.environ):
         logging.getLogger(__name__).warning("%s is not a setting; is %s meant?", variable, meant)
 

@@ -390,6 +390,7 @@ def _queued(row: m.OperationStatus) -> str:
 
 WORKERS = (
     ShownColumn("worker", lambda row: _short(row.address), weight=9),
+    ShownColumn("name", lambda row: row.name, weight=8),
     ShownColumn("process", lambda row: row.process, weight=4),
     ShownColumn("state", _state_unless_connected, weight=9),
     ShownColumn("tasks", lambda row: f"{row.tasks:,}", True, 4),

@@ -24,7 +24,7 @@ from zmqdata.cluster.processes import STOP_SECONDS, ServerProcess
 from zmqdata.cluster.starting import NOT_HERE, START_SECONDS
 from zmqdata.config.checks import check_int, check_type
 from zmqdata.config.dispatcher import DispatcherConfig
-from zmqdata.config.settings import as_written, flag_of, opposite
+from zmqdata.config.settings import flag_of, opposite, text_of
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.dataset.bars import show_save
 from zmqdata.errors import DataLossError, DataServiceError, UnavailableError
@@ -291,19 +291,20 @@ class LocalCluster:
         )
 
     def _new_worker(self) -> ServerHandle:
-        config = WorkerConfig(self._target, forward_logs=False, **self._worker_options)
+        options = {"drain_seconds": 0.0, "forward_logs": False, **self._worker_options}
+        config = WorkerConfig(self._target, **options)
         if self._in_process:
             from zmqdata.cluster.threads import worker_thread
 
             return worker_thread(config)
-        options = [*command_options(config), "--processes", str(self._processes)]
+        command = [*command_options(config), "--processes", str(self._processes)]
         patience = STOP_SECONDS + config.shutdown_quiet_period_ms / 1000
         # A restarted worker keeps its place in a list of addresses only if it returns
         # to its former port.
         keeps = self._processes == 1 and bool(self._dispatcher_config.worker_addresses)
         return ServerProcess(
             "zmqdata.worker",
-            options,
+            command,
             self._processes,
             keeps,
             stop_seconds=patience,
@@ -328,7 +329,7 @@ def command_options(config: DispatcherConfig | WorkerConfig) -> list[str]:
         if isinstance(value, bool):
             options.append(flag if value else opposite(flag))
         else:
-            values = value if field.type == "tuple[str, ...]" else (as_written(value),)
+            values = value if field.type == "tuple[str, ...]" else (text_of(field, value),)
             # A single word, so that a value may begin with a dash.
             options.extend(f"{flag}={one}" for one in values)
     return options

@@ -162,7 +162,7 @@ class ServerProcess:
         # The interpreter's options keep the script's folder first in the path, as here.
         with shortage_explained(f"the process of a {self.module}"):
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                [*PYTHON, "-m", self.module, *self.options, "--lifeline", "0"],
+                [*PYTHON, "-m", self.module, *self.options, "--exit-with-parent"],
                 stdin=subprocess.PIPE,
                 stdout=self._said,
                 stderr=self._log,

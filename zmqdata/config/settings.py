@@ -66,6 +66,10 @@ class Declaration:
     """Validates and normalizes a value, given its name, if the type is not enough."""
     sent: bool = False
     """True if the parameters of a job have a field with this name and meaning."""
+    unit: int = 1
+    """Number of units of the value in a unit of its text: 1000 if an option of seconds
+    sets a field in milliseconds.
+    """
 
 
 def setting(default: T, meaning: str = "", **declaration: Any) -> T:
@@ -123,7 +127,8 @@ def read_text(one: Field[Any], text: str) -> Any:
     Raises:
         ValueError: the text is not a valid value; the error says what was expected.
     """
-    return _KINDS[str(one.type)].read(text)
+    unit = declaration_of(one).unit
+    return _KINDS[str(one.type)].read(text) if unit == 1 else round(_read_float(text) * unit)
 
 
 def as_written(value: Any) -> str:
@@ -140,6 +145,12 @@ def as_written(value: Any) -> str:
     if isinstance(value, tuple):
         return ("-" if value and isinstance(value[0], int) else ",").join(map(str, value))
     return str(value)
+
+
+def text_of(one: Field[Any], value: Any) -> str:
+    """Return the text from which ``read_text`` reads a value of a setting."""
+    unit = declaration_of(one).unit
+    return as_written(value) if unit == 1 else f"{value / unit}".removesuffix(".0")
 
 
 def _read_int(text: str) -> int:
@@ -196,12 +207,13 @@ def _checked_int(name: str, value: Any, declared: Declaration) -> int:
 def _checked_float(name: str, value: Any, declared: Declaration) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"`{name}` must be a number, got {value!r} of type {type(value).__name__}")
-    if not value > 0:
-        raise ValueError(f"`{name}` must be a positive number of seconds, got {value!r}")
+    what = (
+        "a number of seconds from 0 on" if declared.least == 0 else "a positive number of seconds"
+    )
+    if not (value > 0 or value == declared.least):
+        raise ValueError(f"`{name}` must be {what}, got {value!r}")
     if value > MOST_SECONDS:
-        raise ValueError(
-            f"`{name}` must be a positive number of seconds, at most {MOST_SECONDS}, got {value!r}"
-        )
+        raise ValueError(f"`{name}` must be {what}, at most {MOST_SECONDS}, got {value!r}")
     return float(value)
 
 
@@ -456,4 +468,4 @@ def _arguments(
 def default_of(one: Field[Any]) -> str:
     """Return the default of a setting in words, for users."""
     assert one.default is not MISSING
-    return as_written(one.default) or "none"
+    return text_of(one, one.default) or "none"

@@ -29,6 +29,7 @@ from zmqdata.config.metrics import (
 )
 from zmqdata.config.settings import (
     MOST_BYTES,
+    MOST_MILLISECONDS,
     check_settings,
     described,
     from_environment,
@@ -46,6 +47,10 @@ LEAST_SHARED_MEMORY, MOST_SHARED_MEMORY = 1 << 16, 1 << 40
 """Bounds of ``shared_memory_bytes``. Below the lower bound, no frame that is large
 enough for a slot fits.
 """
+MOST_NAME = 100
+"""Maximum number of characters of the name of a worker."""
+DRAIN_SECONDS = 6.0
+"""Default of ``drain_seconds``."""
 
 
 def dispatcher_setting() -> str:
@@ -106,10 +111,17 @@ class WorkerConfig:
     heartbeat_interval_ms: int = milliseconds(
         1_000, "interval between heartbeats to the dispatcher, in milliseconds"
     )
-    dispatcher_timeout_ms: int = milliseconds(
+    dispatcher_timeout_ms: int = setting(
         3_600_000,
-        "time that the worker keeps running without its dispatcher, in milliseconds; longer than a "
-        "heartbeat interval",
+        "time without its dispatcher, before or after the first registration, after which the "
+        "worker ends; longer than a heartbeat interval; seconds on the command line, milliseconds "
+        "here",
+        least=1,
+        most=MOST_MILLISECONDS,
+        flag="--death-timeout",
+        variable="ZMQDATA_DEATH_TIMEOUT",
+        metavar="S",
+        unit=1000,
     )
     data_transfer_protocol: WorkerTransport | None = setting(
         None,
@@ -191,6 +203,20 @@ class WorkerConfig:
     otel: bool = otel_setting()
     key_file: str | None = key_file_setting()
     insecure: bool = insecure_setting()
+    name: str | None = setting(
+        None,
+        f"name of this worker in the status, in logs and in metrics, at most {MOST_NAME} printable "
+        "characters; several processes are NAME/0, NAME/1 and so on; none: its address alone",
+        metavar="TEXT",
+        variable="ZMQDATA_WORKER_NAME",
+    )
+    drain_seconds: float = setting(
+        DRAIN_SECONDS,
+        "maximum number of seconds for which a worker that is told to end waits until other "
+        "workers have its tasks; 0: it hands them over without waiting",
+        least=0,
+        metavar="S",
+    )
     forward_logs: bool = setting(
         True,
         "send what functions of pipelines print and log to the training processes that show it; "
@@ -227,6 +253,8 @@ class WorkerConfig:
             )
         self._check_data_sockets()
         self._check_shared_memory()
+        if self.name is not None:
+            check_name(self.name)
         if self.otel:
             check_otel()
 
@@ -319,6 +347,21 @@ class WorkerConfig:
             0
         """
         return from_environment(cls, explicit)
+
+
+def check_name(name: str) -> None:
+    """Refuse a name of a worker that no table can show.
+
+    Raises:
+        ValueError: it is longer than ``MOST_NAME``, or not printable.
+
+    Example:
+        >>> check_name("node17")
+    """
+    if len(name) > MOST_NAME or not name.isprintable():
+        raise ValueError(
+            f"`name` must have at most {MOST_NAME} printable characters, got {name[:120]!r}"
+        )
 
 
 def _checked_transport(name: str) -> str:

@@ -329,7 +329,7 @@ def _summary(workers: Sequence[m.WorkerStatus]) -> str:
 
 def _worker(one: m.WorkerStatus) -> dict[str, str]:
     return {
-        "address": _text(one.address),
+        "address": _text(f"{one.address} ({one.name})" if one.name else one.address),
         "process": _text(one.process),
         "state": one.state,
         "tasks": f"{one.tasks:,}",

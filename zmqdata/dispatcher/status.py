@@ -165,6 +165,7 @@ def _worker(
         worker=name,
         address=facts.address,
         process=facts.process,
+        name=facts.name,
         state=state_of_worker(core, name, now),
         tags=list(facts.tags),
         python=facts.python,

@@ -123,6 +123,8 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     """Address at which clients reach it."""
     process: str = ""
     """Its host and process id, as ``"host:pid"``; empty if unknown."""
+    name: str = ""
+    """Name that its user has given it; empty if it has none."""
     state: str = "connected"
     """One of ``zmqdata.measures.status.WORKER_STATES``."""
     tags: list[str] = []

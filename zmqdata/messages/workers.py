@@ -50,6 +50,8 @@ class RegisterWorker(Message, frozen=True):
     """Deaths of the processes that it replaces, as far as they are not reported yet."""
     process: str = ""
     """Its host and process id, as ``"host:pid"``; empty if unknown."""
+    name: str = ""
+    """Name that its user has given it; empty if it has none."""
 
 
 class MemoryUse(Discreet, frozen=True):

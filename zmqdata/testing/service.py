@@ -411,6 +411,8 @@ class SimulatedService:
             buffer_bytes=config.buffer_bytes,
             heartbeat=config.heartbeat_interval_ms / 1000,
             dispatcher_timeout=config.dispatcher_timeout_ms / 1000,
+            drain_seconds=config.drain_seconds,
+            name=config.name or "",
             cache_bytes=config.cross_trainer_cache_size_bytes,
             snapshot_chunk_bytes=config.snapshot_max_chunk_size_bytes,
         )

@@ -24,7 +24,7 @@ from typing import TextIO
 
 from zmqdata.config.logs import log_to_stderr
 from zmqdata.config.worker import WorkerConfig
-from zmqdata.errors import DataServiceError, VersionMismatchError
+from zmqdata.errors import DataServiceError, UnavailableError, VersionMismatchError
 from zmqdata.metrics.listening import announcement
 from zmqdata.transport.addresses import free_port
 from zmqdata.worker.processes.interpreter import add_folder, loading
@@ -153,7 +153,7 @@ def run_worker(
             server.wait_registered(0)  # raises when the dispatcher is gone
         if not stop.hurried:
             print(server.reason, file=report, flush=True)
-            server.drain()
+            server.drain(config.drain_seconds)
         exit_within(LAST_SECONDS + config.shutdown_quiet_period_ms / 1000, 0)
     finally:
         watch_file.end()
@@ -162,12 +162,14 @@ def run_worker(
 
 def last_words(error: BaseException) -> str:
     """Return the line with which a child reports its error. It also tells whether
-    another child could do better.
+    another child could do better, or the dispatcher is gone.
 
     Example:
         >>> last_words(ValueError("no")), last_words(VersionMismatchError("no"))
         ('error no', 'outdated no')
     """
+    if isinstance(error, UnavailableError):
+        return f"deserted {one_line(error)}"
     return f"{'outdated' if isinstance(error, VersionMismatchError) else 'error'} {one_line(error)}"
 
 

@@ -16,10 +16,9 @@ import msgspec
 from zmqdata import messages as m
 from zmqdata.config.checks import check_type, check_wait
 from zmqdata.config.endpoints import parse_service, split_address
-from zmqdata.config.worker import WorkerConfig
+from zmqdata.config.worker import DRAIN_SECONDS, WorkerConfig
 from zmqdata.core.worker import events as e
 from zmqdata.core.worker.decider import WorkerCore
-from zmqdata.core.worker.draining import DRAIN_SECONDS
 from zmqdata.errors import DataServiceError, named_error
 from zmqdata.failures.codec import encode_failure
 from zmqdata.metrics.declared import WORKER
@@ -48,7 +47,7 @@ from zmqdata.worker.partcache import PartCache
 from zmqdata.worker.processes.limits import is_starvation, read_memory
 from zmqdata.worker.processes.options import start_warnings
 from zmqdata.worker.processes.stillness import Stillness
-from zmqdata.worker.processes.watch import WatchFile, WatchNote, work_of
+from zmqdata.worker.processes.watch import HEARD, WatchFile, WatchNote, work_of
 from zmqdata.worker.speeds import Speeds
 from zmqdata.worker.status import SnapshotTaskProgress, snapshots_of
 from zmqdata.worker.tasks.relay import Relays
@@ -293,6 +292,7 @@ class WorkerShell:
             runner.look()
             if runner.definition.suspects and not runner.watch.is_trying:
                 self._handle(e.SuspectsTried(*runner.key))
+        self.watch_file.cells[HEARD] = int(1000 * self.core.heartbeats.heard_at)
         notes = self.watch_file.notes()
         longest: dict[tuple[int, int], tuple[float, WatchNote]] = {}
         for note, seconds in self._stillness.look(time.monotonic(), notes):
@@ -433,7 +433,7 @@ class WorkerServer(Server[WorkerShell]):
             ``wait_registered``.
 
     Example:
-        >>> from zmqdata.config.worker import WorkerConfig
+        >>> from zmqdata.config.worker import DRAIN_SECONDS, WorkerConfig
         >>> from zmqdata.dispatcher.server import DispatchServer
         >>> with DispatchServer() as dispatcher:
         ...     with WorkerServer(WorkerConfig(dispatcher.target)) as worker:

@@ -878,7 +878,7 @@ def test_a_worker_says_that_no_dispatcher_answers() -> None:
         text = host.sent(e.LogLine).text
         assert said in text
         assert "tcp://nowhere:5050" in text
-        assert "3600 s (`dispatcher_timeout_ms`=3600000)" in text
+        assert "3600 s (`--death-timeout`, in code `dispatcher_timeout_ms`)" in text
 
 
 def test_a_worker_that_lost_its_connection_says_so_within_five_seconds() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.definitions import changed, define
-from zmqdata.core.worker.draining import DRAIN_SECONDS, Draining
+from zmqdata.config.worker import DRAIN_SECONDS
+from zmqdata.core.worker.draining import Draining
 from zmqdata.messages import TaskDefinition
 
 TASK = define(1, 1, 1, "dataset", "digest", "DYNAMIC", 1, None, (), ())
@@ -16,7 +17,7 @@ def task(**changes: Any) -> TaskDefinition:
 
 
 def quiet() -> Draining:
-    return Draining(lambda note: None)
+    return Draining(lambda note: None, DRAIN_SECONDS)
 
 
 def test_a_worker_stays_while_others_may_take_its_tasks() -> None:
@@ -37,7 +38,7 @@ def test_a_worker_leaves_in_time() -> None:
     which no other worker can take.
     """
     notes: list[Any] = []
-    draining = Draining(notes.append)
+    draining = Draining(notes.append, DRAIN_SECONDS)
     draining.begin(10.0, 7.0, [TASK])
     for now in (17.0, 18.0):
         draining.look(now, [TASK, task(processing_mode="OFF")])
@@ -52,7 +53,7 @@ def test_a_worker_says_what_was_taken_back() -> None:
     that another worker has them, because it does not learn why a task was dropped.
     """
     notes: list[Any] = []
-    draining = Draining(notes.append)
+    draining = Draining(notes.append, DRAIN_SECONDS)
     draining.begin(10.0, 7.0, [TASK, TASK, TASK, task(processing_mode="OFF")])
     draining.look(12.0, [TASK])
     draining.look(17.0, [TASK])
@@ -73,7 +74,7 @@ def test_who_has_had_its_tasks_leaves() -> None:
     """A worker that has hosted its maximum of tasks leaves and hands its tasks over. It
     does not count as worn if it was told to leave before.
     """
-    draining = Draining(lambda note: None, max_tasks=2)
+    draining = Draining(lambda note: None, DRAIN_SECONDS, max_tasks=2)
     draining.tasks = 1
     draining.look(10.0, [TASK])
     assert not draining.begun
@@ -82,7 +83,7 @@ def test_who_has_had_its_tasks_leaves() -> None:
     assert (draining.begun, draining.worn, draining.done) == (True, True, False)
     draining.look(10.0, [])
     assert draining.done
-    told = Draining(lambda note: None, max_tasks=2)
+    told = Draining(lambda note: None, DRAIN_SECONDS, max_tasks=2)
     told.begin(10.0, 7.0, [TASK])
     told.tasks = 2
     told.look(10.0, [])
@@ -94,7 +95,7 @@ def test_a_copy_keeps_who_has_had_its_tasks() -> None:
     another host would begin a copy anew.
     """
     copy = task(processing_mode="OFF")
-    draining = Draining(lambda note: None, max_tasks=1)
+    draining = Draining(lambda note: None, DRAIN_SECONDS, max_tasks=1)
     draining.tasks = 5
     draining.look(10.0, [TASK, copy])
     assert not draining.begun

@@ -7,8 +7,9 @@ import pytest
 from tests.core.worker.test_decider import D, Host, definition
 from tests.definitions import changed
 from zmqdata import messages as m
+from zmqdata.config.worker import DRAIN_SECONDS
 from zmqdata.core.worker import events as e
-from zmqdata.core.worker.draining import DRAIN_SECONDS, RECYCLE_SECONDS
+from zmqdata.core.worker.draining import RECYCLE_SECONDS
 from zmqdata.core.worker.memory import (
     EARLY_SECONDS,
     LONGEST_PAUSE,

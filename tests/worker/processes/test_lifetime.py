@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import zmqdata
+from zmqdata.testing.cluster import await_condition, is_running
 from zmqdata.worker.processes.lifetime import (
     PARENT_DIED,
     SIGNALLED,
@@ -24,8 +25,10 @@ from zmqdata.worker.processes.lifetime import (
 )
 
 STUCK = """
-import signal, threading
-from zmqdata.worker.processes.lifetime import StopSignals, die_with_parent, exit_within, watch_lifeline
+import os, signal, sys, threading
+from zmqdata.worker.processes.lifetime import (
+    StopSignals, die_with_parent, exit_within, stop_with_parent, watch_lifeline
+)
 stop = StopSignals()
 {setting}
 print("ready", flush=True)
@@ -245,3 +248,60 @@ def test_process_1_reaps_orphans(number: int) -> None:
             assert not os.path.exists(f"/proc/{server}")
         finally:
             process.kill()
+
+
+@pytest.mark.realprocess
+@pytest.mark.parametrize("engine", ["SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST"])
+def test_a_drain_goes_on_if_an_engine_repeats_itself(
+    monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    """SIGTERM that an engine sends again changes nothing. A second SIGINT ends the
+    process.
+    """
+    monkeypatch.setenv(engine, "1")
+    with start(then="print(stop.received, flush=True)") as process:
+        assert process.stdout is not None
+        process.send_signal(signal.SIGTERM)
+        assert [process.stdout.readline() for _ in range(2)] == ["1\n", "asked\n"]
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            process.send_signal(number)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == SIGNALLED + signal.SIGINT
+
+
+@pytest.mark.realprocess
+@pytest.mark.parametrize("held", [False, True])
+def test_a_process_stops_when_its_parent_is_killed(held: bool) -> None:
+    """A process that ends with its parent is asked to stop when the parent is killed,
+    even if a fork of the parent holds the pipe open.
+    """
+    child = STUCK.format(setting="stop_with_parent(stop, 30.0)", then="os._exit(0)")
+    fork = "import os, signal\nif os.fork() == 0:\n    signal.alarm(20)\n    signal.pause()\n"
+    program = (
+        f"import subprocess, sys, threading\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdin=subprocess.PIPE)\n"
+        f"{fork if held else ''}print(child.pid, flush=True)\nthreading.Event().wait(60)\n"
+    )
+    host = [sys.executable, "-c", program]
+    with subprocess.Popen(host, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        said = sorted(parent.stdout.readline() for _ in range(2))
+        assert said[1] == "ready\n"
+        parent.kill()
+    await_condition(lambda: not is_running(int(said[0])), 10.0, "the end of the process")
+
+
+@pytest.mark.realprocess
+def test_standard_input_that_says_nothing_of_a_parent_is_refused() -> None:
+    """The end with the parent needs a pipe or a socket as standard input."""
+    program = STUCK.format(setting="stop_with_parent(stop, 30.0)", then="")
+    told = subprocess.run(
+        [sys.executable, "-c", program],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert "standard input is neither. Start it with `stdin=subprocess.PIPE`" in told.stderr

@@ -9,8 +9,10 @@ import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,6 +27,8 @@ from zmqdata.worker.processes.lifetime import StopSignals
 from zmqdata.worker.processes.limits import Limits
 from zmqdata.worker.processes.supervisor import (
     MOST_FAILED_STARTS,
+    NO_DISPATCHER,
+    Desertion,
     Supervisor,
     child_command,
     child_configs,
@@ -104,6 +108,13 @@ def test_children_that_would_collide_are_refused(
     """
     with pytest.raises(ValueError, match=text):
         child_configs(config, processes)
+
+
+def test_children_are_numbered_under_the_name_of_the_worker() -> None:
+    """A single child has the name of its worker, several have numbers behind it."""
+    config = WorkerConfig(HERE, name="node17")
+    assert [one.name for one in child_configs(config, 1)] == ["node17"]
+    assert [one.name for one in child_configs(config, 2)] == ["node17/0", "node17/1"]
 
 
 @pytest.mark.parametrize("address", [None, "gate", "gate:%port%", "fe80::1"])
@@ -265,17 +276,12 @@ def test_a_child_that_does_not_end_is_killed(
 
 
 @pytest.mark.realprocess
-def test_a_quiet_period_comes_before_the_grace(
-    signals: StopSignals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The supervisor does not kill a child that still sends its elements before the
-    quiet period is over.
-    """
-    monkeypatch.setattr(module, "DRAIN_GRACE", 0.0)
+def test_a_child_has_its_grace(signals: StopSignals, caplog: pytest.LogCaptureFixture) -> None:
+    """The supervisor does not kill a child that still drains, or sends its elements."""
     late = "import select, signal, sys; late = lambda *_: (select.select([], [], [], 0.2), sys.exit()); "
     late += "signal.signal(signal.SIGTERM, late); "
     with caplog.at_level(logging.WARNING), no_leaks():
-        assert Supervisor(children(late + READY), stop_now, signals, quiet_period=20.0).run() == 0
+        assert Supervisor(children(late + READY), stop_now, signals, grace=20.0).run() == 0
     assert caplog.messages == []
 
 
@@ -380,6 +386,7 @@ from zmqdata.worker.processes.lifetime import watch_lifeline
 class Fatal:
     def __index__(self):
         ctypes.string_at(0)
+    fileno = __index__
 watch_file.catch_crashes(int(sys.argv[1]))
 mark = pathlib.Path(tempfile.gettempdir(), f"zmqdata-crash-{os.getppid()}")
 if was_there := mark.exists():
@@ -525,3 +532,53 @@ def test_a_child_has_the_rights_of_its_user(
     finally:
         os.umask(before)
     assert said == [expected]
+
+
+@pytest.mark.realprocess
+def test_a_worker_ends_with_its_lifetime(signals: StopSignals) -> None:
+    """A worker whose lifetime is over drains its children, and ends with 0."""
+    with no_leaks():
+        assert Supervisor(children(READY), lambda _: None, signals, lifetime=0.1).run() == 0
+    assert not signals.received
+
+
+@pytest.mark.realprocess
+@pytest.mark.usefixtures("hasty")
+def test_a_worker_without_a_dispatcher_ends(signals: StopSignals) -> None:
+    """A child that has given its dispatcher up ends the worker, with 4, whether it was
+    ever ready or not.
+    """
+    for before in ("", "print('ready tcp://a:1', flush=True); "):
+        gives_up = f"import sys; {before}print('deserted no answer', flush=True); sys.exit(2)"
+        worker = Supervisor(children(gives_up), lambda _: None, signals)
+        assert (worker.run(), worker.error) == (NO_DISPATCHER, "no answer")
+
+
+@pytest.mark.realprocess
+def test_a_worker_whose_children_cannot_speak_ends_without_a_dispatcher(
+    signals: StopSignals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor gives a dispatcher up that takes no connection, if no child has
+    heard it for the whole time.
+    """
+    monkeypatch.setattr(module, "OWN_PATIENCE", 0.0)
+    desertion = Desertion("tcp://127.0.0.1:1", 0.2)
+    worker = Supervisor(children(READY), lambda _: None, signals, desertion=desertion)
+    assert worker.run() == NO_DISPATCHER
+    assert "tcp://127.0.0.1:1 has not answered for 0.2 s" in worker.error
+
+
+def test_a_dispatcher_that_takes_connections_is_not_given_up() -> None:
+    """A dispatcher that a child has heard lately, or that takes a connection, is
+    there.
+    """
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        endpoint = "tcp://{}:{}".format(*server.getsockname())
+        desertion = Desertion(endpoint, 10.0)
+        now = time.monotonic()
+        assert not desertion.has_begun(now + 100.0, 0.0)
+    assert not desertion.has_begun(now + 111.0, 0.0), "it was there at 100"
+    assert not desertion.has_begun(now + 212.0, now + 201.0), "a child has heard it"
+    assert desertion.has_begun(now + 214.0, now + 201.0)

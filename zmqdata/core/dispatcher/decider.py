@@ -361,6 +361,7 @@ class DispatcherCore:
             "address of one": ask.address,
             "list of its tags": "".join(ask.tags),
             "name of its process": ask.process,
+            "name that it was given": ask.name,
         }
         if objection or (objection := too_long(told)):
             self.out.refuse(peer, ask.worker[:MOST_CHARACTERS], ResourceExhaustedError, objection)
@@ -368,9 +369,9 @@ class DispatcherCore:
         self.workers.heard(ask.worker, peer, now)
         self.out.send(peer, m.WorkerRegistered(ask.worker))
         if not known:
-            self.out.note("info", f"worker {ask.address} is registered, and gets tasks")
+            facts = WorkerFacts(ask.address, ask.tags, ask.python, ask.process, ask.name)
+            self.out.note("info", f"worker {facts.title} is registered, and gets tasks")
             self.deaths.trials.welcome(ask.worker, now)
-            facts = WorkerFacts(ask.address, ask.tags, ask.python, ask.process)
             self.hosting.add_worker(ask.worker, facts)
         self.hosting.take_report(ask.worker, ask.tasks)
 
@@ -426,7 +427,11 @@ class DispatcherCore:
 
     def _drain_worker(self, peer: e.Peer, ask: m.DrainWorker, now: float) -> None:
         facts = self.hosting.facts
-        names = [name for name in facts if ask.worker in (name, *names_of(facts[name].address))]
+        names = [
+            name
+            for name in facts
+            if ask.worker in (name, facts[name].name, *names_of(facts[name].address))
+        ]
         if not names:
             there = (
                 f"the registered workers are {', '.join(one.address for one in facts.values())}"
@@ -465,7 +470,7 @@ class DispatcherCore:
             if count
             else "it hosted no task"
         )
-        self.out.note(level, f"worker {facts.address} {what}; {tasks}")
+        self.out.note(level, f"worker {facts.title} {what}; {tasks}")
 
     def _lose_worker(self, name: str) -> None:
         address = self.hosting.facts[name].address

@@ -20,7 +20,7 @@ from zmqdata.core.worker.cross_trainer import fitting
 from zmqdata.core.worker.dealing import dealing_for
 from zmqdata.core.worker.decisions import Agreeing
 from zmqdata.core.worker.distribution import Distribution
-from zmqdata.core.worker.draining import DRAIN_SECONDS, Draining
+from zmqdata.core.worker.draining import Draining
 from zmqdata.core.worker.heartbeats import Heartbeats, heard_again, notices
 from zmqdata.core.worker.links import SendLinks, news_for
 from zmqdata.core.worker.memory import MemoryWatch
@@ -57,7 +57,7 @@ class WorkerCore:
         )
         self.feeding = Feeding(profile.worker, self._task, self._do)
         self.pipelines = Pipelines(profile.worker, self._do)
-        self.draining = Draining(self._do, profile.max_tasks)
+        self.draining = Draining(self._do, profile.drain_seconds, profile.max_tasks)
         self.memory = MemoryWatch(profile.memory)
         self._dropped: dict[int, int] = {}
         self._commands: list[e.WorkerCommand] = []
@@ -221,7 +221,7 @@ class WorkerCore:
             self.registered = False
             self._heartbeat(now)
         if answer.draining:
-            self._drain(e.DrainRequested(DRAIN_SECONDS), now)
+            self._drain(e.DrainRequested(self.profile.drain_seconds), now)
         self.links.ask(answer.questions, now)
         self.pipelines.drop_parcels(answer.unused)
         for task in [self.tasks[number] for number in answer.unwanted if number in self.tasks]:

@@ -19,8 +19,6 @@ from zmqdata.core.worker import events as e
 from zmqdata.core.worker.memory import MemoryWatch
 from zmqdata.messages import TaskDefinition
 
-DRAIN_SECONDS = 6.0
-"""Seconds that a leaving worker waits for the dispatcher to take back its tasks."""
 RECYCLE_SECONDS = 1.0
 """Seconds that a worker waits for that if it produces no more and owes no client an
 element.
@@ -33,6 +31,8 @@ class Draining:
 
     Args:
         do: receives the resulting commands.
+        patience: seconds that a worker which leaves of itself waits for the dispatcher
+            to take back its tasks.
         max_tasks: number of tasks after which the worker leaves; 0 for no limit.
 
     Attributes:
@@ -41,7 +41,7 @@ class Draining:
         recycled: True if the worker leaves because of its memory.
 
     Example:
-        >>> draining = Draining(lambda note: None)
+        >>> draining = Draining(lambda note: None, patience=6.0)
         >>> draining.begin(0.0, 6.0, [])
         True
         >>> draining.look(0.0, [])
@@ -49,7 +49,10 @@ class Draining:
         True
     """
 
-    def __init__(self, do: Callable[[e.WorkerCommand], None], max_tasks: int = 0) -> None:
+    def __init__(
+        self, do: Callable[[e.WorkerCommand], None], patience: float, max_tasks: int = 0
+    ) -> None:
+        self.patience = patience
         self.begun = self.done = self.worn = self.recycled = False
         self.tasks = 0
         self._hosted = 0
@@ -108,7 +111,7 @@ class Draining:
             self._do(e.LogLine("warning", notice))
         if copies or not memory.may_recycle(now):
             return False
-        self.recycled = self.begin(now, DRAIN_SECONDS, tasks)
+        self.recycled = self.begin(now, self.patience, tasks)
         self._do(e.FallQuiet())
         return True
 
@@ -134,7 +137,7 @@ class Draining:
             and not self.begun
             and all(outlives_host(task.job) for task in tasks)
         ):
-            self.worn = self.begin(now, DRAIN_SECONDS, tasks)
+            self.worn = self.begin(now, self.patience, tasks)
         left = (
             sum(self.worn or self.recycled or outlives_host(task.job) for task in tasks)
             if self.begun and not self.done

@@ -89,6 +89,11 @@ class Heartbeats:
         return ended
 
     @property
+    def heard_at(self) -> float:
+        """Time of the last message of the dispatcher; 0 if none has arrived."""
+        return self._heard or 0.0
+
+    @property
     def is_cut_off(self) -> bool:
         """True if the connection to the dispatcher has ended, or the silence of the
         dispatcher was reported, and no message has arrived since.
@@ -207,7 +212,7 @@ def given_up(dispatcher: str, patience: float) -> str:
 
 
 def _limit(patience: float) -> str:
-    return f"{patience:g} s (`dispatcher_timeout_ms`={1000 * patience:.0f})"
+    return f"{patience:g} s (`--death-timeout`, in code `dispatcher_timeout_ms`)"
 
 
 _CHECK = "Check that it is running, and that this machine can reach it."

@@ -37,6 +37,8 @@ class WorkerProfile:
     """Seconds between two heartbeats."""
     dispatcher_timeout: float = 3600.0
     """Seconds without a dispatcher after which the worker ends."""
+    drain_seconds: float = 6.0
+    """Maximum number of seconds that a drain waits for other workers."""
     snapshot_chunk_bytes: int = 6 << 30
     """Maximum size of a chunk of a distributed save, in bytes."""
     deaths: tuple[m.Death, ...] = ()
@@ -45,6 +47,8 @@ class WorkerProfile:
     """Number of tasks after which the worker leaves; 0 for no limit."""
     process: str = ""
     """Its host and process id, as ``"host:pid"``."""
+    name: str = ""
+    """Name that its user has given it; empty if it has none."""
     is_quiet: bool = False
     """True if another process of the worker warns of what concerns all of them."""
     memory: MemoryLimit = NO_LIMIT
@@ -61,4 +65,5 @@ class WorkerProfile:
             tasks,
             self.deaths,
             self.process,
+            self.name,
         )

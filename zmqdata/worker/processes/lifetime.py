@@ -13,6 +13,7 @@ import os
 import re
 import select
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -24,6 +25,10 @@ second signal ends at once.
 """
 PARENT_DIED = 3
 PR_SET_PDEATHSIG = 1
+ENGINES = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
+"""Environment variables of engines that start, signal and replace processes."""
+HOST_EVERY = 0.5
+"""Seconds between two checks whether the parent of this process lives."""
 
 
 def _as_printed(path: str) -> str:
@@ -43,6 +48,9 @@ class StopSignals:
     """Counts SIGTERM and SIGINT. The first signal requests a stop. The second signal
     ends the process at once, even if it is stuck.
 
+    An engine sends SIGTERM several times, so only a second SIGINT ends a process that
+    an engine has started.
+
     Create it in the main thread, as early as possible.
 
     Args:
@@ -53,6 +61,7 @@ class StopSignals:
 
     Attributes:
         received: how many SIGTERM and SIGINT have arrived.
+        has_engine: whether an engine has started this process.
         hurried: whether the last signal was SIGINT, which a user at the terminal sends.
 
     Example:
@@ -67,7 +76,8 @@ class StopSignals:
     """
 
     def __init__(self, waking: tuple[signal.Signals, ...] = (), owned: bool = False) -> None:
-        self.received = 0
+        self.received = self._interrupts = 0
+        self.has_engine = any(name in os.environ for name in ENGINES)
         self._owned = owned
         self.hurried = False
         self._read, self._write = os.pipe()
@@ -84,19 +94,22 @@ class StopSignals:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received += 1
         self.hurried = number == signal.SIGINT
+        self._interrupts += self.hurried
         if self._owned:
             signal.signal(
                 number, signal.SIG_IGN
             )  # ignored until the end, when Python restores the default
             return
-        if self.received > 1:
+        if (self._interrupts if self.has_engine else self.received) > 1:
             os._exit(SIGNALLED + number)
+        if self.received > 1:
+            return
         # From now on a thread listens for signals too. A signal that comes just before
         # the main thread waits for a lock does not end that wait, and this handler runs
         # only in the main thread. The thread is not started by ``threading``, whose
         # locks the main thread may hold now.
         signal.set_wakeup_fd(self._second_write, warn_on_full_buffer=False)
-        _thread.start_new_thread(_end_at_signal, (self._second,))
+        _thread.start_new_thread(_end_at_signal, (self._second, self))
 
     def fileno(self) -> int:
         """Return a descriptor for a selector. It is readable after any signal, until
@@ -132,29 +145,79 @@ class StopSignals:
             os.close(self._second)
 
 
-def _end_at_signal(descriptor: int) -> None:
-    """End the process as soon as SIGTERM or SIGINT is written to the pipe. Return when
-    the pipe is closed.
+def _end_at_signal(descriptor: int, stop: StopSignals) -> None:
+    """End the process as soon as a signal that ends it is written to the pipe. Return
+    when the pipe is closed.
     """
+    interrupts = int(stop.hurried)
     while numbers := os.read(descriptor, 64):
         for number in numbers:
-            if number in (signal.SIGTERM, signal.SIGINT):
+            interrupts += number == signal.SIGINT
+            is_last = interrupts > 1 if stop.has_engine else number in _STOPPING
+            if is_last:
                 os._exit(SIGNALLED + number)
     os.close(descriptor)
 
 
-def watch_lifeline(descriptor: int) -> None:
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+
+
+def _end_with_parent() -> None:
+    os._exit(PARENT_DIED)
+
+
+def watch_lifeline(descriptor: int, at_end: Callable[[], None] = _end_with_parent) -> None:
     """End this process as soon as the other end of the pipe ``descriptor`` is closed.
     The death of the pipe's owner closes it.
+
+    Args:
+        descriptor: this end of the pipe.
+        at_end: called instead, in a thread, when the pipe is closed, or this process
+            has another parent: a fork of the owner may hold the pipe open.
     """
+    parent = os.getppid()
 
     def wait() -> None:
         with contextlib.suppress(OSError):
-            while os.read(descriptor, 4096):
-                pass
-        os._exit(PARENT_DIED)
+            while os.getppid() == parent:
+                is_ready = select.select([descriptor], [], [], HOST_EVERY)[0]
+                if is_ready and not os.read(descriptor, 4096):
+                    break
+        at_end()
 
     threading.Thread(target=wait, name="zmqdata-lifeline", daemon=True).start()
+
+
+def stop_with_parent(signals: StopSignals, patience: float) -> None:
+    """Ask this process to stop, as SIGTERM does, when standard input ends or its parent
+    has died.
+
+    Args:
+        signals: the signals of this process, which the parent owns.
+        patience: seconds after which the process ends in any case.
+
+    Raises:
+        ValueError: standard input is no pipe and no socket, so that its end says
+            nothing of the parent.
+    """
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        mode = 0
+    if not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
+        raise ValueError(
+            "`--exit-with-parent` ends this process when its standard input ends, so the program "
+            "that starts it must give it a pipe or a socket there, and keep the other end open. "
+            "Here standard input is neither. Start it with `stdin=subprocess.PIPE`, or leave out "
+            "`--exit-with-parent`"
+        )
+
+    def stop() -> None:
+        exit_within(patience, PARENT_DIED)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    signals.has_engine = True
+    watch_lifeline(0, stop)
 
 
 def die_with_parent(parent: int) -> None:

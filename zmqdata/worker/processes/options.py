@@ -4,8 +4,10 @@ each child.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 
 from zmqdata.config.endpoints import parse_service
 from zmqdata.config.keys import WITHOUT_KEY
@@ -85,16 +87,40 @@ class ProcessSettings:
         least=0,
         most=MOST_TASKS,
     )
+    lifetime: float = setting(
+        0.0,
+        "number of seconds after which the worker hands its tasks over and ends, so that "
+        "it does so before its engine's time limit; 0: none",
+        least=0,
+        metavar="S",
+    )
+    lifetime_stagger: float = setting(
+        0.0,
+        "maximum number of seconds by which the lifetime is shortened, drawn anew at each "
+        "start, so that workers that were started together do not end together",
+        least=0,
+        metavar="S",
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
         self.count()
         self.limits(0)
         self.account()
+        if self.lifetime_stagger and self.lifetime_stagger >= self.lifetime:
+            raise ValueError(
+                f"`lifetime_stagger`={self.lifetime_stagger:g} must be less than "
+                f"`lifetime`={self.lifetime:g}, which it shortens"
+            )
 
     def count(self) -> int:
         """Return the number of processes."""
         return count_of_processes(self.processes)
+
+    def drawn_lifetime(self) -> float:
+        """Return the seconds that the worker lives; infinite if it has no end."""
+        stagger = random.uniform(0.0, self.lifetime_stagger)  # noqa: S311 - no secret
+        return self.lifetime - stagger if self.lifetime else inf
 
     def account(self) -> Account | None:
         """Return the user whose rights the processes have; None if they keep the rights

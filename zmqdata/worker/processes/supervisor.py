@@ -19,11 +19,13 @@ import logging
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from typing import IO, Any
 
 from zmqdata.config.endpoints import DATA_PORT_MARK, PORT_MARK
@@ -35,7 +37,7 @@ from zmqdata.worker.processes.interpreter import PYTHON, folder_on_path, working
 from zmqdata.worker.processes.lifetime import StopSignals, describe_exit, own_thread
 from zmqdata.worker.processes.limits import NO_LIMITS, Limits
 from zmqdata.worker.processes.stillness import Stillness, overdue
-from zmqdata.worker.processes.watch import QUIET, WatchFile, WatchNote, make_file
+from zmqdata.worker.processes.watch import HEARD, QUIET, WatchFile, WatchNote, make_file
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +45,12 @@ CONFIGURATION_ERROR = 2
 """Exit code of a child that can never start. The supervisor exits with the same
 code.
 """
+NO_DISPATCHER = 4
+"""Exit code of a supervisor whose worker had no dispatcher for too long."""
 MOST_PROCESSES = 1000
 GRACE = 5.0
-DRAIN_GRACE = 10.0
+DRAIN_GRACE = 4.0
+"""Seconds beyond its drain that a child has to end."""
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
 LONGEST_PAUSE_AT_WORK = 1.0
@@ -55,6 +60,12 @@ deaths, and waits for the report of the next process.
 HEALTHY_AFTER = 30.0
 MOST_FAILED_STARTS = 5
 MOST_UNTOLD = 20
+OWN_PATIENCE = 2.0
+"""Seconds beyond its patience after which a supervisor finds out by itself that its
+worker has no dispatcher.
+"""
+PROBE_SECONDS = 1.0
+"""Seconds within which a dispatcher takes a connection."""
 LOOK_EVERY = 1.0
 """Seconds between two checks for stuck tasks, if a task has a timeout."""
 
@@ -89,6 +100,8 @@ class Child:
     """number of processes in this position that were recycled."""
     early: int = 0
     """number of them in a row that reached their limit right after their start."""
+    deserted: bool = False
+    """whether the process ended because it had no dispatcher for too long."""
     outdated: bool = False
     """whether the process, and any replacement, lacks the dispatcher's version of the
     protocol.
@@ -114,6 +127,61 @@ class Child:
     def title(self) -> str:
         pid = "" if self.process is None else f" (process {self.process.pid})"
         return f"child {self.index}{pid}"
+
+
+class Desertion:
+    """Finds out that a worker has no dispatcher, also while its children cannot: in a
+    call that keeps the interpreter, or between two lives.
+
+    Args:
+        endpoint: address of the dispatcher.
+        patience: seconds without a dispatcher after which the worker ends.
+    """
+
+    def __init__(self, endpoint: str, patience: float) -> None:
+        self.error = (
+            f"The dispatcher at {endpoint} has not answered for {patience:g} s "
+            "(`--death-timeout`, in code `dispatcher_timeout_ms`), and takes no connection. Check "
+            "that it is running, and that this machine can reach it."
+        )
+        self._endpoint = endpoint
+        self._patience = patience + OWN_PATIENCE
+        self._heard = time.monotonic()
+
+    def has_begun(self, now: float, heard: float) -> bool:
+        """Return True if the worker has no dispatcher.
+
+        Args:
+            now: the time.
+            heard: when a child last heard the dispatcher.
+        """
+        self._heard = max(self._heard, heard)
+        if now - self._heard < self._patience:
+            return False
+        if is_listening(self._endpoint):
+            self._heard = now  # a child that can speak gives up by itself
+            return False
+        return True
+
+
+def is_listening(endpoint: str) -> bool:
+    """Return True if a process takes connections at an address.
+
+    Example:
+        >>> is_listening("tcp://127.0.0.1:1")
+        False
+    """
+    scheme, _, place = endpoint.partition("://")
+    host, _, port = place.rpartition(":")
+    try:
+        if scheme == "ipc":
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(place)
+        else:
+            socket.create_connection((host.strip("[]"), int(port)), PROBE_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def check_processes(processes: int) -> None:
@@ -178,14 +246,15 @@ def child_configs(config: WorkerConfig, processes: int) -> list[WorkerConfig]:
                 f"{processes} processes cannot all be announced as {address!r}; write "
                 f"'{str(address).removesuffix(port)}{mark}', which stands for the port of each"
             )
-    return [_moved(config, index) for index in range(processes)]
+    return [_moved(config, index, processes) for index in range(processes)]
 
 
-def _moved(config: WorkerConfig, index: int) -> WorkerConfig:
+def _moved(config: WorkerConfig, index: int, processes: int) -> WorkerConfig:
     port = config.port + index if config.port else 0
     return replace(
         config,
         port=port,
+        name=f"{config.name}/{index}" if config.name and processes > 1 else config.name,
         metrics_port=config.metrics_port + index if config.metrics_port else config.metrics_port,
         data_transfer_port=config.data_transfer_port + index if config.data_transfer_port else 0,
     )
@@ -247,12 +316,14 @@ class Supervisor:
         commands: command line of each child.
         say: called with the line of each child that becomes ready.
         signals: signals that request a stop; they must wake on SIGCHLD too.
-        quiet_period: seconds in which children may send finished elements, before the
-            usual grace begins.
+        grace: seconds that children have to end: for their drain, and to send finished
+            elements.
         account: user whose rights children have; None if they keep the rights of this
             process.
         inherited: further descriptors that all children inherit.
         own: for each child the descriptors that it alone inherits.
+        lifetime: seconds after which the worker drains and ends; infinite for none.
+        desertion: finds out that the worker has no dispatcher.
     """
 
     def __init__(
@@ -260,10 +331,12 @@ class Supervisor:
         commands: Sequence[Sequence[str]],
         say: Callable[[str], None],
         signals: StopSignals,
-        quiet_period: float = 0.0,
+        grace: float = 6.0 + DRAIN_GRACE,
         account: Account | None = None,
         inherited: Sequence[int] = (),
         own: Sequence[Sequence[int]] = (),
+        lifetime: float = inf,
+        desertion: Desertion | None = None,
     ) -> None:
         self.children = [
             Child(index, command, (*inherited, *(own[index] if own else ())))
@@ -271,15 +344,18 @@ class Supervisor:
         ]
         self._say = say
         self._signals = signals
-        self._quiet_period = quiet_period
+        self._grace = grace
+        self._desertion = desertion
+        self._ends_at = time.monotonic() + lifetime
         self._account = account
         self._selector = selectors.DefaultSelector()
         self._selector.register(signals.fileno(), selectors.EVENT_READ)
         self.error = ""
 
     def run(self) -> int:
-        """Run until the worker ends. Return the exit code: 0 after a request to stop, 2
-        for a configuration that cannot work, 1 after too many failed starts.
+        """Run until the worker ends. Return the exit code: 0 after a request to stop or
+        at the end of its lifetime, 2 for a configuration that cannot work, 1 after too
+        many failed starts, 4 without a dispatcher for too long.
         """
         try:
             for child in self.children:
@@ -301,6 +377,13 @@ class Supervisor:
         self._signals.drain()
         if self._signals.received:
             return 0
+        if time.monotonic() >= self._ends_at:
+            log.info("the lifetime of this worker is over (`--lifetime`); it drains and ends")
+            return 0
+        heard = max(child.watch_file.cells[HEARD] / 1000 for child in self.children)
+        if self._desertion is not None and self._desertion.has_begun(time.monotonic(), heard):
+            self.error = self._desertion.error
+            return NO_DISPATCHER
         for child in self.children:
             if child.process is not None and child.process.poll() is not None:
                 code = self._mourn(child, child.process.returncode)
@@ -322,7 +405,7 @@ class Supervisor:
         due += [min(LOOK_EVERY, limit / 4) for limit in limits if limit]
         # A child does not announce its first timeout, so the supervisor looks
         # regularly.
-        return max(0.0, min(due, default=LOOK_EVERY))
+        return max(0.0, min([*due, self._ends_at - now, LOOK_EVERY]))
 
     def _look_at(self, child: Child) -> None:
         """Kill a child that is stuck in a pipeline for longer than the job allows."""
@@ -388,8 +471,9 @@ class Supervisor:
         elif kind == "recycling":
             child.is_recycled = True
             child.early = child.early + 1 if text else 0
-        elif kind in ("error", "outdated"):
+        elif kind in ("error", "outdated", "deserted"):
             child.error, child.outdated = text, kind == "outdated"
+            child.deserted = kind == "deserted"
 
     def _mourn(self, child: Child, returncode: int) -> int | None:
         """Record the death of a child. Return an exit code if the worker cannot
@@ -409,6 +493,9 @@ class Supervisor:
             child.early = 0
             how = f"needed more memory than its limit of {shown_bytes(child.watch_file.starved)}"
         is_told = not own and self._remember(child, returncode, how)
+        if child.deserted:
+            self.error = child.error
+            return NO_DISPATCHER
         if returncode == CONFIGURATION_ERROR and (child.outdated or not child.was_ready):
             self.error = child.error or "a child process could not start; the lines above say why"
             return CONFIGURATION_ERROR
@@ -486,7 +573,7 @@ class Supervisor:
             # traceback.
             hurried = self._signals.hurried and child.was_ready
             child.process.send_signal(signal.SIGINT if hurried else signal.SIGTERM)
-        grace = (GRACE if self._signals.hurried else DRAIN_GRACE) + self._quiet_period
+        grace = GRACE if self._signals.hurried else self._grace
         deadline = time.monotonic() + grace
         for child in living:
             assert child.process is not None

@@ -37,15 +37,16 @@ SLOTS_AT = 1 << 16
 STACK_AT = SLOTS_AT + SLOTS * SLOT_WORDS * WORD
 SIZE = STACK_AT + (1 << 16)
 
-ENDING, LIMIT, TOLD, NAME, MEMORY, STARVED, RECYCLES, EARLY, QUIET = range(9)
+ENDING, LIMIT, TOLD, NAME, MEMORY, STARVED, RECYCLES, EARLY, QUIET, HEARD = range(10)
 """Words of the header, in this order. 1 if the process ends on request. The shortest
 ``task_timeout`` so far in ms. The size in bytes of the message of the supervisor, and
 of the name of the worker. The memory limit in bytes. 1 if the process ends because it
 has reached that limit. The number of processes that were recycled before this one, and
 of those in a row that reached their limit right after their start. 1 if another process
-of the worker speaks of what concerns all of them.
+of the worker speaks of what concerns all of them. The time in ms at which the process
+last heard its dispatcher.
 """
-NAME_AT = 72
+NAME_AT = 80
 
 SERIAL, NUMBER, TASK, ATTEMPT, SKIPPABLE, TIMEOUT, FIRST, STOP, WAITING, TEXT = range(10)
 """Words of a slot, in this order: the serial number of its present use (0: unused); the

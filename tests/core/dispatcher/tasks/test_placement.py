@@ -127,7 +127,7 @@ def test_workers_of_a_former_dispatcher_are_taken_over() -> None:
         state.apply(update)
     placement = Placement()
     placement.restore(state)
-    facts = WorkerFacts("tcp://w:1", ("GPU",), "3.11", "host:7", {4000})
+    facts = WorkerFacts("tcp://w:1", ("GPU",), "3.11", "host:7", tasks={4000})
     facts.inherited = {4000}
     assert placement.facts == {"w": facts}
 

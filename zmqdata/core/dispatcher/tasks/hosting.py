@@ -91,7 +91,9 @@ class Hosting:
         """Add a worker, and give it an orphaned or a new task of each iteration."""
         self.placement.add(name, facts)
         self.out.commit(
-            u.AddWorkerUpdate(name, facts.address, facts.tags, facts.python, facts.process)
+            u.AddWorkerUpdate(
+                name, facts.address, facts.tags, facts.python, facts.process, facts.name
+            )
         )
         for iteration in list(self.out.state.iterations.values()):
             self._employ(name, iteration)

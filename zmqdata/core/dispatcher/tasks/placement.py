@@ -42,6 +42,8 @@ class WorkerFacts:
     """Its Python version."""
     process: str = ""
     """Its host and process id, as in ``RegisterWorker``."""
+    name: str = ""
+    """Name that its user has given it, as in ``RegisterWorker``."""
     tasks: set[int] = field(default_factory=set)
     """The tasks it hosts."""
     writing: set[int] = field(default_factory=set)
@@ -66,6 +68,11 @@ class WorkerFacts:
     """True if it will leave and gets no more tasks."""
     memory: m.MemoryUse = field(default_factory=m.MemoryUse)
     """Memory of its process, as it reported it last."""
+
+    @property
+    def title(self) -> str:
+        """Its address, with its name if it has one."""
+        return f"{self.address} ({self.name})" if self.name else self.address
 
     def take(self, reports: tuple[m.TaskReport, ...]) -> None:
         """Record the worker's reports."""
@@ -177,7 +184,8 @@ class Placement:
         host.
         """
         for name, one in state.workers.items():
-            self.add(name, WorkerFacts(one.address, one.tags, one.python, one.process))
+            facts = WorkerFacts(one.address, one.tags, one.python, one.process, one.name)
+            self.add(name, facts)
         for task in state.tasks.values():
             if task.worker and not task.settled:
                 self.take(task.worker, task, state.iterations[task.iteration])
