@@ -71,7 +71,6 @@ SMALL = {
     "zmqdata.core.dispatcher.state.trace": "a subject of its own among what is known",
     "zmqdata.iterators.raggeds": "a family of operations, as each module beside it",
     "zmqdata.messages.diagnosis": "a family of messages, as each module beside it",
-    "zmqdata.nodes.combinations": "a family of operations, as each module beside it",
     "zmqdata.transport.clocks": "the only code that reads the clock of a suspended machine",
     "zmqdata.worker.answers": "the answers of a server, as in the dispatcher's folder",
     "zmqdata.worker.processes.keylending": "the only code that hands a key to a child",
@@ -360,7 +359,7 @@ def test_lonely_modules() -> None:
     assert lonely_modules(lengths, imports) == {"a.one", "a.lone"}
 
 
-FACADES = ("blocks", "dataset", "iterators", "messages", "nodes")
+FACADES = ("blocks", "dataset", "iterators", "messages")
 """Packages that export what their ``__init__`` imports."""
 
 

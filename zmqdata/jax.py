@@ -25,7 +25,7 @@ from zmqdata.elements.specs import DatasetSpec, NoneTensorSpec
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.errors import CancelledError, FailedPreconditionError
 from zmqdata.machine.threads import this_thread
-from zmqdata.nodes import known_spec
+from zmqdata.nodes.base import known_spec
 from zmqdata.recipes import names_arguments
 from zmqdata.transport.forks import check_process
 

@@ -31,7 +31,7 @@ from zmqdata.elements.specs import (
 )
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.machine.exiting import ForeignCalls
-from zmqdata.nodes import known_spec
+from zmqdata.nodes.base import known_spec
 from zmqdata.recipes import names_arguments
 
 try:

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import zmqdata.dataset.arguments
-from zmqdata import nodes
 from zmqdata.config.checks import (
     optional_size,
 )
@@ -113,7 +112,7 @@ INT = TensorSpec((), "int64")
             TypeError,
             r"what zip\(\) takes must be a Dataset, got 7 of type int",
         ),
-        (lambda: input_node("zip()", nodes), TypeError, "must be a Dataset"),
+        (lambda: input_node("zip()", pytest), TypeError, "must be a Dataset"),
         (
             lambda: input_nodes("f()", 7),
             TypeError,

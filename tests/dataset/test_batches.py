@@ -10,12 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.batches import Batches
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import InvalidArgumentError
+from zmqdata.nodes.batches import (
+    BucketBySequenceLength,
+    MapBatches,
+    PaddedBatch,
+    RaggedBatch,
+    Rebatch,
+    Unbatch,
+)
 
 
 def varying(*shape: int | None) -> Dataset:
@@ -186,26 +193,24 @@ def test_bad_arguments_are_refused_at_the_call(
 def test_each_method_makes_its_node() -> None:
     """The node has the arguments of the method and the user's line."""
     made = {
-        nodes.PaddedBatch: varying(None).padded_batch(2, [5], -1.0, True),
-        nodes.RaggedBatch: varying(None).ragged_batch(2, True, np.int32),
-        nodes.Unbatch: varying(None).unbatch(),
-        nodes.Rebatch: varying(None).rebatch(np.array([2, 3]), True),
-        nodes.BucketBySequenceLength: varying(None).bucket_by_sequence_length(
+        PaddedBatch: varying(None).padded_batch(2, [5], -1.0, True),
+        RaggedBatch: varying(None).ragged_batch(2, True, np.int32),
+        Unbatch: varying(None).unbatch(),
+        Rebatch: varying(None).rebatch(np.array([2, 3]), True),
+        BucketBySequenceLength: varying(None).bucket_by_sequence_length(
             len, (2,), (3, 4), [9], 1.0, True
         ),
-        nodes.MapBatches: varying(None, 2).map_batches(
-            len, 4, True, output_spec=TensorSpec((), "i8")
-        ),
+        MapBatches: varying(None, 2).map_batches(len, 4, True, output_spec=TensorSpec((), "i8")),
     }
     assert issubclass(Dataset, Batches)
     for kind, dataset in made.items():
         assert type(dataset.node) is kind
         assert dataset.node.site.startswith("test_batches.py:")
-    assert made[nodes.PaddedBatch].element_spec == TensorSpec((2, 5), "f8")
-    assert made[nodes.RaggedBatch].element_spec == RaggedTensorSpec((2, None), "f8", 1, "int32")
-    assert made[nodes.Rebatch].node.batch_sizes == (2, 3)  # type: ignore[attr-defined]
-    assert made[nodes.BucketBySequenceLength].element_spec == TensorSpec((None, 9), "f8")
-    assert made[nodes.MapBatches].element_spec == TensorSpec((), "i8")
+    assert made[PaddedBatch].element_spec == TensorSpec((2, 5), "f8")
+    assert made[RaggedBatch].element_spec == RaggedTensorSpec((2, None), "f8", 1, "int32")
+    assert made[Rebatch].node.batch_sizes == (2, 3)  # type: ignore[attr-defined]
+    assert made[BucketBySequenceLength].element_spec == TensorSpec((None, 9), "f8")
+    assert made[MapBatches].element_spec == TensorSpec((), "i8")
 
 
 def test_specs_found_by_running_agree_with_the_elements() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata import nodes
 from zmqdata.dataset import Dataset, set_random_seed
 from zmqdata.dataset.seeds import _seeds
 from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec
+from zmqdata.nodes.parts import split_sources
 
 ONE, TWO = Dataset.range(4), Dataset.range(10, 14)
 ENDLESS = [ONE.repeat(), TWO.repeat()]
@@ -52,7 +52,7 @@ def test_weights_decide() -> None:
     """
     only = Dataset.sample_from_datasets([ONE, TWO], [0.0, 2])
     assert ints(only) == [10, 11, 12, 13]
-    assert len(nodes.split_sources(only.node)) == 1
+    assert len(split_sources(only.node)) == 1
     assert ints(Dataset.sample_from_datasets([ONE, TWO], [0, 0])) == []
     mostly = ints(Dataset.sample_from_datasets(ENDLESS, np.array([0.9, 0.1]), seed=1).take(500))
     assert 400 < sum(x < 10 for x in mostly) < 490

@@ -16,7 +16,7 @@ from zmqdata.dataset import Dataset, Options, TextLineDataset
 from zmqdata.dataset.describing import brief_spec
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.iterators import Context, make_iterator
-from zmqdata.nodes import Node, every_node
+from zmqdata.nodes.base import Node, every_node
 
 
 def test_the_drawing_runs_nothing() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.drawing import difference, parameter_line, parameter_lines, tree_lines
 from zmqdata.elements.specs import TensorSpec
+from zmqdata.nodes.transforms import Map
 
 Point = namedtuple("Point", ["x"])
 
@@ -72,7 +72,7 @@ def test_long_pipelines_need_no_recursion() -> None:
 )
 def test_parameters_are_short(value: Any, shown: str) -> None:
     """Arrays show their shape, never their content."""
-    mapped = nodes.Map(inputs=(Dataset.range(3).node,), function=int, output_spec=value)
+    mapped = Map(inputs=(Dataset.range(3).node,), function=int, output_spec=value)
     assert parameter_line(mapped).endswith(f"output_spec={shown})")
 
 

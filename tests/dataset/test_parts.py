@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.parts import DatasetMethods
 from zmqdata.dataset.sources import Sources
 from zmqdata.dataset.transforms import Transformations
+from zmqdata.nodes.base import Node
 
 
 class Labels(Sources[str], Transformations[str]):
@@ -17,7 +17,7 @@ class Labels(Sources[str], Transformations[str]):
     _node = Dataset.range(3).node
 
     @classmethod
-    def _wrap(cls, node: nodes.Node) -> str:
+    def _wrap(cls, node: Node) -> str:
         return node.label.split(" at ")[0]
 
 

@@ -19,7 +19,7 @@ from zmqdata.dataset import (
 )
 from zmqdata.elements.specs import AUTOTUNE, TensorSpec
 from zmqdata.errors import InvalidArgumentError, PipelineError, UnimplementedError
-from zmqdata.nodes import split_sources
+from zmqdata.nodes.parts import split_sources
 from zmqdata.splits import IndexSplits
 from zmqdata.storage.records import TFRecordWriter
 

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata import CsvDataset, FixedLengthRecordDataset, TextLineDataset, TFRecordDataset, nodes
+from zmqdata import CsvDataset, FixedLengthRecordDataset, TextLineDataset, TFRecordDataset
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.refusals import check_alike, check_call, check_element_call
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.specs import DatasetSpec, TensorSpec
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.nodes import Reducer
+from zmqdata.nodes.grouping import Reducer
+from zmqdata.nodes.transforms import Take
 
 INT = TensorSpec((), np.int64)
 TEN = Dataset.range(10)
@@ -547,7 +548,7 @@ def test_building_costs_the_same_at_any_depth() -> None:
     """
     asked = 0
 
-    class Counted(nodes.Take):
+    class Counted(Take):
         def spec(self, infer: Any) -> Any:
             nonlocal asked
             asked += 1

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata import nodes
 from zmqdata.dataset import SHARD_HINT, Dataset, Options
 from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, PipelineError
 from zmqdata.iterators import make_iterator
+from zmqdata.nodes.selections import Shard
+from zmqdata.nodes.sources import Range
 
 TEN = Dataset.range(10)
 DICTS = Dataset.from_tensor_slices({"a": [1, 2]})
@@ -41,7 +42,7 @@ def test_a_hint_is_kept(index: int) -> None:
     the index.
     """
     node = TEN.shard(SHARD_HINT, index=index).node
-    assert isinstance(node, nodes.Shard)
+    assert isinstance(node, Shard)
     assert node.is_hint
     assert node.index == SHARD_HINT
 
@@ -105,13 +106,13 @@ def test_iterators_run_with_the_options() -> None:
     """The context of an iterator holds the options of the whole pipeline."""
     seen: list[Any] = []
 
-    class Probe(nodes.Range):
+    class Probe(Range):
         """A source that records its context."""
 
     @make_iterator.register(Probe)
     def _(node: Any, context: Any) -> Any:
         seen.append(context.options)
-        return make_iterator(nodes.Range(start=0, stop=1), context)
+        return make_iterator(Range(start=0, stop=1), context)
 
     assert ints(
         Dataset(Probe(start=0, stop=1)).map(int).with_options(Options([("dataset_name", "x")]))

@@ -25,7 +25,7 @@ from zmqdata.elements.specs import (
     retyped_by_spec,
     spec_of,
 )
-from zmqdata.nodes import split_sources
+from zmqdata.nodes.parts import split_sources
 from zmqdata.splits import IndexSplits
 
 Point = namedtuple("Point", ["x", "y"])

@@ -24,7 +24,8 @@ from zmqdata.errors import (
     PipelineError,
     UnimplementedError,
 )
-from zmqdata.nodes import every_node, split_sources
+from zmqdata.nodes.base import every_node
+from zmqdata.nodes.parts import split_sources
 from zmqdata.pipelines import fingerprints
 from zmqdata.pipelines.fingerprints import fingerprint
 from zmqdata.splits import ChunkSplits, IndexSplits

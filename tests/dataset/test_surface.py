@@ -17,7 +17,6 @@ import pytest
 from tqdm import tqdm
 
 from tests.dataset.reading import ints
-from zmqdata import nodes
 from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.elements.specs import (
     AUTOTUNE,
@@ -27,6 +26,7 @@ from zmqdata.elements.specs import (
     TensorSpec,
 )
 from zmqdata.errors import PipelineError
+from zmqdata.nodes.sources import Range
 
 
 @pytest.mark.parametrize(
@@ -230,9 +230,10 @@ def test_numpy_iterators_have_no_attributes_of_their_own() -> None:
 
 def test_a_source_from_elsewhere_fits_in() -> None:
     """Any node with a registered iterator can be wrapped."""
-    assert ints(
-        Dataset(nodes.Range(start=0, stop=2)).batch(2).flat_map(Dataset.from_tensor_slices)
-    ) == [0, 1]
+    assert ints(Dataset(Range(start=0, stop=2)).batch(2).flat_map(Dataset.from_tensor_slices)) == [
+        0,
+        1,
+    ]
 
 
 def test_datasets_can_be_pickled() -> None:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from tests.dataset.reading import ints
-from zmqdata import nodes
 from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH
 from zmqdata.elements.specs import AUTOTUNE, UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.errors import InvalidArgumentError, PipelineError, UnimplementedError
+from zmqdata.nodes.mapping import Collate, ParallelCollate
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_function_makes_batches_of_lists(calls: int | None) -> None:
         "n": TensorSpec((), np.int64),
         "all": TensorSpec((2,), np.str_),
     }
-    kind = nodes.Collate if calls is None else nodes.ParallelCollate
+    kind = Collate if calls is None else ParallelCollate
     assert type(dataset.node) is kind
     assert "batch(collate_fn=<lambda>) at test_transforms.py:" in str(dataset.describe())
     assert "batch(2) at test_transforms.py:" in str(dataset.describe())

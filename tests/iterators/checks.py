@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from zmqdata.iterators import Context
-from zmqdata.nodes import Node
+from zmqdata.nodes.base import Node
 from zmqdata.splits import Split
 from zmqdata.testing.iterators import MAX_STEPS, check_iterator, outcomes, plain, run
 

@@ -29,17 +29,11 @@ from zmqdata.dataset import (
     TFRecordDataset,
 )
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.nodes import (
-    AssertCardinality,
-    Cache,
-    Elements,
-    Load,
-    MarkingMap,
-    Node,
-    Snapshot,
-    StaticShard,
-    every_node,
-)
+from zmqdata.nodes.base import Node, every_node
+from zmqdata.nodes.grouping import Elements
+from zmqdata.nodes.mapping import MarkingMap
+from zmqdata.nodes.selections import AssertCardinality, StaticShard
+from zmqdata.nodes.storage import Cache, Load, Snapshot
 from zmqdata.storage.chunks import ChunkWriter
 from zmqdata.storage.manifests import (
     Chunk,

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.iterators.checks import LedgerProvider
-from zmqdata import nodes
 from zmqdata.errors import FailedPreconditionError, PipelineError
 from zmqdata.iterators import (
     Context,
@@ -34,7 +33,12 @@ from zmqdata.iterators.base import (
     is_end,
     plain_state,
 )
-from zmqdata.nodes import Node, Range
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.batches import ListBatch
+from zmqdata.nodes.combinations import Zip
+from zmqdata.nodes.mapping import Collate
+from zmqdata.nodes.sources import Range, TensorSlices
+from zmqdata.nodes.transforms import Map, Take
 
 Point = namedtuple("Point", ["x", "y"])
 
@@ -43,8 +47,8 @@ def count(stop: int) -> Range:
     return Range(start=0, stop=stop)
 
 
-def zipped(*inputs: Node) -> nodes.Zip:
-    return nodes.Zip(inputs=inputs, template=tuple(range(len(inputs))))
+def zipped(*inputs: Node) -> Zip:
+    return Zip(inputs=inputs, template=tuple(range(len(inputs))))
 
 
 def providing(number: int) -> Context:
@@ -64,7 +68,7 @@ def test_a_source_takes_the_provider_that_came_down_to_it() -> None:
     """
     context = providing(1)
     assert context.providers is not None
-    below = context.into(nodes.Take(inputs=(count(1),), count=1))
+    below = context.into(Take(inputs=(count(1),), count=1))
     assert below.provider() is context.providers[0]
 
 
@@ -94,7 +98,7 @@ def test_a_path_leads_to_each_node() -> None:
     """Contexts of different inputs have different paths, so that two shuffles in one
     pipeline have two orders.
     """
-    tree = zipped(count(1), nodes.Take(inputs=(count(2),), count=1))
+    tree = zipped(count(1), Take(inputs=(count(2),), count=1))
     assert Context().into(tree, 0).path == (0,)
     assert Context().into(tree, 1).into(tree.inputs[1]).path == (1, 0)
 
@@ -104,11 +108,11 @@ def test_nested_datasets_read_everything_with_seeds_of_their_own() -> None:
     element, and those that stay from its operation and number. They get no provider.
     """
     context = dataclasses.replace(providing(1), seed=3, fixed_seed=4, repetition=2, iteration=5)
-    places = [context, context.into(nodes.Take(inputs=(count(1),), count=1))]
+    places = [context, context.into(Take(inputs=(count(1),), count=1))]
     nested = [place.nested(number) for place in places for number in range(3)]
     assert len({inner.seed for inner in nested}) == 6
     assert [inner.fixed_seed for inner in nested[:3]] == [inner.fixed_seed for inner in nested[3:]]
-    makers = [None, count(1), nodes.Take(inputs=(count(1),), count=1)]
+    makers = [None, count(1), Take(inputs=(count(1),), count=1)]
     made = {context.nested(number, maker=maker).fixed_seed for number in (0, 1) for maker in makers}
     assert len(made) == 6
     assert {(inner.providers, inner.path, inner.turn) for inner in nested} == {
@@ -158,12 +162,12 @@ def test_nodes_from_elsewhere_are_run_by_what_was_registered() -> None:
     """
 
     @dataclass(frozen=True, kw_only=True)
-    class Twice(nodes.Take):
+    class Twice(Take):
         """A node that takes twice as many elements."""
 
     @make_iterator.register(Twice)
     def _(node: Twice, context: Context) -> ElementIterator:
-        return make_iterator(nodes.Take(inputs=node.inputs, count=2 * node.count), context)
+        return make_iterator(Take(inputs=node.inputs, count=2 * node.count), context)
 
     iterator = make_iterator(Twice(inputs=(count(9),), count=2), Context())
     assert iter(iterator) is iterator
@@ -188,7 +192,7 @@ def test_a_failure_names_the_node_and_the_fault() -> None:
     """The error text is the label of the node, with the user's line, then class and
     text of the original error.
     """
-    node = nodes.Map(inputs=(count(1),), function=len, site="train.py:12")
+    node = Map(inputs=(count(1),), function=len, site="train.py:12")
     error = failure(node, ValueError("bad"))
     assert isinstance(error, PipelineError)
     assert str(error) == "map(len) at train.py:12 failed: ValueError: bad"
@@ -200,16 +204,16 @@ def test_a_function_of_other_arguments_is_told_what_it_gets(function: Any) -> No
     """If the call itself fails, the error explains how tuples become arguments. It does
     not if the function fails inside.
     """
-    pairs = nodes.TensorSlices(tensors=(np.arange(2), np.arange(2)))
-    mapped = nodes.Map(inputs=(pairs,), function=function)
+    pairs = TensorSlices(tensors=(np.arange(2), np.arange(2)))
+    mapped = Map(inputs=(pairs,), function=function)
     with pytest.raises(
         PipelineError, match=r"positional argument.* plain tuple is passed as separate arguments"
     ):
         next(make_iterator(mapped, Context()))
-    lists = nodes.ListBatch(inputs=(pairs,), batch_size=2)
+    lists = ListBatch(inputs=(pairs,), batch_size=2)
     with pytest.raises(PipelineError, match=r"positional argument.* gets the list of the elements"):
-        next(make_iterator(nodes.Collate(inputs=(lists,), function=lambda x, y: x), Context()))
-    inside = nodes.Map(inputs=(pairs,), function=lambda x, y: function())
+        next(make_iterator(Collate(inputs=(lists,), function=lambda x, y: x), Context()))
+    inside = Map(inputs=(pairs,), function=lambda x, y: function())
     with pytest.raises(PipelineError, match=r"positional argument[^.]*$"):
         next(make_iterator(inside, Context()))
 

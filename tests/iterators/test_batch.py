@@ -14,18 +14,22 @@ from hypothesis import strategies as st
 
 from tests.elements.attrs_classes import Marked
 from tests.iterators.checks import check_restore, plain, provided, run
-from zmqdata import nodes
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import InvalidArgumentError, PipelineError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.batch import stack
-from zmqdata.nodes import Node, Range
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.batches import ListBatch
+from zmqdata.nodes.grouping import Elements
+from zmqdata.nodes.mapping import Collate, ParallelCollate
+from zmqdata.nodes.sources import Range, TensorSlices
+from zmqdata.nodes.transforms import Batch, Map
 
 Point = namedtuple("Point", ["x", "y"])
 
 
 def batched(node: Node, size: int, drop: bool = False) -> Node:
-    return nodes.Batch(inputs=(node,), batch_size=size, drop_remainder=drop, site="train.py:3")
+    return Batch(inputs=(node,), batch_size=size, drop_remainder=drop, site="train.py:3")
 
 
 def count(stop: int) -> Range:
@@ -34,14 +38,14 @@ def count(stop: int) -> Range:
 
 def unstacked(node: Node) -> Node:
     """Pass the same elements on, but no longer as rows of a source in memory."""
-    return nodes.Map(inputs=(node,), function=lambda x: x)
+    return Map(inputs=(node,), function=lambda x: x)
 
 
 SOURCES = st.integers(0, 9).flatmap(
     lambda n: st.sampled_from(
         [
             count(n),
-            nodes.TensorSlices(
+            TensorSlices(
                 tensors={"a": np.arange(2 * n).reshape(n, 2), "b": np.array(["x", "yz"] * n)[:n]}
             ),
         ]
@@ -191,7 +195,7 @@ def test_a_failing_batch_names_its_node() -> None:
     """A mixed batch is a failure of the batch node, and the batches around it are
     yielded.
     """
-    ragged = nodes.Map(inputs=(count(6),), function=lambda x: np.zeros(3 if x == 3 else 2))
+    ragged = Map(inputs=(count(6),), function=lambda x: np.zeros(3 if x == 3 else 2))
     node = batched(ragged, 2)
     assert [outcome[0] for outcome in check_restore(node)] == ["ndarray", "raised", "ndarray"]
     with pytest.raises(
@@ -204,7 +208,7 @@ def test_the_batch_of_a_failing_element_fails() -> None:
     """As in tf.data, a failure of the input discards the current batch, and the next
     batch begins after it.
     """
-    node = batched(nodes.Map(inputs=(count(5),), function=lambda x: 1 // (int(x) - 1)), 2)
+    node = batched(Map(inputs=(count(5),), function=lambda x: 1 // (int(x) - 1)), 2)
     read = check_restore(node)
     assert [outcome[0] for outcome in read] == ["raised", "ndarray", "ndarray"]
 
@@ -220,7 +224,7 @@ def test_object_arrays_hold_any_object() -> None:
 def test_batches_are_writable() -> None:
     """A batch belongs to its receiver, even if it is a slice of a source."""
     rows = np.zeros((4, 2))
-    for node in (nodes.TensorSlices(tensors=rows), count(4)):
+    for node in (TensorSlices(tensors=rows), count(4)):
         for batch in make_iterator(batched(node, 2), Context()):
             batch[...] = 7
     assert rows.sum() == 0
@@ -233,9 +237,7 @@ def test_ragged_tensors_are_stacked(lengths: list[int], size: int) -> None:
     together or singly.
     """
     rows = RaggedTensor.from_row_lengths(np.arange(sum(lengths)), lengths, "int32")
-    source = nodes.TensorSlices(
-        tensors=RaggedTensor(rows, np.array([0, 1, len(lengths)], np.int32))
-    )
+    source = TensorSlices(tensors=RaggedTensor(rows, np.array([0, 1, len(lengths)], np.int32)))
     together = check_restore(batched(source, size))
     assert together == check_restore(batched(unstacked(source), size))
     (stacked,) = make_iterator(batched(source, 2), Context())
@@ -279,12 +281,12 @@ def test_images_become_arrays_in_batches() -> None:
 
 def collated(node: Node, function: Any, size: int = 2, drop: bool = False, calls: int = 0) -> Node:
     """Return the batches that a function makes, on threads if ``calls`` is not 0."""
-    lists = nodes.ListBatch(inputs=(node,), batch_size=size, drop_remainder=drop)
+    lists = ListBatch(inputs=(node,), batch_size=size, drop_remainder=drop)
     if calls:
-        return nodes.ParallelCollate(
+        return ParallelCollate(
             inputs=(lists,), function=function, num_parallel_calls=calls, site="train.py:3"
         )
-    return nodes.Collate(inputs=(lists,), function=function, site="train.py:3")
+    return Collate(inputs=(lists,), function=function, site="train.py:3")
 
 
 @given(SOURCES, st.integers(1, 5), st.booleans(), st.integers(0, 2))
@@ -320,7 +322,7 @@ def test_a_function_gets_the_elements_as_they_are(calls: int) -> None:
         given.append(some)
         return len(some)
 
-    source = nodes.Elements(elements=elements)
+    source = Elements(elements=elements)
     assert list(make_iterator(collated(source, keep, 4, calls=calls), Context())) == [4, 4, 1]
     assert {type(some) for some in given} == {list}
     assert len(given) == 3
@@ -351,13 +353,13 @@ def test_a_function_may_return_tensors() -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     from torch.utils.data import default_collate
 
-    rows = nodes.TensorSlices(
+    rows = TensorSlices(
         tensors={"x": np.arange(6, dtype=np.float32).reshape(3, 2), "label": np.arange(3)}
     )
     made = list(make_iterator(collated(rows, default_collate), Context()))
     expected = make_iterator(batched(rows, 2), Context())
     assert [plain(batch) for batch in made] == [plain(batch) for batch in expected]
-    pairs = nodes.Map(inputs=(rows,), function=lambda row: (row["x"], row["label"]))
+    pairs = Map(inputs=(rows,), function=lambda row: (row["x"], row["label"]))
     images, labels = next(
         make_iterator(collated(pairs, lambda some: tuple(default_collate(some))), Context())
     )
@@ -396,6 +398,6 @@ def test_a_failing_function_names_its_batch(calls: int) -> None:
 
 def test_the_list_of_a_failing_element_fails() -> None:
     """A failure of the input discards the current list, as it discards a batch."""
-    failing = nodes.Map(inputs=(count(5),), function=lambda x: 1 // (int(x) - 1))
+    failing = Map(inputs=(count(5),), function=lambda x: 1 // (int(x) - 1))
     read = check_restore(collated(failing, len))
     assert [outcome[0] for outcome in read] == ["raised", "int", "int"]

@@ -14,35 +14,38 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import check_restore, outcomes, plain, provided, run
-from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.dataset import Dataset
 from zmqdata.errors import FailedPreconditionError, PipelineError
 from zmqdata.iterators import Context, cache, make_iterator
 from zmqdata.iterators.cache import Tape
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.combinations import Concatenate
+from zmqdata.nodes.sequences import FromSource
+from zmqdata.nodes.sources import FromGenerator, Range
+from zmqdata.nodes.storage import Cache
+from zmqdata.nodes.transforms import Map, Repeat, Shuffle
 
 Point = namedtuple("Point", "x y")
 
 
-def counting(count: int) -> tuple[nodes.Cache, list[int]]:
+def counting(count: int) -> tuple[Cache, list[int]]:
     seen: list[int] = []
 
     def see(x: Any) -> Any:
         seen.append(int(x))
         return x
 
-    return nodes.Cache(
-        inputs=(nodes.Map(inputs=(nodes.Range(start=0, stop=count),), function=see),)
-    ), seen
+    return Cache(inputs=(Map(inputs=(Range(start=0, stop=count),), function=see),)), seen
 
 
-def renewed(node: nodes.Node) -> Any:
+def renewed(node: Node) -> Any:
     """Return the pipeline as another process has it: its caches have no tapes yet."""
     return replace(node, inputs=tuple(renewed(one) for one in node.inputs))
 
 
 def check_renewed(
-    node: nodes.Node, context: Callable[[], Context] = lambda: Context(seed=7)
+    node: Node, context: Callable[[], Context] = lambda: Context(seed=7)
 ) -> list[Any]:
     """Restore at every step in a pipeline without tapes, and compare what follows."""
     original = renewed(node)
@@ -69,7 +72,7 @@ def test_the_input_runs_once() -> None:
     assert [int(next(first)) for _ in range(3)] == [0, 1, 2]
     assert [int(x) for x in make_iterator(node, Context(seed=2))] == [0, 1, 2, 3, 4]
     assert [int(x) for x in first] == [3, 4]
-    assert [value[3] for value in run(nodes.Repeat(inputs=(node,), count=2))] == [
+    assert [value[3] for value in run(Repeat(inputs=(node,), count=2))] == [
         *range(5),
         *range(5),
     ]
@@ -94,8 +97,8 @@ def test_what_is_handed_out_are_copies() -> None:
     """A receiver that changes an element changes neither the tape nor the elements of
     others.
     """
-    rows = nodes.FromSource(sequence=[{"x": (np.zeros(1), "a"), "y": Point(np.zeros(1), 2)}])
-    node = nodes.Cache(inputs=(rows,))
+    rows = FromSource(sequence=[{"x": (np.zeros(1), "a"), "y": Point(np.zeros(1), 2)}])
+    node = Cache(inputs=(rows,))
     for _ in range(3):
         (element,) = make_iterator(node, Context())
         assert (element["x"][0][0], element["y"].x[0]) == (0, 0)
@@ -109,10 +112,10 @@ def test_another_process_restores_exactly(inner: str) -> None:
     """Without the tape, every repetition continues from any step in the order of the
     first.
     """
-    source: nodes.Node = nodes.Range(start=0, stop=11)
+    source: Node = Range(start=0, stop=11)
     if inner == "shuffle":
-        source = nodes.Shuffle(inputs=(source,), buffer_size=4)
-    seen = check_renewed(nodes.Repeat(inputs=(nodes.Cache(inputs=(source,)),), count=3))
+        source = Shuffle(inputs=(source,), buffer_size=4)
+    seen = check_renewed(Repeat(inputs=(Cache(inputs=(source,)),), count=3))
     assert seen[:11] == seen[11:22] == seen[22:]
 
 
@@ -120,7 +123,7 @@ def test_a_task_repeats_what_it_saw() -> None:
     """The tape of a task with a provider requests no split again, and another attempt
     restores exactly.
     """
-    node = nodes.Repeat(inputs=(nodes.Cache(inputs=(nodes.Range(start=0, stop=10),)),), count=3)
+    node = Repeat(inputs=(Cache(inputs=(Range(start=0, stop=10),)),), count=3)
     one, other = provided([[(2, 4), (7, 9)]]), provided([[(0, 2)]])
     assert [value[3] for value in run(node, one())] == [2, 3, 7, 8] * 3
     assert [value[3] for value in run(node, other())] == [0, 1] * 3
@@ -131,10 +134,10 @@ def test_a_late_cache_knows_where_it_began() -> None:
     """An attempt that begins in a later repetition, before the cache is reached,
     replays the elements of the first.
     """
-    source = nodes.Range(start=0, stop=10)
-    joined = nodes.Concatenate(inputs=(source, nodes.Cache(inputs=(source,))))
+    source = Range(start=0, stop=10)
+    joined = Concatenate(inputs=(source, Cache(inputs=(source,))))
     own, kept = [[(0, 1)], [(1, 2)], [(2, 3)]], [[(2, 4), (7, 9)], [(0, 2)], [(4, 6)]]
-    node = nodes.Repeat(inputs=(joined,), count=3)
+    node = Repeat(inputs=(joined,), count=3)
     seen = [value[3] for value in check_renewed(node, provided(own, kept))]
     assert seen == [0, 2, 3, 7, 8, 1, 2, 3, 7, 8, 2, 2, 3, 7, 8]
 
@@ -143,9 +146,9 @@ def test_two_caches_of_one_task_have_tapes_of_their_own() -> None:
     """Caches at different places of a pipeline do not mix, and tapes are freed with
     their owner.
     """
-    inner = nodes.Cache(inputs=(nodes.Range(start=0, stop=4),))
-    outer = nodes.Cache(inputs=(nodes.Map(inputs=(inner,), function=lambda x: -x),))
-    iterator = make_iterator(nodes.Repeat(inputs=(outer,), count=2), provided([[(1, 3)]])())
+    inner = Cache(inputs=(Range(start=0, stop=4),))
+    outer = Cache(inputs=(Map(inputs=(inner,), function=lambda x: -x),))
+    iterator = make_iterator(Repeat(inputs=(outer,), count=2), provided([[(1, 3)]])())
     assert [int(x) for x in iterator] == [-1, -2] * 2
     before = len(cache._tapes)
     del iterator
@@ -163,11 +166,11 @@ def test_failures_come_once() -> None:
             raise ValueError("no")
         return x
 
-    mapped = nodes.Map(inputs=(nodes.Range(start=0, stop=5),), function=odd)
-    seen = check_renewed(nodes.Repeat(inputs=(nodes.Cache(inputs=(mapped,)),), count=2))
+    mapped = Map(inputs=(Range(start=0, stop=5),), function=odd)
+    seen = check_renewed(Repeat(inputs=(Cache(inputs=(mapped,)),), count=2))
     kinds = [outcome[0] for outcome in seen]
     assert kinds == ["int64", "raised", "int64", "int64", "raised", "int64", "int64", "int64"]
-    iterator = make_iterator(nodes.Cache(inputs=(mapped,)), Context())
+    iterator = make_iterator(Cache(inputs=(mapped,)), Context())
     next(iterator)
     with pytest.raises(PipelineError, match="no"):
         next(iterator)
@@ -176,7 +179,7 @@ def test_failures_come_once() -> None:
 def test_restoring_on_a_shorter_input_is_refused() -> None:
     """An input with fewer elements than were cached cannot be continued."""
     counts = iter([8, 3, 3])
-    node = nodes.Cache(inputs=(nodes.FromGenerator(generator=lambda: range(next(counts))),))
+    node = Cache(inputs=(FromGenerator(generator=lambda: range(next(counts))),))
     iterator = make_iterator(node, Context())
     assert len(list(iterator)) == 8
     again = make_iterator(node, Context())
@@ -192,7 +195,7 @@ def test_few_marks_are_kept_of_a_long_run() -> None:
     """The number of noted states stays small in a long run, and some state is near any
     element.
     """
-    source = make_iterator(nodes.Range(start=0, stop=1), Context())
+    source = make_iterator(Range(start=0, stop=1), Context())
     tape = Tape([0, 0, 0, 0], source.state())
     for number in range(100_000):
         tape.mark(number, source)

@@ -14,12 +14,15 @@ import pytest
 
 from tests.iterators.checks import check_restore
 from tests.iterators.watch import RecordingWatch
-from zmqdata import Dataset, nodes
+from zmqdata import Dataset
 from zmqdata.errors import PipelineError
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.iterators.callsites import WatchedFilterIterator, WatchedMapIterator
 from zmqdata.iterators.transforms import FilterIterator, MapIterator
 from zmqdata.iterators.watch import IDLE
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.sources import Range
+from zmqdata.nodes.transforms import Enumerate, Filter, Map
 
 COUNT = 6
 WAYS: dict[str, Callable[[Dataset], Dataset]] = {
@@ -223,21 +226,19 @@ def test_a_failure_is_heard_while_its_element_is_noted(way: str) -> None:
 
 # --- map and filter
 
-KINDS: dict[str, Callable[..., nodes.Node]] = {
-    "map": lambda source, function: nodes.Map(inputs=(source,), function=function, site="a.py:1"),
-    "filter": lambda source, function: nodes.Filter(
-        inputs=(source,), predicate=function, site="a.py:1"
-    ),
+KINDS: dict[str, Callable[..., Node]] = {
+    "map": lambda source, function: Map(inputs=(source,), function=function, site="a.py:1"),
+    "filter": lambda source, function: Filter(inputs=(source,), predicate=function, site="a.py:1"),
 }
-NUMBERS = nodes.Range(start=0, stop=6)
-PAIRS = nodes.Enumerate(inputs=(NUMBERS,))
+NUMBERS = Range(start=0, stop=6)
+PAIRS = Enumerate(inputs=(NUMBERS,))
 
 
 def always(*parts: Any) -> bool:
     return True
 
 
-def opened_node(node: nodes.Node, watch: RecordingWatch, **more: Any) -> ElementIterator:
+def opened_node(node: Node, watch: RecordingWatch, **more: Any) -> ElementIterator:
     return make_iterator(node, Context(watch=watch, **more))
 
 
@@ -327,7 +328,7 @@ def test_poison_is_left_out_and_suspects_are_alone(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_thousands_are_left_out_in_a_row(kind: str) -> None:
     """Elements left out in a row use no stack, whether others follow or not."""
-    many = nodes.Range(start=0, stop=4001)
+    many = Range(start=0, stop=4001)
     watch = RecordingWatch(poisoned={"/": {*range(2000), *range(2001, 4001)}})
     assert len(list(opened_node(KINDS[kind](many, always), watch))) == 1
     assert watch.notes["/"] == [2000]
@@ -353,7 +354,7 @@ def test_lists_become_arrays() -> None:
     """The result of a watched map's function is converted to an element as without a
     watch.
     """
-    node = nodes.Map(inputs=(NUMBERS,), function=lambda x: {"x": [x, x]})
+    node = Map(inputs=(NUMBERS,), function=lambda x: {"x": [x, x]})
     assert next(opened_node(node, RecordingWatch()))["x"].tolist() == [0, 0]
 
 

@@ -14,7 +14,7 @@ from zmqdata.dataset import Dataset
 from zmqdata.iterators import Context
 from zmqdata.iterators.captured import Captured
 from zmqdata.iterators.deciding import Deciding
-from zmqdata.nodes import Node, every_node
+from zmqdata.nodes.base import Node, every_node
 from zmqdata.pipelines.generators import generators_of
 
 D = Dataset

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import collections
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, plain, provided, run
-from zmqdata import nodes
 from zmqdata.errors import InvalidArgumentError, PipelineError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.choices import acceptance
-from zmqdata.nodes import Node, Range
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.choices import Choose, Counter, RandomChoices, WeightedChoices
+from zmqdata.nodes.selections import RejectionResample, Shard
+from zmqdata.nodes.sources import FromGenerator, Range, TensorSlices
+from zmqdata.nodes.transforms import Map, Repeat, Take
 
 
 def count(start: int, stop: int) -> Range:
@@ -23,11 +26,11 @@ def count(start: int, stop: int) -> Range:
 
 
 def slices(values: Any) -> Node:
-    return nodes.TensorSlices(tensors=np.asarray(values))
+    return TensorSlices(tensors=np.asarray(values))
 
 
-def choose(choices: Node, *inputs: Node, stop: bool = False) -> nodes.Choose:
-    return nodes.Choose(
+def choose(choices: Node, *inputs: Node, stop: bool = False) -> Choose:
+    return Choose(
         inputs=inputs,
         choices=choices,
         stop_on_empty=stop,
@@ -37,7 +40,7 @@ def choose(choices: Node, *inputs: Node, stop: bool = False) -> nodes.Choose:
 
 
 def draw(*weights: float, seed: int | None = None, anew: bool = True) -> Node:
-    return nodes.RandomChoices(weights=weights, seed=seed, rerandomize=anew)
+    return RandomChoices(weights=weights, seed=seed, rerandomize=anew)
 
 
 def numbers(read: list[Any]) -> list[Any]:
@@ -64,7 +67,7 @@ def test_choices_are_followed(chosen: list[int], stop: bool) -> None:
 
 def test_choosing_ends_when_nothing_is_left() -> None:
     """Endless choices end with the last input."""
-    node = choose(nodes.Repeat(inputs=(count(0, 2),), count=-1), count(0, 1), count(10, 13))
+    node = choose(Repeat(inputs=(count(0, 2),), count=-1), count(0, 1), count(10, 13))
     assert numbers(check_restore(node)) == [0, 10, 11, 12]
 
 
@@ -73,7 +76,7 @@ def test_choosing_ends_when_nothing_is_left() -> None:
 )
 def test_other_choices_fail_one_element(choice: Any, text: str) -> None:
     """A choice that names no input is a failure, and the next choice is followed."""
-    values = nodes.Map(inputs=(slices([0, 1, 0]),), function=lambda x: choice if x else 0)
+    values = Map(inputs=(slices([0, 1, 0]),), function=lambda x: choice if x else 0)
     read = check_restore(choose(values, count(0, 3), count(10, 13)))
     assert numbers(read) == [0, "raised", 1]
     assert text in read[1][2]
@@ -88,7 +91,7 @@ def test_a_choice_out_of_range_is_an_invalid_argument() -> None:
 
 def test_inputs_are_split_and_choices_are_not() -> None:
     """Each input has a provider, the choices run in full on each worker."""
-    node = choose(nodes.Repeat(inputs=(count(0, 2),), count=-1), count(0, 99), count(0, 99))
+    node = choose(Repeat(inputs=(count(0, 2),), count=-1), count(0, 99), count(0, 99))
     assert numbers(check_restore(node, provided([[(5, 7)]], [[(50, 53)]]))) == [5, 50, 6, 51, 52]
 
 
@@ -97,12 +100,12 @@ def test_choices_repeat_with_their_inputs() -> None:
     node = choose(draw(1.0, 1.0), count(0, 9), count(10, 19))
     ranges = [[(0, 2), (5, 8)], [(3, 4)], [(1, 2)]]
     others = [[(0, 1)], [(3, 8)], [(1, 2)]]
-    assert len(check_restore(nodes.Repeat(inputs=(node,), count=3), provided(ranges, others))) == 14
+    assert len(check_restore(Repeat(inputs=(node,), count=3), provided(ranges, others))) == 14
 
 
 def test_draws_follow_weights() -> None:
     """Two thousand draws come close to the weights."""
-    found = Counter(run(draw(1.0, 3.0), limit=2000))
+    found = collections.Counter(run(draw(1.0, 3.0), limit=2000))
     assert abs(found[("int", 1)] - 1500) < 100
 
 
@@ -129,10 +132,10 @@ def test_sampling_takes_everything_once() -> None:
 
 def test_weights_may_come_from_a_dataset() -> None:
     """Each draw uses the next weights; weights of another form are failures."""
-    weights = nodes.WeightedChoices(inputs=(slices([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]),), count=2)
+    weights = WeightedChoices(inputs=(slices([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]),), count=2)
     assert [outcome[1] for outcome in check_restore(weights)] == [0, 1, 1]
     for rows in ([[1.0]], [[0.0, 0.0]], [[-1.0, 2.0]]):
-        read = check_restore(nodes.WeightedChoices(inputs=(slices(rows),), count=2))
+        read = check_restore(WeightedChoices(inputs=(slices(rows),), count=2))
         assert "weights" in read[0][2]
 
 
@@ -140,25 +143,25 @@ def test_counters_count() -> None:
     """A counter has a start, a step and a dtype, and wraps around the limits of
     integers.
     """
-    node = nodes.Take(inputs=(nodes.Counter(start=5, step=-2),), count=3)
+    node = Take(inputs=(Counter(start=5, step=-2),), count=3)
     assert check_restore(node) == [plain(np.int64(value)) for value in (5, 3, 1)]
-    halves = nodes.Take(inputs=(nodes.Counter(start=0, step=0.5, dtype="float32"),), count=3)
+    halves = Take(inputs=(Counter(start=0, step=0.5, dtype="float32"),), count=3)
     assert check_restore(halves) == [plain(np.float32(value)) for value in (0, 0.5, 1)]
-    small = nodes.Take(inputs=(nodes.Counter(start=126, dtype="int8"),), count=3)
+    small = Take(inputs=(Counter(start=126, dtype="int8"),), count=3)
     assert check_restore(small) == [plain(np.int8(value)) for value in (126, 127, -128)]
 
 
 def test_counters_count_per_worker() -> None:
     """Splits only permit further numbers: each worker counts for itself."""
-    assert numbers(check_restore(nodes.Counter(), provided([[(7, 9), (30, 31)]]))) == [0, 1, 2]
+    assert numbers(check_restore(Counter(), provided([[(7, 9), (30, 31)]]))) == [0, 1, 2]
 
 
 def resampled(
     target: Any, initial: Any = None, source: Node | None = None, function: Any = int, **more: Any
 ) -> Node:
     known = None if initial is None else tuple(initial)
-    inputs = (source or nodes.Map(inputs=(count(0, 60),), function=lambda x: int(x) % len(target)),)
-    return nodes.RejectionResample(
+    inputs = (source or Map(inputs=(count(0, 60),), function=lambda x: int(x) % len(target)),)
+    return RejectionResample(
         inputs=inputs, function=function, target=tuple(target), initial=known, **more
     )
 
@@ -168,8 +171,8 @@ def test_resampling_reaches_the_target(initial: Any) -> None:
     """Classes are yielded with the target probabilities, whether those of the input are
     known or estimated.
     """
-    source = nodes.Map(inputs=(count(0, 8000),), function=lambda x: int(x) % 4)
-    found = Counter(
+    source = Map(inputs=(count(0, 8000),), function=lambda x: int(x) % 4)
+    found = collections.Counter(
         value
         for value, _ in make_iterator(resampled([0.5, 0.25, 0.25, 0.0], initial, source), Context())
     )
@@ -193,7 +196,7 @@ def test_resampling_goes_on_after_failures() -> None:
     """A failing function, and a class that the target does not have, fail a single
     element each.
     """
-    source = nodes.Map(inputs=(count(0, 4),), function=lambda x: int(x))
+    source = Map(inputs=(count(0, 4),), function=lambda x: int(x))
     read = check_restore(
         resampled([1.0], [1.0], source, lambda x: 1 // int(x != 1) and (7 if x == 2 else 0))
     )
@@ -215,8 +218,8 @@ def test_whether_an_element_passes_depends_on_no_other() -> None:
     """The elements of a part that pass are those that pass in the whole, if the
     distribution is given.
     """
-    whole = nodes.Map(inputs=(count(0, 400),), function=int)
-    part = nodes.Shard(inputs=(whole,), num_shards=2, index=0)  # all of one class
+    whole = Map(inputs=(count(0, 400),), function=int)
+    part = Shard(inputs=(whole,), num_shards=2, index=0)  # all of one class
     passing = [
         {int(value) for _, value in make_iterator(resampled([0.1, 0.9], [0.5, 0.5], source,
          lambda x: x % 2, seed=3), Context())}
@@ -237,10 +240,10 @@ def test_closing_reaches_all_inputs() -> None:
             closed.append(name)
 
     def source(name: str) -> Node:
-        return nodes.FromGenerator(generator=generate, args=(name,))
+        return FromGenerator(generator=generate, args=(name,))
 
     iterator = make_iterator(
-        choose(nodes.Repeat(inputs=(source("c"),), count=-1), source("a"), source("b")), Context()
+        choose(Repeat(inputs=(source("c"),), count=-1), source("a"), source("b")), Context()
     )
     next(iterator), next(iterator)
     iterator.close()

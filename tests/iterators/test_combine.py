@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import check_restore, plain, provided
-from zmqdata import nodes
 from zmqdata.errors import UnavailableError
 from zmqdata.iterators import Context, make_iterator
-from zmqdata.nodes import Concatenate, Node, Range, Zip
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.combinations import Concatenate, Zip
+from zmqdata.nodes.sources import FromGenerator, Range
+from zmqdata.nodes.storage import Cache
+from zmqdata.nodes.transforms import Map, Repeat, Shuffle
 
 
 def count(start: int, stop: int) -> Range:
@@ -48,7 +51,7 @@ def test_a_failure_does_not_put_inputs_out_of_step() -> None:
     """If an input fails, the others advance as well, and the first failure is
     raised.
     """
-    failing = nodes.Map(inputs=(count(0, 4),), function=lambda x: 1 // (int(x) - 1))
+    failing = Map(inputs=(count(0, 4),), function=lambda x: 1 // (int(x) - 1))
     read = check_restore(pairs(count(0, 4), failing, failing))
     assert [outcome[0] for outcome in read] == ["tuple", "raised", "tuple", "tuple"]
     assert read[2][1] == plain(np.int64(2))
@@ -58,7 +61,7 @@ def test_a_failure_comes_before_the_end_of_a_later_input() -> None:
     """A failing input raises its failure even if a later input ends, and the end
     follows.
     """
-    failing = nodes.Map(inputs=(count(0, 4),), function=lambda x: 1 // (int(x) - 1))
+    failing = Map(inputs=(count(0, 4),), function=lambda x: 1 // (int(x) - 1))
     assert [outcome[0] for outcome in check_restore(pairs(failing, count(0, 1)))] == [
         "tuple",
         "raised",
@@ -77,7 +80,7 @@ def test_each_input_is_asked_as_often_as_the_others() -> None:
             asked.append(number)
             return 1 // (3 - int(x))  # fails for the element behind the end
 
-        return nodes.Map(inputs=(count(0, stop),), function=note)
+        return Map(inputs=(count(0, stop),), function=note)
 
     iterator = make_iterator(pairs(count(0, 3), noted(1, 5), noted(2, 4), noted(3, 3)), Context())
     assert len(list(iterator)) == 3
@@ -89,8 +92,8 @@ def test_zipped_file_caches_are_all_complete(tmp_path: Path) -> None:
     """Every cache that is zipped is complete after an epoch, and replays its files."""
     asked = []
     caches = [
-        nodes.Cache(
-            inputs=(nodes.Map(inputs=(count(0, 4),), function=asked.append),),
+        Cache(
+            inputs=(Map(inputs=(count(0, 4),), function=asked.append),),
             filename=str(tmp_path / str(number)),
         )
         for number in range(3)
@@ -148,7 +151,7 @@ def test_closing_closes_all_inputs() -> None:
         finally:
             closed.append(name)
 
-    inputs = tuple(nodes.FromGenerator(generator=generate, args=(name,)) for name in "ab")
+    inputs = tuple(FromGenerator(generator=generate, args=(name,)) for name in "ab")
     for node, expected in [(pairs(*inputs), ["a", "b"]), (Concatenate(inputs=inputs), ["a"])]:
         closed.clear()
         iterator = make_iterator(node, Context())
@@ -172,9 +175,9 @@ def test_inputs_that_wait_get_their_splits_again(number: int) -> None:
     """If a repeat restores the providers and a buffer pulls again, inputs begin at the
     same places as before.
     """
-    joined: Any = nodes.Concatenate(inputs=(count(0, 2), count(0, 2)))
+    joined: Any = Concatenate(inputs=(count(0, 2), count(0, 2)))
     for _ in range(number - 1):
-        joined = nodes.Concatenate(inputs=(joined, count(0, 2)))
-    node = nodes.Repeat(inputs=(nodes.Shuffle(inputs=(joined,), buffer_size=3),), count=3)
+        joined = Concatenate(inputs=(joined, count(0, 2)))
+    node = Repeat(inputs=(Shuffle(inputs=(joined,), buffer_size=3),), count=3)
     handed = [[(0, 1), (1, 2)], [(1, 2)], [(0, 2)]]
     assert len(check_restore(node, provided(*[handed] * (number + 1)))) == 5 * (number + 1)

@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, plain, run
-from zmqdata import nodes
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.csvfiles import converter, split_fields
-from zmqdata.nodes import CsvColumn
+from zmqdata.nodes.records import Csv, CsvColumn
 
 PACKERS: dict[str, Any] = {"": bytes, "GZIP": gzip.compress, "ZLIB": zlib.compress}
 INT = np.dtype("int64")
@@ -27,12 +26,12 @@ TEXT = CsvColumn(number=0, dtype=STR, default="none")
 NUMBER = CsvColumn(number=1, dtype=INT, required=True)
 
 
-def csv_node(folder: Path, contents: list[bytes], **parameters: Any) -> nodes.Csv:
+def csv_node(folder: Path, contents: list[bytes], **parameters: Any) -> Csv:
     pack = PACKERS[parameters.get("compression_type", "")]
     for number, content in enumerate(contents):
         (folder / f"{number}.csv").write_bytes(pack(content))
     names = tuple(str(folder / f"{number}.csv") for number in range(len(contents)))
-    return nodes.Csv(**{"filenames": names, "columns": (TEXT, NUMBER), "width": 2, **parameters})
+    return Csv(**{"filenames": names, "columns": (TEXT, NUMBER), "width": 2, **parameters})
 
 
 @pytest.mark.parametrize("compression", PACKERS)

@@ -20,16 +20,36 @@ from hypothesis import strategies as st
 from tests.counts import how_many
 from tests.iterators.checks import provided
 from tests.iterators.watch import RecordingWatch
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.decisions import Decision, Decisions
 from zmqdata.errors import DataLossError, PipelineError
 from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.iterators.deciding import Decider, Deciding
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.batches import BucketBySequenceLength, ListBatch, MapBatches
+from zmqdata.nodes.grouping import GroupByWindow
+from zmqdata.nodes.mapping import Collate, GuardedMap, ParallelInterleave, ParallelMap, RandomMap
+from zmqdata.nodes.records import TextLines
+from zmqdata.nodes.selections import IgnoreErrors, Scan, Shard, TakeWhile
+from zmqdata.nodes.sequences import FromSource
+from zmqdata.nodes.sources import Range
+from zmqdata.nodes.storage import Cache
+from zmqdata.nodes.transforms import (
+    Batch,
+    Filter,
+    FlatMap,
+    Interleave,
+    Map,
+    Prefetch,
+    Repeat,
+    Shuffle,
+    Skip,
+    Take,
+)
 from zmqdata.worker.tasks.ledger import decisions_needed
 
 Function = Callable[[Any], Any]
-SOURCE = nodes.Range(start=0, stop=40)
+SOURCE = Range(start=0, stop=40)
 
 
 def nested(function: Function, **arguments: Any) -> Function:
@@ -43,12 +63,12 @@ def nested(function: Function, **arguments: Any) -> Function:
     return opened
 
 
-def mapped(function: Function, source: nodes.Node = SOURCE) -> nodes.Node:
-    return nodes.GuardedMap(inputs=(source,), function=function, on_error="skip", site="a.py:7")
+def mapped(function: Function, source: Node = SOURCE) -> Node:
+    return GuardedMap(inputs=(source,), function=function, on_error="skip", site="a.py:7")
 
 
-def failing(function: Function, source: nodes.Node = SOURCE) -> nodes.Node:
-    return nodes.Map(inputs=(source,), function=function, site="a.py:7")
+def failing(function: Function, source: Node = SOURCE) -> Node:
+    return Map(inputs=(source,), function=function, site="a.py:7")
 
 
 def failing_inside(function: Function) -> Function:
@@ -63,23 +83,21 @@ def failing_inside(function: Function) -> Function:
     return opened
 
 
-def ignoring(node: nodes.Node) -> nodes.Node:
-    return ahead(nodes.IgnoreErrors(inputs=(node,), log_warning=False))
+def ignoring(node: Node) -> Node:
+    return ahead(IgnoreErrors(inputs=(node,), log_warning=False))
 
 
-def ahead(node: nodes.Node) -> nodes.Node:
-    return nodes.Prefetch(inputs=(node,), buffer_size=5)
+def ahead(node: Node) -> Node:
+    return Prefetch(inputs=(node,), buffer_size=5)
 
 
-PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
+PIPELINES: dict[str, Callable[[Function], Node]] = {
     "map": mapped,
     "two maps": lambda function: mapped(function, ahead(mapped(function))),
-    "behind a batch": lambda function: nodes.Batch(inputs=(ahead(mapped(function)),), batch_size=3),
-    "behind a shuffle": lambda function: nodes.Shuffle(
-        inputs=(mapped(function),), buffer_size=8, seed=4
-    ),
+    "behind a batch": lambda function: Batch(inputs=(ahead(mapped(function)),), batch_size=3),
+    "behind a shuffle": lambda function: Shuffle(inputs=(mapped(function),), buffer_size=8, seed=4),
     "parallel": lambda function: ahead(
-        nodes.ParallelMap(
+        ParallelMap(
             inputs=(SOURCE,),
             function=function,
             on_error="skip",
@@ -88,18 +106,18 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
         )
     ),
     "ignored": lambda function: ahead(
-        nodes.IgnoreErrors(
-            inputs=(nodes.Map(inputs=(SOURCE,), function=function, site="a.py:7"),),
+        IgnoreErrors(
+            inputs=(Map(inputs=(SOURCE,), function=function, site="a.py:7"),),
             log_warning=False,
         )
     ),
     "ignored behind a filter": lambda function: ignoring(
-        nodes.Filter(inputs=(SOURCE,), predicate=lambda x: int(function(x)) % 3 != 1, site="a.py:7")
+        Filter(inputs=(SOURCE,), predicate=lambda x: int(function(x)) % 3 != 1, site="a.py:7")
     ),
     "ignored behind batches of some": lambda function: ignoring(
-        nodes.Batch(
+        Batch(
             inputs=(
-                nodes.Filter(
+                Filter(
                     inputs=(failing(function),), predicate=lambda x: int(x) % 3 != 1, site="a.py:7"
                 ),
             ),
@@ -107,10 +125,10 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
         )
     ),
     "ignored behind lists of some": lambda function: ignoring(
-        nodes.Batch(
+        Batch(
             inputs=(
-                nodes.Collate(
-                    inputs=(nodes.ListBatch(inputs=(failing(function),), batch_size=2),),
+                Collate(
+                    inputs=(ListBatch(inputs=(failing(function),), batch_size=2),),
                     function=lambda pair: function(pair[0] + 1000),
                     site="a.py:7",
                 ),
@@ -119,12 +137,12 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
         )
     ),
     "ignored behind a shuffle": lambda function: ignoring(
-        nodes.Shuffle(inputs=(failing(function),), buffer_size=8, seed=4)
+        Shuffle(inputs=(failing(function),), buffer_size=8, seed=4)
     ),
     "ignored behind a parallel map": lambda function: ignoring(
-        nodes.Batch(
+        Batch(
             inputs=(
-                nodes.ParallelMap(
+                ParallelMap(
                     inputs=(failing(function),),
                     function=function,
                     num_parallel_calls=3,
@@ -135,20 +153,18 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
         )
     ),
     "ignored behind retries": lambda function: ignoring(
-        nodes.Batch(
-            inputs=(
-                nodes.GuardedMap(inputs=(SOURCE,), function=function, retries=1, site="a.py:7"),
-            ),
+        Batch(
+            inputs=(GuardedMap(inputs=(SOURCE,), function=function, retries=1, site="a.py:7"),),
             batch_size=2,
         )
     ),
     "ignored behind skips": lambda function: ignoring(
-        nodes.Batch(inputs=(mapped(function),), batch_size=2)
+        Batch(inputs=(mapped(function),), batch_size=2)
     ),
     "ignored behind random draws": lambda function: ignoring(
-        nodes.Batch(
+        Batch(
             inputs=(
-                nodes.RandomMap(
+                RandomMap(
                     inputs=(SOURCE,),
                     function=lambda x, rng: function(x) + rng.integers(9),
                     seed=4,
@@ -159,7 +175,7 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
         )
     ),
     "ignored behind a scan": lambda function: ignoring(
-        nodes.Scan(
+        Scan(
             inputs=(failing(function),),
             initial_state=np.int64(0),
             function=lambda state, x: (state + function(x + 100), state),
@@ -167,14 +183,14 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
         )
     ),
     "ignored behind an end": lambda function: ignoring(
-        nodes.TakeWhile(
+        TakeWhile(
             inputs=(failing(function),), predicate=lambda x: function(x + 100) < 138, site="a.py:7"
         )
     ),
     "ignored behind lengths": lambda function: ignoring(
-        nodes.BucketBySequenceLength(
+        BucketBySequenceLength(
             inputs=(
-                nodes.Map(
+                Map(
                     inputs=(SOURCE,),
                     function=lambda x: np.zeros(int(x) % 7, np.int64),
                     site="a.py:7",
@@ -192,7 +208,7 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
         )
     ),
     "ignored behind mapped batches": lambda function: ignoring(
-        nodes.MapBatches(
+        MapBatches(
             inputs=(failing(function),),
             function=lambda x: x + function(x[0] + 100),
             batch_size=3,
@@ -201,7 +217,7 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
         )
     ),
     "ignored behind groups": lambda function: ignoring(
-        nodes.GroupByWindow(
+        GroupByWindow(
             inputs=(failing(function),),
             key_function=lambda x: function(x + 100) % 2,
             function=lambda key, group: group.batch(3),
@@ -211,15 +227,15 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
         )
     ),
     "ignored behind nested ones": lambda function: ignoring(
-        nodes.FlatMap(inputs=(SOURCE,), function=failing_inside(function))
+        FlatMap(inputs=(SOURCE,), function=failing_inside(function))
     ),
     "ignored behind nested ones in turn": lambda function: ignoring(
-        nodes.Interleave(
+        Interleave(
             inputs=(SOURCE,), function=failing_inside(function), cycle_length=3, block_length=2
         )
     ),
     "ignored behind nested ones read ahead": lambda function: ignoring(
-        nodes.ParallelInterleave(
+        ParallelInterleave(
             inputs=(SOURCE,),
             function=failing_inside(function),
             cycle_length=3,
@@ -229,28 +245,22 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
         )
     ),
     "ignored behind repetitions": lambda function: ignoring(
-        nodes.Batch(
-            inputs=(
-                nodes.Repeat(inputs=(failing(function, nodes.Range(start=0, stop=7)),), count=5),
-            ),
+        Batch(
+            inputs=(Repeat(inputs=(failing(function, Range(start=0, stop=7)),), count=5),),
             batch_size=3,
         )
     ),
     "ignored behind shards": lambda function: ignoring(
-        nodes.Shard(
-            inputs=(nodes.Skip(inputs=(failing(function),), count=3),), num_shards=2, index=1
-        )
+        Shard(inputs=(Skip(inputs=(failing(function),), count=3),), num_shards=2, index=1)
     ),
-    "again and again": lambda function: nodes.Repeat(
-        inputs=(mapped(function, nodes.Range(start=0, stop=7)),), count=5
+    "again and again": lambda function: Repeat(
+        inputs=(mapped(function, Range(start=0, stop=7)),), count=5
     ),
-    "nested": lambda function: ahead(nodes.FlatMap(inputs=(SOURCE,), function=nested(function))),
+    "nested": lambda function: ahead(FlatMap(inputs=(SOURCE,), function=nested(function))),
     "nested in turn": lambda function: ahead(
-        nodes.Interleave(
-            inputs=(SOURCE,), function=nested(function), cycle_length=3, block_length=2
-        )
+        Interleave(inputs=(SOURCE,), function=nested(function), cycle_length=3, block_length=2)
     ),
-    "nested and read ahead": lambda function: nodes.ParallelInterleave(
+    "nested and read ahead": lambda function: ParallelInterleave(
         inputs=(SOURCE,),
         function=nested(function, num_parallel_calls=2),
         cycle_length=3,
@@ -261,16 +271,14 @@ PIPELINES: dict[str, Callable[[Function], nodes.Node]] = {
 }
 
 
-FEW = nodes.Range(start=0, stop=9)
-OF_REPETITIONS: dict[str, Callable[[Function], nodes.Node]] = {
-    "an endless one": lambda function: nodes.Repeat(
-        inputs=(
-            nodes.Take(inputs=(nodes.Repeat(inputs=(mapped(function, FEW),), count=-1),), count=20),
-        ),
+FEW = Range(start=0, stop=9)
+OF_REPETITIONS: dict[str, Callable[[Function], Node]] = {
+    "an endless one": lambda function: Repeat(
+        inputs=(Take(inputs=(Repeat(inputs=(mapped(function, FEW),), count=-1),), count=20),),
         count=3,
     ),
-    "a cache": lambda function: nodes.Repeat(
-        inputs=(nodes.Cache(inputs=(mapped(function, FEW),), filename=""),), count=6
+    "a cache": lambda function: Repeat(
+        inputs=(Cache(inputs=(mapped(function, FEW),), filename=""),), count=6
     ),
 }
 
@@ -285,9 +293,7 @@ class Life:
         is_split: whether it is given splits, or reads all of its source.
     """
 
-    def __init__(
-        self, make: Callable[[Function], nodes.Node], seed: int, is_split: bool = True
-    ) -> None:
+    def __init__(self, make: Callable[[Function], Node], seed: int, is_split: bool = True) -> None:
         self.make, self.is_split = make, is_split
         self.random = random.Random(seed)
         self.truth: list[Any] = []
@@ -350,7 +356,7 @@ class Life:
 @pytest.mark.parametrize("make", PIPELINES.values(), ids=PIPELINES)
 @settings(max_examples=how_many(5, 15), deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_every_attempt_makes_the_same(make: Callable[[Function], nodes.Node], seed: int) -> None:
+def test_every_attempt_makes_the_same(make: Callable[[Function], Node], seed: int) -> None:
     """An attempt from any state makes the same elements, with only the decisions that
     the state needs.
     """
@@ -363,7 +369,7 @@ def test_every_attempt_makes_the_same(make: Callable[[Function], nodes.Node], se
 @settings(max_examples=how_many(10, 30), deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_every_attempt_makes_the_same_again_and_again(
-    make: Callable[[Function], nodes.Node], seed: int
+    make: Callable[[Function], Node], seed: int
 ) -> None:
     """Each repetition within another decides for itself. Elements that a cache pulls
     again keep their decisions.
@@ -378,7 +384,7 @@ def test_a_dataset_that_is_opened_again_is_read_from_its_place_only() -> None:
     decide again what follows its place.
     """
     called: list[int] = []
-    node = nodes.ParallelInterleave(
+    node = ParallelInterleave(
         inputs=(SOURCE,),
         function=lambda x: Dataset.range(60).map(
             lambda y: called.append(100 * int(x) + int(y)) or y
@@ -412,7 +418,7 @@ def test_every_attempt_makes_the_same_of_generators(seed: int) -> None:
 
     life = Life(
         lambda function: ignoring(
-            nodes.FlatMap(inputs=(SOURCE,), function=lambda x: opened(function, x))
+            FlatMap(inputs=(SOURCE,), function=lambda x: opened(function, x))
         ),
         seed,
     )
@@ -435,21 +441,17 @@ def test_a_file_that_could_not_be_read_is_not_read_later(
     files[2].write_text("c0\nc1\n")
 
     def outcome(deciding: Deciding) -> list[list[str]]:
-        node: nodes.Node = nodes.TextLines(filenames=names, site="a.py:7")
+        node: Node = TextLines(filenames=names, site="a.py:7")
         if nested:
-            source = nodes.FromSource(sequence=names, site="a.py:7")
-            node = nodes.FlatMap(
-                inputs=(source,), function=lambda name: Dataset._wrap(node_of(name))
-            )
-        batches = nodes.Batch(
-            inputs=(nodes.Shuffle(inputs=(node,), buffer_size=2, seed=4),), batch_size=3
-        )
+            source = FromSource(sequence=names, site="a.py:7")
+            node = FlatMap(inputs=(source,), function=lambda name: Dataset._wrap(node_of(name)))
+        batches = Batch(inputs=(Shuffle(inputs=(node,), buffer_size=2, seed=4),), batch_size=3)
         return [
             batch.tolist() for batch in make_iterator(ignoring(batches), Context(deciding=deciding))
         ]
 
-    def node_of(name: str) -> nodes.Node:
-        return nodes.TextLines(filenames=(name,), site="a.py:7")
+    def node_of(name: str) -> Node:
+        return TextLines(filenames=(name,), site="a.py:7")
 
     first = deciding_on()
     found = outcome(first)
@@ -495,8 +497,8 @@ def test_what_failed_in_files_fails_alone_again(
             (tmp_path / name).write_bytes(content)
 
     def outcome(deciding: Deciding) -> list[str]:
-        lines = nodes.TextLines(filenames=tuple(map(str, names)), site="a.py:7")
-        shuffled = nodes.Shuffle(inputs=(lines,), buffer_size=2, seed=4)
+        lines = TextLines(filenames=tuple(map(str, names)), site="a.py:7")
+        shuffled = Shuffle(inputs=(lines,), buffer_size=2, seed=4)
         return list(make_iterator(ignoring(shuffled), Context(deciding=deciding)))
 
     write({"a": b"a0\na1\n", "d": b"d0\nd1\n", "f": b"f0\n"} | before)
@@ -516,7 +518,7 @@ def test_a_file_that_was_whole_and_is_not_ends_the_task(tmp_path: Path) -> None:
     names = [tmp_path / name for name in "ab"]
     names[0].write_text("a0\na1\n")
     names[1].write_text("b0\n")
-    node = ignoring(nodes.TextLines(filenames=tuple(map(str, names)), site="a.py:7"))
+    node = ignoring(TextLines(filenames=tuple(map(str, names)), site="a.py:7"))
     first = deciding_on()
     assert len(list(make_iterator(node, Context(deciding=first)))) == 3
     news = first.news()
@@ -536,7 +538,7 @@ def test_the_rest_of_a_damaged_file_is_not_read_later(tmp_path: Path) -> None:
     other.write_bytes(gzip.compress(b"the other\n"))
     name.write_bytes(whole[:-2000])
     node = ignoring(
-        nodes.TextLines(filenames=(str(name), str(other)), compression_type="GZIP", site="a.py:7")
+        TextLines(filenames=(str(name), str(other)), compression_type="GZIP", site="a.py:7")
     )
     first = deciding_on()
     found = list(make_iterator(node, Context(deciding=first)))
@@ -555,7 +557,7 @@ def deciding_on(*past: Decision) -> Deciding:
     return made
 
 
-def run(node: nodes.Node, deciding: Deciding, stop: int) -> list[int]:
+def run(node: Node, deciding: Deciding, stop: int) -> list[int]:
     context = provided([[(0, stop)]])()
     return list(
         map(int, make_iterator(node, type(context)(providers=context.providers, deciding=deciding)))
@@ -600,7 +602,7 @@ def test_below_ignored_errors_a_fault_is_decided_where_it_comes() -> None:
     passed is retried if it fails now.
     """
 
-    def make(bad: int, faults: int) -> nodes.Node:
+    def make(bad: int, faults: int) -> Node:
         left = [faults]
 
         def predicate(x: Any) -> Any:
@@ -609,8 +611,8 @@ def test_below_ignored_errors_a_fault_is_decided_where_it_comes() -> None:
                 raise ValueError("bad")
             return x != 3
 
-        source = nodes.Filter(inputs=(SOURCE,), predicate=predicate, site="a.py:7")
-        return nodes.IgnoreErrors(inputs=(source,), log_warning=False)
+        source = Filter(inputs=(SOURCE,), predicate=predicate, site="a.py:7")
+        return IgnoreErrors(inputs=(source,), log_warning=False)
 
     first = deciding_on()
     assert run(make(2, 1), first, 6) == [0, 1, 4, 5]
@@ -631,21 +633,19 @@ def test_what_failed_in_front_has_a_number_too(calls: int | None) -> None:
     that place, and the same elements stay skipped.
     """
 
-    def make(bad: set[int], worse: set[int]) -> nodes.Node:
+    def make(bad: set[int], worse: set[int]) -> Node:
         def function(x: Any, bad: set[int]) -> Any:
             if int(x) in bad:
                 raise OSError("not now")
             return x
 
-        source = nodes.Map(inputs=(SOURCE,), function=lambda x: function(x, bad), site="a.py:7")
+        source = Map(inputs=(SOURCE,), function=lambda x: function(x, bad), site="a.py:7")
         if calls is None:
             return mapped(lambda x: function(x, worse), source)
         arguments = {"on_error": "skip", "num_parallel_calls": calls, "site": "a.py:8"}
-        return nodes.ParallelMap(
-            inputs=(source,), function=lambda x: function(x, worse), **arguments
-        )
+        return ParallelMap(inputs=(source,), function=lambda x: function(x, worse), **arguments)
 
-    def outcomes(deciding: Deciding, node: nodes.Node) -> list[int | str]:
+    def outcomes(deciding: Deciding, node: Node) -> list[int | str]:
         context = provided([[(0, 6)]])()
         iterator = make_iterator(
             node, type(context)(providers=context.providers, deciding=deciding)
@@ -691,7 +691,7 @@ def test_what_is_poison_does_not_fail_below_ignored_errors(arguments: dict[str, 
 
 def test_too_many_faults_are_too_many_again() -> None:
     """``max_errors`` counts the elements that earlier attempts skipped."""
-    node = nodes.GuardedMap(
+    node = GuardedMap(
         inputs=(SOURCE,), function=lambda x: x, on_error="skip", max_errors=1, site="a.py:7"
     )
     with pytest.raises(PipelineError, match="max_errors"):

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.draws import Draws, drawing_seed
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.combinations import Zip
+from zmqdata.nodes.mapping import RandomMap
+from zmqdata.nodes.sources import Range, Tensors
+from zmqdata.nodes.transforms import FlatMap, Take
 
 
 def test_a_draw_is_known_by_its_number() -> None:
@@ -58,23 +62,21 @@ def test_a_chain_draws_a_seed_for_each() -> None:
     another operation behind it.
     """
 
-    def drawn(node: nodes.Node) -> nodes.Node:
-        return nodes.RandomMap(
+    def drawn(node: Node) -> Node:
+        return RandomMap(
             inputs=(node,), function=lambda *given: (*given[:-1], given[-1].random()), seed=1
         )
 
-    numbers = nodes.Range(start=0, stop=20)
+    numbers = Range(start=0, stop=20)
     one = drawn(numbers)
     twice = [(first, second) for _, first, second in read(drawn(one))]
-    nest = nodes.FlatMap(
-        inputs=(numbers,), function=lambda x: Dataset(drawn(nodes.Tensors(tensors=x)))
-    )
+    nest = FlatMap(inputs=(numbers,), function=lambda x: Dataset(drawn(Tensors(tensors=x))))
     nested = [(first, second) for _, first, second in read(drawn(nest))]
     assert all(first != second for first, second in twice + nested)
-    both = read(nodes.Zip(inputs=(one, drawn(numbers)), template=(0, 1)))
+    both = read(Zip(inputs=(one, drawn(numbers)), template=(0, 1)))
     assert all(first[1] == second[1] for first, second in both)
-    assert read(nodes.Take(inputs=(one,), count=20)) == read(one)
+    assert read(Take(inputs=(one,), count=20)) == read(one)
 
 
-def read(node: nodes.Node) -> list[Any]:
+def read(node: Node) -> list[Any]:
     return list(make_iterator(node, Context()))

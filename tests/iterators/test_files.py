@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.iterators.checks import LedgerProvider, check_restore, plain, provided, run
-from zmqdata import nodes
 from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.errors import NoFilesMatchedError, PipelineError
 from zmqdata.iterators import Context, element_at, make_iterator
 from zmqdata.iterators.files import open_binary
+from zmqdata.nodes.records import TextLines
+from zmqdata.nodes.sources import ListFiles
 from zmqdata.splits import Split
 
 TEXTS = [b"a\nb\r\n\nlong line\n", b"", b"no newline at the end", b"x\ry\nz\n"]
@@ -34,9 +35,7 @@ def test_lines_of_all_files_in_order(tmp_path: Path, compression: str) -> None:
     """Lines come without their line ends, from plain and compressed files, and can be
     restored inside a file.
     """
-    node = nodes.TextLines(
-        filenames=written(tmp_path, TEXTS, compression), compression_type=compression
-    )
+    node = TextLines(filenames=written(tmp_path, TEXTS, compression), compression_type=compression)
     assert check_restore(node) == [plain(line) for lines in LINES for line in lines]
 
 
@@ -44,7 +43,7 @@ def test_a_provider_hands_out_whole_files(tmp_path: Path) -> None:
     """Splits are indices of files. States hold the ledger's position and the place in
     the file.
     """
-    node = nodes.TextLines(filenames=written(tmp_path, TEXTS))
+    node = TextLines(filenames=written(tmp_path, TEXTS))
     read = check_restore(node, provided([[(2, 4), (0, 1)]]))
     assert read == [plain(line) for number in (2, 3, 0) for line in LINES[number]]
 
@@ -54,7 +53,7 @@ def test_a_missing_file_fails_alone(tmp_path: Path) -> None:
     are read.
     """
     missing = str(tmp_path / "missing")
-    node = nodes.TextLines(filenames=(missing, *written(tmp_path, [b"a\n"])))
+    node = TextLines(filenames=(missing, *written(tmp_path, [b"a\n"])))
     failure, line = check_restore(node)
     assert missing in failure[2]
     assert line == plain("a")
@@ -62,7 +61,7 @@ def test_a_missing_file_fails_alone(tmp_path: Path) -> None:
 
 def test_a_line_that_is_no_text_fails_alone(tmp_path: Path) -> None:
     """Bytes that are not UTF-8 fail their line only."""
-    node = nodes.TextLines(filenames=written(tmp_path, [b"a\n\xff\nb\n"]))
+    node = TextLines(filenames=written(tmp_path, [b"a\n\xff\nb\n"]))
     assert [outcome[0] for outcome in check_restore(node)] == ["str", "raised", "str"]
 
 
@@ -74,7 +73,7 @@ def test_a_damaged_file_fails_alone(tmp_path: Path, compression: str, damage: ob
     """
     names = written(tmp_path, [b"line\n" * 1000, b"good\n"], compression)
     Path(names[0]).write_bytes(damage(Path(names[0]).read_bytes()))  # type: ignore[operator]
-    read = run(nodes.TextLines(filenames=names, compression_type=compression), limit=2000)
+    read = run(TextLines(filenames=names, compression_type=compression), limit=2000)
     assert [outcome[0] for outcome in read if outcome != plain("line")] == ["raised", "str"]
 
 
@@ -93,7 +92,7 @@ def test_files_close_with_their_iterator(tmp_path: Path) -> None:
     for compression in ("", "GZIP", "ZLIB"):
         names = written(tmp_path, [b"a\nb\n"], compression)
         iterator = make_iterator(
-            nodes.TextLines(filenames=names, compression_type=compression), Context()
+            TextLines(filenames=names, compression_type=compression), Context()
         )
         next(iterator)
         file = iterator._file  # type: ignore[attr-defined]
@@ -103,7 +102,7 @@ def test_files_close_with_their_iterator(tmp_path: Path) -> None:
 
 
 def names_of(folder: Path, shuffle: bool, context: Context, seed: int | None = None) -> list[str]:
-    node = nodes.ListFiles(patterns=(f"{folder}/*.txt",), shuffle=shuffle, seed=seed)
+    node = ListFiles(patterns=(f"{folder}/*.txt",), shuffle=shuffle, seed=seed)
     return [Path(name).stem for name in make_iterator(node, context)]
 
 
@@ -131,7 +130,7 @@ def test_a_fixed_seed_decides_alone(tmp_path: Path) -> None:
 def test_list_files_restores_at_every_step(tmp_path: Path) -> None:
     """A restored iterator lists the files again and continues after the state."""
     written(tmp_path, [b""] * 5)
-    assert len(check_restore(nodes.ListFiles(patterns=(f"{tmp_path}/*",), shuffle=True))) == 5
+    assert len(check_restore(ListFiles(patterns=(f"{tmp_path}/*",), shuffle=True))) == 5
 
 
 def test_a_provider_names_the_files() -> None:
@@ -141,7 +140,7 @@ def test_a_provider_names_the_files() -> None:
         splits = [Split(0, 3, 5, ("/d", "/e")), Split(0, 0, 1, ("/a",))]
         return Context(providers=(LedgerProvider([splits]),))
 
-    node = nodes.ListFiles(patterns=("/nowhere/*",), shuffle=True)
+    node = ListFiles(patterns=("/nowhere/*",), shuffle=True)
     assert check_restore(node, context) == [plain("/d"), plain("/e"), plain("/a")]
 
 
@@ -149,14 +148,14 @@ def test_files_that_are_gone_are_an_error(tmp_path: Path) -> None:
     """If no file matches any more, the iterator raises an error instead of ending
     quietly.
     """
-    node = nodes.ListFiles(patterns=(f"{tmp_path}/*",), shuffle=False)
+    node = ListFiles(patterns=(f"{tmp_path}/*",), shuffle=False)
     with pytest.raises(NoFilesMatchedError, match="no file matches"):
         next(make_iterator(node, Context()))
 
 
 def test_failures_name_the_node(tmp_path: Path) -> None:
     """The failure of a file is a PipelineError of the node that reads it."""
-    node = nodes.TextLines(filenames=(str(tmp_path / "gone"),), site="a.py:1")
+    node = TextLines(filenames=(str(tmp_path / "gone"),), site="a.py:1")
     with pytest.raises(
         PipelineError, match=r"TextLineDataset\(.*\) at a.py:1 failed: FileNotFoundError"
     ):
@@ -192,7 +191,7 @@ def test_names_that_are_not_utf8_keep_their_order(tmp_path: Path) -> None:
     expected = {str(tmp_path / os.fsdecode(name)) for name in (b"\xff", b"a", b"\xe9", b"\xc3\xa4")}
     for name in expected:
         Path(name).touch()
-    node = nodes.ListFiles(patterns=(f"{tmp_path}/*",), shuffle=False)
+    node = ListFiles(patterns=(f"{tmp_path}/*",), shuffle=False)
     listed = list(make_iterator(node, Context()))
     assert set(listed) == expected
     assert [element_at(node, index) for index in range(4)] == listed

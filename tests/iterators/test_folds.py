@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import check_restore, plain, run
-from zmqdata import nodes
 from zmqdata.errors import PipelineError
 from zmqdata.iterators import Context, make_iterator
-from zmqdata.nodes import Node, Range, Reducer
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.grouping import GroupByReducer, Reducer
+from zmqdata.nodes.selections import Scan
+from zmqdata.nodes.sources import Range, TensorSlices
 
 Point = namedtuple("Point", ["x", "y"])
 
@@ -22,9 +24,7 @@ def count(stop: int) -> Range:
 
 
 def scan(initial: Any, function: Any, stop: int = 5) -> Node:
-    return nodes.Scan(
-        inputs=(count(stop),), initial_state=initial, function=function, site="t.py:1"
-    )
+    return Scan(inputs=(count(stop),), initial_state=initial, function=function, site="t.py:1")
 
 
 def add(total: Any, x: Any) -> Any:
@@ -113,20 +113,18 @@ def test_scan_wants_states_of_one_nesting(initial: Any, later: Any) -> None:
 
 
 def reduced(reducer: Reducer, key: Any = lambda x: -(int(x) % 3), stop: int = 8) -> Node:
-    return nodes.GroupByReducer(inputs=(count(stop),), key_function=key, reducer=reducer)
+    return GroupByReducer(inputs=(count(stop),), key_function=key, reducer=reducer)
 
 
 def test_functions_of_a_state_are_told_what_they_get() -> None:
     """A function that unpacks the element of a tuple learns that it gets it whole."""
-    pairs = nodes.TensorSlices(tensors=(np.arange(2), np.arange(2)))
+    pairs = TensorSlices(tensors=(np.arange(2), np.arange(2)))
 
     def unpack(state: Any, left: Any, right: Any) -> Any:
         return state, left
 
-    scanned = nodes.Scan(inputs=(pairs,), initial_state=0, function=unpack)
-    folded = nodes.GroupByReducer(
-        inputs=(pairs,), key_function=max, reducer=Reducer(int, unpack, int)
-    )
+    scanned = Scan(inputs=(pairs,), initial_state=0, function=unpack)
+    folded = GroupByReducer(inputs=(pairs,), key_function=max, reducer=Reducer(int, unpack, int))
     for node in (scanned, folded):
         with pytest.raises(PipelineError, match="the state and the element as two arguments"):
             next(make_iterator(node, Context()))

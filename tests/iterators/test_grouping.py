@@ -10,12 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, plain, provided
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import DatasetSpec, TensorSpec
 from zmqdata.errors import PipelineError
 from zmqdata.iterators import Context, infer_spec, make_iterator
-from zmqdata.nodes import Node, Range
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.combinations import Zip
+from zmqdata.nodes.grouping import Elements, GroupByWindow, Window
+from zmqdata.nodes.sources import FromGenerator, Range, TensorSlices
+from zmqdata.nodes.transforms import FlatMap, Map
 
 INT = TensorSpec((), np.int64)
 
@@ -25,20 +28,18 @@ def count(stop: int) -> Range:
 
 
 def picky(stop: int) -> Node:
-    return nodes.Map(inputs=(count(stop),), function=lambda x: 1 // int(x != 3) and int(x))
+    return Map(inputs=(count(stop),), function=lambda x: 1 // int(x != 3) and int(x))
 
 
-def window(
-    source: Node, size: int, shift: int, stride: int = 1, drop: bool = False
-) -> nodes.Window:
-    return nodes.Window(
+def window(source: Node, size: int, shift: int, stride: int = 1, drop: bool = False) -> Window:
+    return Window(
         inputs=(source,), size=size, shift=shift, stride=stride, drop_remainder=drop, wrap=Dataset
     )
 
 
 def lists(node: Node) -> Node:
     """Windows as lists of their elements, for comparison."""
-    return nodes.Map(inputs=(node,), function=lambda dataset: tuple(map(int, dataset)))
+    return Map(inputs=(node,), function=lambda dataset: tuple(map(int, dataset)))
 
 
 def numbers(read: list[Any]) -> list[Any]:
@@ -72,7 +73,7 @@ def test_windows_are_slices(length: int, size: int, shift: int, stride: int, dro
 
 def test_windows_of_nested_elements_are_nested_datasets() -> None:
     """Each leaf becomes a dataset of its own, as the spec states."""
-    pairs = nodes.Zip(inputs=(count(3), count(3)), template={"a": 0, "b": (1,)})
+    pairs = Zip(inputs=(count(3), count(3)), template={"a": 0, "b": (1,)})
     node = window(pairs, 2, 2)
     first = next(make_iterator(node, Context()))
     assert [list(first["a"]), list(first["b"][0])] == [[0, 1], [0, 1]]
@@ -96,24 +97,22 @@ def test_a_failing_element_fails_the_windows_it_is_in() -> None:
 
 def test_windows_of_mixed_elements_fail() -> None:
     """Elements of different nesting in a window are an error that names the node."""
-    mixed = nodes.Map(inputs=(count(4),), function=lambda x: (x,) if x == 1 else (x, x))
+    mixed = Map(inputs=(count(4),), function=lambda x: (x,) if x == 1 else (x, x))
     read = check_restore(
-        nodes.Map(inputs=(window(mixed, 2, 2),), function=lambda *datasets: len(datasets))
+        Map(inputs=(window(mixed, 2, 2),), function=lambda *datasets: len(datasets))
     )
     assert [outcome[0] for outcome in read] == ["raised", "int"]
 
 
 def test_windows_can_be_read_by_flat_map() -> None:
     """flat_map batches each window, and can be restored within a window."""
-    node = nodes.FlatMap(
-        inputs=(window(count(7), 3, 2),), function=lambda dataset: dataset.batch(2)
-    )
+    node = FlatMap(inputs=(window(count(7), 3, 2),), function=lambda dataset: dataset.batch(2))
     assert len(check_restore(node)) == 7
 
 
 def test_what_windows_hand_out_is_the_receivers() -> None:
     """Writing into an element of a window changes no other window."""
-    rows = nodes.TensorSlices(tensors=np.zeros((3, 1)))
+    rows = TensorSlices(tensors=np.zeros((3, 1)))
     iterator = make_iterator(window(rows, 2, 1), Context())
     first, second = next(iterator), next(iterator)
     for row in first:
@@ -125,7 +124,7 @@ def test_held_elements_describe_themselves() -> None:
     """The datasets that functions receive have a cardinality, and a spec that admits
     all of their elements.
     """
-    dataset = Dataset(nodes.Elements(elements=(np.zeros(1), np.zeros(2))))
+    dataset = Dataset(Elements(elements=(np.zeros(1), np.zeros(2))))
     assert len(dataset) == 2
     assert dataset.element_spec == TensorSpec((None,), np.float64)
     assert dataset.node.label == "elements(2)"
@@ -134,7 +133,7 @@ def test_held_elements_describe_themselves() -> None:
 
 def grouped(source: Node, function: Any, size: Any = 2, key: Any = lambda x: int(x) % 3) -> Node:
     sizes = {"window_size_function": size} if callable(size) else {"window_size": size}
-    return nodes.GroupByWindow(
+    return GroupByWindow(
         inputs=(source,), key_function=key, function=function, wrap=Dataset, **sizes
     )
 
@@ -227,7 +226,7 @@ def test_closing_reaches_what_is_open() -> None:
         finally:
             closed.append(name)
 
-    source = nodes.FromGenerator(generator=generate, args=("outer",))
+    source = FromGenerator(generator=generate, args=("outer",))
     inner = Dataset.from_generator(generate, args=("inner",))
     for node in (grouped(source, lambda key, dataset: inner), window(source, 2, 1)):
         iterator = make_iterator(node, Context())

@@ -8,12 +8,18 @@ from typing import Any
 import pytest
 
 from tests.iterators.checks import check_restore, outcomes, provided
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.errors import PipelineError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.deciding import Deciding
-from zmqdata.nodes import GuardedMap, ParallelMap, Range, Reducer, split_sources
+from zmqdata.nodes.batches import Unbatch
+from zmqdata.nodes.combinations import Concatenate, Zip
+from zmqdata.nodes.grouping import GroupByReducer, Reducer
+from zmqdata.nodes.mapping import GuardedMap, ParallelMap
+from zmqdata.nodes.parts import split_sources
+from zmqdata.nodes.records import TFRecords
+from zmqdata.nodes.sources import Range
+from zmqdata.nodes.transforms import Batch, Enumerate, Filter, FlatMap, Map, Repeat, Shuffle
 
 
 def odd_fails(x: Any) -> int:
@@ -64,33 +70,31 @@ FIRST, SECOND = (2, 4), (6, 8)
     ("below", "splits"),
     [
         (lambda source: source, [FIRST, FIRST, SECOND, SECOND]),
-        (lambda source: nodes.Map(inputs=(source,), function=int), [FIRST, FIRST, SECOND, SECOND]),
+        (lambda source: Map(inputs=(source,), function=int), [FIRST, FIRST, SECOND, SECOND]),
         (
-            lambda source: nodes.Filter(inputs=(source,), predicate=lambda x: x % 2 == 0),
+            lambda source: Filter(inputs=(source,), predicate=lambda x: x % 2 == 0),
             [FIRST, SECOND],
         ),
-        (lambda source: nodes.Enumerate(inputs=(source,)), [FIRST, FIRST, SECOND, SECOND]),
-        (lambda source: nodes.Repeat(inputs=(source,), count=1), [FIRST, FIRST, SECOND, SECOND]),
+        (lambda source: Enumerate(inputs=(source,)), [FIRST, FIRST, SECOND, SECOND]),
+        (lambda source: Repeat(inputs=(source,), count=1), [FIRST, FIRST, SECOND, SECOND]),
         (
-            lambda source: nodes.Concatenate(inputs=(source, nodes.TFRecords(filenames=()))),
+            lambda source: Concatenate(inputs=(source, TFRecords(filenames=()))),
             [FIRST, FIRST, SECOND, SECOND],
         ),
-        (lambda source: nodes.Batch(inputs=(source,), batch_size=2), [FIRST, SECOND]),
-        (lambda source: nodes.Batch(inputs=(source,), batch_size=3), [SECOND, SECOND]),
+        (lambda source: Batch(inputs=(source,), batch_size=2), [FIRST, SECOND]),
+        (lambda source: Batch(inputs=(source,), batch_size=3), [SECOND, SECOND]),
         (
-            lambda source: nodes.Unbatch(inputs=(nodes.Batch(inputs=(source,), batch_size=2),)),
+            lambda source: Unbatch(inputs=(Batch(inputs=(source,), batch_size=2),)),
             [FIRST, FIRST, SECOND, SECOND],
         ),
         (
-            lambda source: nodes.FlatMap(
-                inputs=(source,), function=lambda x: Dataset.range(int(x) // 2)
-            ),
+            lambda source: FlatMap(inputs=(source,), function=lambda x: Dataset.range(int(x) // 2)),
             [FIRST, FIRST, *[SECOND] * 6],
         ),
-        (lambda source: nodes.Zip(inputs=(source,), template=(0,)), [None] * 4),
-        (lambda source: nodes.Shuffle(inputs=(source,), buffer_size=2), [None] * 4),
+        (lambda source: Zip(inputs=(source,), template=(0,)), [None] * 4),
+        (lambda source: Shuffle(inputs=(source,), buffer_size=2), [None] * 4),
         (
-            lambda source: nodes.GroupByReducer(
+            lambda source: GroupByReducer(
                 inputs=(source,),
                 key_function=int,
                 reducer=Reducer(int, lambda state, x: state, int),
@@ -185,7 +189,7 @@ def test_leaving_the_program_is_no_failure() -> None:
 def test_failures_below_pass() -> None:
     """A map skips the failures of its own function, not failures of its input."""
     node = GuardedMap(
-        inputs=(nodes.Map(inputs=guarded().inputs, function=odd_fails),),
+        inputs=(Map(inputs=guarded().inputs, function=odd_fails),),
         function=int,
         on_error="skip",
     )

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import InvalidArgumentError, PipelineError
 from zmqdata.iterators import infer_spec, known_spec
-from zmqdata.nodes import Node, Range
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.grouping import GroupByWindow
+from zmqdata.nodes.selections import Shard
+from zmqdata.nodes.sources import Range
+from zmqdata.nodes.transforms import Batch, Enumerate, FlatMap, Map, Prefetch, Shuffle
 
 INT = TensorSpec((), int)
 
@@ -32,7 +35,7 @@ def count(stop: int) -> Range:
 
 
 def mapped(function: Any, node: Node | None = None) -> Node:
-    return nodes.Map(inputs=(node or count(3),), function=function)
+    return Map(inputs=(node or count(3),), function=function)
 
 
 def test_functions_are_run_on_one_element() -> None:
@@ -45,7 +48,7 @@ def test_functions_are_run_on_one_element() -> None:
         calls.append(int(x))
         return {"x": np.zeros((2, 3), np.float32)}
 
-    node = nodes.Batch(inputs=(nodes.Shuffle(inputs=(mapped(pair),), buffer_size=2),), batch_size=2)
+    node = Batch(inputs=(Shuffle(inputs=(mapped(pair),), buffer_size=2),), batch_size=2)
     assert known_spec(node) is None
     assert infer_spec(node) == {"x": TensorSpec((None, 2, 3), np.float32)}
     assert calls == [0]
@@ -55,9 +58,7 @@ def test_buffers_are_neither_filled_nor_threads_started() -> None:
     """The trial run bypasses shuffles and prefetches."""
     made: list[int] = []
     source = mapped(lambda x: made.append(int(x)) or x, count(100))
-    ahead = nodes.Prefetch(
-        inputs=(nodes.Shuffle(inputs=(source,), buffer_size=None),), buffer_size=50
-    )
+    ahead = Prefetch(inputs=(Shuffle(inputs=(source,), buffer_size=None),), buffer_size=50)
     before = threading.active_count()
     assert infer_spec(mapped(lambda x: float(x), ahead)) == TensorSpec((), np.float64)
     assert made == [0]
@@ -68,8 +69,8 @@ def test_nested_datasets_tell_by_their_own_rules() -> None:
     """The spec of flat_map is that of the first nested dataset, with lengths that
     vary.
     """
-    node = nodes.FlatMap(
-        inputs=(count(3),), function=lambda x: Nested(nodes.Batch(inputs=(count(3),), batch_size=2))
+    node = FlatMap(
+        inputs=(count(3),), function=lambda x: Nested(Batch(inputs=(count(3),), batch_size=2))
     )
     assert infer_spec(node) == TensorSpec((None,), np.int64)
 
@@ -90,8 +91,8 @@ def test_a_failing_function_is_a_failure_of_its_node() -> None:
 
 def test_rules_alone_run_nothing() -> None:
     """A spec that is given or follows from rules is known without running anything."""
-    given = nodes.Map(inputs=(count(0),), function=str, output_spec=TensorSpec((), str))
-    assert known_spec(nodes.Enumerate(inputs=(given,))) == (
+    given = Map(inputs=(count(0),), function=str, output_spec=TensorSpec((), str))
+    assert known_spec(Enumerate(inputs=(given,))) == (
         TensorSpec((), np.int64),
         TensorSpec((), str),
     )
@@ -101,16 +102,16 @@ def test_the_spec_of_groups_is_that_of_what_a_function_makes() -> None:
     """group_by_window passes its function a group of a single element. Operations that
     only the service can run are bypassed.
     """
-    batched = nodes.GroupByWindow(
-        inputs=(nodes.Range(start=0, stop=3),),
+    batched = GroupByWindow(
+        inputs=(Range(start=0, stop=3),),
         key_function=int,
         function=lambda key, dataset: dataset.batch(2),
         window_size=2,
         wrap=Dataset,
     )
     assert infer_spec(batched) == TensorSpec((None,), np.int64)
-    hinted = nodes.Shard(inputs=(nodes.Range(start=0, stop=3),), num_shards=-1, index=-1)
-    assert infer_spec(nodes.Map(inputs=(hinted,), function=float)) == TensorSpec((), np.float64)
+    hinted = Shard(inputs=(Range(start=0, stop=3),), num_shards=-1, index=-1)
+    assert infer_spec(Map(inputs=(hinted,), function=float)) == TensorSpec((), np.float64)
 
 
 def nothing(*x: Any) -> Iterator[int]:

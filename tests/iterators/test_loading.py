@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import LedgerProvider, check_restore, plain, provided, run
-from zmqdata import nodes
 from zmqdata.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -24,6 +23,7 @@ from zmqdata.errors import (
 from zmqdata.failures.codec import encode_failure
 from zmqdata.files.paths import LOCK, files_token
 from zmqdata.iterators import Context, loading, make_iterator
+from zmqdata.nodes.storage import Load
 from zmqdata.splits import Split
 from zmqdata.storage import chunks
 from zmqdata.storage.chunks import ChunkWriter
@@ -59,15 +59,15 @@ def publish(folder: Path, stream: int, number: int, *values: int) -> Chunk:
     return Chunk(f"chunks/{path.name}", made.elements, made.nbytes)
 
 
-def begin(folder: Path) -> nodes.Load:
+def begin(folder: Path) -> Load:
     begin_save(str(folder), SaveDescription("run", None, None, -2))
-    return nodes.Load(path=str(folder), save_id="run", elements_spec=None, grows=True)
+    return Load(path=str(folder), save_id="run", elements_spec=None, grows=True)
 
 
-def finish(folder: Path, *made: Chunk) -> nodes.Load:
+def finish(folder: Path, *made: Chunk) -> Load:
     manifest = Manifest("run", None, None, made, splittable=True)
     finish_save(str(folder), manifest)
-    return nodes.Load(
+    return Load(
         path=str(folder),
         save_id="run",
         count=manifest.elements,
@@ -84,7 +84,7 @@ def nine(folder: Path) -> tuple[Chunk, ...]:
     )
 
 
-def growing(node: nodes.Load) -> Any:
+def growing(node: Load) -> Any:
     return make_iterator(node, Context())
 
 
@@ -115,7 +115,7 @@ def test_what_was_saved_since_is_refused(tmp_path: Path) -> None:
     """A loaded dataset does not silently change after another save."""
     growing_node = begin(tmp_path)
     finish(tmp_path, *nine(tmp_path))
-    other = nodes.Load(path=str(tmp_path), save_id="other", count=9, elements_spec=None, chunks=3)
+    other = Load(path=str(tmp_path), save_id="other", count=9, elements_spec=None, chunks=3)
     for context in (Context(), provided([[(0, 1)]])()):
         with pytest.raises(FailedPreconditionError, match="something else was saved there since"):
             next(make_iterator(other, context))

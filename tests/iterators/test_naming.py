@@ -13,10 +13,10 @@ import pytest
 
 from tests.iterators.checks import check_restore, run
 from tests.iterators.kinds import sample_pipelines
-from zmqdata import nodes
 from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.sharding import shard_statically
+from zmqdata.nodes.records import TextLines
 
 D = Dataset
 
@@ -205,7 +205,7 @@ def test_the_last_part_keeps_its_name_after_its_end(tmp_path: Path) -> None:
     """
     path = tmp_path / "lines.txt"
     path.write_text("a\nb\n")
-    node = nodes.TextLines(filenames=(str(path),), places=range(7, 8))
+    node = TextLines(filenames=(str(path),), places=range(7, 8))
     iterator = make_iterator(node, Context())
     namer = iterator.namer()
     assert namer is not None

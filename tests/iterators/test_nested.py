@@ -15,13 +15,15 @@ import pytest
 
 from tests.iterators.checks import check_restore, plain, provided, run
 from tests.iterators.watch import RecordingWatch
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import FailedPreconditionError, PipelineError, WrongTypeError
 from zmqdata.iterators import Context, infer_spec, make_iterator
 from zmqdata.iterators.trail import Trail
-from zmqdata.nodes import FlatMap, Interleave, Node, Range
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.mapping import RandomMap
+from zmqdata.nodes.sources import FromGenerator, Range
+from zmqdata.nodes.transforms import FlatMap, Interleave, Map, Repeat, Shuffle, Take
 
 
 @dataclass
@@ -94,7 +96,7 @@ def test_nested_datasets_have_operations_with_threads(inner: Callable[[], Datase
 
 def test_empty_nested_datasets_are_passed_over() -> None:
     """Empty nested datasets are skipped, and an empty outer input yields no element."""
-    zeros = nodes.Map(inputs=(count(40),), function=lambda x: 0)
+    zeros = Map(inputs=(count(40),), function=lambda x: 0)
     assert check_restore(flat(zeros)) == check_restore(interleaved(zeros, 3, function=upto)) == []
     assert check_restore(interleaved(count(0), 3)) == []
 
@@ -130,7 +132,7 @@ def yielding(x: Any) -> Iterator[np.int64]:
         (flat(count(2), lambda x: (x for _ in range(2))), [0, 0, 1, 1]),
     ],
 )
-def test_generator_functions_make_datasets(node: nodes.Node, expected: list[int]) -> None:
+def test_generator_functions_make_datasets(node: Node, expected: list[int]) -> None:
     """Values that a generator function yields are elements, and a restored iterator
     runs it again up to its position.
     """
@@ -196,7 +198,7 @@ def test_generators_on_threads_and_their_failures() -> None:
 
 def test_failures_inside_name_the_inner_node() -> None:
     """A failure in a nested dataset is raised unchanged, and that dataset continues."""
-    broken = nodes.Map(inputs=(count(3),), function=lambda x: 1 // (int(x) - 1), site="b.py:9")
+    broken = Map(inputs=(count(3),), function=lambda x: 1 // (int(x) - 1), site="b.py:9")
     read = run(flat(count(1), lambda x: Nested(broken)))
     assert [outcome[0] for outcome in read] == ["int", "raised", "int"]
     assert "map(<lambda>) at b.py:9" in read[1][2]
@@ -212,7 +214,7 @@ def test_nested_shuffles_differ_per_outer_element() -> None:
     """The order of a nested shuffle depends on the outer element and can be
     restored.
     """
-    shuffled = nodes.Shuffle(inputs=(count(8),), buffer_size=8)
+    shuffled = Shuffle(inputs=(count(8),), buffer_size=8)
     read = numbers(check_restore(flat(count(4), lambda x: Nested(shuffled))))
     assert len({tuple(read[start : start + 8]) for start in range(0, 32, 8)}) == 4
 
@@ -248,7 +250,7 @@ def test_closing_closes_what_is_open() -> None:
             closed.append(str(name))
 
     def opened(name: Any) -> Nested:
-        return Nested(nodes.FromGenerator(generator=generate, args=(name,)))
+        return Nested(FromGenerator(generator=generate, args=(name,)))
 
     for node in (
         flat(opened("outer").node, opened),
@@ -299,7 +301,7 @@ def test_a_trail_counts_failures() -> None:
     """A failing element has a number like any other, and fails quietly when pulled
     again.
     """
-    failing = nodes.Map(inputs=(count(4),), function=lambda x: 1 // (int(x) - 1))
+    failing = Map(inputs=(count(4),), function=lambda x: 1 // (int(x) - 1))
     trail = Trail(make_iterator(failing, Context()), 9, lambda: 0)
     trail.pull()
     with pytest.raises(PipelineError):
@@ -362,13 +364,13 @@ def test_a_dataset_that_a_function_returns_again_is_read_anew(kind: Any, ready: 
     read = []
     for function in (again, anew):
         node = kind(count(4), function)
-        drawn = nodes.RandomMap(
+        drawn = RandomMap(
             inputs=(node,), function=lambda x, rng: (np.sum(x), rng.integers(10**9)), seed=1
         )
         read.append(list(make_iterator(repeated(drawn), Context(seed=5))))
-        check_restore(nodes.Take(inputs=(node,), count=30))
+        check_restore(Take(inputs=(node,), count=30))
     assert read[0] == read[1]
 
 
 def repeated(node: Node) -> Node:
-    return nodes.Repeat(inputs=(node,), count=2)
+    return Repeat(inputs=(node,), count=2)

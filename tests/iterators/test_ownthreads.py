@@ -8,7 +8,8 @@ import pytest
 
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.iterators import Context
-from zmqdata.nodes import Map, Range
+from zmqdata.nodes.sources import Range
+from zmqdata.nodes.transforms import Map
 
 NODE = Map(inputs=(Range(start=0, stop=3),), function=int)
 

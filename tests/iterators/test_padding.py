@@ -13,13 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, plain, provided, run
-from zmqdata import nodes
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import InvalidArgumentError, PipelineError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.padding import as_length, pad_stack
-from zmqdata.nodes import Node
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.batches import BucketBySequenceLength, PaddedBatch
+from zmqdata.nodes.sources import TensorSlices
+from zmqdata.nodes.transforms import Map
 
 LENGTHS = st.lists(st.integers(0, 9), max_size=14)
 
@@ -30,14 +32,14 @@ def filled(length: Any) -> Any:
 
 def arrays(lengths: list[int], spec: Any = None) -> Node:
     """Return an array of each length, filled with its length."""
-    source = nodes.TensorSlices(tensors=np.array(lengths, np.int64))
-    return nodes.Map(inputs=(source,), function=filled, output_spec=spec)
+    source = TensorSlices(tensors=np.array(lengths, np.int64))
+    return Map(inputs=(source,), function=filled, output_spec=spec)
 
 
 def padded(
     node: Node, size: int, drop: bool = False, shapes: Any = None, values: Any = None
 ) -> Node:
-    return nodes.PaddedBatch(
+    return PaddedBatch(
         inputs=(node,),
         batch_size=size,
         drop_remainder=drop,
@@ -51,7 +53,7 @@ def bucketed(
     node: Node, sizes: tuple[int, ...] = (2, 3, 1), length: Any = len, **parameters: Any
 ) -> Node:
     boundaries = (3, 6)[: len(sizes) - 1]
-    return nodes.BucketBySequenceLength(
+    return BucketBySequenceLength(
         inputs=(node,),
         length_function=length,
         boundaries=boundaries,
@@ -80,7 +82,7 @@ def test_batches_are_as_long_as_their_longest(lengths: list[int], size: int, dro
 
 def test_rows_in_memory_are_padded_too() -> None:
     """The fast path for rows of a source is not taken if rows have to grow."""
-    node = padded(nodes.TensorSlices(tensors=np.ones((2, 2), "i1")), 2, shapes=[3])
+    node = padded(TensorSlices(tensors=np.ones((2, 2), "i1")), 2, shapes=[3])
     assert check_restore(node, provided([[(0, 1), (1, 2)]])) == [
         plain(np.array([[1, 1, 0], [1, 1, 0]], np.int8))
     ]
@@ -236,7 +238,7 @@ def test_padding_to_the_boundary() -> None:
     assert shapes_of(bucketed(known, (2, 2, 1), pad_to_bucket_boundary=True)) == [(2, 2), (2, 5)]
     fixed = bucketed(known, (2, 2, 1), pad_to_bucket_boundary=True, padded_shapes=[7])
     assert shapes_of(fixed) == [(2, 7), (2, 7)]
-    wide = nodes.Map(inputs=(arrays(lengths),), function=lambda x: (np.zeros((len(x), 8)), 1))
+    wide = Map(inputs=(arrays(lengths),), function=lambda x: (np.zeros((len(x), 8)), 1))
     node = bucketed(wide, (2, 2, 1), lambda x, y: len(x), pad_to_bucket_boundary=True)
     assert [part[0].shape for part in make_iterator(node, Context())] == [(2, 2, 8), (2, 5, 8)]
 
@@ -265,7 +267,7 @@ def test_without_padding_shapes_must_be_equal() -> None:
 
 def test_failures_below_keep_the_buckets() -> None:
     """A failing element is left out of its bucket, whichever operation fails."""
-    source = nodes.Map(
+    source = Map(
         inputs=(arrays([1, 0, 2, 4]),), function=lambda x: x // len(x) if len(x) else [][0]
     )
     node = bucketed(source, (2, 1, 1), lambda x: 1 / (4 - len(x)) and len(x))

@@ -17,11 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, outcomes, plain, provided, run
-from zmqdata import nodes
 from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.iterators import Context, make_iterator, parallel
-from zmqdata.nodes import Node, ParallelMap, Range
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.mapping import ParallelMap
+from zmqdata.nodes.options import Options
+from zmqdata.nodes.sources import FromGenerator, Range
+from zmqdata.nodes.transforms import Batch, Map, Repeat, Shuffle
 
 DEADLINE = 10.0
 
@@ -68,7 +71,7 @@ def test_order_and_failures_are_those_of_a_plain_map(stop: int, calls: int) -> N
     """Elements and failures have the order of a single thread, whatever the threads
     do.
     """
-    assert run(mapped(picky, stop, calls)) == run(nodes.Map(inputs=(count(stop),), function=picky))
+    assert run(mapped(picky, stop, calls)) == run(Map(inputs=(count(stop),), function=picky))
 
 
 @pytest.mark.parametrize("calls", [1, 3, AUTOTUNE])
@@ -77,9 +80,9 @@ def test_every_step_is_restorable(calls: int) -> None:
     and repetitions.
     """
     check_restore(mapped(picky, 70, calls))
-    shuffled = nodes.Shuffle(inputs=(count(30),), buffer_size=5)
-    check_restore(nodes.Batch(inputs=(mapped(picky, shuffled, calls),), batch_size=2))
-    node = mapped(int, nodes.Repeat(inputs=(mapped(int, 9, calls),), count=2), calls)
+    shuffled = Shuffle(inputs=(count(30),), buffer_size=5)
+    check_restore(Batch(inputs=(mapped(picky, shuffled, calls),), batch_size=2))
+    node = mapped(int, Repeat(inputs=(mapped(int, 9, calls),), count=2), calls)
     read = check_restore(node, provided([[(0, 3), (5, 9)], [(1, 2)]]))
     assert [outcome[1] for outcome in read] == [0, 1, 2, 5, 6, 7, 8, 1]
 
@@ -180,7 +183,7 @@ def test_close_ends_the_threads() -> None:
         finally:
             closed.append(True)
 
-    iterator = make_iterator(mapped(int, nodes.FromGenerator(generator=generate)), Context())
+    iterator = make_iterator(mapped(int, FromGenerator(generator=generate)), Context())
     next(iterator)
     iterator.close()
     iterator.close()
@@ -217,7 +220,7 @@ def test_what_ends_a_thread_reaches_the_consumer(below: bool) -> None:
             raise SystemExit(3)
         return int(x)
 
-    node = mapped(int, nodes.Map(inputs=(count(9),), function=leave)) if below else mapped(leave)
+    node = mapped(int, Map(inputs=(count(9),), function=leave)) if below else mapped(leave)
     iterator = make_iterator(node, Context())
     assert [next(iterator), next(iterator)] == [0, 1]
     with pytest.raises(SystemExit):
@@ -292,7 +295,7 @@ def test_options_bound_what_autotune_does() -> None:
     """An operation obeys deterministic, autotune.enabled, cpu_budget and ram_budget of
     the pipeline's options.
     """
-    options = nodes.Options(
+    options = Options(
         [
             ("autotune.cpu_budget", 3),
             ("autotune.enabled", False),
@@ -318,7 +321,7 @@ def test_the_pool_bounds_calls(
     and 0 means the number of cores.
     """
     monkeypatch.setattr("os.cpu_count", lambda: 4)
-    options = nodes.Options([] if size is None else [("threading.private_threadpool_size", size)])
+    options = Options([] if size is None else [("threading.private_threadpool_size", size)])
     iterator: Any = make_iterator(mapped(int, 50, calls), Context(options=options))
     assert (iterator._cores if calls == AUTOTUNE else iterator._calls) == allowed
     assert list(iterator) == list(range(50))
@@ -330,7 +333,7 @@ def test_close_while_it_starts_leaves_no_thread() -> None:
     """
     closed: list[bool] = []
     iterator: Any = make_iterator(
-        mapped(int, nodes.FromGenerator(generator=lambda: iter(range(9)))), Context()
+        mapped(int, FromGenerator(generator=lambda: iter(range(9)))), Context()
     )
     source = iterator._source
     close = source.close

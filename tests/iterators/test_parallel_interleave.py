@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, provided, run
 from tests.iterators.test_parallel import DEADLINE, wait_until
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.errors import InvalidElementError
 from zmqdata.iterators import Context, make_iterator
-from zmqdata.nodes import Range
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.mapping import ParallelInterleave
+from zmqdata.nodes.options import Options
+from zmqdata.nodes.sources import Range
+from zmqdata.nodes.transforms import Interleave
 
 
 def threads() -> list[str]:
@@ -45,8 +48,8 @@ def mixed(n: Any) -> Dataset:
 
 def interleaved(
     stop: int = 9, cycle: int = 3, block: int = 1, calls: int = 2, **arguments: Any
-) -> nodes.Node:
-    return nodes.ParallelInterleave(
+) -> Node:
+    return ParallelInterleave(
         inputs=(Range(start=0, stop=stop),),
         function=arguments.pop("function", mixed),
         cycle_length=cycle,
@@ -62,7 +65,7 @@ def test_the_order_is_that_of_one_thread(stop: int, cycle: int, block: int, call
     """Elements and failures have the order of a single thread, whatever is read
     ahead.
     """
-    plain = nodes.Interleave(
+    plain = Interleave(
         inputs=(Range(start=0, stop=stop),), function=mixed, cycle_length=cycle, block_length=block
     )
     assert run(interleaved(stop, cycle, block, calls)) == run(plain)
@@ -154,7 +157,7 @@ def test_the_pool_bounds_what_is_read_at_the_same_time() -> None:
     """Reading and opening obey private_threadpool_size, whatever num_parallel_calls
     is.
     """
-    options = nodes.Options([("threading.private_threadpool_size", 1)])
+    options = Options([("threading.private_threadpool_size", 1)])
     reading: list[int] = []
 
     def read(n: Any) -> Dataset:

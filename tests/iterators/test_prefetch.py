@@ -14,17 +14,19 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import check_restore, plain, provided
-from zmqdata import nodes
 from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.errors import CancelledError, FailedPreconditionError, PipelineError
 from zmqdata.iterators import Context, make_iterator, prefetch
-from zmqdata.nodes import Node, Range
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.options import Options
+from zmqdata.nodes.sources import FromGenerator, Range
+from zmqdata.nodes.transforms import Map, Prefetch, Repeat
 
 DEADLINE = 10.0
 
 
 def prefetched(node: Node, size: int = 4) -> Node:
-    return nodes.Prefetch(inputs=(node,), buffer_size=size)
+    return Prefetch(inputs=(node,), buffer_size=size)
 
 
 def count(stop: int) -> Range:
@@ -53,7 +55,7 @@ def test_elements_come_in_order(size: int) -> None:
 
 def test_failures_come_at_their_place() -> None:
     """A failure is raised at the place of its element, and the next elements follow."""
-    failing = nodes.Map(inputs=(count(5),), function=lambda x: 1 // (int(x) - 2))
+    failing = Map(inputs=(count(5),), function=lambda x: 1 // (int(x) - 2))
     assert [outcome[0] for outcome in check_restore(prefetched(failing))] == [
         "int",
         "int",
@@ -68,7 +70,7 @@ def test_ledgers_are_followed_from_the_thread() -> None:
     delivered elements.
     """
     context = provided([[(0, 3), (5, 9)], [(1, 2)]])
-    node = prefetched(nodes.Repeat(inputs=(prefetched(count(9), 2),), count=2), 3)
+    node = prefetched(Repeat(inputs=(prefetched(count(9), 2),), count=2), 3)
     assert [outcome[3] for outcome in check_restore(node, context)] == [0, 1, 2, 5, 6, 7, 8, 1]
 
 
@@ -76,7 +78,7 @@ def test_the_thread_stays_within_its_buffer() -> None:
     """The thread runs ahead by the size of the buffer and no further."""
     made: list[int] = []
     iterator = make_iterator(
-        prefetched(nodes.Map(inputs=(count(99),), function=lambda x: made.append(int(x))), 3),
+        prefetched(Map(inputs=(count(99),), function=lambda x: made.append(int(x))), 3),
         Context(),
     )
     next(iterator)
@@ -89,7 +91,7 @@ def test_the_thread_stays_within_its_buffer() -> None:
 def test_it_runs_ahead_while_the_consumer_is_busy() -> None:
     """Elements are made before the consumer asks for them."""
     made = threading.Event()
-    node = nodes.Map(inputs=(count(3),), function=lambda x: made.set() if x == 2 else None)
+    node = Map(inputs=(count(3),), function=lambda x: made.set() if x == 2 else None)
     iterator = make_iterator(prefetched(node), Context())
     next(iterator)
     assert made.wait(DEADLINE)
@@ -116,7 +118,7 @@ def test_close_ends_the_thread() -> None:
         finally:
             closed.append(True)
 
-    iterator = make_iterator(prefetched(nodes.FromGenerator(generator=generate)), Context())
+    iterator = make_iterator(prefetched(FromGenerator(generator=generate)), Context())
     next(iterator)
     thread = iterator._pump._thread  # type: ignore[attr-defined]
     iterator.close()
@@ -155,7 +157,7 @@ def test_what_ends_a_thread_reaches_the_consumer() -> None:
             raise SystemExit(3)
         return x
 
-    iterator = make_iterator(prefetched(nodes.Map(inputs=(count(3),), function=leave)), Context())
+    iterator = make_iterator(prefetched(Map(inputs=(count(3),), function=leave)), Context())
     assert next(iterator) == 0
     with pytest.raises(SystemExit):
         next(iterator)
@@ -178,7 +180,7 @@ def test_a_forked_child_does_not_hang() -> None:
     error instead of silence.
     """
     block, pulling = threading.Event(), threading.Event()
-    node = nodes.Map(
+    node = Map(
         inputs=(count(9),), function=lambda x: pulling.set() or block.wait(DEADLINE) if x else None
     )
     iterator = make_iterator(prefetched(node, 1), Context())
@@ -200,7 +202,7 @@ def test_a_forked_child_does_not_hang() -> None:
 
 def test_failures_below_are_pipeline_errors() -> None:
     """A failure of the input keeps its node and its original exception."""
-    node = nodes.Map(inputs=(count(1),), function=lambda x: 1 // 0, site="a.py:2")
+    node = Map(inputs=(count(1),), function=lambda x: 1 // 0, site="a.py:2")
     with pytest.raises(PipelineError, match=r"map\(<lambda>\) at a.py:2") as caught:
         next(make_iterator(prefetched(node), Context()))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -218,7 +220,7 @@ def test_quick_pulls_are_left_to_the_consumer(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(prefetch, "_WORTH", 1e9)
     iterator: Any = make_iterator(
-        prefetched(nodes.Map(inputs=(count(5000),), function=note), 16), Context()
+        prefetched(Map(inputs=(count(5000),), function=note), 16), Context()
     )
     assert [int(next(iterator)) for _ in range(2900)] == list(range(2900))
     assert "zmqdata-prefetch" not in where[1500:]
@@ -307,9 +309,7 @@ def test_a_function_may_close_the_iterator_that_runs_it() -> None:
         closed.set()
         return x
 
-    iterator: Any = make_iterator(
-        prefetched(nodes.Map(inputs=(count(9),), function=close)), Context()
-    )
+    iterator: Any = make_iterator(prefetched(Map(inputs=(count(9),), function=close)), Context())
     iterator.start()
     started.set()
     assert closed.wait(DEADLINE)
@@ -341,7 +341,7 @@ def test_close_while_it_starts_leaves_no_thread() -> None:
     for ending in ("close", "stop"):
         closed: list[bool] = []
         iterator: Any = make_iterator(
-            prefetched(nodes.FromGenerator(generator=lambda: iter(range(9)))), Context()
+            prefetched(FromGenerator(generator=lambda: iter(range(9)))), Context()
         )
         source = iterator._source
         close, state = source.close, source.state
@@ -384,7 +384,7 @@ def test_autotune_bridges_a_consumer_that_takes_in_bursts(monkeypatch: pytest.Mo
         return int(x)
 
     iterator: Any = make_iterator(
-        prefetched(nodes.Map(inputs=(count(100_000),), function=make), AUTOTUNE), Context()
+        prefetched(Map(inputs=(count(100_000),), function=make), AUTOTUNE), Context()
     )
     read = 0
     for _ in range(8):
@@ -409,7 +409,7 @@ def test_options_bound_what_autotune_holds(settings: dict[str, Any], most: int) 
     """ram_budget bounds the bytes of the elements. Without tuning the size is
     constant.
     """
-    options = nodes.Options(settings.items())
+    options = Options(settings.items())
     iterator: Any = make_iterator(prefetched(count(50), AUTOTUNE), Context(options=options))
     assert int(next(iterator)) == 0
     wait_until(lambda: iterator._pump._resting)

@@ -9,22 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, plain
-from zmqdata import nodes
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.iterators import Context, make_iterator
-from zmqdata.nodes import Node
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.batches import RaggedBatch
+from zmqdata.nodes.sources import TensorSlices
+from zmqdata.nodes.transforms import Map
 
 
 def mapped(lengths: list[int], function: Any, spec: Any = None) -> Node:
-    source = nodes.TensorSlices(tensors=np.array(lengths, np.int64))
-    return nodes.Map(inputs=(source,), function=function, output_spec=spec)
+    source = TensorSlices(tensors=np.array(lengths, np.int64))
+    return Map(inputs=(source,), function=function, output_spec=spec)
 
 
 def ragged(node: Node, size: int, drop: bool = False, dtype: str = "int64") -> Node:
-    return nodes.RaggedBatch(
-        inputs=(node,), batch_size=size, drop_remainder=drop, row_splits_dtype=dtype
-    )
+    return RaggedBatch(inputs=(node,), batch_size=size, drop_remainder=drop, row_splits_dtype=dtype)
 
 
 @given(st.lists(st.integers(0, 5), max_size=10), st.integers(1, 4), st.booleans())
@@ -67,12 +67,12 @@ def test_nothing_known_is_all_ragged() -> None:
 
 def test_rows_in_memory_stay_dense() -> None:
     """Rows of a source have a known shape, and are taken together."""
-    rows = nodes.TensorSlices(tensors=np.arange(6).reshape(3, 2))
+    rows = TensorSlices(tensors=np.arange(6).reshape(3, 2))
     assert check_restore(ragged(rows, 2)) == [
         plain(np.array([[0, 1], [2, 3]])),
         plain(np.array([[4, 5]])),
     ]
-    lists = nodes.TensorSlices(tensors=RaggedTensor([1, 2, 3], [0, 1, 3]))
+    lists = TensorSlices(tensors=RaggedTensor([1, 2, 3], [0, 1, 3]))
     assert check_restore(ragged(lists, 2)) == [plain(RaggedTensor([1, 2, 3], [0, 1, 3]))]
 
 

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import plain
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.errors import FailedPreconditionError, PipelineError, UnimplementedError
 from zmqdata.iterators import element_at
-from zmqdata.nodes import SHARD_HINT, Options
+from zmqdata.nodes.grouping import Elements
+from zmqdata.nodes.options import Options
+from zmqdata.nodes.selections import SHARD_HINT
 
 
 def drawn(x: Any, rng: np.random.Generator) -> float:
@@ -27,7 +28,7 @@ def drawn(x: Any, rng: np.random.Generator) -> float:
 TEN = Dataset.range(10)
 FILES = Dataset.list_files(f"{Path(__file__).parent}/*.py", shuffle=False)
 ROWS = Dataset.from_tensor_slices({"x": np.arange(6).reshape(3, 2), "y": np.array(["a", "b", "c"])})
-ELEMENTS = Dataset(nodes.Elements(elements=(np.zeros(2), np.ones(2))))
+ELEMENTS = Dataset(Elements(elements=(np.zeros(2), np.ones(2))))
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,12 @@ import pytest
 
 from tests.iterators.checks import check_restore, run
 from tests.iterators.watch import RecordingWatch
-from zmqdata import nodes
 from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.iterators import Context, make_iterator
-from zmqdata.nodes import Node, ParallelRandomMap, RandomMap, Range
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.mapping import GuardedRandomMap, ParallelRandomMap, RandomMap
+from zmqdata.nodes.sources import Range
+from zmqdata.nodes.transforms import Enumerate
 
 
 def drawn(stop: int = 5, draws: int = 1, **arguments: Any) -> RandomMap:
@@ -90,7 +92,7 @@ def test_the_draws_are_the_same_for_ever() -> None:
 
 def test_tuples_become_arguments_and_failures_name_the_node() -> None:
     """The generator is the last argument, and a failing element is a single failure."""
-    pairs = nodes.Enumerate(inputs=(Range(start=5, stop=9),))
+    pairs = Enumerate(inputs=(Range(start=5, stop=9),))
     node = RandomMap(
         inputs=(pairs,), function=lambda i, x, rng: 1 // int(i - 1) and int(x), site="a.py:1"
     )
@@ -162,7 +164,7 @@ def test_tuples_and_exits_on_threads() -> None:
     """Threads also unpack tuples into arguments, and pass a BaseException to the
     consumer unchanged.
     """
-    pairs = nodes.Enumerate(inputs=(Range(start=5, stop=9),))
+    pairs = Enumerate(inputs=(Range(start=5, stop=9),))
 
     def leave(i: Any, x: Any, rng: np.random.Generator) -> int:
         if i == 1:
@@ -194,7 +196,7 @@ def test_a_watched_one_draws_the_same(special: dict[str, Any]) -> None:
 def test_a_guarded_one_draws_the_same() -> None:
     """A guarded random map draws the same as a plain random map."""
     plain = drawn(5, seed=1)
-    guarded = nodes.GuardedRandomMap(
+    guarded = GuardedRandomMap(
         inputs=plain.inputs, function=plain.function, seed=1, on_error="skip"
     )
     assert check_restore(guarded) == run(drawn(5, seed=1))

@@ -27,7 +27,10 @@ from tests.iterators.kinds import (
 from zmqdata.errors import UnimplementedError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.transforms import UnaryIterator
-from zmqdata.nodes import Cache, Node, Repeat, Unary, every_node, split_sources
+from zmqdata.nodes.base import Node, every_node
+from zmqdata.nodes.parts import split_sources
+from zmqdata.nodes.storage import Cache
+from zmqdata.nodes.transforms import Repeat, Unary
 from zmqdata.splits import ChunkSplits, IndexSplits, Split, SplitSource
 
 NUMBERS = st.integers(0, 4)

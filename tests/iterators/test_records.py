@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.iterators.checks import check_restore, plain, provided, run
-from zmqdata import nodes
 from zmqdata.iterators import Context, make_iterator
+from zmqdata.nodes.records import FixedLengthRecords, TFRecords
 from zmqdata.storage.records import as_record
 
 PACKERS: dict[str, Any] = {"": bytes, "GZIP": gzip.compress, "ZLIB": zlib.compress}
@@ -35,7 +35,7 @@ def test_records_of_all_files_in_order(tmp_path: Path, compression: str) -> None
     """Records come from plain and compressed files, and can be restored inside a
     file.
     """
-    node = nodes.TFRecords(
+    node = TFRecords(
         filenames=record_files(tmp_path, compression), compression_type=compression, buffer_size=9
     )
     assert check_restore(node) == [plain(record) for records in RECORDS for record in records]
@@ -43,7 +43,7 @@ def test_records_of_all_files_in_order(tmp_path: Path, compression: str) -> None
 
 def test_a_provider_hands_out_whole_files(tmp_path: Path) -> None:
     """Splits are indices of files."""
-    node = nodes.TFRecords(filenames=record_files(tmp_path))
+    node = TFRecords(filenames=record_files(tmp_path))
     assert check_restore(node, provided([[(3, 4), (0, 2)]])) == [
         plain(x) for i in (3, 0) for x in RECORDS[i]
     ]
@@ -57,7 +57,7 @@ def test_damage_is_one_failure_and_the_next_file_follows(tmp_path: Path, compres
     content = b"".join(map(as_record, [b"abc", b"defg", b"h"]))
     damaged = content.replace(b"defg", b"deFg")
     names = written(tmp_path, [damaged, content[:-1], content], compression)
-    outcomes = check_restore(nodes.TFRecords(filenames=names, compression_type=compression))
+    outcomes = check_restore(TFRecords(filenames=names, compression_type=compression))
     assert [outcome[:2] if outcome[0] == "raised" else outcome[1] for outcome in outcomes] == [
         b"abc",
         ("raised", "DataLossError"),
@@ -75,9 +75,9 @@ def test_damage_is_one_failure_and_the_next_file_follows(tmp_path: Path, compres
 def test_what_is_not_compressed_is_damage(tmp_path: Path, compression: str) -> None:
     """A plain file read as a compressed file is a failure, for records of each kind."""
     names = written(tmp_path, [as_record(b"abc")])
-    records = nodes.TFRecords(filenames=names, compression_type=compression)
-    pieces = nodes.FixedLengthRecords(filenames=names, record_bytes=1, compression_type=compression)
-    headed = nodes.FixedLengthRecords(
+    records = TFRecords(filenames=names, compression_type=compression)
+    pieces = FixedLengthRecords(filenames=names, record_bytes=1, compression_type=compression)
+    headed = FixedLengthRecords(
         filenames=names, record_bytes=1, header_bytes=1, compression_type=compression
     )
     for node in (records, pieces, headed):
@@ -87,7 +87,7 @@ def test_what_is_not_compressed_is_damage(tmp_path: Path, compression: str) -> N
 def test_a_missing_file_fails_alone(tmp_path: Path) -> None:
     """A missing file is a single failure."""
     names = (str(tmp_path / "missing"), *written(tmp_path, [as_record(b"a")]))
-    assert [outcome[0] for outcome in check_restore(nodes.TFRecords(filenames=names))] == [
+    assert [outcome[0] for outcome in check_restore(TFRecords(filenames=names))] == [
         "raised",
         "bytes",
     ]
@@ -102,7 +102,7 @@ def test_pieces_between_header_and_footer(
     restored.
     """
     contents = [b"H" * header + middle + b"F" * footer for middle in (b"aabbcc", b"", b"dd")]
-    node = nodes.FixedLengthRecords(
+    node = FixedLengthRecords(
         filenames=written(tmp_path, contents, compression),
         compression_type=compression,
         record_bytes=2,
@@ -114,7 +114,7 @@ def test_pieces_between_header_and_footer(
 
 def test_splits_of_pieces_are_files(tmp_path: Path) -> None:
     """A provider assigns whole files of fixed-length records, too."""
-    node = nodes.FixedLengthRecords(filenames=written(tmp_path, [b"aabb", b"cc"]), record_bytes=2)
+    node = FixedLengthRecords(filenames=written(tmp_path, [b"aabb", b"cc"]), record_bytes=2)
     assert check_restore(node, provided([[(1, 2), (0, 1)]])) == [
         plain(piece) for piece in (b"cc", b"aa", b"bb")
     ]
@@ -126,7 +126,7 @@ def test_excess_bytes_are_data_loss(tmp_path: Path, compression: str) -> None:
     next file is read.
     """
     names = written(tmp_path, [b"HaabF", b"HccF"], compression)
-    node = nodes.FixedLengthRecords(
+    node = FixedLengthRecords(
         filenames=names,
         compression_type=compression,
         record_bytes=2,
@@ -145,7 +145,7 @@ def test_excess_bytes_are_data_loss(tmp_path: Path, compression: str) -> None:
 @pytest.mark.parametrize("compression", PACKERS)
 def test_a_file_shorter_than_its_header_is_data_loss(tmp_path: Path, compression: str) -> None:
     """A file shorter than header and footer is damaged, and the next file is read."""
-    node = nodes.FixedLengthRecords(
+    node = FixedLengthRecords(
         filenames=written(tmp_path, [b"ab", b"", b"HHHa"], compression),
         compression_type=compression,
         record_bytes=1,
@@ -160,7 +160,7 @@ def test_a_file_that_shrinks_is_data_loss(tmp_path: Path) -> None:
     """A file that becomes shorter while it is read is damaged, not at its end."""
     names = written(tmp_path, [b"aabbccdd"])
     iterator = make_iterator(
-        nodes.FixedLengthRecords(filenames=names, record_bytes=2, buffer_size=2), Context()
+        FixedLengthRecords(filenames=names, record_bytes=2, buffer_size=2), Context()
     )
     assert next(iterator) == b"aa"
     Path(names[0]).write_bytes(b"aa")

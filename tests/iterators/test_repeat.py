@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import LedgerProvider, check_restore, plain, provided, run
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators import Context, make_iterator
-from zmqdata.nodes import Node, Range, Repeat
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.combinations import Concatenate, Zip
+from zmqdata.nodes.sources import FromGenerator, Range
+from zmqdata.nodes.storage import Cache
+from zmqdata.nodes.transforms import Batch, Filter, Map, Repeat, Shuffle, Take
 from zmqdata.splits import Split
 
 
@@ -47,7 +50,7 @@ def test_nothing_for_ever_ends() -> None:
     """A local repeat ends if its input yields nothing in a whole pass, as in
     tf.data.
     """
-    nothing = nodes.Filter(inputs=(count(3),), predicate=lambda x: False)
+    nothing = Filter(inputs=(count(3),), predicate=lambda x: False)
     assert check_restore(repeated(nothing)) == []
     assert check_restore(repeated(count(0))) == []
 
@@ -55,11 +58,11 @@ def test_nothing_for_ever_ends() -> None:
 def filled(sizes: list[int]) -> Node:
     """Source whose passes have so many elements, one size after the other."""
     following = iter(sizes)
-    return nodes.FromGenerator(generator=lambda: range(next(following)))
+    return FromGenerator(generator=lambda: range(next(following)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken(nodes.Filter):
+class Taken(Filter):
     """Filter of a source from which others take, too."""
 
     refills: ClassVar[bool] = True
@@ -91,14 +94,14 @@ def test_an_endless_repeat_ends_at_an_empty_pass() -> None:
 def test_a_shuffle_before_an_endless_repeat_ends_at_an_empty_pass() -> None:
     """A shuffle below changes nothing: the first pass without elements ends it."""
     for times, expected in ((-1, 2), (4, 6)):
-        shuffled = nodes.Shuffle(inputs=(filled([2, 1, 0, 3]),), buffer_size=3)
+        shuffled = Shuffle(inputs=(filled([2, 1, 0, 3]),), buffer_size=3)
         assert len(run(repeated(shuffled, times))) == expected + (times == -1)
 
 
 def test_a_failure_shows_that_a_pass_is_not_empty() -> None:
     """An endless repeat goes on after a pass whose every element failed."""
     failures = iter([True, True, False])
-    flaky = nodes.Map(inputs=(count(1),), function=lambda x: 1 // (not next(failures)))
+    flaky = Map(inputs=(count(1),), function=lambda x: 1 // (not next(failures)))
     read = run(repeated(flaky), limit=3)
     assert [outcome[0] for outcome in read] == ["raised", "raised", "int"]
 
@@ -114,11 +117,11 @@ def test_a_pass_does_not_make_its_iterators_anew() -> None:
     """
     # tf.data's documentation measures the ideal speed with the first.
     kinds = (
-        lambda source: nodes.Cache(inputs=(nodes.Take(inputs=(source,), count=1),)),
-        lambda source: nodes.Batch(inputs=(source,), batch_size=2, drop_remainder=False),
-        lambda source: nodes.Shuffle(inputs=(source,), buffer_size=2),
-        lambda source: nodes.Zip(inputs=(source, repeated(source, 2)), template=(0, 1)),
-        lambda source: nodes.Concatenate(inputs=(source, count(1))),
+        lambda source: Cache(inputs=(Take(inputs=(source,), count=1),)),
+        lambda source: Batch(inputs=(source,), batch_size=2, drop_remainder=False),
+        lambda source: Shuffle(inputs=(source,), buffer_size=2),
+        lambda source: Zip(inputs=(source, repeated(source, 2)), template=(0, 1)),
+        lambda source: Concatenate(inputs=(source, count(1))),
     )
     for kind in kinds:
         iterator = make_iterator(repeated(kind(count(2))), Context())
@@ -132,7 +135,7 @@ def test_each_repetition_has_an_order_of_its_own() -> None:
     """Shuffles below a repeat reshuffle, also within another repeat. A restored repeat
     continues the same orders.
     """
-    shuffled = nodes.Shuffle(inputs=(count(8),), buffer_size=8)
+    shuffled = Shuffle(inputs=(count(8),), buffer_size=8)
     read = check_restore(repeated(repeated(shuffled, 2), 2))
     orders = {tuple(number[3] for number in read[start : start + 8]) for start in range(0, 32, 8)}
     assert len(orders) == 4
@@ -164,7 +167,7 @@ def test_passes_without_splits_are_no_reason_to_say_so(caplog: pytest.LogCapture
         iterator = make_iterator(repeated(count(9)), provided([*[[]] * empty, [(1, 2)]])())
         assert next(iterator) == 1
         assert [record.args for record in caplog.records] == [("repeat()", n) for n in said]
-    odd = nodes.Filter(inputs=(count(9),), predicate=lambda x: x % 2 == 1)
+    odd = Filter(inputs=(count(9),), predicate=lambda x: x % 2 == 1)
     caplog.clear()
     passes = [[(0, 1)], *[[]] * 100, [(1, 2)]]
     assert next(make_iterator(repeated(odd), provided(passes)())) == 1
@@ -217,7 +220,7 @@ def test_a_pass_without_own_splits_ends_it() -> None:
     without splits and elements, but goes on after a pass whose splits gave nothing.
     """
     assert check_restore(repeated(count(9)), owning([[], [(3, 4)]])) == []
-    odd = nodes.Filter(inputs=(count(9),), predicate=lambda x: x % 2 == 1)
+    odd = Filter(inputs=(count(9),), predicate=lambda x: x % 2 == 1)
     passes = [[(0, 2)], [(2, 3)], [(4, 5), (6, 7)], [(3, 4)], [], [(5, 6)]]
     assert check_restore(repeated(odd), owning(passes)) == ints([1, 3])
     assert check_restore(repeated(odd, 6), owning(passes)) == ints([1, 3, 5])
@@ -227,7 +230,7 @@ def test_many_passes_without_elements_end_it(caplog: pytest.LogCaptureFixture) -
     """A task that owns its splits ends after 64 passes in a row without elements, and
     warns; a state counts them.
     """
-    picked = nodes.Filter(inputs=(count(9),), predicate=lambda x: x == 1)
+    picked = Filter(inputs=(count(9),), predicate=lambda x: x == 1)
     for empty, found in ((63, [1, 1]), (64, [1])):
         passes = [[(1, 2)], *[[(0, 1)]] * empty, [(1, 2)], []]
         caplog.clear()
@@ -237,8 +240,8 @@ def test_many_passes_without_elements_end_it(caplog: pytest.LogCaptureFixture) -
 
 def test_an_input_beside_others_must_not_end() -> None:
     """A task that owns no split of an endless input beside others is an error."""
-    for kind in (nodes.Zip, nodes.Concatenate):
-        more: dict[str, Any] = {"template": (0, 1)} if kind is nodes.Zip else {}
+    for kind in (Zip, Concatenate):
+        more: dict[str, Any] = {"template": (0, 1)} if kind is Zip else {}
         node = kind(inputs=(repeated(count(9)), count(9)), **more)
         with pytest.raises(InvalidArgumentError, match="no elements in one of the tasks"):
             next(make_iterator(node, owning([[], []], [[(0, 9)]])()))
@@ -261,7 +264,7 @@ def test_what_is_left_of_a_repetition_is_skipped() -> None:
     """If a zip ends early, the remaining splits of the longer input belong to a past
     repetition.
     """
-    pairs = nodes.Zip(inputs=(count(9), count(9)), template=(0, 1))
+    pairs = Zip(inputs=(count(9), count(9)), template=(0, 1))
     context = provided([[(0, 1), (1, 2), (2, 3)], [(5, 6)]], [[(0, 1)], [(7, 8)]])
     read = check_restore(repeated(pairs, 2), context)
     assert read == [plain((np.int64(0), np.int64(0))), plain((np.int64(5), np.int64(7)))]
@@ -291,7 +294,7 @@ def test_closing_closes_the_input() -> None:
         finally:
             closed.append(True)
 
-    iterator = make_iterator(repeated(nodes.FromGenerator(generator=generate)), Context())
+    iterator = make_iterator(repeated(FromGenerator(generator=generate)), Context())
     next(iterator)
     iterator.close()
     assert closed == [True]
@@ -301,6 +304,6 @@ def test_inputs_that_wait_or_have_ended_keep_their_repetition() -> None:
     """A restored repeat has all providers in its repetition, including those that the
     current input does not read.
     """
-    joined = nodes.Concatenate(inputs=(Range(start=0, stop=9), Range(start=0, stop=9)))
+    joined = Concatenate(inputs=(Range(start=0, stop=9), Range(start=0, stop=9)))
     ranges = [[(0, 2), (5, 8)], [(3, 4)], [(1, 2), (2, 9)]]
     assert len(check_restore(Repeat(inputs=(joined,), count=3), provided(ranges, ranges))) == 28

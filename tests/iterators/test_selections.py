@@ -9,12 +9,23 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import check_restore, plain, provided, run
-from zmqdata import nodes
 from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec
 from zmqdata.errors import FailedPreconditionError, PipelineError, UnavailableError
 from zmqdata.iterators import Context, infer_spec, make_iterator
 from zmqdata.iterators.selections import identity
-from zmqdata.nodes import SHARD_HINT, Node, Range
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.options import WithOptions
+from zmqdata.nodes.selections import (
+    SHARD_HINT,
+    AssertCardinality,
+    IgnoreErrors,
+    Shard,
+    StaticShard,
+    TakeWhile,
+    Unique,
+)
+from zmqdata.nodes.sources import Range, TensorSlices
+from zmqdata.nodes.transforms import Enumerate, Map, Repeat, Shuffle
 
 ADVICE = (
     "Divide the data among more files, use fewer workers, or distribute the dataset with "
@@ -28,7 +39,7 @@ def count(stop: int) -> Range:
 
 
 def picky(stop: int = 6) -> Node:
-    return nodes.Map(
+    return Map(
         inputs=(count(stop),),
         function=lambda x: 1 // int(x != 1 and x != 4) and int(x),
         site="t.py:1",
@@ -36,7 +47,7 @@ def picky(stop: int = 6) -> Node:
 
 
 def slices(values: Any) -> Node:
-    return nodes.TensorSlices(tensors=np.asarray(values))
+    return TensorSlices(tensors=np.asarray(values))
 
 
 def ints(outcomes: list[Any]) -> list[Any]:
@@ -46,7 +57,7 @@ def ints(outcomes: list[Any]) -> list[Any]:
 @pytest.mark.parametrize(("shards", "index"), [(1, 0), (3, 0), (3, 2), (20, 12), (20, 3)])
 def test_shards_are_every_nth_element(shards: int, index: int) -> None:
     """The shard equals the slice of a list, and its cardinality is its length."""
-    node = nodes.Shard(inputs=(count(10),), num_shards=shards, index=index)
+    node = Shard(inputs=(count(10),), num_shards=shards, index=index)
     assert ints(check_restore(node)) == list(range(10))[index::shards]
     assert node.cardinality == len(range(10)[index::shards])
 
@@ -55,15 +66,15 @@ def test_failing_elements_keep_their_place_in_shards() -> None:
     """All shards count failing elements alike, so that each element is in exactly one
     shard.
     """
-    first = nodes.Shard(inputs=(picky(),), num_shards=2, index=0)
-    second = nodes.Shard(inputs=(picky(),), num_shards=2, index=1)
+    first = Shard(inputs=(picky(),), num_shards=2, index=0)
+    second = Shard(inputs=(picky(),), num_shards=2, index=1)
     assert ints(check_restore(first)) == [0, "raised", 2, "raised"]
     assert ints(check_restore(second)) == ["raised", 3, "raised", 5]
 
 
 def test_shards_act_on_the_part_of_a_worker() -> None:
     """A shard over a provider takes every nth element of its own splits."""
-    node = nodes.Shard(inputs=(count(99),), num_shards=2, index=1)
+    node = Shard(inputs=(count(99),), num_shards=2, index=1)
     assert ints(check_restore(node, provided([[(10, 13), (40, 43)]]))) == [11, 40, 42]
 
 
@@ -73,7 +84,7 @@ def test_static_shards_are_every_nth_element(shards: int, index: int, of_files: 
     """Static shards have the elements of a shard, and can be restored exactly at every
     step.
     """
-    node = nodes.StaticShard(
+    node = StaticShard(
         inputs=(count(10),), num_shards=shards, index=index, of_files=of_files, seed=1
     )
     assert ints(check_restore(node)) == list(range(10))[index::shards]
@@ -84,13 +95,11 @@ def test_a_shard_of_files_has_a_file(index: int) -> None:
     """Every shard raises an error once if names are fewer than shards, and is empty
     without names.
     """
-    node = nodes.StaticShard(inputs=(count(3),), num_shards=5, index=index, of_files=True)
+    node = StaticShard(inputs=(count(3),), num_shards=5, index=index, of_files=True)
     text = f"range(3) has 3 files, not enough for the required 5 shards/workers. {ADVICE}"
     assert check_restore(node) == [("raised", "InvalidArgumentError", text)]
     assert (
-        check_restore(
-            nodes.StaticShard(inputs=(count(0),), num_shards=5, index=index, of_files=True)
-        )
+        check_restore(StaticShard(inputs=(count(0),), num_shards=5, index=index, of_files=True))
         == []
     )
 
@@ -103,8 +112,8 @@ def test_failing_names_are_no_files_less(index: int, expected: list[Any]) -> Non
     """Failing names count as files. Among the first names, a shard ignores failures of
     later shards, which raise them.
     """
-    failing = nodes.Map(inputs=(count(6),), function=lambda x: 1 // int(x not in (1, 3)) and int(x))
-    node = nodes.StaticShard(inputs=(failing,), num_shards=3, index=index, of_files=True)
+    failing = Map(inputs=(count(6),), function=lambda x: 1 // int(x not in (1, 3)) and int(x))
+    node = StaticShard(inputs=(failing,), num_shards=3, index=index, of_files=True)
     assert ints(check_restore(node)) == expected
 
 
@@ -113,12 +122,10 @@ def test_what_lies_under_static_shards_is_the_same_for_all() -> None:
     their tasks.
     """
     for reshuffle in (True, False):
-        shuffled = nodes.Shuffle(
-            inputs=(count(9),), buffer_size=9, reshuffle_each_iteration=reshuffle
-        )
+        shuffled = Shuffle(inputs=(count(9),), buffer_size=9, reshuffle_each_iteration=reshuffle)
         parts = []
         for index in range(3):
-            shard = nodes.StaticShard(inputs=(shuffled,), num_shards=3, index=index, seed=5)
+            shard = StaticShard(inputs=(shuffled,), num_shards=3, index=index, seed=5)
             parts.append(ints(run(shard, Context(seed=index, fixed_seed=5))))
         whole = ints(run(shuffled, Context(seed=5, fixed_seed=5, path=(0,))))
         assert [x for row in zip(*parts, strict=True) for x in row] == whole
@@ -128,19 +135,19 @@ def test_a_shard_hint_is_for_the_service() -> None:
     """Reading a shard hint names the policy that fills it in, although its spec is
     known.
     """
-    node = nodes.Shard(inputs=(count(9),), num_shards=SHARD_HINT, index=SHARD_HINT)
+    node = Shard(inputs=(count(9),), num_shards=SHARD_HINT, index=SHARD_HINT)
     with pytest.raises(
         FailedPreconditionError,
         match=r"tf\.data service with `ShardingPolicy\.HINT` processing mode",
     ):
         make_iterator(node, Context())
-    assert infer_spec(nodes.Map(inputs=(node,), function=float)) == TensorSpec((), np.float64)
+    assert infer_spec(Map(inputs=(node,), function=float)) == TensorSpec((), np.float64)
 
 
 def test_take_while_ends_for_good() -> None:
     """Elements after the first false are not examined, even if they would be true."""
     asked: list[int] = []
-    node = nodes.TakeWhile(
+    node = TakeWhile(
         inputs=(slices([0, 1, 5, 0, 1]),), predicate=lambda x: asked.append(x) or x < 3
     )
     assert ints(run(node)) == [0, 1]
@@ -152,17 +159,14 @@ def test_take_while_goes_on_after_failures() -> None:
     """A failing predicate, or a result that is not a bool, fails a single element.
     Tuples are unpacked.
     """
-    node = nodes.TakeWhile(inputs=(count(5),), predicate=lambda x: 1 // int(x != 1) == 1 and x < 3)
+    node = TakeWhile(inputs=(count(5),), predicate=lambda x: 1 // int(x != 1) == 1 and x < 3)
     assert ints(check_restore(node)) == [0, "raised", 2]
-    pairs = nodes.Enumerate(inputs=(count(4),))
+    pairs = Enumerate(inputs=(count(4),))
     assert (
-        len(check_restore(nodes.TakeWhile(inputs=(pairs,), predicate=lambda i, x: np.bool_(x < 2))))
-        == 2
+        len(check_restore(TakeWhile(inputs=(pairs,), predicate=lambda i, x: np.bool_(x < 2)))) == 2
     )
     with pytest.raises(PipelineError, match="must return one bool"):
-        next(
-            make_iterator(nodes.TakeWhile(inputs=(count(1),), predicate=lambda x: None), Context())
-        )
+        next(make_iterator(TakeWhile(inputs=(count(1),), predicate=lambda x: None), Context()))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +175,7 @@ def test_take_while_goes_on_after_failures() -> None:
 def test_unique_keeps_first_places(values: list[Any]) -> None:
     """Each element is yielded once, for integers, texts, bytes and arrays of them."""
     array = np.array(values)
-    node = nodes.Unique(inputs=(nodes.TensorSlices(tensors=array),))
+    node = Unique(inputs=(TensorSlices(tensors=array),))
     seen: list[Any] = []
     for row in array:
         if plain(row) not in seen:
@@ -183,7 +187,7 @@ def test_unique_remembers_many() -> None:
     """States hold 16 bytes for each element, also beyond the size of a chunk, and share
     their content.
     """
-    node = nodes.Unique(inputs=(nodes.Repeat(inputs=(count(600),), count=2),))
+    node = Unique(inputs=(Repeat(inputs=(count(600),), count=2),))
     iterator = make_iterator(node, Context())
     for _ in range(550):
         next(iterator)
@@ -211,17 +215,17 @@ def test_unique_refuses_what_has_no_identity(element: Any) -> None:
     """Floats and nested elements are failures that name a remedy."""
     with pytest.raises(TypeError, match=r"map\(\)"):
         identity(element)
-    node = nodes.Unique(inputs=(nodes.Map(inputs=(count(2),), function=lambda x: element),))
+    node = Unique(inputs=(Map(inputs=(count(2),), function=lambda x: element),))
     assert ints(run(node)) == ["raised", "raised"]
 
 
 def test_ignore_errors_leaves_out_failures(caplog: pytest.LogCaptureFixture) -> None:
     """Failing elements are skipped, and logged on request."""
-    node = nodes.IgnoreErrors(inputs=(picky(),))
+    node = IgnoreErrors(inputs=(picky(),))
     assert ints(check_restore(node)) == [0, 2, 3, 5]
     assert not caplog.records
     with caplog.at_level(logging.WARNING, "zmqdata"):
-        run(nodes.IgnoreErrors(inputs=(picky(),), log_warning=True))
+        run(IgnoreErrors(inputs=(picky(),), log_warning=True))
     assert ["map(<lambda>) at t.py:1" in record.getMessage() for record in caplog.records] == [
         True,
         True,
@@ -230,7 +234,7 @@ def test_ignore_errors_leaves_out_failures(caplog: pytest.LogCaptureFixture) -> 
 
 def test_ignore_errors_lets_other_errors_out() -> None:
     """An error that concerns all elements is raised, as skipping it might never end."""
-    iterator = make_iterator(nodes.IgnoreErrors(inputs=(count(3),)), Context())
+    iterator = make_iterator(IgnoreErrors(inputs=(count(3),)), Context())
 
     class Broken:
         def __next__(self) -> Any:
@@ -243,11 +247,11 @@ def test_ignore_errors_lets_other_errors_out() -> None:
 
 def test_the_asserted_number_passes() -> None:
     """An input with the asserted number passes unchanged."""
-    node = nodes.AssertCardinality(inputs=(count(3),), expected=3)
+    node = AssertCardinality(inputs=(count(3),), expected=3)
     assert ints(check_restore(node)) == [0, 1, 2]
     assert node.cardinality == 3
-    endless = nodes.AssertCardinality(
-        inputs=(nodes.Repeat(inputs=(count(2),), count=-1),), expected=INFINITE_CARDINALITY
+    endless = AssertCardinality(
+        inputs=(Repeat(inputs=(count(2),), count=-1),), expected=INFINITE_CARDINALITY
     )
     assert len(check_restore(endless, limit=9)) == 9
 
@@ -262,7 +266,7 @@ def test_the_asserted_number_passes() -> None:
 )
 def test_another_number_is_an_error(expected: int, text: str) -> None:
     """The error names both numbers, and the dataset then ends."""
-    read = check_restore(nodes.AssertCardinality(inputs=(count(3),), expected=expected))
+    read = check_restore(AssertCardinality(inputs=(count(3),), expected=expected))
     assert read[-1][:2] == ("raised", "FailedPreconditionError")
     assert text in read[-1][2]
     assert len(read) == (2 if expected == 1 else 4)
@@ -270,5 +274,5 @@ def test_another_number_is_an_error(expected: int, text: str) -> None:
 
 def test_options_change_no_elements() -> None:
     """The node that sets options yields the elements of its input."""
-    node = nodes.WithOptions(inputs=(count(3),), settings=(("deterministic", False),))
+    node = WithOptions(inputs=(count(3),), settings=(("deterministic", False),))
     assert ints(check_restore(node)) == [0, 1, 2]

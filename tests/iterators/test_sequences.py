@@ -15,11 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, provided, run
-from zmqdata import nodes
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.sequences import Owner
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.sequences import FromIterable, FromSource, Random, Reiterated
+from zmqdata.nodes.transforms import Repeat
 
 Point = namedtuple("Point", "x y")
 
@@ -43,7 +45,7 @@ class Squares:
         return {"x": [index, index**2]}
 
 
-def values(node: nodes.Node, context: Context, count: int = 20) -> list[int]:
+def values(node: Node, context: Context, count: int = 20) -> list[int]:
     return [int(value) for value in islice(make_iterator(node, context), count)]
 
 
@@ -51,7 +53,7 @@ def test_random_numbers_follow_from_the_seed() -> None:
     """Numbers are int64 below 2**32, the same for the same seed, and can be restored
     across groups.
     """
-    node = nodes.Random(seed=3)
+    node = Random(seed=3)
     check_restore(node, limit=40)
     numbers = values(node, Context(seed=1), 3000)
     assert numbers == values(node, Context(seed=2), 3000)
@@ -74,7 +76,7 @@ def test_what_random_numbers_depend_on(seed: int | None, anew: bool, changes: se
     """A seed fixes the numbers, and rerandomize_each_iteration gives each repetition
     its own.
     """
-    node = nodes.Random(seed=seed, rerandomize_each_iteration=anew)
+    node = Random(seed=seed, rerandomize_each_iteration=anew)
     first = values(node, Context())
     other = {"seed": Context(seed=5), "turn": Context(repetition=1), "fixed": Context(fixed_seed=5)}
     assert {name for name, context in other.items() if values(node, context) != first} == changes
@@ -84,11 +86,11 @@ def test_random_numbers_are_split_by_their_number() -> None:
     """Two workers with different numbers of the same stream draw the numbers of a
     single reader.
     """
-    node = nodes.Random(seed=3)
+    node = Random(seed=3)
     whole = run(node, limit=6)
     first, second = (run(node, provided([ranges])()) for ranges in ([(0, 2), (5, 6)], [(2, 5)]))
     assert first[:2] + second + first[2:] == whole
-    assert check_restore(nodes.Random(), provided([[(0, 2), (5, 6)]])) != first
+    assert check_restore(Random(), provided([[(0, 2), (5, 6)]])) != first
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -96,7 +98,7 @@ def test_sequences_are_read_by_index(shuffle: bool) -> None:
     """Each element comes once, and a failing element is a single failure. Restoring
     works at each step.
     """
-    outcomes = check_restore(nodes.FromSource(sequence=Squares(), shuffle=shuffle))
+    outcomes = check_restore(FromSource(sequence=Squares(), shuffle=shuffle))
     assert (
         Counter(
             outcome if outcome[0] == "raised" else "element" for outcome in map(tuple, outcomes)
@@ -111,7 +113,7 @@ def test_a_permutation_is_split_by_places() -> None:
     """Workers that read different ranges of places read disjoint parts of the same
     order, whatever their tasks' seeds.
     """
-    node = nodes.FromSource(sequence=range(10), shuffle=True)
+    node = FromSource(sequence=range(10), shuffle=True)
     parts = [run(node, task(seed, [[ranges]])()) for seed, ranges in enumerate([(0, 4), (4, 10)])]
     assert sorted(value for part in parts for _, value in part) == list(range(10))
     check_restore(node, task(0, [[(0, 4), (7, 9)]]))
@@ -126,7 +128,7 @@ def test_a_permutation_is_that_of_the_splits_repetition() -> None:
     """Parts of the same repetition are parts of the same order, even if zip ends a pass
     early on a worker.
     """
-    node = nodes.FromSource(sequence=range(10), shuffle=True)
+    node = FromSource(sequence=range(10), shuffle=True)
     late, early = task(0, [[], [(0, 4)]])(), replace(task(1, [[], [(4, 10)]])(), repetition=5)
     for context in (late, early):
         context.provider().reset()  # type: ignore[union-attr]
@@ -137,7 +139,7 @@ def test_iterations_have_orders_of_their_own() -> None:
     """The order depends on the shared seed, which differs between iterations, and not
     on the seed of the task.
     """
-    node = nodes.FromSource(sequence=range(20), shuffle=True)
+    node = FromSource(sequence=range(20), shuffle=True)
     first = task(0, [[(0, 20)]])()
     assert values(node, first) == values(node, task(1, [[(0, 20)]])())
     assert values(node, replace(task(0, [[(0, 20)]])(), shared_seed=5)) != values(
@@ -149,13 +151,11 @@ def test_orders_change_with_the_repetition_unless_told_otherwise() -> None:
     """Each repetition and iteration has its own order; reshuffle_each_iteration=False
     keeps the order.
     """
-    repeated = nodes.Repeat(
-        inputs=(nodes.FromSource(sequence=range(20), shuffle=True, seed=1),), count=2
-    )
+    repeated = Repeat(inputs=(FromSource(sequence=range(20), shuffle=True, seed=1),), count=2)
     found = values(repeated, Context(), 40)
     assert sorted(found[:20]) == sorted(found[20:]) == list(range(20))
     assert found[:20] != found[20:]
-    fixed = nodes.FromSource(sequence=range(20), shuffle=True, reshuffle_each_iteration=False)
+    fixed = FromSource(sequence=range(20), shuffle=True, reshuffle_each_iteration=False)
     assert values(fixed, Context(repetition=1, seed=4)) == values(fixed, Context())
 
 
@@ -167,11 +167,11 @@ def test_arrays_are_copied_out_of_a_sequence() -> None:
         [(np.zeros(2), {"x": np.zeros(2)})],
         [Point(np.zeros(2), 1)],
     ):
-        iterator = make_iterator(nodes.FromSource(sequence=sequence), Context())
+        iterator = make_iterator(FromSource(sequence=sequence), Context())
         element = next(iterator)
         changed = element[0] if isinstance(element, tuple) else element
         changed += 1
-        again = next(make_iterator(nodes.FromSource(sequence=sequence), Context()))
+        again = next(make_iterator(FromSource(sequence=sequence), Context()))
         assert not np.any(again[0] if isinstance(again, tuple) else again)
 
 
@@ -179,7 +179,7 @@ def test_tensors_of_other_libraries_become_arrays() -> None:
     """Convertible values become arrays, memory maps become plain arrays, and other
     objects stay.
     """
-    owned = Owner(nodes.FromSource(sequence=[]), Context()).owned
+    owned = Owner(FromSource(sequence=[]), Context()).owned
     assert owned({"x": Foreign()})["x"].tolist() == [1, 2]
     assert type(owned((np.arange(3).view(np.recarray),))[0]) is np.ndarray
     assert owned(Point(1, [2])).y.tolist() == [2]
@@ -195,8 +195,8 @@ def test_ragged_tensors_are_copied_out_of_sequences_and_iterables() -> None:
     ragged = RaggedTensor.from_rows([[1], [2, 3]])
     for kept in (ragged, (ragged, 1), {"x": ragged}):
         for node in (
-            nodes.FromSource(sequence=[kept]),
-            nodes.FromIterable(generator=nodes.Reiterated([kept])),
+            FromSource(sequence=[kept]),
+            FromIterable(generator=Reiterated([kept])),
         ):
             element = next(make_iterator(node, Context()))
             [found] = [
@@ -209,12 +209,12 @@ def test_ragged_tensors_are_copied_out_of_sequences_and_iterables() -> None:
 def test_iterables_begin_anew() -> None:
     """An iterable is a single split, fails like a generator, and yields copies."""
     kept = [np.zeros(2), 7]
-    node = nodes.FromIterable(generator=nodes.Reiterated(kept))
+    node = FromIterable(generator=Reiterated(kept))
     assert len(check_restore(node)) == 2
     next(make_iterator(node, Context()))[0] = 5
     assert kept[0][0] == 0  # type: ignore[index]
     assert len(check_restore(node, provided([[(0, 1)]]))) == 2
-    ragged = nodes.FromIterable(generator=lambda: [1, [[1], [2, 3]], 4])
+    ragged = FromIterable(generator=lambda: [1, [[1], [2, 3]], 4])
     assert [outcome[0] for outcome in check_restore(ragged)] == ["int", "raised", "int"]
 
 

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata import nodes
 from zmqdata.dataset import (
     SHARD_HINT,
     CsvDataset,
@@ -34,6 +33,12 @@ from zmqdata.errors import (
 )
 from zmqdata.iterators import Context, make_iterator, mixed_seed
 from zmqdata.iterators.sharding import shard_statically
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.options import WithOptions
+from zmqdata.nodes.records import TFRecords
+from zmqdata.nodes.selections import StaticShard
+from zmqdata.nodes.sources import ListFiles
+from zmqdata.nodes.transforms import FlatMap, Map, Prefetch, Repeat, Shuffle
 
 FILES, RECORDS = 10, 4
 TEN = Dataset.range(10)
@@ -107,11 +112,11 @@ def test_data_goes_before_what_only_prefetches() -> None:
         kinds.append(type(node))
         node = node.inputs[0]
     assert kinds == [
-        nodes.Prefetch,
-        nodes.WithOptions,
-        nodes.Prefetch,
-        nodes.StaticShard,
-        nodes.Map,
+        Prefetch,
+        WithOptions,
+        Prefetch,
+        StaticShard,
+        Map,
     ]
 
 
@@ -244,14 +249,14 @@ def test_names_are_shuffled_after_they_are_shared_out(names: list[str]) -> None:
     listed = Dataset.list_files(names, seed=4).map(str).shuffle(7, seed=5)
     node = shard_statically(listed.flat_map(TextLineDataset).node, "FILE", 2, 1)
     shuffle = node.inputs[0]
-    assert isinstance(shuffle, nodes.Shuffle)
+    assert isinstance(shuffle, Shuffle)
     assert (shuffle.buffer_size, shuffle.seed) == (None, 4)
     shard = shuffle.input
-    assert isinstance(shard, nodes.StaticShard)
+    assert isinstance(shard, StaticShard)
     assert (shard.num_shards, shard.index, shard.of_files) == (2, 1, True)
-    assert isinstance(shard.input, nodes.Map)
+    assert isinstance(shard.input, Map)
     source = shard.input.input
-    assert isinstance(source, nodes.ListFiles)
+    assert isinstance(source, ListFiles)
     assert not source.shuffle
 
 
@@ -282,7 +287,7 @@ def test_shuffling_endless_names_has_an_end(
     """
     repeated = Dataset.list_files(names).repeat(-1 if endless else 2)
     shuffle = shard_statically(repeated.flat_map(TextLineDataset).node, "FILE", 2, 0).inputs[0]
-    assert isinstance(shuffle, nodes.Shuffle)
+    assert isinstance(shuffle, Shuffle)
     assert shuffle.buffer_size == size
     lines = make_iterator(shuffle, Context())
     assert {next(lines) for _ in range(FILES)} <= set(names)
@@ -290,14 +295,12 @@ def test_shuffling_endless_names_has_an_end(
 
 def test_shuffling_endless_names_of_unknown_number_has_an_end(names: list[str]) -> None:
     """The buffer has a large size then."""
-    kept = nodes.Shuffle(
+    kept = Shuffle(
         inputs=(Dataset.list_files(names, shuffle=False).filter(bool).node,), buffer_size=None
     )
-    dataset = nodes.FlatMap(
-        inputs=(nodes.Repeat(inputs=(kept,), count=-1),), function=TextLineDataset
-    )
+    dataset = FlatMap(inputs=(Repeat(inputs=(kept,), count=-1),), function=TextLineDataset)
     shuffle = shard_statically(dataset, "FILE", 2, 0).inputs[0]
-    assert isinstance(shuffle, nodes.Shuffle)
+    assert isinstance(shuffle, Shuffle)
     assert shuffle.buffer_size == 10_000
 
 
@@ -310,7 +313,7 @@ def test_all_readers_of_files_are_known(tmp_path: Path) -> None:
         [bytes([number])] * 2 for number in range(3)
     ]
     records = shard_statically(TFRecordDataset(paths).node, "FILE", 3, 1)
-    assert isinstance(records, nodes.TFRecords)
+    assert isinstance(records, TFRecords)
     assert records.filenames == (str(paths[1]),)
 
 
@@ -384,8 +387,7 @@ def test_other_sources_cannot_be_shared_out_by_file(dataset: Any) -> None:
         part_of(dataset, "FILE", 2, 0)
     node = shard_statically(dataset.node, "FILE_OR_DATA", 2, 0)
     assert any(
-        isinstance(inner, nodes.StaticShard) and not inner.of_files
-        for inner in (node, *node.inputs)
+        isinstance(inner, StaticShard) and not inner.of_files for inner in (node, *node.inputs)
     )
 
 
@@ -456,10 +458,9 @@ def test_names_that_fail_count(names: list[str]) -> None:
             raise ValueError(name)
         return name
 
-    kept = nodes.Map(inputs=(Dataset.list_files(names, shuffle=False).node,), function=checked)
+    kept = Map(inputs=(Dataset.list_files(names, shuffle=False).node,), function=checked)
     shards = [
-        nodes.StaticShard(inputs=(kept,), num_shards=5, index=index, of_files=True)
-        for index in range(5)
+        StaticShard(inputs=(kept,), num_shards=5, index=index, of_files=True) for index in range(5)
     ]
     outcomes = [_outcomes(shard) for shard in shards]
     assert outcomes[1] == ["raised", names[6], "raised"]
@@ -469,7 +470,7 @@ def test_names_that_fail_count(names: list[str]) -> None:
     ]
 
 
-def _outcomes(node: nodes.Node) -> list[Any]:
+def _outcomes(node: Node) -> list[Any]:
     iterator, found = make_iterator(node, Context()), []
     while True:
         try:

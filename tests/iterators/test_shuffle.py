@@ -18,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.iterators.checks import check_restore, provided
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.errors import PipelineError
 from zmqdata.iterators import Context, make_iterator, shuffle
-from zmqdata.nodes import Node, Range, Shuffle
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.sources import Range
+from zmqdata.nodes.transforms import Map, Shuffle
 
 
 def shuffled(node: Node, size: int | None, **arguments: Any) -> Shuffle:
@@ -126,7 +127,7 @@ def test_failures_keep_their_place(size: int) -> None:
     """A failing element is raised while the buffer is filled and takes no place in
     it.
     """
-    failing = nodes.Map(inputs=(count(9),), function=lambda x: 1 // (int(x) - 4) and int(x))
+    failing = Map(inputs=(count(9),), function=lambda x: 1 // (int(x) - 4) and int(x))
     read = check_restore(shuffled(failing, size))
     assert [outcome[0] for outcome in read].count("raised") == 1
     assert len(read) == 9
@@ -142,7 +143,7 @@ def test_states_hold_no_elements() -> None:
     """A state takes about four bytes for each place of the buffer, however large the
     elements are.
     """
-    large = nodes.Map(inputs=(count(10**6),), function=lambda x: np.full(10_000, x))
+    large = Map(inputs=(count(10**6),), function=lambda x: np.full(10_000, x))
     iterator = make_iterator(shuffled(large, 50), Context())
     for _ in range(200):
         next(iterator)
@@ -202,7 +203,7 @@ def growths(make: Callable[[Any], Any], size: int) -> tuple[int, int]:
 
     def shuffle_on(size: int) -> Any:
         iterator = make_iterator(
-            shuffled(nodes.Map(inputs=(count(10**9),), function=make), size), Context()
+            shuffled(Map(inputs=(count(10**9),), function=make), size), Context()
         )
         deque(islice(iterator, 3 * size), maxlen=0)
         return iterator

@@ -10,29 +10,34 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import check_restore, plain, provided
-from zmqdata import nodes
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.shuffle import ShuffleIterator
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.combinations import Zip
+from zmqdata.nodes.parts import split_sources
+from zmqdata.nodes.sequences import FromSource
+from zmqdata.nodes.sources import ListFiles, Range, TensorSlices
+from zmqdata.nodes.transforms import Batch, Repeat, Shuffle, Take
 from zmqdata.splits import FileSplits
 
 COUNT = 300
-SOURCES: dict[str, Callable[[], nodes.Node]] = {
-    "range": lambda: nodes.Range(start=7, stop=7 + 3 * COUNT, step=3),
-    "slices": lambda: nodes.TensorSlices(tensors={"x": np.arange(COUNT)}),
-    "ragged": lambda: nodes.TensorSlices(
+SOURCES: dict[str, Callable[[], Node]] = {
+    "range": lambda: Range(start=7, stop=7 + 3 * COUNT, step=3),
+    "slices": lambda: TensorSlices(tensors={"x": np.arange(COUNT)}),
+    "ragged": lambda: TensorSlices(
         tensors=RaggedTensor.from_rows([[number] * (number % 3 + 1) for number in range(COUNT)])
     ),
-    "source": lambda: nodes.FromSource(sequence=range(COUNT)),
-    "shuffled source": lambda: nodes.FromSource(sequence=range(COUNT), shuffle=True),
+    "source": lambda: FromSource(sequence=range(COUNT)),
+    "shuffled source": lambda: FromSource(sequence=range(COUNT), shuffle=True),
 }
 
 
-def shuffled(source: nodes.Node, size: int | None = None, **options: Any) -> nodes.Shuffle:
-    return nodes.Shuffle(inputs=(source,), buffer_size=size, **options)
+def shuffled(source: Node, size: int | None = None, **options: Any) -> Shuffle:
+    return Shuffle(inputs=(source,), buffer_size=size, **options)
 
 
-def read(node: nodes.Node, *repetitions: list[tuple[int, int]]) -> list[Any]:
+def read(node: Node, *repetitions: list[tuple[int, int]]) -> list[Any]:
     """Return what a task reads, given its splits in each repetition."""
     return [plain(element) for element in make_iterator(node, provided(repetitions)())]
 
@@ -63,9 +68,9 @@ def test_names_of_files_come_as_the_dispatcher_orders_them(
     paths = [str(tmp_path / f"{number:02}") for number in range(30)]
     for path in paths:
         Path(path).touch()
-    node = shuffled(nodes.ListFiles(patterns=(f"{tmp_path}/*",), shuffle=False), 9, **options)
+    node = shuffled(ListFiles(patterns=(f"{tmp_path}/*",), shuffle=False), 9, **options)
     assert not isinstance(make_iterator(node, provided([[(0, 3)]])()), ShuffleIterator)
-    (splits,) = nodes.split_sources(node, fixed_seed=7)
+    (splits,) = split_sources(node, fixed_seed=7)
     assert isinstance(splits, FileSplits)
     orders = []
     for repetition in range(3):
@@ -83,8 +88,8 @@ def test_two_shuffles_of_names_draw_for_themselves(tmp_path: Path) -> None:
     """Unseeded shuffles of the same names differ."""
     for number in range(30):
         (tmp_path / f"{number:02}").touch()
-    names = shuffled(nodes.ListFiles(patterns=(f"{tmp_path}/*",), shuffle=False))
-    pairs = list(make_iterator(nodes.Zip(inputs=(names, names), template=(0, 1)), Context()))
+    names = shuffled(ListFiles(patterns=(f"{tmp_path}/*",), shuffle=False))
+    pairs = list(make_iterator(Zip(inputs=(names, names), template=(0, 1)), Context()))
     assert sum(one == other for one, other in pairs) < 15
 
 
@@ -100,7 +105,7 @@ def test_batches_are_made_of_the_same_rows() -> None:
         [
             number
             for batch in make_iterator(
-                nodes.Batch(
+                Batch(
                     inputs=(shuffled(SOURCES["slices"]()),), batch_size=size, drop_remainder=False
                 ),
                 provided([[(0, COUNT)]])(),
@@ -120,7 +125,7 @@ def test_the_order_follows_from_seed_and_repetition() -> None:
     assert orders[0] == orders[1] != orders[2]
     for reshuffles in (True, False):
         node = shuffled(SOURCES["range"](), seed=1, reshuffle_each_iteration=reshuffles)
-        twice = nodes.Repeat(inputs=(node,), count=2)
+        twice = Repeat(inputs=(node,), count=2)
         found = read(twice, [(0, COUNT)], [(0, COUNT)])
         first, second = found[:COUNT], found[COUNT:]
         assert sorted(first) == sorted(second)
@@ -130,12 +135,12 @@ def test_the_order_follows_from_seed_and_repetition() -> None:
 @pytest.mark.parametrize(
     "node",
     [
-        shuffled(nodes.Range(start=0, stop=COUNT), COUNT - 1),
-        shuffled(nodes.Take(inputs=(nodes.Range(start=0, stop=COUNT),), count=9), COUNT),
+        shuffled(Range(start=0, stop=COUNT), COUNT - 1),
+        shuffled(Take(inputs=(Range(start=0, stop=COUNT),), count=9), COUNT),
     ],
     ids=["smaller", "not a source"],
 )
-def test_other_shuffles_have_a_buffer(node: nodes.Shuffle) -> None:
+def test_other_shuffles_have_a_buffer(node: Shuffle) -> None:
     """A buffer smaller than the source, or over another operation, is a buffer."""
     assert isinstance(make_iterator(node, provided([[(0, 5)]])()), ShuffleIterator)
 

@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import check_restore, plain, provided, run
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import FailedPreconditionError, PipelineError
 from zmqdata.iterators import Context, Stackable, make_iterator
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.sources import FromGenerator, Range, Tensors, TensorSlices
 
 Point = namedtuple("Point", ["x", "y"])
 
 
-def values(node: nodes.Node, context: Context | None = None) -> list[Any]:
+def values(node: Node, context: Context | None = None) -> list[Any]:
     return list(make_iterator(node, context or Context()))
 
 
@@ -28,16 +29,16 @@ def test_range_counts_like_python() -> None:
     """Start, stop and step have the meaning of Python's range, and elements are numpy
     scalars of the dtype.
     """
-    assert values(nodes.Range(start=5, stop=-4, step=-3)) == [5, 2, -1]
-    assert [type(x) for x in values(nodes.Range(start=0, stop=1))] == [np.int64]
-    assert [type(x) for x in values(nodes.Range(start=0, stop=1, dtype="float32"))] == [np.float32]
+    assert values(Range(start=5, stop=-4, step=-3)) == [5, 2, -1]
+    assert [type(x) for x in values(Range(start=0, stop=1))] == [np.int64]
+    assert [type(x) for x in values(Range(start=0, stop=1, dtype="float32"))] == [np.float32]
 
 
 @pytest.mark.parametrize("step", [1, 3, -2])
 @pytest.mark.parametrize("dtype", ["int64", "uint8"])
 def test_range_stacks_what_it_would_yield(step: int, dtype: str) -> None:
     """Rows taken together equal rows taken singly, in number and dtype."""
-    node = nodes.Range(start=1, stop=20 * step, step=step, dtype=dtype)
+    node = Range(start=1, stop=20 * step, step=step, dtype=dtype)
     single = values(node)
     iterator = make_iterator(node, Context())
     stacked = []
@@ -54,22 +55,22 @@ def test_range_stacks_what_it_would_yield(step: int, dtype: str) -> None:
 @pytest.mark.parametrize(
     "node",
     [
-        nodes.Range(start=0, stop=7),
-        nodes.Tensors(tensors={"x": np.arange(3)}),
-        nodes.TensorSlices(tensors=np.arange(10).reshape(5, 2)),
-        nodes.FromGenerator(generator=range, args=(4,)),
+        Range(start=0, stop=7),
+        Tensors(tensors={"x": np.arange(3)}),
+        TensorSlices(tensors=np.arange(10).reshape(5, 2)),
+        FromGenerator(generator=range, args=(4,)),
     ],
 )
-def test_sources_restore_at_every_step(node: nodes.Node) -> None:
+def test_sources_restore_at_every_step(node: Node) -> None:
     """Each source continues exactly from any of its states."""
     assert check_restore(node)
 
 
 @pytest.mark.parametrize(
     "node",
-    [nodes.Range(start=0, stop=9), nodes.TensorSlices(tensors=np.arange(9))],
+    [Range(start=0, stop=9), TensorSlices(tensors=np.arange(9))],
 )
-def test_sources_read_the_splits_that_they_are_given(node: nodes.Node) -> None:
+def test_sources_read_the_splits_that_they_are_given(node: Node) -> None:
     """A source with a provider yields its ranges in the order of the ledger, and
     restores within them.
     """
@@ -77,10 +78,8 @@ def test_sources_read_the_splits_that_they_are_given(node: nodes.Node) -> None:
     assert read == [plain(np.int64(x)) for x in (4, 5, 6, 0, 1)]
 
 
-@pytest.mark.parametrize(
-    "node", [nodes.Tensors(tensors=1), nodes.FromGenerator(generator=range, args=(3,))]
-)
-def test_indivisible_sources_need_their_one_split(node: nodes.Node) -> None:
+@pytest.mark.parametrize("node", [Tensors(tensors=1), FromGenerator(generator=range, args=(3,))])
+def test_indivisible_sources_need_their_one_split(node: Node) -> None:
     """A source of a single split yields everything to the receiver of the split, and
     nothing to others.
     """
@@ -93,7 +92,7 @@ def test_the_number_of_providers_must_fit() -> None:
     read.
     """
     with pytest.raises(FailedPreconditionError, match="got 2"):
-        make_iterator(nodes.Range(start=0, stop=1), provided([[]], [[]])())
+        make_iterator(Range(start=0, stop=1), provided([[]], [[]])())
 
 
 def test_slices_keep_the_structure() -> None:
@@ -102,7 +101,7 @@ def test_slices_keep_the_structure() -> None:
     """
     records = np.array([(1, 2.0), (3, 4.0)], dtype="i4,f8")
     tensors = {"p": Point(np.arange(2), np.array(["a", "b"])), "t": (records, np.zeros((2, 1)))}
-    second = values(nodes.TensorSlices(tensors=tensors))[1]
+    second = values(TensorSlices(tensors=tensors))[1]
     assert second["p"] == Point(1, "b")
     assert type(second["p"]) is Point
     assert second["t"][0].tolist() == (3, 4.0)
@@ -113,10 +112,10 @@ def test_slices_keep_the_structure() -> None:
 def test_what_is_handed_out_belongs_to_the_receiver(dtype: str) -> None:
     """Writing into an element changes neither the source nor the next iteration."""
     array = np.zeros((2, 3), dtype)
-    for node in (nodes.TensorSlices(tensors=array), nodes.Tensors(tensors=array)):
+    for node in (TensorSlices(tensors=array), Tensors(tensors=array)):
         for element in make_iterator(node, Context()):
             element[...] = 7
-    iterator: Any = make_iterator(nodes.TensorSlices(tensors=array), Context())
+    iterator: Any = make_iterator(TensorSlices(tensors=array), Context())
     iterator.next_stacked(2)[1][...] = 7
     assert array.tolist() == np.zeros((2, 3), dtype).tolist()
 
@@ -130,9 +129,7 @@ def test_a_generator_that_raised_is_ended() -> None:
     """The exception is raised at its place, with the node's name and the original as
     cause, and the end follows.
     """
-    iterator = make_iterator(
-        nodes.FromGenerator(generator=failing, args=(1,), site="a.py:3"), Context()
-    )
+    iterator = make_iterator(FromGenerator(generator=failing, args=(1,), site="a.py:3"), Context())
     assert next(iterator) == 0
     with pytest.raises(
         PipelineError, match=r"from_generator\(failing\) at a.py:3 failed: ValueError: broken"
@@ -145,7 +142,7 @@ def test_a_generator_that_raised_is_ended() -> None:
 
 def test_a_generator_that_cannot_be_called_is_ended() -> None:
     """A failing call is a single failure, not a failure for each requested element."""
-    iterator = make_iterator(nodes.FromGenerator(generator=range, args=("x",)), Context())
+    iterator = make_iterator(FromGenerator(generator=range, args=("x",)), Context())
     with pytest.raises(PipelineError, match="TypeError"):
         next(iterator)
     assert list(iterator) == []
@@ -161,7 +158,7 @@ def test_a_generator_may_fill_its_arrays_again(signature: Any) -> None:
             buffer[:] = number
             yield {"x": buffer}
 
-    elements = values(nodes.FromGenerator(generator=fill, output_signature=signature))
+    elements = values(FromGenerator(generator=fill, output_signature=signature))
     assert [element["x"].tolist() for element in elements] == [[0, 0], [1, 1], [2, 2]]
 
 
@@ -176,7 +173,7 @@ def test_closing_closes_the_generator() -> None:
         finally:
             closed.append(True)
 
-    iterator = make_iterator(nodes.FromGenerator(generator=generate), Context())
+    iterator = make_iterator(FromGenerator(generator=generate), Context())
     next(iterator)
     iterator.close()
     iterator.close()
@@ -185,7 +182,7 @@ def test_closing_closes_the_generator() -> None:
 
 
 def yields(value: Any, signature: Any) -> Any:
-    return values(nodes.FromGenerator(generator=lambda: [value], output_signature=signature))[0]
+    return values(FromGenerator(generator=lambda: [value], output_signature=signature))[0]
 
 
 def test_a_signature_converts_python_values() -> None:
@@ -211,7 +208,7 @@ def test_what_breaks_the_signature_is_refused(value: Any) -> None:
     """Another shape, dtype or nesting is an error that quotes the signature, and the
     generator continues.
     """
-    node = nodes.FromGenerator(
+    node = FromGenerator(
         generator=lambda: [value, [1, 2]], output_signature=TensorSpec((2,), "float32")
     )
     iterator = make_iterator(node, Context())
@@ -225,7 +222,7 @@ def test_what_breaks_the_signature_is_refused(value: Any) -> None:
 @pytest.mark.parametrize("made", [5, None])
 def test_a_generator_returns_what_can_be_iterated_over(made: Any) -> None:
     """The error shows what a function returned, and asks it to yield."""
-    node = nodes.FromGenerator(generator=lambda: made)
+    node = FromGenerator(generator=lambda: made)
     with pytest.raises(
         PipelineError,
         match=rf"must return an iterable, it returned {made} of type .*: yield the elem",
@@ -237,7 +234,7 @@ def test_a_state_is_restored_where_ranges_come_in_other_pieces() -> None:
     """The elements read from a single range may be spread over several ranges the next
     time.
     """
-    node = nodes.Range(start=0, stop=6)
+    node = Range(start=0, stop=6)
     before = make_iterator(node, provided([[(0, 6)]])())
     assert [int(next(before)) for _ in range(3)] == [0, 1, 2]
     after = make_iterator(node, provided([[(0, 2), (2, 4), (4, 6)]])())
@@ -248,7 +245,7 @@ def test_a_state_is_restored_where_ranges_come_in_other_pieces() -> None:
 def test_rows_of_ragged_tensors_are_slices() -> None:
     """A row is an array that belongs to the receiver."""
     ragged = RaggedTensor(np.arange(3), [0, 1, 3])
-    rows = values(nodes.TensorSlices(tensors={"r": ragged}))
+    rows = values(TensorSlices(tensors={"r": ragged}))
     assert [row["r"].tolist() for row in rows] == [[0], [1, 2]]
     rows[1]["r"][...] = 7
     assert ragged.values.tolist() == [0, 1, 2]
@@ -287,7 +284,7 @@ def test_rows_taken_together_are_those_taken_one_by_one(tensors: Any) -> None:
     """Types, nesting and values are the same, from any place and in any number of
     pieces.
     """
-    node = nodes.TensorSlices(tensors=tensors)
+    node = TensorSlices(tensors=tensors)
     single, iterator, together = values(node), make_iterator(node, Context()), []
     assert isinstance(iterator, Stackable)
     for size in (1, 3, 2, 9):
@@ -313,7 +310,7 @@ def kinds(element: Any) -> Any:
 def test_rows_taken_together_belong_to_the_receiver() -> None:
     """Writing to a row changes neither the other rows nor the source."""
     array = np.zeros((4, 2))
-    iterator = make_iterator(nodes.TensorSlices(tensors=array), Context())
+    iterator = make_iterator(TensorSlices(tensors=array), Context())
     assert isinstance(iterator, Stackable)
     first, *others = iterator.next_rows(4)
     first[...] = 1
@@ -327,7 +324,7 @@ def test_what_is_no_place_is_refused_at_once(state: object) -> None:
     would otherwise never end.
     """
     with pytest.raises((TypeError, ValueError)):
-        make_iterator(nodes.Range(start=0, stop=10), Context()).restore(state)
+        make_iterator(Range(start=0, stop=10), Context()).restore(state)
 
 
 class Shared:

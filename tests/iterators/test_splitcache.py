@@ -10,26 +10,30 @@ from typing import Any
 import pytest
 
 from tests.iterators.checks import check_restore, provided, run
-from zmqdata import nodes
 from zmqdata.errors import AlreadyExistsError
 from zmqdata.iterators import Context, cache, make_iterator
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.combinations import Concatenate
+from zmqdata.nodes.sources import Range
+from zmqdata.nodes.storage import Cache
+from zmqdata.nodes.transforms import FlatMap, Map, Repeat, Shuffle
 
 LEDGER = [(2, 4), (7, 9)]
 
 
-def counted(stop: int = 10) -> nodes.Node:
-    return nodes.Range(start=0, stop=stop)
+def counted(stop: int = 10) -> Node:
+    return Range(start=0, stop=stop)
 
 
-def cached(tmp_path: Path, source: nodes.Node | None = None) -> nodes.Cache:
-    return nodes.Cache(inputs=(source or counted(),), filename=str(tmp_path / "cache"))
+def cached(tmp_path: Path, source: Node | None = None) -> Cache:
+    return Cache(inputs=(source or counted(),), filename=str(tmp_path / "cache"))
 
 
-def repeated(node: nodes.Node, count: int = 3) -> nodes.Repeat:
-    return nodes.Repeat(inputs=(node,), count=count)
+def repeated(node: Node, count: int = 3) -> Repeat:
+    return Repeat(inputs=(node,), count=count)
 
 
-def numbers(node: nodes.Node, context: Context) -> list[Any]:
+def numbers(node: Node, context: Context) -> list[Any]:
     return [outcome[3] for outcome in run(node, context)]
 
 
@@ -60,13 +64,13 @@ def test_restoring_at_every_step(tmp_path: Path) -> None:
     """Another worker, without the files, pulls the splits of the first repetition
     again, also in later repetitions.
     """
-    shuffled = nodes.Shuffle(inputs=(counted(),), buffer_size=3)
+    shuffled = Shuffle(inputs=(counted(),), buffer_size=3)
     for source in (counted(), shuffled):
         seen = check_restore(
             repeated(cached(tmp_path, source)), provided([LEDGER, [(0, 2)], [(4, 6)]])
         )
         assert sorted(value[3] for value in seen) == sorted([2, 3, 7, 8] * 3)
-    behind = nodes.Concatenate(inputs=(counted(), cached(tmp_path, shuffled)))
+    behind = Concatenate(inputs=(counted(), cached(tmp_path, shuffled)))
     check_restore(
         repeated(behind), provided([[(0, 1)], [(1, 2)], [(2, 3)]], [LEDGER, [(0, 2)], [(4, 6)]])
     )
@@ -75,7 +79,7 @@ def test_restoring_at_every_step(tmp_path: Path) -> None:
 def test_two_caches_of_one_task_have_folders_of_their_own(tmp_path: Path) -> None:
     """The caches have separate folders, even with the same file name."""
     inner = cached(tmp_path)
-    outer = cached(tmp_path, nodes.Map(inputs=(inner,), function=lambda x: -x))
+    outer = cached(tmp_path, Map(inputs=(inner,), function=lambda x: -x))
     assert numbers(repeated(outer, 2), provided([[(1, 3)]])()) == [-1, -2, -1, -2]
 
 
@@ -84,7 +88,7 @@ def test_nothing_is_kept_for_nobody(tmp_path: Path, filename: str) -> None:
     """A task without a repeat above the cache never replays, so the cache keeps nothing
     in memory or in files.
     """
-    node = nodes.Cache(inputs=(counted(),), filename=filename and str(tmp_path / filename))
+    node = Cache(inputs=(counted(),), filename=filename and str(tmp_path / filename))
     tapes = len(cache._tapes)
     iterator = make_iterator(node, provided([LEDGER])())
     assert [int(x) for x in iterator] == [2, 3, 7, 8]
@@ -126,7 +130,7 @@ def test_nested_caches_are_not_of_the_task(tmp_path: Path) -> None:
     a second writer is refused.
     """
     whole = cached(tmp_path)
-    node = nodes.FlatMap(inputs=(counted(2),), function=lambda x: _Made(whole))
+    node = FlatMap(inputs=(counted(2),), function=lambda x: _Made(whole))
     one, other = (make_iterator(replace(node), provided([[(0, 1)]])()) for _ in range(2))
     assert int(next(one)) == 0
     with pytest.raises(
@@ -137,5 +141,5 @@ def test_nested_caches_are_not_of_the_task(tmp_path: Path) -> None:
 
 
 class _Made:
-    def __init__(self, node: nodes.Node) -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node

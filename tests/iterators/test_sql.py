@@ -12,17 +12,18 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import check_restore, plain, run
-from zmqdata import nodes
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, PipelineError
 from zmqdata.iterators import Context, make_iterator
+from zmqdata.nodes.base import known_spec
+from zmqdata.nodes.records import Sql
 
 TYPES = (np.dtype(str), np.dtype("int8"), np.dtype("float32"), np.dtype("S"), np.dtype(bool))
 
 
 def sql_node(
     folder: Path, rows: list[tuple[Any, ...]], query: str = "SELECT * FROM t", **parameters: Any
-) -> nodes.Sql:
+) -> Sql:
     name = folder / "with space?.db"
     with closing(sqlite3.connect(name)) as base:
         base.execute("CREATE TABLE t (a, b, c, d, e)")
@@ -34,7 +35,7 @@ def sql_node(
         "query": query,
         "output_types": TYPES,
     }
-    return nodes.Sql(**{**given, **parameters})
+    return Sql(**{**given, **parameters})
 
 
 def test_rows_have_the_types_that_were_asked_for(tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ def test_a_single_dtype_yields_values(tmp_path: Path) -> None:
         output_types=np.dtype("int8"),
     )
     assert check_restore(node) == [plain(np.int8(1)), plain(np.int8(2))]
-    assert nodes.known_spec(node) == TensorSpec((), np.int8)
+    assert known_spec(node) == TensorSpec((), np.int8)
 
 
 def open_files(folder: Path) -> list[str]:
@@ -127,7 +128,7 @@ def test_a_bad_query_is_one_failure(tmp_path: Path, query: str, text: str) -> No
 
 def test_a_missing_data_base_is_a_failure(tmp_path: Path) -> None:
     """A missing file is not created."""
-    node = nodes.Sql(
+    node = Sql(
         driver_name="sqlite",
         data_source_name=str(tmp_path / "no.db"),
         query="SELECT 1",
@@ -156,7 +157,7 @@ def test_restoring_on_another_data_base_is_refused(tmp_path: Path) -> None:
 def test_a_missing_data_base_is_named() -> None:
     """The error names the path."""
     types = (np.dtype(int),)
-    node = nodes.Sql(
+    node = Sql(
         driver_name="sqlite", data_source_name="/nowhere/x", query="SELECT 1", output_types=types
     )
     with pytest.raises(

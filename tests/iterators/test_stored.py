@@ -13,11 +13,15 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import check_restore, outcomes, plain, run
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.errors import AlreadyExistsError, DataLossError, FailedPreconditionError, PipelineError
 from zmqdata.iterators import Context, make_iterator, stored
 from zmqdata.iterators.stored import kept_element, lock_folder, save_elements
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.sequences import FromList
+from zmqdata.nodes.sources import FromGenerator, Range
+from zmqdata.nodes.storage import Cache, Load, Snapshot
+from zmqdata.nodes.transforms import Map, Repeat, Shuffle
 from zmqdata.storage import chunks
 from zmqdata.storage.manifests import read_manifest
 
@@ -29,16 +33,16 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "BLOCK_ELEMENTS", 3)
 
 
-def nine() -> nodes.Node:
-    return nodes.Range(start=0, stop=9)
+def nine() -> Node:
+    return Range(start=0, stop=9)
 
 
-def cached(folder: Path, source: nodes.Node | None = None) -> nodes.Cache:
-    return nodes.Cache(inputs=(source or nine(),), filename=str(folder / "cache"))
+def cached(folder: Path, source: Node | None = None) -> Cache:
+    return Cache(inputs=(source or nine(),), filename=str(folder / "cache"))
 
 
-def snapshot(folder: Path, source: nodes.Node | None = None) -> nodes.Snapshot:
-    return nodes.Snapshot(
+def snapshot(folder: Path, source: Node | None = None) -> Snapshot:
+    return Snapshot(
         inputs=(source or nine(),), path=str(folder), pipeline="cache", compression=None
     )
 
@@ -49,10 +53,10 @@ def failing(x: Any) -> Any:
     return x
 
 
-def saved(folder: Path, source: nodes.Node | None = None, run_name: str = "one") -> nodes.Load:
+def saved(folder: Path, source: Node | None = None, run_name: str = "one") -> Load:
     save_elements(make_iterator(source or nine(), Context()), str(folder), run_name, None, None)
     manifest = read_manifest(str(folder))
-    return nodes.Load(
+    return Load(
         path=str(folder),
         save_id=run_name,
         count=manifest.elements,
@@ -66,7 +70,7 @@ def test_load_reads_what_was_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """
     monkeypatch.setattr("zmqdata.iterators.stored.CHUNK_BYTES", 100)
     rows = [(np.arange(number), "text") for number in range(1, 8)]
-    node = saved(tmp_path, nodes.FromList(sequence=tuple(rows), elements_spec=None))
+    node = saved(tmp_path, FromList(sequence=tuple(rows), elements_spec=None))
     assert check_restore(node) == list(map(plain, rows))
     assert len(read_manifest(str(tmp_path)).chunks) > 1
     assert str(node.elements_spec[0]) == "TensorSpec(shape=(None,), dtype=int64)"
@@ -76,10 +80,10 @@ def test_saving_again_replaces_what_was_saved(tmp_path: Path) -> None:
     """Old chunks are removed, and a dataset loaded before reports that it must be
     loaded again.
     """
-    old, new = saved(tmp_path), saved(tmp_path, nodes.Range(start=5, stop=7), "two")
+    old, new = saved(tmp_path), saved(tmp_path, Range(start=5, stop=7), "two")
     assert [outcome[3] for outcome in run(new)] == [5, 6]
     assert [outcome[1] for outcome in run(old, limit=1)] == ["FailedPreconditionError"]
-    assert run(saved(tmp_path, nodes.Range(start=0, stop=0), "three")) == []
+    assert run(saved(tmp_path, Range(start=0, stop=0), "three")) == []
 
 
 def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
@@ -87,15 +91,15 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     stay.
     """
     node = saved(tmp_path)
-    bad = nodes.Map(inputs=(nine(),), function=failing)
+    bad = Map(inputs=(nine(),), function=failing)
     with pytest.raises(PipelineError, match="no"):
         saved(tmp_path, bad, "two")
     with pytest.raises(PipelineError, match="no"):
         saved(tmp_path / "new", bad, "two")
     with pytest.raises(TypeError):
-        saved(tmp_path / "new", nodes.FromList(sequence=(object(),), elements_spec=None), "two")
+        saved(tmp_path / "new", FromList(sequence=(object(),), elements_spec=None), "two")
     with pytest.raises(TypeError, match="do not fit together"):
-        saved(tmp_path / "new", nodes.FromList(sequence=(1, "a"), elements_spec=None), "two")
+        saved(tmp_path / "new", FromList(sequence=(1, "a"), elements_spec=None), "two")
     assert not list((tmp_path / "new").glob("*.json"))
     assert run(node) == NINE
     assert len(list(tmp_path.glob("*.chunk"))) == 1
@@ -111,9 +115,7 @@ def test_only_one_saves_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [cached, snapshot])
-def test_files_are_read_once_they_are_complete(
-    tmp_path: Path, make: Callable[..., nodes.Node]
-) -> None:
+def test_files_are_read_once_they_are_complete(tmp_path: Path, make: Callable[..., Node]) -> None:
     """The input runs once. Later iterators and repetitions read the files, also those
     of another program.
     """
@@ -123,22 +125,20 @@ def test_files_are_read_once_they_are_complete(
         seen.append(int(x))
         return x
 
-    node = make(tmp_path, nodes.Map(inputs=(nine(),), function=see))
-    assert run(nodes.Repeat(inputs=(node,), count=2)) == NINE + NINE
+    node = make(tmp_path, Map(inputs=(nine(),), function=see))
+    assert run(Repeat(inputs=(node,), count=2)) == NINE + NINE
     assert check_restore(replace(node)) == NINE
     assert len(seen) == 9
 
 
 @pytest.mark.parametrize("make", [cached, snapshot])
 @pytest.mark.parametrize("lost", ["nothing", "files", "complete"])
-def test_restoring_at_every_step(
-    tmp_path: Path, make: Callable[..., nodes.Node], lost: str
-) -> None:
+def test_restoring_at_every_step(tmp_path: Path, make: Callable[..., Node], lost: str) -> None:
     """The same elements follow with the file of a crash, without the file, and with the
     complete file.
     """
-    mapped = nodes.Map(inputs=(nodes.Shuffle(inputs=(nine(),), buffer_size=4),), function=failing)
-    node = nodes.Repeat(inputs=(make(tmp_path, mapped),), count=2)
+    mapped = Map(inputs=(Shuffle(inputs=(nine(),), buffer_size=4),), function=failing)
+    node = Repeat(inputs=(make(tmp_path, mapped),), count=2)
     iterator = make_iterator(node, Context(seed=7))
     following, seen, states = outcomes(iterator), [], []
     while True:
@@ -219,7 +219,7 @@ def test_files_that_another_reader_has_just_written_are_read(
     """A reader that finds no files, and is overtaken by a writer before it locks the
     folder, reads what was written. Its own run would remove the files.
     """
-    node = cached(tmp_path, nodes.Shuffle(inputs=(nine(),), buffer_size=9))
+    node = cached(tmp_path, Shuffle(inputs=(nine(),), buffer_size=9))
     written: list[int] = []
 
     def write() -> None:
@@ -276,7 +276,7 @@ def test_files_of_another_run_are_left_alone(tmp_path: Path) -> None:
     """A state whose files another run has replaced continues its own run without
     writing.
     """
-    shuffled = nodes.Shuffle(inputs=(nine(),), buffer_size=9)
+    shuffled = Shuffle(inputs=(nine(),), buffer_size=9)
     node = cached(tmp_path, shuffled)
     states, iterator = [], make_iterator(node, Context(seed=1))
     expected = []
@@ -301,7 +301,7 @@ def test_what_cannot_be_stored_is_a_failure(tmp_path: Path) -> None:
     """An object that cannot be written is the failure of its element in each run, and
     the rest is not kept.
     """
-    node = cached(tmp_path, nodes.FromList(sequence=(1, object(), 2), elements_spec=None))
+    node = cached(tmp_path, FromList(sequence=(1, object(), 2), elements_spec=None))
     for _ in range(2):
         assert [outcome[0] for outcome in run(node)] == ["int", "raised", "int"]
     assert len(check_restore(node)) == 3
@@ -320,7 +320,7 @@ def test_damaged_files_are_data_loss(tmp_path: Path) -> None:
 def test_restoring_on_a_shorter_input_is_refused(tmp_path: Path) -> None:
     """An input with fewer elements than were written cannot be continued."""
     counts = iter([5, 2])
-    node = cached(tmp_path, nodes.FromGenerator(generator=lambda: range(next(counts))))
+    node = cached(tmp_path, FromGenerator(generator=lambda: range(next(counts))))
     iterator = make_iterator(node, Context())
     assert [next(iterator) for _ in range(4)] == [0, 1, 2, 3]
     state = iterator.state()
@@ -334,8 +334,8 @@ def test_what_a_folder_holds_is_found_by_its_number(tmp_path: Path) -> None:
     """A complete cache reads an element at its place. An incomplete cache, and a place
     after the end, have no element.
     """
-    node = cached(tmp_path, nodes.Range(start=5, stop=9))
+    node = cached(tmp_path, Range(start=5, stop=9))
     assert kept_element(node, 0) is None
     run(node)
     assert [kept_element(node, index) for index in (3, 0, 4)] == [(8,), (5,), None]
-    assert kept_element(nodes.Cache(inputs=(nodes.Range(start=0, stop=3),)), 0) is None
+    assert kept_element(Cache(inputs=(Range(start=0, stop=3),)), 0) is None

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from tests.iterators.checks import check_restore, plain, provided, run
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.errors import InvalidArgumentError, PipelineError
 from zmqdata.iterators import Context, make_iterator
-from zmqdata.nodes import Node, Range
+from zmqdata.nodes import transforms
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.sources import FromGenerator, Range, TensorSlices
 
 Point = namedtuple("Point", ["x", "y"])
 
@@ -25,7 +26,7 @@ def count(stop: int) -> Range:
 
 
 def mapped(function: Any, stop: int = 5) -> Node:
-    return nodes.Map(inputs=(count(stop),), function=function, site="train.py:12")
+    return transforms.Map(inputs=(count(stop),), function=function, site="train.py:12")
 
 
 def values(node: Node) -> list[Any]:
@@ -33,7 +34,7 @@ def values(node: Node) -> list[Any]:
 
 
 def slices(tensors: Any) -> Node:
-    return nodes.TensorSlices(tensors=tensors)
+    return TensorSlices(tensors=tensors)
 
 
 def picky(x: Any) -> Any:
@@ -54,12 +55,12 @@ def test_functions_get_plain_tuples_unpacked() -> None:
         (rows, 1),
     ]:
         got: list[Any] = []
-        node = nodes.Map(
+        node = transforms.Map(
             inputs=(slices(tensors),), function=lambda *args, got=got: got.append(args)
         )
         values(node)
         assert [len(args) for args in got] == [arguments, arguments]
-        predicate = nodes.Filter(
+        predicate = transforms.Filter(
             inputs=(slices(tensors),), predicate=lambda *args, n=arguments: len(args) == n
         )
         assert len(values(predicate)) == 2
@@ -143,13 +144,13 @@ def test_stop_iteration_in_a_function_ends_nothing() -> None:
     end.
     """
     assert [outcome[0] for outcome in run(mapped(lambda x: next(iter([]))))] == ["raised"] * 5
-    bad = nodes.Filter(inputs=(count(3),), predicate=lambda x: next(iter([])))
+    bad = transforms.Filter(inputs=(count(3),), predicate=lambda x: next(iter([])))
     assert [outcome[0] for outcome in run(bad)] == ["raised"] * 3
 
 
 def test_the_innermost_node_names_itself() -> None:
     """Outer nodes pass a failure on unchanged."""
-    outer = nodes.Map(inputs=(mapped(picky),), function=lambda x: x)
+    outer = transforms.Map(inputs=(mapped(picky),), function=lambda x: x)
     with pytest.raises(PipelineError, match=r"^map\(picky\)"):
         values(outer)
 
@@ -157,7 +158,7 @@ def test_the_innermost_node_names_itself() -> None:
 @pytest.mark.parametrize("kind", [bool, np.bool_, np.array])
 def test_predicates_return_one_bool(kind: Any) -> None:
     """Bools of Python and numpy, and bool arrays without axes, are valid."""
-    node = nodes.Filter(inputs=(count(5),), predicate=lambda x: kind(bool(x % 2)))
+    node = transforms.Filter(inputs=(count(5),), predicate=lambda x: kind(bool(x % 2)))
     assert values(node) == [1, 3]
     check_restore(node)
 
@@ -165,7 +166,7 @@ def test_predicates_return_one_bool(kind: Any) -> None:
 @pytest.mark.parametrize("result", [1, None, "yes", np.array([True]), np.array(1)])
 def test_other_predicates_are_refused(result: Any) -> None:
     """A number, a text or an array with axes is a failure that names the remedy."""
-    node = nodes.Filter(inputs=(count(1),), predicate=lambda x: result)
+    node = transforms.Filter(inputs=(count(1),), predicate=lambda x: result)
     with pytest.raises(PipelineError, match=r"must return one bool.*\.all\(\)"):
         values(node)
 
@@ -177,7 +178,7 @@ def test_take(number: int, expected: list[int]) -> None:
     """Take yields at most the given number, or all for -1, and restores at every
     step.
     """
-    node = nodes.Take(inputs=(count(5),), count=number)
+    node = transforms.Take(inputs=(count(5),), count=number)
     assert check_restore(node) == [plain(np.int64(x)) for x in expected]
 
 
@@ -186,26 +187,26 @@ def test_take(number: int, expected: list[int]) -> None:
 )
 def test_skip(number: int, expected: list[int]) -> None:
     """Skip drops the given number, or all for -1, and restores at every step."""
-    node = nodes.Skip(inputs=(count(5),), count=number)
+    node = transforms.Skip(inputs=(count(5),), count=number)
     assert check_restore(node) == [plain(np.int64(x)) for x in expected]
 
 
 def test_take_asks_for_no_more_than_it_yields() -> None:
     """The input does not run beyond the last element."""
     asked: list[int] = []
-    assert len(values(nodes.Take(inputs=(mapped(lambda x: asked.append(x)),), count=2))) == 2
+    assert len(values(transforms.Take(inputs=(mapped(lambda x: asked.append(x)),), count=2))) == 2
     assert asked == [0, 1]
 
 
 def test_failures_are_not_counted() -> None:
     """Take and skip count elements, not failures."""
-    assert [o[0] for o in check_restore(nodes.Take(inputs=(mapped(picky),), count=2))] == [
+    assert [o[0] for o in check_restore(transforms.Take(inputs=(mapped(picky),), count=2))] == [
         "int64",
         "raised",
         "raised",
         "int64",
     ]
-    assert [o[0] for o in check_restore(nodes.Skip(inputs=(mapped(picky),), count=1))] == [
+    assert [o[0] for o in check_restore(transforms.Skip(inputs=(mapped(picky),), count=1))] == [
         "raised",
         "raised",
         "int64",
@@ -215,14 +216,14 @@ def test_failures_are_not_counted() -> None:
 
 def test_enumerate_counts_what_it_yields() -> None:
     """Numbers are np.int64, begin at start, and have no gaps at failed elements."""
-    node = nodes.Enumerate(inputs=(mapped(picky),), start=7)
+    node = transforms.Enumerate(inputs=(mapped(picky),), start=7)
     numbers = [outcome[1] for outcome in check_restore(node) if outcome[0] == "tuple"]
     assert numbers == [plain(np.int64(7)), plain(np.int64(8))]
 
 
 def test_enumerate_counts_per_worker() -> None:
     """The numbers over a provider count this iterator's elements, for any splits."""
-    node = nodes.Enumerate(inputs=(count(9),))
+    node = transforms.Enumerate(inputs=(count(9),))
     read = check_restore(node, provided([[(5, 7)]]))
     assert read == [plain((np.int64(0), np.int64(5))), plain((np.int64(1), np.int64(6)))]
 
@@ -237,11 +238,11 @@ def test_closing_reaches_the_source() -> None:
         finally:
             closed.append(True)
 
-    node: Node = nodes.FromGenerator(generator=generate)
+    node: Node = FromGenerator(generator=generate)
     for kind, arguments in [
-        (nodes.Map, {"function": int}),
-        (nodes.Take, {"count": 3}),
-        (nodes.Batch, {"batch_size": 1}),
+        (transforms.Map, {"function": int}),
+        (transforms.Take, {"count": 3}),
+        (transforms.Batch, {"batch_size": 1}),
     ]:
         node = kind(inputs=(node,), **arguments)
     iterator = make_iterator(node, Context())
@@ -254,14 +255,17 @@ def test_skipping_all_reads_nothing() -> None:
     """skip(-1) is empty at once, also for an endless input, and after errors of its
     input.
     """
-    assert values(nodes.Skip(inputs=(nodes.Repeat(inputs=(count(3),), count=-1),), count=-1)) == []
-    assert values(nodes.Skip(inputs=(mapped(lambda x: 1 // 0),), count=-1)) == []
+    assert (
+        values(transforms.Skip(inputs=(transforms.Repeat(inputs=(count(3),), count=-1),), count=-1))
+        == []
+    )
+    assert values(transforms.Skip(inputs=(mapped(lambda x: 1 // 0),), count=-1)) == []
 
 
 def test_a_function_that_wants_a_tensor_is_told_that_elements_are_arrays() -> None:
     """A missing attribute of an array has a hint, that of another object has none."""
     texts = [
-        run(nodes.Map(inputs=(Range(start=0, stop=1),), function=function))[0][2]
+        run(transforms.Map(inputs=(Range(start=0, stop=1),), function=function))[0][2]
         for function in (lambda x: np.zeros(2).unsqueeze(0), lambda x: {}.unsqueeze(0))
     ]
     assert ["Elements hold numpy arrays" in text for text in texts] == [True, False]

@@ -16,13 +16,15 @@ from hypothesis import strategies as st
 
 from tests.elements.attrs_classes import Marked
 from tests.iterators.checks import check_restore, plain, provided
-from zmqdata import nodes
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import InvalidArgumentError, PipelineError
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.batch import stack
 from zmqdata.iterators.unbatch import COPY_BELOW, joined, row_count, rows
-from zmqdata.nodes import Node, Range
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.batches import MapBatches, Rebatch, Unbatch
+from zmqdata.nodes.sources import Range, TensorSlices
+from zmqdata.nodes.transforms import Batch, Map
 
 Point = namedtuple("Point", ["x", "y"])
 SIZES = st.lists(st.integers(0, 5), max_size=9)
@@ -35,20 +37,20 @@ def count(stop: int) -> Range:
 def batches(sizes: list[int], make: Any = lambda rows: rows) -> Node:
     """Make a batch of each size, with consecutive numbers."""
     stops = np.cumsum(sizes, dtype=np.int64)
-    source = nodes.TensorSlices(tensors=(stops - np.array(sizes, np.int64), stops))
-    return nodes.Map(inputs=(source,), function=lambda start, stop: make(np.arange(start, stop)))
+    source = TensorSlices(tensors=(stops - np.array(sizes, np.int64), stops))
+    return Map(inputs=(source,), function=lambda start, stop: make(np.arange(start, stop)))
 
 
 def unbatch(node: Node) -> Node:
-    return nodes.Unbatch(inputs=(node,), site="train.py:3")
+    return Unbatch(inputs=(node,), site="train.py:3")
 
 
 def rebatch(node: Node, *sizes: int, drop: bool = False) -> Node:
-    return nodes.Rebatch(inputs=(node,), batch_sizes=sizes, drop_remainder=drop, site="train.py:3")
+    return Rebatch(inputs=(node,), batch_sizes=sizes, drop_remainder=drop, site="train.py:3")
 
 
 def map_batches(node: Node, function: Any, size: int = 3, drop: bool = False) -> Node:
-    return nodes.MapBatches(
+    return MapBatches(
         inputs=(node,), function=function, batch_size=size, drop_remainder=drop, site="train.py:3"
     )
 
@@ -82,11 +84,11 @@ def test_unbatch_gives_the_rows_in_order(sizes: list[int]) -> None:
 
 
 def slices(tensors: Any) -> Node:
-    return nodes.TensorSlices(tensors=tensors)
+    return TensorSlices(tensors=tensors)
 
 
 def batches_of(tensors: Any) -> Node:
-    return nodes.Batch(inputs=(slices(tensors),), batch_size=2)
+    return Batch(inputs=(slices(tensors),), batch_size=2)
 
 
 def test_rows_keep_the_nesting() -> None:
@@ -99,7 +101,7 @@ def test_rows_keep_the_nesting() -> None:
 
 def test_unbatch_undoes_batch_in_splits() -> None:
     """The rows over a provider are the rows of its splits."""
-    node = unbatch(nodes.Batch(inputs=(count(9),), batch_size=2))
+    node = unbatch(Batch(inputs=(count(9),), batch_size=2))
     assert check_restore(node, provided([[(0, 2), (4, 9)]])) == [
         plain(np.int64(n)) for n in (0, 1, 4, 5, 6, 7, 8)
     ]
@@ -115,8 +117,8 @@ def test_rows_of_none_are_none() -> None:
     with pytest.raises(InvalidArgumentError, match="an array in one and None in another"):
         joined([(np.arange(3),), (None,)])
     for size in (1, 2, 4):
-        node = nodes.TensorSlices(tensors=batch)
-        stacked = nodes.Batch(inputs=(node,), batch_size=2)
+        node = TensorSlices(tensors=batch)
+        stacked = Batch(inputs=(node,), batch_size=2)
         for made in (stacked, rebatch(stacked, size), unbatch(rebatch(stacked, size))):
             check_restore(made)
         assert len(list(make_iterator(unbatch(stacked), Context()))) == 3
@@ -224,7 +226,7 @@ def test_rebatch_has_as_many_batches_as_it_says(
 ) -> None:
     """If the number of rows is known, so is the number of batches."""
     node = rebatch(
-        nodes.Batch(inputs=(count(stop * size),), batch_size=size, drop_remainder=True),
+        Batch(inputs=(count(stop * size),), batch_size=size, drop_remainder=True),
         *sizes,
         drop=drop,
     )
@@ -277,7 +279,7 @@ def test_map_batches_calls_once_per_batch() -> None:
         calls.append((a, b))
         return {"sum": (a + b).tolist()}
 
-    pairs = nodes.TensorSlices(tensors=(np.arange(5), np.arange(5) * 10))
+    pairs = TensorSlices(tensors=(np.arange(5), np.arange(5) * 10))
     assert [row["sum"] for row in make_iterator(map_batches(pairs, add), Context())] == [
         0,
         11,
@@ -308,7 +310,7 @@ def test_a_failing_batch_is_given_up(function: Any, text: str) -> None:
 
 def test_states_stay_small() -> None:
     """States hold numbers, not the rows of the current batch."""
-    wide = nodes.Map(inputs=(count(3),), function=lambda n: np.zeros((4, 9999)))
+    wide = Map(inputs=(count(3),), function=lambda n: np.zeros((4, 9999)))
     for node in (
         unbatch(wide),
         rebatch(wide, 3),

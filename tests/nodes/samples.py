@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.nodes import Node, Range
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.sources import Range, TensorSlices
+from zmqdata.nodes.transforms import Filter, Repeat
 
 INT = TensorSpec((), np.int64)
 STR = TensorSpec((), np.str_)
@@ -25,11 +26,11 @@ def ten() -> Range:
 
 
 def unknown() -> Node:
-    return nodes.Filter(inputs=(ten(),), predicate=parse)
+    return Filter(inputs=(ten(),), predicate=parse)
 
 
 def endless() -> Node:
-    return nodes.Repeat(inputs=(ten(),), count=-1)
+    return Repeat(inputs=(ten(),), count=-1)
 
 
 def empty() -> Node:
@@ -37,7 +38,7 @@ def empty() -> Node:
 
 
 def slices(rows: int) -> Node:
-    return nodes.TensorSlices(tensors={"x": np.zeros((rows, 2), np.int8), "y": np.arange(rows)})
+    return TensorSlices(tensors={"x": np.zeros((rows, 2), np.int8), "y": np.arange(rows)})
 
 
 def infer(node: Node) -> Any:

@@ -10,11 +10,15 @@ from dataclasses import dataclass
 import pytest
 
 from tests.nodes.samples import endless, infer, parse, slices, ten
-from zmqdata import nodes
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.errors import UnimplementedError
-from zmqdata.nodes import Node, Range, known_spec, split_sources
-from zmqdata.nodes.base import function_name, source_nodes
+from zmqdata.nodes.base import Node, function_name, known_spec, source_nodes
+from zmqdata.nodes.batches import Rebatch, Unbatch
+from zmqdata.nodes.combinations import Concatenate, Zip
+from zmqdata.nodes.parts import split_sources
+from zmqdata.nodes.records import TextLines, TFRecords
+from zmqdata.nodes.sources import FromGenerator, ListFiles, Range, Tensors
+from zmqdata.nodes.transforms import Batch, FlatMap, Map, Prefetch
 from zmqdata.splits import FileSplits, IndexSplits
 
 
@@ -36,7 +40,7 @@ def test_a_label_ends_with_the_users_line() -> None:
     """The label names the place in the user's code, if it is known."""
     assert Foreign(site="train.py:12").label == "Foreign() at train.py:12"
     assert (
-        nodes.Map(inputs=(ten(),), function=parse, site="train.py:12").label
+        Map(inputs=(ten(),), function=parse, site="train.py:12").label
         == "map(parse) at train.py:12"
     )
 
@@ -44,7 +48,7 @@ def test_a_label_ends_with_the_users_line() -> None:
 def test_a_function_without_name_is_called_by_its_class() -> None:
     """Callable objects are named after their class."""
     callable_object = type("Parser", (), {"__call__": lambda self, x: x})()
-    assert nodes.Map(inputs=(ten(),), function=callable_object).label == "map(Parser)"
+    assert Map(inputs=(ten(),), function=callable_object).label == "map(Parser)"
     assert [function_name(kind) for kind in (len, int, lambda: 0, parse)] == [
         "len",
         "int",
@@ -57,13 +61,11 @@ def test_sources_describe_their_splits_from_left_to_right() -> None:
     """Each source has a provider: of indices, of files, or of a single split for the
     whole. They have the order of the inputs.
     """
-    files = nodes.ListFiles(patterns=("/a/*",), shuffle=False, seed=3)
-    lines = nodes.TextLines(filenames=("/a", "/b"))
-    generator = nodes.FromGenerator(generator=parse)
-    inner = nodes.Concatenate(inputs=(nodes.Map(inputs=(files,), function=parse), lines))
-    tree = nodes.Zip(
-        inputs=(slices(4), inner, nodes.Tensors(tensors=1), generator), template=(0, 1, 2, 3)
-    )
+    files = ListFiles(patterns=("/a/*",), shuffle=False, seed=3)
+    lines = TextLines(filenames=("/a", "/b"))
+    generator = FromGenerator(generator=parse)
+    inner = Concatenate(inputs=(Map(inputs=(files,), function=parse), lines))
+    tree = Zip(inputs=(slices(4), inner, Tensors(tensors=1), generator), template=(0, 1, 2, 3))
     assert source_nodes(tree)[1:3] == [files, lines]
     assert split_sources(tree) == [
         IndexSplits(4),
@@ -77,7 +79,7 @@ def test_sources_describe_their_splits_from_left_to_right() -> None:
 def test_a_source_read_twice_has_two_providers() -> None:
     """A node in two places counts as two sources."""
     source = ten()
-    assert split_sources(nodes.Concatenate(inputs=(source, source))) == [
+    assert split_sources(Concatenate(inputs=(source, source))) == [
         IndexSplits(10),
         IndexSplits(10),
     ]
@@ -87,7 +89,7 @@ def test_a_source_without_splits_says_so_by_name() -> None:
     """An unsplittable source is refused with tf.data's words, the place and the
     remedy.
     """
-    tree = nodes.Zip(inputs=(ten(), Foreign(site="train.py:3")), template=(0, 1))
+    tree = Zip(inputs=(ten(), Foreign(site="train.py:3")), template=(0, 1))
     with pytest.raises(
         UnimplementedError, match=r"split providers for dataset of type Foreign: .* at train.py:3"
     ):
@@ -113,11 +115,8 @@ def test_a_spec_is_known_where_no_function_decides() -> None:
     """The spec follows by the rules of the nodes, and is None if a function has to
     run.
     """
-    assert known_spec(nodes.Batch(inputs=(ten(),), batch_size=3)) == TensorSpec((None,), "int64")
-    assert (
-        known_spec(nodes.Batch(inputs=(nodes.Map(inputs=(ten(),), function=parse),), batch_size=3))
-        is None
-    )
+    assert known_spec(Batch(inputs=(ten(),), batch_size=3)) == TensorSpec((None,), "int64")
+    assert known_spec(Batch(inputs=(Map(inputs=(ten(),), function=parse),), batch_size=3)) is None
 
 
 def test_specs_of_long_pipelines_need_no_recursion() -> None:
@@ -126,11 +125,11 @@ def test_specs_of_long_pipelines_need_no_recursion() -> None:
     """
     for source, spec in (
         (ten(), TensorSpec((), "int64")),
-        (nodes.Map(inputs=(ten(),), function=parse), None),
+        (Map(inputs=(ten(),), function=parse), None),
     ):
         node: Node = source
         for _ in range(3000):
-            node = nodes.Concatenate(inputs=(node, source))
+            node = Concatenate(inputs=(node, source))
         assert known_spec(node) == spec
 
 
@@ -138,26 +137,26 @@ def test_what_an_element_is() -> None:
     """Elements are batches behind an operation that batches, and no more behind one
     that takes them apart. Operations on batches leave their number of rows.
     """
-    batches = nodes.Batch(inputs=(ten(),), batch_size=4)
+    batches = Batch(inputs=(ten(),), batch_size=4)
     assert (ten().batch_rows, batches.batch_rows) == (None, 4)
-    mapped = nodes.Map(inputs=(nodes.Prefetch(inputs=(batches,), buffer_size=2),), function=parse)
+    mapped = Map(inputs=(Prefetch(inputs=(batches,), buffer_size=2),), function=parse)
     assert mapped.batch_rows == 4
-    assert nodes.Batch(inputs=(mapped,), batch_size=3).batch_rows == 12
-    assert nodes.Rebatch(inputs=(mapped,), batch_sizes=(5,)).batch_rows == 5
-    assert nodes.Rebatch(inputs=(mapped,), batch_sizes=(5, 6)).batch_rows == 0
+    assert Batch(inputs=(mapped,), batch_size=3).batch_rows == 12
+    assert Rebatch(inputs=(mapped,), batch_sizes=(5,)).batch_rows == 5
+    assert Rebatch(inputs=(mapped,), batch_sizes=(5, 6)).batch_rows == 0
     taken_apart: list[Node] = [
-        nodes.Unbatch(inputs=(mapped,)),
-        nodes.FlatMap(inputs=(mapped,), function=parse),
+        Unbatch(inputs=(mapped,)),
+        FlatMap(inputs=(mapped,), function=parse),
     ]
     assert [one.batch_rows for one in taken_apart] == [None, None]
 
 
 def test_joined_batches() -> None:
     """Elements of several inputs are batches if those of all inputs are."""
-    four, five = (nodes.Batch(inputs=(ten(),), batch_size=size) for size in (4, 5))
+    four, five = (Batch(inputs=(ten(),), batch_size=size) for size in (4, 5))
 
     def joined(*inputs: Node) -> Node:
-        return nodes.Concatenate(inputs=inputs)
+        return Concatenate(inputs=inputs)
 
     assert joined(four, four).batch_rows == 4
     assert joined(four, five).batch_rows == 0
@@ -173,12 +172,12 @@ def test_a_function_may_say_that_it_makes_batches() -> None:
         def __call__(self, number: int) -> int:
             return number
 
-    assert nodes.Map(inputs=(ten(),), function=Fetch()).batch_rows == 8
-    assert nodes.FlatMap(inputs=(ten(),), function=Fetch()).batch_rows == 8
+    assert Map(inputs=(ten(),), function=Fetch()).batch_rows == 8
+    assert FlatMap(inputs=(ten(),), function=Fetch()).batch_rows == 8
 
 
 def test_units_of_splits() -> None:
     """The splits of a source are rows, unless it reads files."""
     assert (ten().split_unit, slices(3).split_unit) == ("rows", "rows")
-    lines = nodes.TextLines(filenames=("a",))
-    assert (lines.split_unit, nodes.TFRecords(filenames=("a",)).split_unit) == ("files", "files")
+    lines = TextLines(filenames=("a",))
+    assert (lines.split_unit, TFRecords(filenames=("a",)).split_unit) == ("files", "files")

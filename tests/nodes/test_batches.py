@@ -7,13 +7,27 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from zmqdata import nodes
 from zmqdata.elements.ragged import RaggedTensorSpec
 from zmqdata.elements.specs import INFINITE_CARDINALITY as INFINITE
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.nodes import Node, Padding, Range, padding_plan, ragged_axes, split_sources
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.batches import (
+    BucketBySequenceLength,
+    ListBatch,
+    MapBatches,
+    PaddedBatch,
+    Padding,
+    RaggedBatch,
+    Rebatch,
+    Unbatch,
+    padding_plan,
+    ragged_axes,
+)
+from zmqdata.nodes.parts import split_sources
+from zmqdata.nodes.sources import Range
+from zmqdata.nodes.transforms import Batch, Map, Repeat
 from zmqdata.splits import IndexSplits
 
 INT = np.int64
@@ -29,16 +43,16 @@ def ten() -> Range:
 
 
 def batches(drop: bool = True, source: Node | None = None) -> Node:
-    return nodes.Batch(inputs=(source or ten(),), batch_size=4, drop_remainder=drop)
+    return Batch(inputs=(source or ten(),), batch_size=4, drop_remainder=drop)
 
 
 def said(spec: Any) -> Node:
     """Make a node whose spec follows by rule."""
-    return nodes.Map(inputs=(ten(),), function=len, output_spec=spec)
+    return Map(inputs=(ten(),), function=len, output_spec=spec)
 
 
 def unsaid() -> Node:
-    return nodes.Map(inputs=(ten(),), function=len)
+    return Map(inputs=(ten(),), function=len)
 
 
 def infer(node: Node) -> Any:
@@ -48,37 +62,33 @@ def infer(node: Node) -> Any:
 
 
 def unbatch(node: Node) -> Node:
-    return nodes.Unbatch(inputs=(node,))
+    return Unbatch(inputs=(node,))
 
 
 def rebatch(node: Node, *sizes: int, drop: bool = False) -> Node:
-    return nodes.Rebatch(inputs=(node,), batch_sizes=sizes, drop_remainder=drop)
+    return Rebatch(inputs=(node,), batch_sizes=sizes, drop_remainder=drop)
 
 
 def padded(node: Node, shapes: Any = None, drop: bool = False) -> Node:
-    return nodes.PaddedBatch(
-        inputs=(node,), batch_size=4, drop_remainder=drop, padded_shapes=shapes
-    )
+    return PaddedBatch(inputs=(node,), batch_size=4, drop_remainder=drop, padded_shapes=shapes)
 
 
 def rags(node: Node, drop: bool = False) -> Node:
-    return nodes.RaggedBatch(
-        inputs=(node,), batch_size=4, drop_remainder=drop, row_splits_dtype="int32"
-    )
+    return RaggedBatch(inputs=(node,), batch_size=4, drop_remainder=drop, row_splits_dtype="int32")
 
 
-def bucketed(node: Node, *sizes: int, **parameters: Any) -> nodes.BucketBySequenceLength:
-    return nodes.BucketBySequenceLength(
+def bucketed(node: Node, *sizes: int, **parameters: Any) -> BucketBySequenceLength:
+    return BucketBySequenceLength(
         inputs=(node,), length_function=len, boundaries=(3,), batch_sizes=sizes, **parameters
     )
 
 
 def listed(node: Node, drop: bool = False) -> Node:
-    return nodes.ListBatch(inputs=(node,), batch_size=4, drop_remainder=drop)
+    return ListBatch(inputs=(node,), batch_size=4, drop_remainder=drop)
 
 
 def mapped(node: Node, drop: bool = False, spec: Any = None) -> Node:
-    return nodes.MapBatches(
+    return MapBatches(
         inputs=(node,), function=len, batch_size=4, drop_remainder=drop, output_spec=spec
     )
 
@@ -99,7 +109,7 @@ def test_a_list_has_no_spec() -> None:
         (unbatch(batches()), "unbatch()", 8),
         (unbatch(batches(drop=False)), "unbatch()", UNKNOWN),
         (unbatch(unsaid()), "unbatch()", UNKNOWN),
-        (unbatch(nodes.Repeat(inputs=(batches(),), count=-1)), "unbatch()", INFINITE),
+        (unbatch(Repeat(inputs=(batches(),), count=-1)), "unbatch()", INFINITE),
         (unbatch(Range(start=0, stop=0)), "unbatch()", 0),
         (rebatch(batches(), 3), "rebatch(3)", 3),
         (rebatch(batches(), 3, drop=True), "rebatch(3)", 2),
@@ -109,7 +119,7 @@ def test_a_list_has_no_spec() -> None:
         (bucketed(ten(), 1, 1), "bucket_by_sequence_length(len)", UNKNOWN),
         (mapped(ten()), "map_batches(len)", 10),
         (mapped(ten(), drop=True), "map_batches(len)", 8),
-        (mapped(nodes.Repeat(inputs=(ten(),), count=-1), drop=True), "map_batches(len)", INFINITE),
+        (mapped(Repeat(inputs=(ten(),), count=-1), drop=True), "map_batches(len)", INFINITE),
     ],
 )
 def test_labels_and_cardinalities(node: Node, label: str, cardinality: int) -> None:

@@ -10,19 +10,21 @@ import numpy as np
 import pytest
 
 from tests.nodes.samples import INT, STR, empty, endless, infer, slices, ten, unknown
-from zmqdata import nodes
 from zmqdata.elements.specs import INFINITE_CARDINALITY as INFINITE
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.nodes import Node, Range
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.combinations import Concatenate, Zip
+from zmqdata.nodes.records import TextLines
+from zmqdata.nodes.sources import Range, Tensors
 
 
-def zipped(*inputs: Node) -> nodes.Zip:
-    return nodes.Zip(inputs=inputs, template=tuple(range(len(inputs))))
+def zipped(*inputs: Node) -> Zip:
+    return Zip(inputs=inputs, template=tuple(range(len(inputs))))
 
 
-def joined(first: Node, second: Node) -> nodes.Concatenate:
-    return nodes.Concatenate(inputs=(first, second))
+def joined(first: Node, second: Node) -> Concatenate:
+    return Concatenate(inputs=(first, second))
 
 
 def test_labels_name_the_operation_alone() -> None:
@@ -59,15 +61,13 @@ def test_cardinalities_follow_from_the_inputs(node: Node, cardinality: int) -> N
     [
         (zipped(ten(), slices(1)), (INT, {"x": TensorSpec((2,), np.int8), "y": INT})),
         (
-            nodes.Zip(inputs=(ten(), nodes.TextLines(filenames=())), template={"a": (1, 0)}),
+            Zip(inputs=(ten(), TextLines(filenames=())), template={"a": (1, 0)}),
             {"a": (STR, INT)},
         ),
-        (nodes.Zip(inputs=(ten(),), template=0), INT),
+        (Zip(inputs=(ten(),), template=0), INT),
         (joined(ten(), ten()), INT),
         (
-            joined(
-                nodes.Tensors(tensors=np.zeros((2, 3))), nodes.Tensors(tensors=np.zeros((2, 4)))
-            ),
+            joined(Tensors(tensors=np.zeros((2, 3))), Tensors(tensors=np.zeros((2, 4)))),
             TensorSpec((2, None), np.float64),
         ),
     ],
@@ -82,4 +82,4 @@ def test_specs_follow_from_the_inputs(node: Node, spec: Any) -> None:
 def test_what_does_not_fit_cannot_be_concatenated() -> None:
     """Numbers and texts have no common spec."""
     with pytest.raises(TypeError, match="specs do not fit"):
-        joined(ten(), nodes.TextLines(filenames=())).spec(infer)
+        joined(ten(), TextLines(filenames=())).spec(infer)

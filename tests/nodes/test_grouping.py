@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata import nodes
 from zmqdata.elements.specs import INFINITE_CARDINALITY as INFINITE
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN
 from zmqdata.elements.specs import DatasetSpec, TensorSpec
 from zmqdata.errors import UnimplementedError
-from zmqdata.nodes import Node, Range, Reducer, split_sources
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.grouping import Elements, GroupByReducer, GroupByWindow, Reducer, Window
+from zmqdata.nodes.parts import split_sources
+from zmqdata.nodes.selections import Scan
+from zmqdata.nodes.sources import Range
+from zmqdata.nodes.transforms import Repeat
 from zmqdata.splits import IndexSplits
 
 TEN = Range(start=0, stop=10)
@@ -27,10 +31,8 @@ def infer(node: Node) -> Any:
     return node.spec(infer)
 
 
-def window(
-    source: Node, size: int, shift: int, stride: int = 1, drop: bool = False
-) -> nodes.Window:
-    return nodes.Window(
+def window(source: Node, size: int, shift: int, stride: int = 1, drop: bool = False) -> Window:
+    return Window(
         inputs=(source,), size=size, shift=shift, stride=stride, drop_remainder=drop, wrap=parse
     )
 
@@ -42,16 +44,16 @@ def window(
         (window(TEN, 3, 3, drop=True), "window(3)", 3),
         (window(TEN, 3, 1, 2, drop=True), "window(3)", 6),
         (window(TEN, 20, 1, drop=True), "window(20)", 0),
-        (window(nodes.Repeat(inputs=(TEN,), count=-1), 3, 3), "window(3)", INFINITE),
+        (window(Repeat(inputs=(TEN,), count=-1), 3, 3), "window(3)", INFINITE),
         (
-            nodes.GroupByWindow(
+            GroupByWindow(
                 inputs=(TEN,), key_function=parse, function=max, window_size=2, wrap=parse
             ),
             "group_by_window(parse, max)",
             UNKNOWN,
         ),
         (
-            nodes.GroupByReducer(inputs=(TEN,), key_function=parse, reducer=REDUCER),
+            GroupByReducer(inputs=(TEN,), key_function=parse, reducer=REDUCER),
             "group_by_reducer(parse)",
             UNKNOWN,
         ),
@@ -73,23 +75,23 @@ def test_specs() -> None:
     assert infer(window(TEN, 3, 3)) == DatasetSpec(TensorSpec((), np.int64))
     assert (
         infer(
-            nodes.GroupByWindow(
+            GroupByWindow(
                 inputs=(TEN,), key_function=parse, function=max, window_size=2, wrap=parse
             )
         )
         is None
     )
-    assert infer(nodes.GroupByReducer(inputs=(TEN,), key_function=parse, reducer=REDUCER)) is None
+    assert infer(GroupByReducer(inputs=(TEN,), key_function=parse, reducer=REDUCER)) is None
 
 
 def test_held_elements_are_a_source_that_is_not_split() -> None:
     """The number and spec of held elements are known. Splitting them is an error that
     names them.
     """
-    node = nodes.Elements(elements=(np.zeros(1), np.zeros(2)))
+    node = Elements(elements=(np.zeros(1), np.zeros(2)))
     assert (node.cardinality, node.label) == (2, "elements(2)")
     assert infer(node) == TensorSpec((None,), np.float64)
-    assert infer(nodes.Elements(elements=())) is None
+    assert infer(Elements(elements=())) is None
     with pytest.raises(
         UnimplementedError, match="Cannot create split providers for dataset of type Elements"
     ):
@@ -98,8 +100,8 @@ def test_held_elements_are_a_source_that_is_not_split() -> None:
 
 def test_nodes_that_hold_arrays_are_equal_to_themselves_only() -> None:
     """Two nodes with elements, or with a first state, are never equal."""
-    pairs = [nodes.Elements(elements=(np.zeros(2),)) for _ in range(2)]
-    scans = [nodes.Scan(inputs=(TEN,), initial_state=np.zeros(2), function=parse) for _ in range(2)]
+    pairs = [Elements(elements=(np.zeros(2),)) for _ in range(2)]
+    scans = [Scan(inputs=(TEN,), initial_state=np.zeros(2), function=parse) for _ in range(2)]
     for one, other in (pairs, scans):
         assert one == one
         assert one != other

@@ -7,44 +7,50 @@ from typing import Any
 import pytest
 
 from tests.nodes.samples import STR, empty, endless, infer, parse, ten, unknown
-from zmqdata import nodes
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN
-from zmqdata.nodes import Node
-from zmqdata.nodes.base import NOTHING_AGAIN
+from zmqdata.nodes.base import NOTHING_AGAIN, Node
+from zmqdata.nodes.batches import ListBatch
+from zmqdata.nodes.mapping import (
+    Collate,
+    GuardedMap,
+    ParallelCollate,
+    ParallelInterleave,
+    ParallelMap,
+    ParallelRandomMap,
+    RandomMap,
+)
 
 
 def parallel(**arguments: Any) -> Node:
-    return nodes.ParallelMap(inputs=(ten(),), function=parse, num_parallel_calls=2, **arguments)
+    return ParallelMap(inputs=(ten(),), function=parse, num_parallel_calls=2, **arguments)
 
 
 def interleaved(**arguments: Any) -> Node:
-    return nodes.ParallelInterleave(
+    return ParallelInterleave(
         inputs=(ten(),), function=parse, cycle_length=3, num_parallel_calls=2, **arguments
     )
 
 
 def random(**arguments: Any) -> Node:
-    return nodes.RandomMap(inputs=(ten(),), function=parse, **arguments)
+    return RandomMap(inputs=(ten(),), function=parse, **arguments)
 
 
 def drawing(**arguments: Any) -> Node:
-    return nodes.ParallelRandomMap(
-        inputs=(ten(),), function=parse, num_parallel_calls=2, **arguments
-    )
+    return ParallelRandomMap(inputs=(ten(),), function=parse, num_parallel_calls=2, **arguments)
 
 
 def guarded(**arguments: Any) -> Node:
-    return nodes.GuardedMap(inputs=(ten(),), function=parse, **arguments)
+    return GuardedMap(inputs=(ten(),), function=parse, **arguments)
 
 
 def collating(**arguments: Any) -> Node:
-    lists = nodes.ListBatch(inputs=(ten(),), batch_size=4)
-    return nodes.Collate(inputs=(lists,), function=parse, **arguments)
+    lists = ListBatch(inputs=(ten(),), batch_size=4)
+    return Collate(inputs=(lists,), function=parse, **arguments)
 
 
 def collating_on_threads(**arguments: Any) -> Node:
-    lists = nodes.ListBatch(inputs=(ten(),), batch_size=4, drop_remainder=True)
-    return nodes.ParallelCollate(inputs=(lists,), function=parse, num_parallel_calls=2, **arguments)
+    lists = ListBatch(inputs=(ten(),), batch_size=4, drop_remainder=True)
+    return ParallelCollate(inputs=(lists,), function=parse, num_parallel_calls=2, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +96,7 @@ def test_cardinalities_are_those_of_the_plain_kinds() -> None:
         10,
         UNKNOWN,
     ]
-    assert nodes.RandomMap(inputs=(unknown(),), function=parse).cardinality == UNKNOWN
+    assert RandomMap(inputs=(unknown(),), function=parse).cardinality == UNKNOWN
     assert [collating().cardinality, collating_on_threads().cardinality] == [3, 2]
 
 
@@ -136,7 +142,7 @@ def test_what_may_be_left_out_is_of_no_known_number() -> None:
     assert guarded(on_error="retry").cardinality == 10
     for source in (empty(), endless()):
         assert (
-            nodes.GuardedMap(inputs=(source,), function=parse, on_error="skip").cardinality
+            GuardedMap(inputs=(source,), function=parse, on_error="skip").cardinality
             == source.cardinality
         )
 
@@ -147,6 +153,6 @@ def test_guards_are_off_unless_asked_for() -> None:
     """
     node: Any = guarded()
     assert (node.on_error, node.retries, node.max_errors) == ("raise", 0, None)
-    assert isinstance(parallel(), nodes.GuardedMap)
+    assert isinstance(parallel(), GuardedMap)
     for drawn in (random(), drawing()):
         assert (drawn.seed, drawn.rerandomize_each_iteration) == (None, True)  # type: ignore[attr-defined]

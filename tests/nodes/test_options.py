@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from zmqdata.nodes import (
+from zmqdata.nodes.combinations import Zip
+from zmqdata.nodes.options import (
     AutoShardPolicy,
     ExternalStatePolicy,
     Options,
-    Range,
     WithOptions,
-    Zip,
     options_of,
 )
+from zmqdata.nodes.sources import Range
 
 
 def setting(**values: Any) -> Options:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from zmqdata import Dataset
-from zmqdata.nodes import miscounted
+from zmqdata.nodes.parts import miscounted
 
 ROWS = Dataset.range(20).shuffle(20, seed=1, reshuffle_each_iteration=False)
 

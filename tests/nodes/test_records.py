@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zmqdata import nodes
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.errors import UnimplementedError
-from zmqdata.nodes import CsvColumn, Node
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.records import Csv, CsvColumn, FixedLengthRecords, Sql, TFRecords
 from zmqdata.splits import IndexSplits
 
 TWO = ("/a", "/b")
@@ -21,8 +21,8 @@ def infer(node: Node) -> object:
 def test_record_files_are_split_by_file() -> None:
     """Records are bytes, their number is not known, and each file is a split."""
     records, pieces = (
-        nodes.TFRecords(filenames=TWO),
-        nodes.FixedLengthRecords(filenames=TWO[:1], record_bytes=3),
+        TFRecords(filenames=TWO),
+        FixedLengthRecords(filenames=TWO[:1], record_bytes=3),
     )
     assert (records.label, pieces.label) == (
         "TFRecordDataset('/a', ...)",
@@ -38,8 +38,8 @@ def test_tables_are_read_as_a_whole() -> None:
     in tf.data.
     """
     column = CsvColumn(number=0, dtype=np.dtype("int8"), default=1)
-    csv = nodes.Csv(filenames=TWO, columns=(column,), width=1)
-    sql = nodes.Sql(
+    csv = Csv(filenames=TWO, columns=(column,), width=1)
+    sql = Sql(
         driver_name="sqlite",
         data_source_name="/a",
         query="SELECT 1",

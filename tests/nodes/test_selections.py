@@ -8,17 +8,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata import nodes
 from zmqdata.elements.specs import INFINITE_CARDINALITY as INFINITE
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.nodes import SHARD_HINT, Node, Range, split_sources
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.parts import split_sources
+from zmqdata.nodes.selections import (
+    SHARD_HINT,
+    AssertCardinality,
+    IgnoreErrors,
+    RejectionResample,
+    Scan,
+    Shard,
+    TakeWhile,
+    Unique,
+)
+from zmqdata.nodes.sources import Range
+from zmqdata.nodes.transforms import Filter, Repeat
 from zmqdata.splits import IndexSplits
 
 TEN = Range(start=0, stop=10)
-ENDLESS = nodes.Repeat(inputs=(TEN,), count=-1)
+ENDLESS = Repeat(inputs=(TEN,), count=-1)
 EMPTY = Range(start=0, stop=0)
-SOME = nodes.Filter(inputs=(TEN,), predicate=bool)
+SOME = Filter(inputs=(TEN,), predicate=bool)
 
 
 def parse(x: Any) -> Any:
@@ -26,11 +38,11 @@ def parse(x: Any) -> Any:
 
 
 def shard(source: Node, count: int = 3, index: int = 1) -> Node:
-    return nodes.Shard(inputs=(source,), num_shards=count, index=index)
+    return Shard(inputs=(source,), num_shards=count, index=index)
 
 
 def resample(source: Node) -> Node:
-    return nodes.RejectionResample(inputs=(source,), function=parse, target=(1.0,))
+    return RejectionResample(inputs=(source,), function=parse, target=(1.0,))
 
 
 @pytest.mark.parametrize(
@@ -41,13 +53,13 @@ def resample(source: Node) -> Node:
         (shard(ENDLESS), "shard(3, 1)", INFINITE),
         (shard(SOME), "shard(3, 1)", UNKNOWN),
         (shard(TEN, SHARD_HINT, SHARD_HINT), "shard(SHARD_HINT, SHARD_HINT)", UNKNOWN),
-        (nodes.TakeWhile(inputs=(ENDLESS,), predicate=parse), "take_while(parse)", UNKNOWN),
-        (nodes.Unique(inputs=(TEN,)), "unique()", UNKNOWN),
-        (nodes.Scan(inputs=(TEN,), initial_state=0, function=parse), "scan(parse)", 10),
-        (nodes.IgnoreErrors(inputs=(TEN,)), "ignore_errors()", UNKNOWN),
-        (nodes.IgnoreErrors(inputs=(ENDLESS,)), "ignore_errors()", INFINITE),
-        (nodes.IgnoreErrors(inputs=(EMPTY,)), "ignore_errors()", 0),
-        (nodes.AssertCardinality(inputs=(SOME,), expected=4), "assert_cardinality(4)", 4),
+        (TakeWhile(inputs=(ENDLESS,), predicate=parse), "take_while(parse)", UNKNOWN),
+        (Unique(inputs=(TEN,)), "unique()", UNKNOWN),
+        (Scan(inputs=(TEN,), initial_state=0, function=parse), "scan(parse)", 10),
+        (IgnoreErrors(inputs=(TEN,)), "ignore_errors()", UNKNOWN),
+        (IgnoreErrors(inputs=(ENDLESS,)), "ignore_errors()", INFINITE),
+        (IgnoreErrors(inputs=(EMPTY,)), "ignore_errors()", 0),
+        (AssertCardinality(inputs=(SOME,), expected=4), "assert_cardinality(4)", 4),
         (resample(TEN), "rejection_resample(parse)", UNKNOWN),
         (resample(ENDLESS), "rejection_resample(parse)", INFINITE),
         (replace(resample(TEN), initial=(1.0,)), "rejection_resample(parse)", 10),
@@ -74,6 +86,6 @@ def test_specs() -> None:
         return node.spec(infer)
 
     spec = TensorSpec((), np.int64)
-    assert {infer(node) for node in (shard(TEN), nodes.Unique(inputs=(TEN,)))} == {spec}
-    assert infer(nodes.Scan(inputs=(TEN,), initial_state=0, function=parse)) is None
+    assert {infer(node) for node in (shard(TEN), Unique(inputs=(TEN,)))} == {spec}
+    assert infer(Scan(inputs=(TEN,), initial_state=0, function=parse)) is None
     assert infer(resample(TEN)) is None

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from zmqdata import nodes
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import UnimplementedError
-from zmqdata.nodes import Node, Range, Zip, split_sources
+from zmqdata.nodes.base import Node, source_nodes
+from zmqdata.nodes.combinations import Zip
+from zmqdata.nodes.parts import split_sources
+from zmqdata.nodes.sources import Range
+from zmqdata.nodes.storage import Cache, Load, Snapshot
 from zmqdata.splits import ChunkSplits, IndexSplits
 
 INT = TensorSpec((), "int64")
@@ -20,7 +23,7 @@ def infer(node: Node) -> object:
 
 def test_a_cache_is_as_its_input() -> None:
     """The spec, the cardinality and the splits of a cache are those of its input."""
-    memory, files = nodes.Cache(inputs=(THREE,)), nodes.Cache(inputs=(THREE,), filename="/a")
+    memory, files = Cache(inputs=(THREE,)), Cache(inputs=(THREE,), filename="/a")
     assert (memory.label, files.label, files.folder) == ("cache()", "cache('/a')", "/a")
     assert (memory.cardinality, infer(memory), split_sources(memory)) == (3, INT, [IndexSplits(3)])
 
@@ -29,11 +32,9 @@ def test_a_snapshot_hides_its_sources_from_splitting() -> None:
     """A snapshot counts as a single source, which cannot be split. Its folder depends
     on its pipeline.
     """
-    node = nodes.Snapshot(
-        inputs=(Zip(inputs=(THREE, THREE), template=(0, 1)),), path="/a", pipeline="b"
-    )
+    node = Snapshot(inputs=(Zip(inputs=(THREE, THREE), template=(0, 1)),), path="/a", pipeline="b")
     assert (node.label, node.folder) == ("snapshot('/a')", "/a/b")
-    assert nodes.source_nodes(Zip(inputs=(THREE, node), template=(0, 1))) == [THREE, node]
+    assert source_nodes(Zip(inputs=(THREE, node), template=(0, 1))) == [THREE, node]
     with pytest.raises(
         UnimplementedError, match="Splitting is not implemented for snapshot datasets"
     ):
@@ -44,7 +45,7 @@ def test_what_was_saved_describes_itself() -> None:
     """Count and spec of a saved dataset are known without reading it, and it cannot be
     split.
     """
-    node = nodes.Load(path="/a", save_id="r", count=5, elements_spec=INT)
+    node = Load(path="/a", save_id="r", count=5, elements_spec=INT)
     assert (node.label, node.cardinality, infer(node)) == ("load('/a')", 5, INT)
     with pytest.raises(
         UnimplementedError, match="Cannot create split providers for dataset of type LoadDataset"
@@ -56,9 +57,9 @@ def test_what_was_saved_in_chunks_is_split_by_chunk() -> None:
     """Tasks share the chunks of a finished save by number, and the chunks of a save in
     progress by name.
     """
-    node = nodes.Load(path="/a", save_id="r", count=5, elements_spec=INT, chunks=3)
+    node = Load(path="/a", save_id="r", count=5, elements_spec=INT, chunks=3)
     assert node.split_source == IndexSplits(3)
-    growing = nodes.Load(path="/a", save_id="r", elements_spec=INT, grows=True)
+    growing = Load(path="/a", save_id="r", elements_spec=INT, grows=True)
     assert (growing.label, growing.cardinality, infer(growing)) == (
         "load('/a', wait=True)",
         -2,

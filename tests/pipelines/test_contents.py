@@ -26,7 +26,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata import nodes
+from zmqdata.nodes.sources import Range
 from zmqdata.pipelines.fingerprints import fingerprint
 
 
@@ -426,7 +426,7 @@ WITHOUT_FUNCTIONS: list[Any] = [
     collections.Counter("ab"), collections.defaultdict(None, {1: 2}), types.SimpleNamespace(a=1),
     pathlib.PurePosixPath("a/b"), ValueError(1), Held([1]), Record(2), [Record(i) for i in range(99)],
     having(Items([1]), "a", [2]), having(Members("ab"), "a", 1), having(Slots(), "slot", 1),
-    nodes.Range(start=0, stop=3), "a" * 100_000, np.random.default_rng(1), slice,
+    Range(start=0, stop=3), "a" * 100_000, np.random.default_rng(1), slice,
 ]  # fmt: skip
 
 

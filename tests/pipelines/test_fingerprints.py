@@ -22,13 +22,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqdata import nodes
 from zmqdata.messages.identity import Fingerprint
+from zmqdata.nodes import base
 from zmqdata.pipelines.fingerprints import fingerprint, nodes_in_order
 
 
 @dataclasses.dataclass(frozen=True, init=False)
-class Node(nodes.Node):
+class Node(base.Node):
     parameter: Any = None
 
     def __init__(

@@ -18,9 +18,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from zmqdata import nodes
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.machine import installed_version
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.transforms import Map
 from zmqdata.pipelines import (
     Fingerprint,
     PackedPipeline,
@@ -32,8 +33,8 @@ from zmqdata.pipelines import (
 from zmqdata.pipelines.memorymaps import LARGE
 
 
-def MapNode(function: Any, inputs: tuple[nodes.Node, ...] = ()) -> nodes.Map:
-    return nodes.Map(function=function, inputs=inputs, site="train.py:12")
+def MapNode(function: Any, inputs: tuple[Node, ...] = ()) -> Map:
+    return Map(function=function, inputs=inputs, site="train.py:12")
 
 
 def holding(value: Any) -> Callable[[Any], Any]:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata.nodes import Map, Range
+from zmqdata.nodes.sources import Range
+from zmqdata.nodes.transforms import Map
 from zmqdata.pipelines import (
     PackedPipeline,
     fingerprint,

@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 import zmq
 
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
+from zmqdata.nodes import base
 from zmqdata.pipelines import pack_pipeline
 from zmqdata.pipelines.unsendable import is_node, remedy_for
 
@@ -94,7 +94,7 @@ LOCK = threading.local()
 
 
 @dataclasses.dataclass(frozen=True, init=False)
-class Node(nodes.Node):
+class Node(base.Node):
     function: Any
 
     def __init__(self, function: Any, site: str = "train.py:12") -> None:

@@ -8,18 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata import nodes
 from zmqdata.dataset import Dataset
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.sources import RangeIterator
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.sources import Range
 from zmqdata.testing import NotResumable, check_iterator
 from zmqdata.testing.iterators import plain
 
 
-def broken(kind: type[RangeIterator]) -> nodes.Node:
+def broken(kind: type[RangeIterator]) -> Node:
     """Return a node of a new class, whose executor has a fault."""
 
-    class Broken(nodes.Range):
+    class Broken(Range):
         """A node with a counting fault."""
 
     make_iterator.register(Broken)(kind)

@@ -19,7 +19,8 @@ from zmqdata.blocks import BlockBuilder, decode_block, size_of, whole
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators import Context, ElementIterator, make_iterator
-from zmqdata.nodes import Node, options_of
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.options import options_of
 
 log = logging.getLogger(__name__)
 

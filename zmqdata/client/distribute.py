@@ -53,7 +53,7 @@ from zmqdata.iterators import Context, ElementIterator, make_iterator
 from zmqdata.machine.runkeys import family
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.messages.identity import Fingerprint
-from zmqdata.nodes import Infer, Node
+from zmqdata.nodes.base import Infer, Node
 from zmqdata.pipelines import ShippedSource
 from zmqdata.recipes import names_arguments
 from zmqdata.transport.addresses import host_token

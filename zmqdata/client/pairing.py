@@ -11,27 +11,35 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
-from zmqdata import nodes
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
-from zmqdata.nodes import Node, is_one_to_one, is_single, source_nodes
+from zmqdata.nodes.base import Node, source_nodes
+from zmqdata.nodes.batches import ListBatch, PaddedBatch
+from zmqdata.nodes.choices import Choose, Counter
+from zmqdata.nodes.combinations import Zip
+from zmqdata.nodes.parts import is_one_to_one, is_single
+from zmqdata.nodes.selections import Shard, TakeWhile
+from zmqdata.nodes.sequences import FromList, FromSource, Random
+from zmqdata.nodes.sources import ListFiles, Range, Tensors, TensorSlices
+from zmqdata.nodes.storage import Cache
+from zmqdata.nodes.transforms import Batch, Enumerate, Repeat, Shuffle, Skip, Take
 
-_ROWS = (nodes.Range, nodes.TensorSlices, nodes.FromSource, nodes.FromList, nodes.ListFiles)
+_ROWS = (Range, TensorSlices, FromSource, FromList, ListFiles)
 """Sources with one split for each element."""
-_REARRANGED = (nodes.Cache, nodes.Enumerate, nodes.Shuffle)
+_REARRANGED = (Cache, Enumerate, Shuffle)
 """Operations that yield as many elements as their input, and do the same with inputs of
 the same positions.
 """
 _BY_POSITION = (
-    nodes.Batch,
-    nodes.ListBatch,
-    nodes.PaddedBatch,
-    nodes.Repeat,
-    nodes.Shard,
-    nodes.Skip,
-    nodes.Take,
+    Batch,
+    ListBatch,
+    PaddedBatch,
+    Repeat,
+    Shard,
+    Skip,
+    Take,
 )
 """Operations whose effect follows from the positions of elements alone."""
-_PLACELESS = (nodes.Counter, nodes.Random)
+_PLACELESS = (Counter, Random)
 """Sources whose elements have no position that a partner could have: each task counts
 or draws for itself.
 """
@@ -62,8 +70,8 @@ def lost_partners(node: Node, is_ordered: bool) -> list[str]:
         is_ordered: True if an order of several tasks is promised.
     """
     found = (
-        _first_loss(node, nodes.Zip, _lost_pairs, is_ordered),
-        _first_loss(node, nodes.Choose, _lost_choices, is_ordered),
+        _first_loss(node, Zip, _lost_pairs, is_ordered),
+        _first_loss(node, Choose, _lost_choices, is_ordered),
     )
     return [loss for loss in found if loss is not None]
 
@@ -94,10 +102,10 @@ def _first_loss(
     return next((loss for loss in losses if loss is not None), None)
 
 
-def _lost_pairs(zipped: nodes.Zip, is_ordered: bool) -> str | None:
+def _lost_pairs(zipped: Zip, is_ordered: bool) -> str | None:
     """Return the message on pairs that a zip loses; None if it keeps them."""
     # A constant has no position, but in a promised order only one task has it.
-    count = len(_placed(zipped, () if is_ordered else (nodes.Tensors,)))
+    count = len(_placed(zipped, () if is_ordered else (Tensors,)))
     if count < 2 or (is_ordered and _positions(zipped) is not None):
         return None
     what = f"{zipped.label} pairs elements of {count} inputs, each of which is split by itself"
@@ -115,7 +123,7 @@ def _lost_pairs(zipped: nodes.Zip, is_ordered: bool) -> str | None:
     )
 
 
-def _lost_choices(chosen: nodes.Choose, is_ordered: bool) -> str | None:
+def _lost_choices(chosen: Choose, is_ordered: bool) -> str | None:
     """Return the message on elements that a choice leaves out by stopping early; None
     if it leaves out no more than a local reading.
     """
@@ -152,22 +160,22 @@ def _is_endless(node: Node) -> bool:
     """
     if node.cardinality != UNKNOWN_CARDINALITY or node.is_source or not node.inputs:
         return node.cardinality == INFINITE_CARDINALITY
-    ends = isinstance(node, (nodes.Take, nodes.TakeWhile))
+    ends = isinstance(node, (Take, TakeWhile))
     return not ends and all(map(_is_endless, node.inputs))
 
 
-def _takes_turns(chosen: nodes.Choose) -> bool:
+def _takes_turns(chosen: Choose) -> bool:
     """Return True if the choices name each input in turn, without end."""
     turns = chosen.choices
     return (
-        isinstance(turns, nodes.Repeat)
+        isinstance(turns, Repeat)
         and turns.count < 0
-        and isinstance(turns.input, nodes.Range)
+        and isinstance(turns.input, Range)
         and (turns.input.start, turns.input.stop, turns.input.step) == (0, len(chosen.inputs), 1)
     )
 
 
-def _placed(zipped: nodes.Zip, more: tuple[type[Node], ...] = ()) -> list[Node]:
+def _placed(zipped: Zip, more: tuple[type[Node], ...] = ()) -> list[Node]:
     """Return the inputs of a zip whose elements have positions, without those that read
     only sources of the types ``more``.
     """
@@ -185,7 +193,7 @@ def _positions(node: Node) -> Hashable:
     """
     if all(is_single(source) for source in source_nodes(node)):
         return _WHOLE
-    if isinstance(node, nodes.Zip):
+    if isinstance(node, Zip):
         return _agreed([_positions(one) for one in _placed(node) or node.inputs])
     if type(node) in _ROWS:
         return (node.cardinality,)

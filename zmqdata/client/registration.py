@@ -43,17 +43,9 @@ from zmqdata.errors import (
 )
 from zmqdata.files.filenames import legible
 from zmqdata.machine.runkeys import name_of_process
-from zmqdata.nodes import (
-    ExternalStatePolicy,
-    Node,
-    all_nodes,
-    every_node,
-    kept_orders,
-    known_spec,
-    miscounted,
-    options_of,
-    split_sources,
-)
+from zmqdata.nodes.base import Node, all_nodes, every_node, kept_orders, known_spec
+from zmqdata.nodes.options import ExternalStatePolicy, options_of
+from zmqdata.nodes.parts import miscounted, split_sources
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
 from zmqdata.pipelines.fingerprints import nodes_in_order
 from zmqdata.pipelines.generators import Held, generators_of, iterators_of, loader_seed

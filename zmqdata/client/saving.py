@@ -29,7 +29,7 @@ from zmqdata.dataset.bars import check_progress, show_save
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.files.paths import FileName, whole_path
-from zmqdata.nodes import Node
+from zmqdata.nodes.base import Node
 from zmqdata.pipelines import ShippedSource
 from zmqdata.recipes import names_arguments
 

@@ -13,12 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zmqdata import messages as m
-from zmqdata import nodes
 from zmqdata.client.options import ShardingPolicy
 from zmqdata.client.pairing import lost_partners, over_splits
 from zmqdata.config.settings import warn_user
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.nodes import Node, every_node, selects, source_nodes
+from zmqdata.nodes.base import Node, every_node, source_nodes
+from zmqdata.nodes.parts import selects
+from zmqdata.nodes.selections import Shard
+from zmqdata.nodes.storage import SavedDatasets
+from zmqdata.nodes.transforms import Enumerate, FlatMap, Skip, Take
 from zmqdata.splits import SplitSource
 
 DATASET_NAME = "zmqdata_dataset_name"
@@ -95,11 +98,11 @@ def _changed_selection(node: Node) -> str:
 
 def _counts(node: Node) -> bool:
     """Return True if a node's result depends on the numbers of its elements."""
-    if isinstance(node, (nodes.Take, nodes.Skip)):
+    if isinstance(node, (Take, Skip)):
         return selects(node)
-    if isinstance(node, nodes.Shard):
+    if isinstance(node, Shard):
         return node.num_shards > 1
-    return isinstance(node, nodes.Enumerate)
+    return isinstance(node, Enumerate)
 
 
 def _shared_chunks(node: Node) -> Node | None:
@@ -110,9 +113,9 @@ def _shared_chunks(node: Node) -> Node | None:
     pending = list(node.inputs)
     while pending:
         below = pending.pop()
-        if isinstance(below, nodes.SavedDatasets):
+        if isinstance(below, SavedDatasets):
             is_shared = below.whole.grows or (below.whole.chunks or 0) > 1
             return below if is_shared else None
-        if not isinstance(below, nodes.FlatMap):
+        if not isinstance(below, FlatMap):
             pending.extend(below.inputs)
     return None

@@ -16,4 +16,6 @@ from zmqdata.dataset.readers import (
 from zmqdata.dataset.resuming import DatasetIterator
 from zmqdata.dataset.seeds import set_random_seed
 from zmqdata.dataset.surface import Dataset, TextLineDataset
-from zmqdata.nodes import SHARD_HINT, AutoShardPolicy, ExternalStatePolicy, Options, Reducer
+from zmqdata.nodes.grouping import Reducer
+from zmqdata.nodes.options import AutoShardPolicy, ExternalStatePolicy, Options
+from zmqdata.nodes.selections import SHARD_HINT

@@ -27,7 +27,7 @@ from zmqdata.elements.tensors import as_stackable, sort_of
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.files import filenames
 from zmqdata.files.paths import FileName, local_path
-from zmqdata.nodes import Node
+from zmqdata.nodes.base import Node
 from zmqdata.peeking import peek
 from zmqdata.storage.records import COMPRESSION_TYPES
 

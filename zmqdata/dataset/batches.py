@@ -12,14 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.config.checks import at_least, integer, positive, refuse
 from zmqdata.dataset.arguments import flag, optional_spec
 from zmqdata.dataset.parts import D
 from zmqdata.dataset.refusals import check_padding, check_rows
 from zmqdata.dataset.transforms import Transformations
 from zmqdata.elements.ragged import splits_dtype
-from zmqdata.nodes import known_spec
+from zmqdata.nodes.base import known_spec
+from zmqdata.nodes.batches import (
+    BucketBySequenceLength,
+    MapBatches,
+    PaddedBatch,
+    RaggedBatch,
+    Rebatch,
+    Unbatch,
+)
 
 
 class Batches(Transformations[D]):
@@ -66,7 +73,7 @@ class Batches(Transformations[D]):
         )
         check_padding("padded_batch", known_spec(self._node), padded_shapes, padding_values)
         return self._then(
-            nodes.PaddedBatch,
+            PaddedBatch,
             batch_size=size,
             drop_remainder=drop,
             padded_shapes=padded_shapes,
@@ -102,7 +109,7 @@ class Batches(Transformations[D]):
         except TypeError:
             refuse("row_splits_dtype", row_splits_dtype, "int64 or int32")
         return self._then(
-            nodes.RaggedBatch, batch_size=size, drop_remainder=drop, row_splits_dtype=splits
+            RaggedBatch, batch_size=size, drop_remainder=drop, row_splits_dtype=splits
         )
 
     def unbatch(self) -> D:
@@ -119,7 +126,7 @@ class Batches(Transformations[D]):
         Equivalent of ``tf.data.Dataset.unbatch``.
         """
         check_rows("unbatch()", known_spec(self._node))
-        return self._then(nodes.Unbatch)
+        return self._then(Unbatch)
 
     def rebatch(self, batch_size: int | Sequence[int], drop_remainder: bool = False) -> D:
         """Yield the same rows in batches of another size. This is faster than
@@ -154,7 +161,7 @@ class Batches(Transformations[D]):
             )
         check_rows("rebatch()", known_spec(self._node))
         return self._then(
-            nodes.Rebatch, batch_sizes=sizes, drop_remainder=flag("drop_remainder", drop_remainder)
+            Rebatch, batch_sizes=sizes, drop_remainder=flag("drop_remainder", drop_remainder)
         )
 
     def bucket_by_sequence_length(
@@ -200,7 +207,7 @@ class Batches(Transformations[D]):
         if not flag("no_padding", no_padding):
             check_padding("bucket_by_sequence_length", spec, padded_shapes, padding_values)
         return self._then(
-            nodes.BucketBySequenceLength,
+            BucketBySequenceLength,
             length_function=self._called("element_length_func", element_length_func),
             boundaries=boundaries,
             batch_sizes=sizes,
@@ -239,7 +246,7 @@ class Batches(Transformations[D]):
         with known length.
         """
         return self._then(
-            nodes.MapBatches,
+            MapBatches,
             function=self._called("map_func", map_func),
             batch_size=positive("Batch size", "batch_size", batch_size),
             drop_remainder=flag("drop_remainder", drop_remainder),

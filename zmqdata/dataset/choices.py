@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.config.checks import optional_seed, refuse
 from zmqdata.dataset.arguments import MOST, call_site, flag, input_nodes, numbers
 from zmqdata.dataset.arguments import dtype as checked_dtype
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import check_alike, check_choices, check_weights
 from zmqdata.iterators import known_spec
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.choices import Choose, Counter, RandomChoices, WeightedChoices
+from zmqdata.nodes.transforms import Take
 from zmqdata.peeking import peek
 
 
@@ -52,7 +54,7 @@ class Choices(DatasetMethods[D]):
                     f"{name} of counter() is {value}, but counter() is limited to "
                     "integers of 64 bits"
                 )
-        return cls._wrap(nodes.Counter(start=first, step=by, dtype=kind.name, site=call_site()))
+        return cls._wrap(Counter(start=first, step=by, dtype=kind.name, site=call_site()))
 
     @classmethod
     def sample_from_datasets(
@@ -88,18 +90,18 @@ class Choices(DatasetMethods[D]):
         inputs = _inputs("sample_from_datasets()", datasets)
         drawn, site = optional_seed(seed), call_site()
         varies = flag("rerandomize_each_iteration", rerandomize_each_iteration, drawn is None)
-        choices: nodes.Node
-        if isinstance(peek(weights, "node"), nodes.Node):
+        choices: Node
+        if isinstance(peek(weights, "node"), Node):
             check_weights(known_spec(weights.node), len(inputs))
-            choices = nodes.WeightedChoices(
+            choices = WeightedChoices(
                 inputs=(weights.node,), count=len(inputs), seed=drawn, rerandomize=varies, site=site
             )
         else:
             inputs, shares = _with_weights(inputs, weights)
-            choices = nodes.RandomChoices(weights=shares, seed=drawn, rerandomize=varies, site=site)
+            choices = RandomChoices(weights=shares, seed=drawn, rerandomize=varies, site=site)
         stops = flag("stop_on_empty_dataset", stop_on_empty_dataset)
         return cls._wrap(
-            nodes.Choose(
+            Choose(
                 inputs=inputs,
                 choices=choices,
                 stop_on_empty=stops,
@@ -132,14 +134,14 @@ class Choices(DatasetMethods[D]):
         it, and leaves out its rest of the others (a warning says so).
         """
         inputs = _inputs("choose_from_datasets()", datasets)
-        if not isinstance(getattr(choice_dataset, "node", None), nodes.Node):
+        if not isinstance(getattr(choice_dataset, "node", None), Node):
             refuse("Invalid `choice_dataset`. `choice_dataset`", choice_dataset, "a Dataset")
         choices = choice_dataset.node
         check_choices(known_spec(choices))
         stops = flag("stop_on_empty_dataset", stop_on_empty_dataset)
         site = call_site()
         return cls._wrap(
-            nodes.Choose(
+            Choose(
                 inputs=inputs,
                 choices=choices,
                 stop_on_empty=stops,
@@ -149,7 +151,7 @@ class Choices(DatasetMethods[D]):
         )
 
 
-def _inputs(name: str, datasets: Iterable[Any]) -> tuple[nodes.Node, ...]:
+def _inputs(name: str, datasets: Iterable[Any]) -> tuple[Node, ...]:
     inputs = input_nodes(name, datasets)
     if not inputs:
         raise ValueError(
@@ -161,8 +163,8 @@ def _inputs(name: str, datasets: Iterable[Any]) -> tuple[nodes.Node, ...]:
 
 
 def _with_weights(
-    inputs: tuple[nodes.Node, ...], weights: Any
-) -> tuple[tuple[nodes.Node, ...], tuple[float, ...]]:
+    inputs: tuple[Node, ...], weights: Any
+) -> tuple[tuple[Node, ...], tuple[float, ...]]:
     """Return the inputs with a positive weight and these weights. If no weight is
     positive, return the first input without its elements.
     """
@@ -178,5 +180,5 @@ def _with_weights(
         raise ValueError(f"weights must be finite numbers of at least 0, got {weights!r}")
     kept = [index for index, share in enumerate(shares.tolist()) if share > 0]
     if not kept:
-        return (nodes.Take(inputs=inputs[:1], count=0),), (1.0,)
+        return (Take(inputs=inputs[:1], count=0),), (1.0,)
     return tuple(inputs[index] for index in kept), tuple(shares[kept].tolist())

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.nodes import Node, every_node
+from zmqdata.nodes.base import Node, every_node
 
 
 def too_deep(node: Node) -> InvalidArgumentError:

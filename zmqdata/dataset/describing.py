@@ -10,7 +10,8 @@ from zmqdata.dataset.drawing import tree_lines
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import INFINITE_CARDINALITY, NoneTensorSpec, TensorSpec
 from zmqdata.errors import UnimplementedError
-from zmqdata.nodes import Node, every_node, options_of
+from zmqdata.nodes.base import Node, every_node
+from zmqdata.nodes.options import options_of
 from zmqdata.pipelines.fingerprints import nodes_in_order
 from zmqdata.pipelines.weighing import carried
 from zmqdata.splits import ChunkSplits, FileSplits, SplitSource

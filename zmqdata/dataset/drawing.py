@@ -14,7 +14,7 @@ import optree
 
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.nodes import Node
+from zmqdata.nodes.base import Node
 from zmqdata.peeking import peek
 from zmqdata.pipelines.fingerprints import nodes_in_order
 
@@ -28,7 +28,8 @@ def tree_lines(node: Node, describe: Callable[[Node], str]) -> list[str]:
 
     The walk does not recurse, because a pipeline may have thousands of operations.
 
-    >>> from zmqdata.nodes import Range, Take
+    >>> from zmqdata.nodes.sources import Range
+    >>> from zmqdata.nodes.transforms import Take
     >>> take = Take(inputs=(Range(start=0, stop=9),), count=2)
     >>> tree_lines(take, lambda node: node.label)
     ['take(2)', '└─ range(9)']
@@ -59,7 +60,8 @@ def tree_lines(node: Node, describe: Callable[[Node], str]) -> list[str]:
 def parameter_line(node: Node) -> str:
     """Return a node with all its parameters, without the place in the user's code.
 
-    >>> from zmqdata.nodes import Range, Take
+    >>> from zmqdata.nodes.sources import Range
+    >>> from zmqdata.nodes.transforms import Take
     >>> parameter_line(Take(inputs=(Range(start=0, stop=9),), count=2))
     'take(count=2)'
     """

@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from zmqdata import nodes
 from zmqdata.dataset.seeds import fixed_seed, next_seed
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import FailedPreconditionError, UnimplementedError
@@ -22,11 +21,14 @@ from zmqdata.iterators import (
     uncounted,
     with_filled_caches,
 )
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.options import options_of
+from zmqdata.nodes.storage import Cache
 
 _fillings: WeakKeyDictionary[object, _Filling] = WeakKeyDictionary()
 
 
-def element_of(dataset: object, node: nodes.Node, number: int) -> Any:
+def element_of(dataset: object, node: Node, number: int) -> Any:
     """Return an element of a dataset without running the elements before it, unless its
     last operation is a cache in memory, which keeps them.
 
@@ -43,14 +45,14 @@ def element_of(dataset: object, node: nodes.Node, number: int) -> Any:
     try:
         return _computed(node, number)
     except (UnimplementedError, FailedPreconditionError):
-        if not isinstance(node, nodes.Cache) or node.filename:
+        if not isinstance(node, Cache) or node.filename:
             raise
     for element in _filled_up_to(dataset, node, number):
         return element
     return _computed(node, number)  # past the end of a full cache
 
 
-def _computed(last: nodes.Node, number: int) -> Any:
+def _computed(last: Node, number: int) -> Any:
     node = with_filled_caches(last)
     count = node.cardinality
     if count == INFINITE_CARDINALITY and number >= 0:
@@ -60,7 +62,7 @@ def _computed(last: nodes.Node, number: int) -> Any:
     return program_element(node, number, fixed_seed())
 
 
-def _filled_up_to(dataset: object, node: nodes.Cache, number: int) -> list[Any]:
+def _filled_up_to(dataset: object, node: Cache, number: int) -> list[Any]:
     """Return element ``number`` of a cache after caching all elements before it; an
     empty list if the cache ends earlier.
 
@@ -83,8 +85,8 @@ def _filled_up_to(dataset: object, node: nodes.Cache, number: int) -> list[Any]:
 
 
 class _Filling:
-    def __init__(self, node: nodes.Cache) -> None:
-        options = nodes.options_of(node)
+    def __init__(self, node: Cache) -> None:
+        options = options_of(node)
         context = Context(seed=next_seed(), fixed_seed=fixed_seed(), options=options)
         self._iterator = make_iterator(node, context)
         self._position = 0

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from zmqdata import nodes
 from zmqdata.config.checks import function
 from zmqdata.dataset.arguments import call_site
 from zmqdata.dataset.refusals import check_element_call, check_return
 from zmqdata.dataset.resuming import DatasetIterator
 from zmqdata.dataset.seeds import number_order
+from zmqdata.nodes.base import Node, known_spec
 from zmqdata.recipes import name_arguments_in
 
 D = TypeVar("D")
@@ -22,7 +22,7 @@ _PACKAGE = "zmqdata."
 class DatasetMethods(Generic[D]):
     """Base of the mixins that provide the methods of the dataset ``D``."""
 
-    _node: nodes.Node
+    _node: Node
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -30,7 +30,7 @@ class DatasetMethods(Generic[D]):
             name_arguments_in(cls)
 
     @classmethod
-    def _wrap(cls, node: nodes.Node) -> D:
+    def _wrap(cls, node: Node) -> D:
         """Return the dataset with this node as its last operation."""
         raise NotImplementedError(
             f"{cls.__name__} is a mixin of a dataset, and only the dataset itself "
@@ -53,11 +53,11 @@ class DatasetMethods(Generic[D]):
             more: number of arguments after the element.
         """
         called = function(name, value)
-        check_element_call(name, called, nodes.known_spec(self._node), more)
+        check_element_call(name, called, known_spec(self._node), more)
         check_return(name, called)
         return called
 
-    def _then(self, kind: type[nodes.Node], **parameters: Any) -> D:
+    def _then(self, kind: type[Node], **parameters: Any) -> D:
         """Return the dataset with another operation appended, and record the user's
         line that requested it.
         """

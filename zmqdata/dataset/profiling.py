@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec import structs
 
-from zmqdata import nodes
 from zmqdata.dataset.drawing import tree_lines
 from zmqdata.iterators import Context, ElementIterator, Stackable, input_iterator, make_iterator
 from zmqdata.iterators.base import InputIterator
@@ -22,7 +21,11 @@ from zmqdata.measures.situation import Situation, doing_of, operations, unit_of
 from zmqdata.measures.sums import RecentLoop, added
 from zmqdata.measures.verdict import COMPUTE_BOUND, INPUT_BOUND, judge, shown_seconds
 from zmqdata.messages import TaskSums
-from zmqdata.nodes import Infer, Node, every_node
+from zmqdata.nodes.base import Infer, Node, every_node
+from zmqdata.nodes.grouping import GroupByWindow
+from zmqdata.nodes.mapping import Collate, ParallelInterleave, ParallelMap
+from zmqdata.nodes.sources import FromGenerator
+from zmqdata.nodes.transforms import Batch, Filter, FlatMap, Map, Prefetch, Shuffle, Unary
 from zmqdata.peeking import counted, peek
 
 _active = threading.local()
@@ -64,7 +67,7 @@ class Measured:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Clocked(nodes.Unary):
+class _Clocked(Unary):
     """Node that measures the time spent in its input."""
 
     measured: Measured
@@ -170,9 +173,9 @@ def _clocked(
         for index, source in enumerate(node.inputs)
     )
     changed = replace(node, inputs=inputs) if inputs else node
-    if isinstance(changed, nodes.ParallelMap):
+    if isinstance(changed, ParallelMap):
         changed = replace(changed, function=_ClockedCall(changed.function, clock))
-    if isinstance(changed, (nodes.FlatMap, nodes.GroupByWindow)):
+    if isinstance(changed, (FlatMap, GroupByWindow)):
         changed = replace(changed, function=_ClockedDatasets(changed.function, clock))
     made[id(node)] = _Clocked(inputs=(changed,), measured=clock)
     return made[id(node)]
@@ -381,11 +384,11 @@ def _weight(one: Measured) -> float:
     """
     if _has_threads(one):
         return one.calls
-    return 0.0 if issubclass(one.kind, nodes.Prefetch) else one.seconds
+    return 0.0 if issubclass(one.kind, Prefetch) else one.seconds
 
 
 def _has_threads(one: Measured) -> bool:
-    return issubclass(one.kind, (nodes.ParallelMap, nodes.ParallelInterleave))
+    return issubclass(one.kind, (ParallelMap, ParallelInterleave))
 
 
 def _row(one: Measured, ran: float, label: str) -> str:
@@ -402,41 +405,41 @@ _BEHIND_WORKERS = (
 )
 _ADVICE: tuple[tuple[type[Node], str], ...] = (
     (
-        nodes.ParallelMap,
+        ParallelMap,
         "Its function keeps the threads busy: make it faster, or distribute() it to more machines.",
     ),
     (
-        nodes.Collate,
+        Collate,
         "If its function waits or is numpy on large arrays: num_parallel_calls=AUTOTUNE. If it is "
         "Python: distribute() it to other processes.",
     ),
     (
-        nodes.Map,
+        Map,
         "If its function waits or is numpy on large arrays: num_parallel_calls=AUTOTUNE. If it is "
         "Python: call it for a batch() at a time, or distribute() it to other processes.",
     ),
     (
-        nodes.ParallelInterleave,
+        ParallelInterleave,
         "Its datasets are read more slowly than they are requested: raise cycle_length and "
         "num_parallel_calls, or distribute().",
     ),
     (
-        nodes.FlatMap,
+        FlatMap,
         "Its datasets are read sequentially: interleave(..., num_parallel_calls=AUTOTUNE).",
     ),
     (
-        nodes.Filter,
+        Filter,
         "Its predicate is called for each element: filter before costly maps, or select rows of a "
         "batch.",
     ),
     (
-        nodes.Batch,
+        Batch,
         "Elements are stacked individually: batch() directly after from_tensor_slices() or "
         "range() cuts whole batches out of the arrays; apply later map() calls to batches.",
     ),
-    (nodes.Shuffle, "Shuffle before batch() and before decoding, where elements are small."),
+    (Shuffle, "Shuffle before batch() and before decoding, where elements are small."),
     (
-        nodes.FromGenerator,
+        FromGenerator,
         "The generator itself is slow: prefetch(AUTOTUNE) after it hides its waiting; files or "
         "arrays as the source can be split over workers.",
     ),

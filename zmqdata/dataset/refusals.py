@@ -24,8 +24,8 @@ from zmqdata.elements.specs import (
     merge_joined_specs,
 )
 from zmqdata.errors import InvalidArgumentError, WrongTypeError
-from zmqdata.nodes import Node, Padding, known_spec, padding_plan
-from zmqdata.nodes.base import function_name
+from zmqdata.nodes.base import Node, function_name, known_spec
+from zmqdata.nodes.batches import Padding, padding_plan
 from zmqdata.peeking import counted, misfit, parameters_of, returned_class
 
 # --- calls of functions

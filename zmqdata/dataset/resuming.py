@@ -60,7 +60,8 @@ from zmqdata.measures.status import stats_of
 from zmqdata.measures.sums import RecentLoop
 from zmqdata.measures.verdict import Verdict, judge
 from zmqdata.messages.identity import UNCOMPARED, Fingerprint
-from zmqdata.nodes import Node, Prefetch, Repeat, Skip, Take, every_node, kept_orders
+from zmqdata.nodes.base import Node, every_node, kept_orders
+from zmqdata.nodes.transforms import Prefetch, Repeat, Skip, Take
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from zmqdata.config.checks import at_least
 from zmqdata.iterators import mixed_seed
 from zmqdata.machine.runkeys import program_key
-from zmqdata.nodes import Node, Ordinal, all_nodes, kept_orders, lineage
+from zmqdata.nodes.base import Node, Ordinal, all_nodes, kept_orders, lineage
 from zmqdata.recipes import names_arguments
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.config.checks import at_least, function, integer, optional_seed, refuse
 from zmqdata.dataset.arguments import call_site, flag, numbers
 from zmqdata.dataset.depth import within_stack
@@ -23,7 +22,22 @@ from zmqdata.elements.specs import INFINITE_CARDINALITY, NoneTensorSpec, TensorS
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.iterators import infer_spec, known_spec
 from zmqdata.machine.runkeys import loader_worker
-from zmqdata.nodes import SHARD_HINT, Options
+from zmqdata.nodes.base import every_node
+from zmqdata.nodes.combinations import Concatenate
+from zmqdata.nodes.mapping import MarkingMap
+from zmqdata.nodes.options import Options, WithOptions, options_of
+from zmqdata.nodes.selections import (
+    SHARD_HINT,
+    AssertCardinality,
+    IgnoreErrors,
+    RejectionResample,
+    Scan,
+    Shard,
+    TakeWhile,
+    Unique,
+)
+from zmqdata.nodes.sources import Tensors
+from zmqdata.nodes.transforms import Repeat
 
 
 class Selections(DatasetMethods[D]):
@@ -52,7 +66,7 @@ class Selections(DatasetMethods[D]):
         """
         place = integer("index", index)
         if integer("num_shards", num_shards) == SHARD_HINT:
-            return self._then(nodes.Shard, num_shards=SHARD_HINT, index=SHARD_HINT)
+            return self._then(Shard, num_shards=SHARD_HINT, index=SHARD_HINT)
         count = integer("num_shards", num_shards)
         if count < 1:
             raise InvalidArgumentError(
@@ -68,14 +82,14 @@ class Selections(DatasetMethods[D]):
         if (
             loader is not None
             and (loader.number, loader.count) == (place, count)
-            and any(node.is_shared for node in nodes.every_node(self._node))
+            and any(node.is_shared for node in every_node(self._node))
         ):
             raise FailedPreconditionError(
                 f"The {count} processes of this DataLoader share the elements of the service "
                 f"already: each element goes to one of them. shard({count}, {place}) would lose "
                 "the others. Leave it out"
             )
-        return self._then(nodes.Shard, num_shards=count, index=place)
+        return self._then(Shard, num_shards=count, index=place)
 
     def take_while(self, predicate: Callable[..., Any]) -> D:
         """Yield the elements before the first for which a function returns false.
@@ -91,7 +105,7 @@ class Selections(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.take_while``. With the service, each worker ends
         on its own.
         """
-        return self._then(nodes.TakeWhile, predicate=self._called("predicate", predicate))
+        return self._then(TakeWhile, predicate=self._called("predicate", predicate))
 
     def unique(self) -> D:
         """Drop repeated elements. An element is a single array or scalar of integers or
@@ -105,7 +119,7 @@ class Selections(DatasetMethods[D]):
         elements of a worker.
         """
         check_comparable(known_spec(self._node))
-        return self._then(nodes.Unique)
+        return self._then(Unique)
 
     def scan(self, initial_state: Any, scan_func: Callable[[Any, Any], Any]) -> D:
         """Map with a running state: ``state, output = scan_func(state, element)``.
@@ -128,7 +142,7 @@ class Selections(DatasetMethods[D]):
         fold = function("scan_func", scan_func)
         check_call("scan_func", fold, 2)
         check_return("scan_func", fold)
-        return self._then(nodes.Scan, initial_state=as_element(initial_state), function=fold)
+        return self._then(Scan, initial_state=as_element(initial_state), function=fold)
 
     def ignore_errors(self, log_warning: bool = False) -> D:
         """Skip the elements for which a function failed, or which a damaged file cannot
@@ -146,7 +160,7 @@ class Selections(DatasetMethods[D]):
         another worker continues the task, so that no element is repeated. An element
         that did not fail is called again, and ends the job if it fails finally.
         """
-        return self._then(nodes.IgnoreErrors, log_warning=flag("log_warning", log_warning))
+        return self._then(IgnoreErrors, log_warning=flag("log_warning", log_warning))
 
     def assert_cardinality(self, expected_cardinality: int) -> D:
         """Yield the same elements, and fail with the first excess element or at an
@@ -167,7 +181,7 @@ class Selections(DatasetMethods[D]):
         elements of a worker: do not split such a dataset.
         """
         expected = at_least("expected_cardinality", expected_cardinality, INFINITE_CARDINALITY)
-        return self._then(nodes.AssertCardinality, expected=expected)
+        return self._then(AssertCardinality, expected=expected)
 
     def pad_to_cardinality(self, cardinality: int, mask_key: str = "valid") -> D:
         """Append elements of zeros up to a number, and mark which elements are valid.
@@ -207,14 +221,12 @@ class Selections(DatasetMethods[D]):
             )
         site, output_spec = call_site(), {**spec, mask_key: TensorSpec((), np.bool_)}
         mark = MarkValid(mask_key)
-        marked = nodes.MarkingMap(
-            inputs=(self._node,), function=mark, output_spec=output_spec, site=site
-        )
+        marked = MarkingMap(inputs=(self._node,), function=mark, output_spec=output_spec, site=site)
         if count == wanted:
             return self._wrap(marked)  # no zeros are needed, so shapes may be unknown
-        filler = nodes.Tensors(tensors={**map_structure(_zeros, spec), mask_key: False}, site=site)
-        padding = nodes.Repeat(inputs=(filler,), count=wanted - count, site=site)
-        return self._wrap(nodes.Concatenate(inputs=(marked, padding), site=site))
+        filler = Tensors(tensors={**map_structure(_zeros, spec), mask_key: False}, site=site)
+        padding = Repeat(inputs=(filler,), count=wanted - count, site=site)
+        return self._wrap(Concatenate(inputs=(marked, padding), site=site))
 
     def rejection_resample(
         self,
@@ -254,7 +266,7 @@ class Selections(DatasetMethods[D]):
         made = self._called("class_func", class_func)
         drawn = optional_seed(seed)
         return self._then(
-            nodes.RejectionResample, function=made, target=target, initial=initial, seed=drawn
+            RejectionResample, function=made, target=target, initial=initial, seed=drawn
         )
 
     def with_options(self, options: Options) -> D:
@@ -275,7 +287,7 @@ class Selections(DatasetMethods[D]):
         if not isinstance(options, Options):
             refuse("options", options, "an Options")
         self.options().merge(options)  # warns
-        return self._then(nodes.WithOptions, settings=options.settings)
+        return self._then(WithOptions, settings=options.settings)
 
     def options(self) -> Options:
         """Return the options of the pipeline, merged from all its parts. They cannot be
@@ -287,7 +299,7 @@ class Selections(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.options``.
         """
-        return nodes.options_of(self._node).of_dataset()
+        return options_of(self._node).of_dataset()
 
     def get_single_element(self) -> Any:
         """Return the element of a dataset that has exactly one element.

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from zmqdata import nodes
 from zmqdata.config.checks import optional_seed, refuse
 from zmqdata.dataset.arguments import call_site, flag
 from zmqdata.dataset.frames import refuse_frame
@@ -16,6 +15,7 @@ from zmqdata.dataset.seeds import number_order
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import merge_specs, retyped_by_spec, spec_of, spec_of_alike
+from zmqdata.nodes.sequences import FromIterable, FromList, FromSource, Random, Reiterated
 
 
 class Sequences(DatasetMethods[D]):
@@ -41,9 +41,7 @@ class Sequences(DatasetMethods[D]):
         """
         anew = flag("rerandomize_each_iteration", rerandomize_each_iteration, False)
         return cls._wrap(
-            nodes.Random(
-                seed=optional_seed(seed), rerandomize_each_iteration=anew, site=call_site()
-            )
+            Random(seed=optional_seed(seed), rerandomize_each_iteration=anew, site=call_site())
         )
 
     @classmethod
@@ -81,7 +79,7 @@ class Sequences(DatasetMethods[D]):
         if spec is None:
             spec = _merged_spec(kept)
             kept = tuple([map_structure(retyped_by_spec, element, spec) for element in kept])
-        return cls._wrap(nodes.FromList(sequence=kept, elements_spec=spec, site=call_site()))
+        return cls._wrap(FromList(sequence=kept, elements_spec=spec, site=call_site()))
 
     @classmethod
     def from_iterable(cls, make_iterable: Callable[[], Iterable[Any]] | Iterable[Any]) -> D:
@@ -117,8 +115,8 @@ class Sequences(DatasetMethods[D]):
                 "it, without calling it"
             )
         else:
-            made = nodes.Reiterated(make_iterable)
-        return cls._wrap(nodes.FromIterable(generator=made, site=call_site()))
+            made = Reiterated(make_iterable)
+        return cls._wrap(FromIterable(generator=made, site=call_site()))
 
     @classmethod
     def from_source(
@@ -172,7 +170,7 @@ class Sequences(DatasetMethods[D]):
                 f"from_source() got seed {seed} without shuffle=True. Without "
                 "shuffling the seed has no effect: leave it out, or set shuffle=True"
             )
-        made = nodes.FromSource(
+        made = FromSource(
             sequence=seq,
             shuffle=shuffled,
             seed=optional_seed(seed),

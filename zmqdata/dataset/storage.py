@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from zmqdata import nodes
 from zmqdata.blocks import validate_compression
 from zmqdata.config.checks import Compression, optional_function, refuse
 from zmqdata.dataset.arguments import absolute_path, call_site
@@ -22,6 +21,8 @@ from zmqdata.files.paths import FileName, is_url, whole_path
 from zmqdata.iterators import known_spec
 from zmqdata.iterators.loading import SaveWait, raised
 from zmqdata.iterators.stored import save_elements
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.storage import Cache, Load, LoadInTurn, SavedDatasets, Snapshot
 from zmqdata.pipelines import fingerprint
 from zmqdata.storage.manifests import (
     already_saved,
@@ -64,7 +65,7 @@ class Storage(DatasetMethods[D]):
         repeats its own elements, and each worker needs its own file name.
         """
         folder = "" if filename in ("", b"") else absolute_path(filename)
-        return self._then(nodes.Cache, filename=folder)
+        return self._then(Cache, filename=folder)
 
     def snapshot(
         self,
@@ -103,13 +104,11 @@ class Storage(DatasetMethods[D]):
         reads_by = optional_function("reader_func", reader_func)
         check_return("shard_func", shards_by)
         if reads_by is not None:
-            saved = nodes.Load(
-                path=absolute_path(path), save_id="", elements_spec=known_spec(self._node)
-            )
+            saved = Load(path=absolute_path(path), save_id="", elements_spec=known_spec(self._node))
             self._read_by(reads_by, saved)
         content = self._node if shards_by is None else (self._node, shards_by)
         return self._then(
-            nodes.Snapshot,
+            Snapshot,
             path=absolute_path(path),
             pipeline=str(fingerprint(content)).replace(":", "-"),
             compression=codec,
@@ -255,16 +254,16 @@ class Storage(DatasetMethods[D]):
             node, elements_spec=spec if spec is not None else element_spec, site=call_site()
         )
         if reads_by is None:
-            return cls._wrap(nodes.LoadInTurn(**vars(whole)) if _has_shards(node) else whole)
+            return cls._wrap(LoadInTurn(**vars(whole)) if _has_shards(node) else whole)
         return cls._read_by(reads_by, whole)
 
     @classmethod
-    def _read_by(cls, reads_by: Reader, whole: nodes.Load) -> D:
+    def _read_by(cls, reads_by: Reader, whole: Load) -> D:
         """Return what a ``reader_func`` makes of the datasets of a save."""
         check_return("reader_func", reads_by)
-        datasets = cls._wrap(nodes.SavedDatasets(whole=whole, wrap=cls._wrap, site=call_site()))
+        datasets = cls._wrap(SavedDatasets(whole=whole, wrap=cls._wrap, site=call_site()))
         made: D = reads_by(datasets)
-        if not isinstance(getattr(made, "node", None), nodes.Node):
+        if not isinstance(getattr(made, "node", None), Node):
             refuse("what reader_func returns", made, "a Dataset")
         return made
 
@@ -278,12 +277,12 @@ def _itself(dataset: Any) -> Any:
     return dataset
 
 
-def _has_shards(node: nodes.Load) -> bool:
+def _has_shards(node: Load) -> bool:
     """Return True if a ``shard_func`` has given the elements several numbers."""
     return not node.grows and len({chunk.shard for chunk in read_manifest(node.path).chunks}) > 1
 
 
-def _saved(folder: str, wait: bool) -> nodes.Load:
+def _saved(folder: str, wait: bool) -> Load:
     """Return a node for the save in a folder; with ``wait``, wait until a save
     begins.
     """
@@ -297,7 +296,7 @@ def _saved(folder: str, wait: bool) -> nodes.Load:
         waiting.pause("a save to begin")
 
 
-def _present(folder: str, wait: bool) -> nodes.Load:
+def _present(folder: str, wait: bool) -> Load:
     description, done = read_save(folder), is_done(folder)
     error = None if done else read_save_error(folder)
     if error is not None and not wait:
@@ -318,7 +317,7 @@ def _present(folder: str, wait: bool) -> nodes.Load:
     if description is not None and wait:
         # The same characteristics whenever load() is called, so that all that read the
         # save read the same dataset.
-        return nodes.Load(
+        return Load(
             path=folder,
             save_id=description.save_id,
             elements_spec=description.element_spec,
@@ -327,7 +326,7 @@ def _present(folder: str, wait: bool) -> nodes.Load:
         )
     manifest = read_manifest(folder)
     known = None if description is None else description.element_spec
-    return nodes.Load(
+    return Load(
         path=folder,
         save_id=manifest.save_id,
         count=manifest.elements,
@@ -336,7 +335,7 @@ def _present(folder: str, wait: bool) -> nodes.Load:
     )
 
 
-def _compression_of(folder: str, node: nodes.Load) -> str | None:
+def _compression_of(folder: str, node: Load) -> str | None:
     if not node.grows:
         return read_manifest(folder).compression
     description = read_save(folder)

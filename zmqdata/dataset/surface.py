@@ -11,7 +11,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.config.checks import FileCompression, function, optional_size
 from zmqdata.dataset.arguments import (
     FileNames,
@@ -38,6 +37,12 @@ from zmqdata.dataset.storage import Storage
 from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH, Transformations
 from zmqdata.elements.specs import AUTOTUNE, INFINITE_CARDINALITY
 from zmqdata.iterators import Context, RunningState, infer_spec
+from zmqdata.nodes.base import Node, known_spec
+from zmqdata.nodes.mapping import ParallelInterleave
+from zmqdata.nodes.options import options_of
+from zmqdata.nodes.records import Files, TextLines
+from zmqdata.nodes.sources import TensorSlices
+from zmqdata.nodes.transforms import FlatMap
 from zmqdata.pipelines import Fingerprint, fingerprint
 from zmqdata.recipes import WithRecipes, missing
 
@@ -73,8 +78,8 @@ class Dataset(
     Equivalent of ``tf.data.Dataset``, based on numpy.
     """
 
-    def __init__(self, node: nodes.Node) -> None:
-        if not isinstance(node, nodes.Node):
+    def __init__(self, node: Node) -> None:
+        if not isinstance(node, Node):
             raise TypeError(
                 f"Dataset() takes a node, got a {type(node).__name__}; use "
                 "Dataset.from_tensor_slices(...)"
@@ -83,7 +88,7 @@ class Dataset(
         self._iterations = 0
 
     @classmethod
-    def _wrap(cls, node: nodes.Node) -> Dataset:
+    def _wrap(cls, node: Node) -> Dataset:
         return Dataset(node)
 
     if not TYPE_CHECKING:
@@ -94,7 +99,7 @@ class Dataset(
             raise missing(self, f"{type(self).__name__!r} object", name)
 
     @property
-    def node(self) -> nodes.Node:
+    def node(self) -> Node:
         """The last operation of the pipeline."""
         return self._node
 
@@ -114,7 +119,7 @@ class Dataset(
         return self._iterator(state)
 
     def _iterator(self, state: dict[str, Any] | None = None) -> DatasetIterator:
-        options = nodes.options_of(self._node)
+        options = options_of(self._node)
         context = Context(
             seed=next_seed(), fixed_seed=fixed_seed(), iteration=self._iterations, options=options
         )
@@ -233,7 +238,7 @@ class Dataset(
 
         tf.data has a different profiler, in TensorBoard.
         """
-        options = nodes.options_of(self._node)
+        options = options_of(self._node)
         context = Context(seed=next_seed(), fixed_seed=fixed_seed(), options=options)
         found = profile(
             self._node, number("seconds", seconds), context, step, flag("headspace", headspace)
@@ -307,16 +312,16 @@ class Dataset(
 
         Equivalent of ``tf.data.Dataset.as_numpy_iterator``.
         """
-        check_no_datasets("as_numpy_iterator", nodes.known_spec(self._node))
+        check_no_datasets("as_numpy_iterator", known_spec(self._node))
         return NumpyIterator(iter(self))
 
 
 def files_node(
-    kind: type[nodes.Files],
+    kind: type[Files],
     filenames: Any,
     num_parallel_reads: int | None,
     settings: Mapping[str, Any],
-) -> nodes.Node:
+) -> Node:
     """Return a node that reads files.
 
     Args:
@@ -329,25 +334,25 @@ def files_node(
         TypeError: a dataset is known not to yield names of files.
     """
     if isinstance(filenames, Dataset):
-        check_file_names(nodes.known_spec(filenames.node))
+        check_file_names(known_spec(filenames.node))
     opened = partial(_open_file, kind, settings)
     if num_parallel_reads is None:
         if not isinstance(filenames, Dataset):
             return kind(filenames=file_names(filenames), site=call_site(), **settings)
-        return nodes.FlatMap(inputs=(filenames.node,), function=opened, site=call_site())
+        return FlatMap(inputs=(filenames.node,), function=opened, site=call_site())
     calls = parallel_calls(num_parallel_reads, None, "num_parallel_reads")
     cycle = DEFAULT_CYCLE_LENGTH if num_parallel_reads == AUTOTUNE else calls["num_parallel_calls"]
     site = call_site()
     if isinstance(filenames, Dataset):
         names = filenames.node
     else:
-        names = nodes.TensorSlices(tensors=np.array(file_names(filenames), np.str_), site=site)
-    return nodes.ParallelInterleave(
+        names = TensorSlices(tensors=np.array(file_names(filenames), np.str_), site=site)
+    return ParallelInterleave(
         inputs=(names,), function=opened, cycle_length=cycle, block_length=1, site=site, **calls
     )
 
 
-def _open_file(kind: type[nodes.Files], settings: Mapping[str, Any], filename: Any) -> Dataset:
+def _open_file(kind: type[Files], settings: Mapping[str, Any], filename: Any) -> Dataset:
     """Return the dataset of a file whose name another dataset yields."""
     return Dataset(kind(filenames=file_names(filename), site=call_site(), **settings))
 
@@ -355,7 +360,7 @@ def _open_file(kind: type[nodes.Files], settings: Mapping[str, Any], filename: A
 class FilesDataset(Dataset):
     """Base of the datasets of files whose records need no other arguments."""
 
-    _kind: ClassVar[type[nodes.Files]]
+    _kind: ClassVar[type[Files]]
 
     def __init__(
         self,
@@ -392,4 +397,4 @@ class TextLineDataset(FilesDataset):
     Equivalent of ``tf.data.TextLineDataset``, which yields bytes.
     """
 
-    _kind = nodes.TextLines
+    _kind = TextLines

@@ -35,7 +35,8 @@ from zmqdata.iterators.quarantine import Quarantine
 from zmqdata.iterators.watch import Watch
 from zmqdata.machine.descriptors import is_shortage, remedy
 from zmqdata.measures.meter import LoopMeter
-from zmqdata.nodes import Node, Options, lineage, source_nodes
+from zmqdata.nodes.base import Node, lineage, source_nodes
+from zmqdata.nodes.options import Options
 from zmqdata.peeking import peek
 from zmqdata.splits import SplitProvider, turn_of
 
@@ -703,7 +704,7 @@ def make_iterator(node: Node, context: Context) -> ElementIterator:
     ``@make_iterator.register(TheNode)`` to a class or function that takes
     ``(node, context)``.
 
-    >>> from zmqdata.nodes import Range
+    >>> from zmqdata.nodes.sources import Range
     >>> [int(number) for number in make_iterator(Range(start=0, stop=3), Context())]
     [0, 1, 2]
     """

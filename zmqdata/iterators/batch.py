@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.elements.nesting import LEAF_TYPES, field_names, instance_of, map_arrays, tuple_of
 from zmqdata.elements.ragged import RaggedTensor, concatenate, retyped_raggeds
 from zmqdata.elements.shapes import without_width
@@ -30,6 +29,8 @@ from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import Bookmark, Context, Stackable, failure, is_end, make_iterator
 from zmqdata.iterators.element_maker import MISSING, ElementMaker
 from zmqdata.iterators.transforms import UnaryIterator
+from zmqdata.nodes.batches import ListBatch
+from zmqdata.nodes.transforms import Batch
 
 Join: TypeAlias = Callable[[Sequence[Any], str, Any], Any]
 """Combines the leaves of several elements. It takes the leaves, their place in the
@@ -44,7 +45,7 @@ _SCALARS: dict[type, Any] = {
 }
 
 
-@make_iterator.register(nodes.Batch)
+@make_iterator.register(Batch)
 class BatchIterator(UnaryIterator):
     """Stacks consecutive elements; takes rows of an in-memory source together.
 
@@ -53,7 +54,7 @@ class BatchIterator(UnaryIterator):
     kept: the state is that from before the batch, provided that noting it is cheap.
     """
 
-    def __init__(self, node: nodes.Batch, context: Context) -> None:
+    def __init__(self, node: Batch, context: Context) -> None:
         super().__init__(node, context)
         self._size = min(node.batch_size, sys.maxsize)
         self._least = node.batch_size if node.drop_remainder else 1
@@ -127,7 +128,7 @@ class BatchIterator(UnaryIterator):
         return map_arrays(lambda *arrays: concatenate(arrays), *parts)
 
 
-@make_iterator.register(nodes.ListBatch)
+@make_iterator.register(ListBatch)
 class ListBatchIterator(BatchIterator):
     """Yields lists of consecutive elements, as they are."""
 

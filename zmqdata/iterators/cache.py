@@ -8,11 +8,11 @@ from collections.abc import MutableMapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.errors import DataServiceError, FailedPreconditionError
 from zmqdata.iterators.base import Context, ElementIterator
 from zmqdata.iterators.inputs import input_iterator
+from zmqdata.nodes.storage import Cache
 
 _HOLE = object()
 _MARK_EVERY = 64
@@ -139,7 +139,7 @@ class MemoryCacheIterator(ElementIterator):
     worker plays the elements that it saw.
     """
 
-    def __init__(self, node: nodes.Cache, context: Context) -> None:
+    def __init__(self, node: Cache, context: Context) -> None:
         self._node, self._context = node, context
         self._publish_in(context)
         self._owner: object = context.providers[0] if context.providers else node

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from zmqdata import nodes
 from zmqdata.errors import PipelineError
 from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
@@ -23,7 +22,8 @@ from zmqdata.iterators.quarantine import LeftOut
 from zmqdata.iterators.results import as_bool
 from zmqdata.iterators.transforms import CountingIterator, FilterIterator, MapIterator
 from zmqdata.iterators.watch import IDLE, Watch, WatchSlot
-from zmqdata.nodes import Node
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.transforms import Filter, Map, Unary
 
 Call = Callable[[int, Any], tuple[Any, "BaseException | None"]]
 EVERY = range(1 << 63)
@@ -170,7 +170,7 @@ class WatchedIterator(CountingIterator):
     input.
     """
 
-    def __init__(self, node: nodes.Unary, context: Context, watch: Watch) -> None:
+    def __init__(self, node: Unary, context: Context, watch: Watch) -> None:
         super().__init__(node, context, 0)
         self._site = CallSite(node, context, watch)
         self._special = self._site.special
@@ -192,7 +192,7 @@ class WatchedMapIterator(WatchedIterator):
     arguments.
     """
 
-    def __init__(self, node: nodes.Map, context: Context, watch: Watch) -> None:
+    def __init__(self, node: Map, context: Context, watch: Watch) -> None:
         super().__init__(node, context, watch)
         self._function = followed(node, context, self._input, node.function)
         maker = ElementMaker(node, context)
@@ -240,7 +240,7 @@ class WatchedMapIterator(WatchedIterator):
 class WatchedFilterIterator(WatchedIterator):
     """Passes on the elements for which a predicate is true."""
 
-    def __init__(self, node: nodes.Filter, context: Context, watch: Watch) -> None:
+    def __init__(self, node: Filter, context: Context, watch: Watch) -> None:
         super().__init__(node, context, watch)
         self._predicate = followed(node, context, self._input, node.predicate)
 
@@ -270,14 +270,14 @@ class WatchedFilterIterator(WatchedIterator):
             self._cells[self._at] = IDLE
 
 
-@make_iterator.register(nodes.Map)
-def _map(node: nodes.Map, context: Context) -> ElementIterator:
+@make_iterator.register(Map)
+def _map(node: Map, context: Context) -> ElementIterator:
     watch = context.watch
     return MapIterator(node, context) if watch is None else WatchedMapIterator(node, context, watch)
 
 
-@make_iterator.register(nodes.Filter)
-def _filter(node: nodes.Filter, context: Context) -> ElementIterator:
+@make_iterator.register(Filter)
+def _filter(node: Filter, context: Context) -> ElementIterator:
     watch = context.watch
     return (
         FilterIterator(node, context)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata.iterators.base import Context, mixed_seed, subgroup
-from zmqdata.nodes import Node
+from zmqdata.nodes.base import Node
 
 
 class Captured:

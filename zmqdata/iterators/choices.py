@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import (
@@ -31,18 +30,20 @@ from zmqdata.iterators.naming import grouped, unnamed
 from zmqdata.iterators.results import as_index
 from zmqdata.iterators.sources import IndexedIterator
 from zmqdata.iterators.transforms import CountingIterator, UnaryIterator
+from zmqdata.nodes.choices import Choose, Counter, RandomChoices, WeightedChoices
+from zmqdata.nodes.selections import RejectionResample
 
 # Elements of each class counted as seen before the first element, as in tf.data.
 _SMOOTHING = 10
 
 
-@make_iterator.register(nodes.Counter)
+@make_iterator.register(Counter)
 class CounterIterator(IndexedIterator):
     """Counts independently of the splits: with a provider, each index permits one more
     element.
     """
 
-    def __init__(self, node: nodes.Counter, context: Context) -> None:
+    def __init__(self, node: Counter, context: Context) -> None:
         super().__init__(context, 2**62)
         self._node = node
         self._start, self._step = node.start, node.step
@@ -85,13 +86,13 @@ def _limits(weights: Sequence[float]) -> list[float]:
     return [limit / total for limit in accumulate(weights)][:-1]
 
 
-@make_iterator.register(nodes.RandomChoices)
+@make_iterator.register(RandomChoices)
 class RandomChoicesIterator(ElementIterator):
     """Draws numbers; each number depends only on the seed and the number of the
     draw.
     """
 
-    def __init__(self, node: nodes.RandomChoices, context: Context) -> None:
+    def __init__(self, node: RandomChoices, context: Context) -> None:
         self._publish_in(context)
         self._draws = Draws(drawing_seed(node.seed, node.rerandomize, context, context.task))
         self._limits = _limits(node.weights)
@@ -110,13 +111,13 @@ class RandomChoicesIterator(ElementIterator):
         self._count = state
 
 
-@make_iterator.register(nodes.WeightedChoices)
+@make_iterator.register(WeightedChoices)
 class WeightedChoicesIterator(CountingIterator):
     """Draws a number for each element of its input, with the weights in that
     element.
     """
 
-    def __init__(self, node: nodes.WeightedChoices, context: Context) -> None:
+    def __init__(self, node: WeightedChoices, context: Context) -> None:
         super().__init__(node, context, 0)
         self._expected = node.count
         self._draws = Draws(drawing_seed(node.seed, node.rerandomize, context, context.task))
@@ -138,13 +139,13 @@ class WeightedChoicesIterator(CountingIterator):
             raise failure(self._node, error) from error
 
 
-@make_iterator.register(nodes.Choose)
+@make_iterator.register(Choose)
 class ChooseIterator(ElementIterator):
     """Takes the next element from the input that the choices name. The choices are not
     an input, because they are never split.
     """
 
-    def __init__(self, node: nodes.Choose, context: Context) -> None:
+    def __init__(self, node: Choose, context: Context) -> None:
         self._node = node
         # Each task reads a copy of the choices.
         apart = context.changed(
@@ -224,7 +225,7 @@ class ChooseIterator(ElementIterator):
                 source.close()
 
 
-@make_iterator.register(nodes.RejectionResample)
+@make_iterator.register(RejectionResample)
 class RejectionResampleIterator(UnaryIterator):
     """Draws for each element whether it passes.
 
@@ -234,9 +235,9 @@ class RejectionResampleIterator(UnaryIterator):
     from the elements that it saw before.
     """
 
-    _node: nodes.RejectionResample
+    _node: RejectionResample
 
-    def __init__(self, node: nodes.RejectionResample, context: Context) -> None:
+    def __init__(self, node: RejectionResample, context: Context) -> None:
         super().__init__(node, context.changed(named=True))
         self._context = context
         self._name = self._input.namer() or unnamed
@@ -275,7 +276,7 @@ class RejectionResampleIterator(UnaryIterator):
 
 
 def classified(
-    node: nodes.RejectionResample, classify: Callable[[Any], Any], element: Any
+    node: RejectionResample, classify: Callable[[Any], Any], element: Any
 ) -> tuple[Any, int]:
     """Return the class of an element as the function returned it, and the number of the
     class.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqdata import nodes
 from zmqdata.elements.nesting import leaves_of, nesting_of
 from zmqdata.iterators.base import Context, ElementIterator, Name, Namer, make_iterator
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.naming import grouped
-from zmqdata.nodes import source_nodes
+from zmqdata.nodes.base import source_nodes
+from zmqdata.nodes.combinations import Concatenate, Zip
 from zmqdata.splits import SplitProvider
 
 
-@make_iterator.register(nodes.Zip)
+@make_iterator.register(Zip)
 class ZipIterator(ElementIterator):
     """Joins an element of each input. An element that fails leaves the inputs
     aligned.
@@ -22,7 +22,7 @@ class ZipIterator(ElementIterator):
     length are then complete. What they return or raise then belongs to no element.
     """
 
-    def __init__(self, node: nodes.Zip, context: Context) -> None:
+    def __init__(self, node: Zip, context: Context) -> None:
         self._publish_in(context)
         self._inputs = [input_iterator(node, context, index) for index in range(len(node.inputs))]
         self._nesting, self._order = nesting_of(node.template), leaves_of(node.template)
@@ -83,7 +83,7 @@ class ZipIterator(ElementIterator):
             source.close()
 
 
-@make_iterator.register(nodes.Concatenate)
+@make_iterator.register(Concatenate)
 class ConcatenateIterator(ElementIterator):
     """Runs its inputs in order; creates each when its turn comes.
 
@@ -92,7 +92,7 @@ class ConcatenateIterator(ElementIterator):
     began.
     """
 
-    def __init__(self, node: nodes.Concatenate, context: Context) -> None:
+    def __init__(self, node: Concatenate, context: Context) -> None:
         self._node, self._context = node, context
         self._index = 0
         self._input = input_iterator(node, context)

@@ -13,16 +13,16 @@ from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Context, failure, make_iterator
 from zmqdata.iterators.files import FilesIterator
+from zmqdata.nodes.records import Csv, CsvColumn
 
 Convert = Callable[[str], Any]
 _CLOSING = re.compile(r'(?:[^"]|"")*')
 
 
-@make_iterator.register(nodes.Csv)
+@make_iterator.register(Csv)
 class CsvIterator(FilesIterator):
     """Yields a tuple for each row. An unreadable row is a single failure; the next row
     follows.
@@ -33,7 +33,7 @@ class CsvIterator(FilesIterator):
 
     _lines: TextIO
 
-    def __init__(self, node: nodes.Csv, context: Context) -> None:
+    def __init__(self, node: Csv, context: Context) -> None:
         super().__init__(node, context)
         self._converts = [
             converter(column, place, node.na_value) for place, column in enumerate(node.columns)
@@ -202,11 +202,11 @@ def _quoted_field(text: str, start: int, delimiter: str) -> tuple[str, int]:
     return text[start:quote].replace('""', '"'), end
 
 
-def converter(column: nodes.CsvColumn, place: int = 0, na_value: str = "") -> Convert:
+def converter(column: CsvColumn, place: int = 0, na_value: str = "") -> Convert:
     """Return a function from a field's text to the value of its column, which is at
     ``place`` in the element.
 
-    >>> converter(nodes.CsvColumn(number=0, dtype=np.dtype("int8"), default=7))("5")
+    >>> converter(CsvColumn(number=0, dtype=np.dtype("int8"), default=7))("5")
     np.int8(5)
     """
     parse = _parser(column.dtype, place)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.iterators.base import Context, Name, mixed_seed, subgroup
-from zmqdata.nodes import every_node
-from zmqdata.nodes.base import ByNode
+from zmqdata.nodes.base import ByNode, every_node
+from zmqdata.nodes.mapping import GuardedRandomMap, ParallelRandomMap, RandomMap
+from zmqdata.nodes.selections import RejectionResample
 
 _DRAWS = 1024  # numbers made at a time
 _WORD = 2**64 - 1
@@ -168,9 +168,7 @@ def drawing_seed(seed: int | None, varies: bool, context: Context, part: int = 0
     return subgroup(mixed, own) if own else mixed
 
 
-NamedNode = (
-    nodes.RandomMap | nodes.GuardedRandomMap | nodes.ParallelRandomMap | nodes.RejectionResample
-)
+NamedNode = RandomMap | GuardedRandomMap | ParallelRandomMap | RejectionResample
 """Nodes whose draws follow from the names of elements."""
 
 _reuses = ByNode()
@@ -192,9 +190,10 @@ def named_seed(node: NamedNode, varies: bool, context: Context) -> int:
 def reuses_below(node: NamedNode) -> int:
     """Return the number of operations below a node that draw by the same seed.
 
-    >>> numbers = nodes.Range(start=0, stop=3)
-    >>> first = nodes.RandomMap(inputs=(numbers,), function=max, seed=1)
-    >>> reuses_below(nodes.RandomMap(inputs=(first,), function=max, seed=1))
+    >>> from zmqdata.nodes.sources import Range
+    >>> numbers = Range(start=0, stop=3)
+    >>> first = RandomMap(inputs=(numbers,), function=max, seed=1)
+    >>> reuses_below(RandomMap(inputs=(first,), function=max, seed=1))
     1
     """
     if node not in _reuses:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.elements.conversion import are_leaves, as_element
 from zmqdata.elements.declared import conformer
 from zmqdata.elements.nesting import LEAF_TYPES, leaves_of, map_structure, nesting_of, places_of
@@ -26,6 +25,8 @@ from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Context
 from zmqdata.iterators.inference import MOST_ELEMENTS, has_untyped, infer_spec
 from zmqdata.iterators.results import GeneratedElements
+from zmqdata.nodes.base import Node, every_node
+from zmqdata.nodes.sources import FromGenerator
 
 
 class ElementMaker:
@@ -46,7 +47,7 @@ class ElementMaker:
         is_open: True if a list was empty in all elements that were looked at.
     """
 
-    def __init__(self, node: nodes.Node, context: Context, is_batch: bool = False) -> None:
+    def __init__(self, node: Node, context: Context, is_batch: bool = False) -> None:
         made = getattr(node, "generator", None)
         # A nested dataset has the spec of the operation that it belongs to.
         self._node = made.node if isinstance(made, GeneratedElements) else node
@@ -132,7 +133,7 @@ class ElementMaker:
         """Return the spec; None if it is unknown, or only a job that others read could
         tell it.
         """
-        if any(node.refills for node in nodes.every_node(self._node)):
+        if any(node.refills for node in every_node(self._node)):
             return None
         try:
             spec = infer_spec(self._node, past_failures=True)
@@ -170,9 +171,9 @@ def _refuse_late_dtype(element: Any, spec: Any) -> None:
             )
 
 
-def _mismatch(node: nodes.Node, spec: Any) -> str:
+def _mismatch(node: Node, spec: Any) -> str:
     """Return the beginning of the error for a result that does not match its spec."""
-    if isinstance(node, nodes.FromGenerator):
+    if isinstance(node, FromGenerator):
         return (
             "`generator` yielded an element that did not match the expected structure, type or "
             f"shape: output_signature is {spec}. Change the signature (None for a length that "

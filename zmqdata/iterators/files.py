@@ -10,17 +10,18 @@ import io
 import zlib
 from typing import Any, BinaryIO
 
-from zmqdata import nodes
 from zmqdata.errors import NoFilesMatchedError
 from zmqdata.files.filenames import native, portable
 from zmqdata.iterators.base import Context, Name, failure, make_iterator
 from zmqdata.iterators.sources import IndexedIterator, PartsIterator
+from zmqdata.nodes.records import TextLines
+from zmqdata.nodes.sources import ListFiles
 from zmqdata.splits import FileSplits
 
 _BUFFER = 1 << 16
 
 
-@make_iterator.register(nodes.ListFiles)
+@make_iterator.register(ListFiles)
 class ListFilesIterator(IndexedIterator):
     """Yields file names: those from its provider, or those that match now, in the order
     of this repetition.
@@ -31,9 +32,7 @@ class ListFilesIterator(IndexedIterator):
         splits: the splits of the files, as a shuffle draws them; None: their own order.
     """
 
-    def __init__(
-        self, node: nodes.ListFiles, context: Context, splits: FileSplits | None = None
-    ) -> None:
+    def __init__(self, node: ListFiles, context: Context, splits: FileSplits | None = None) -> None:
         super().__init__(context, 0)
         self._node, self._context, self._splits = node, context, splits
         self._listed = context.providers is not None
@@ -134,7 +133,7 @@ class FilesIterator(PartsIterator):
         self.close()
 
 
-@make_iterator.register(nodes.TextLines)
+@make_iterator.register(TextLines)
 class TextLinesIterator(FilesIterator):
     """Yields lines without their line ends, decoded from UTF-8.
 

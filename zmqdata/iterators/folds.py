@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.elements.conversion import as_element
 from zmqdata.failures.exceptions import FAILURES
@@ -18,9 +17,11 @@ from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inputs import followed
 from zmqdata.iterators.results import as_index, state_and_output
 from zmqdata.iterators.transforms import UnaryIterator
+from zmqdata.nodes.grouping import GroupByReducer
+from zmqdata.nodes.selections import Scan
 
 
-@make_iterator.register(nodes.Scan)
+@make_iterator.register(Scan)
 class ScanIterator(UnaryIterator):
     """Calls a function with its running state and each element; returns the second
     result, and keeps the first as the next state.
@@ -30,9 +31,9 @@ class ScanIterator(UnaryIterator):
     function again from the first element on.
     """
 
-    _node: nodes.Scan
+    _node: Scan
 
-    def __init__(self, node: nodes.Scan, context: Context) -> None:
+    def __init__(self, node: Scan, context: Context) -> None:
         super().__init__(node, context)
         self._function = followed(node, context, self._input, node.function)
         self._made = ElementMaker(node, context).element
@@ -84,7 +85,7 @@ class ScanIterator(UnaryIterator):
                 continue
 
 
-@make_iterator.register(nodes.GroupByReducer)
+@make_iterator.register(GroupByReducer)
 class GroupByReducerIterator(UnaryIterator):
     """Folds its whole input before the first result, then returns the results in
     ascending order of keys.
@@ -94,7 +95,7 @@ class GroupByReducerIterator(UnaryIterator):
     restoring folds again from the first element on.
     """
 
-    def __init__(self, node: nodes.GroupByReducer, context: Context) -> None:
+    def __init__(self, node: GroupByReducer, context: Context) -> None:
         super().__init__(node, context)
         self._key_function = followed(node, context, self._input, partial(call, node.key_function))
         self._reducer = node.reducer

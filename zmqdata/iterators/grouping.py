@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.elements.nesting import nesting_of
 from zmqdata.errors import InvalidArgumentError
@@ -26,15 +25,16 @@ from zmqdata.iterators.results import as_index, nested_node
 from zmqdata.iterators.sources import IndexedIterator
 from zmqdata.iterators.trail import Trail
 from zmqdata.iterators.transforms import UnaryIterator
+from zmqdata.nodes.grouping import Elements, GroupByWindow, Window
 
 _MARK_EVERY = 32
 
 
-@make_iterator.register(nodes.Elements)
+@make_iterator.register(Elements)
 class ElementsIterator(IndexedIterator):
     """Yields copies of given elements: a delivered element belongs to its receiver."""
 
-    def __init__(self, node: nodes.Elements, context: Context) -> None:
+    def __init__(self, node: Elements, context: Context) -> None:
         super().__init__(context, len(node.elements))
         self._elements = node.elements
 
@@ -61,13 +61,13 @@ class _CatchingIterator(UnaryIterator):
             return _Failed(error)
 
 
-@make_iterator.register(nodes.Window)
+@make_iterator.register(Window)
 class WindowIterator(ElementIterator):
     """Holds the elements that a window spans. A failed element fails every window that
     contains it.
     """
 
-    def __init__(self, node: nodes.Window, context: Context) -> None:
+    def __init__(self, node: Window, context: Context) -> None:
         self._node = node
         self._publish_in(context)
         self._trail = Trail(
@@ -119,8 +119,7 @@ class WindowIterator(ElementIterator):
         structure = nesting_of(elements[0])
         columns = zip(*[structure.flatten_up_to(element) for element in elements], strict=True)
         made = [
-            self._node.wrap(nodes.Elements(elements=column, site=self._node.site))
-            for column in columns
+            self._node.wrap(Elements(elements=column, site=self._node.site)) for column in columns
         ]
         return structure.unflatten(made)
 
@@ -161,13 +160,13 @@ class _Opened:
     """Iterator over the dataset."""
 
 
-@make_iterator.register(nodes.GroupByWindow)
+@make_iterator.register(GroupByWindow)
 class GroupByWindowIterator(ElementIterator):
     """Collects elements by key; makes a dataset of each full group, and reads it before
     it pulls the next element.
     """
 
-    def __init__(self, node: nodes.GroupByWindow, context: Context) -> None:
+    def __init__(self, node: GroupByWindow, context: Context) -> None:
         self._node, self._context = node, context
         self._publish_in(context)
         self._trail = Trail(marked_input(node, context), _MARK_EVERY, self._oldest)
@@ -241,7 +240,7 @@ class GroupByWindowIterator(ElementIterator):
         self._read(key, group.numbers, group.elements)
 
     def _read(self, key: int, numbers: list[int], elements: list[Any]) -> None:
-        dataset = self._node.wrap(nodes.Elements(elements=tuple(elements), site=self._node.site))
+        dataset = self._node.wrap(Elements(elements=tuple(elements), site=self._node.site))
         try:
             inner = nested_node(self._node.function(np.int64(key), dataset), self._node)
             self._opened = _Opened(

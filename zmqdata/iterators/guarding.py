@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from zmqdata import nodes
 from zmqdata.errors import PipelineError
 from zmqdata.failures.exceptions import FAILURES, formatted, text_of
 from zmqdata.iterators.base import Context, ElementIterator, Name, failure, is_end, make_iterator
@@ -27,6 +26,9 @@ from zmqdata.iterators.inputs import (
 from zmqdata.iterators.naming import NamingIterator, carrying, named_call
 from zmqdata.iterators.quarantine import LeftOut
 from zmqdata.iterators.transforms import UnaryIterator
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.mapping import GuardedMap
+from zmqdata.nodes.transforms import Map
 
 Outcome = tuple[Any, "BaseException | None"]
 """Result of a call: an element, or an exception. A ``LeftOut`` in place of the element
@@ -34,13 +36,13 @@ means that the element was skipped.
 """
 
 
-def skips(node: nodes.Node) -> bool:
+def skips(node: Node) -> bool:
     """Return True if a node leaves out elements that fail."""
     return getattr(node, "on_error", "raise") == "skip"
 
 
 def guarded_call(
-    node: nodes.Map, context: Context, invoke: Callable[[int, Any], Any] | None = None
+    node: Map, context: Context, invoke: Callable[[int, Any], Any] | None = None
 ) -> Callable[[int, Any], Outcome]:
     """Return a function from an element's number and the element to the outcome of the
     map. It never raises.
@@ -81,7 +83,7 @@ def guarded_call(
 class Budget:
     """Counts the elements left out, and adds them to the context's quarantine."""
 
-    def __init__(self, node: nodes.Node, context: Context) -> None:
+    def __init__(self, node: Node, context: Context) -> None:
         self._most: int | None = getattr(node, "max_errors", None)
         self._quarantine = context.quarantine
         self.spent = 0
@@ -120,7 +122,7 @@ class _PlacingInput(MarkedInput):
         return _Placed(next(self._input), self._input.current_split())
 
 
-def _plain_call(node: nodes.Map) -> Callable[[int, Any], Any]:
+def _plain_call(node: Map) -> Callable[[int, Any], Any]:
     function = node.function
 
     def call_user(number: int, element: Any) -> Any:
@@ -143,7 +145,7 @@ class Guarded(NamedTuple):
 
 
 def guarded_source(
-    node: nodes.Map, context: Context, draw: Callable[[Name, Any], Any] | None = None
+    node: Map, context: Context, draw: Callable[[Name, Any], Any] | None = None
 ) -> Guarded:
     """Return a map for threads. Elements that are left out know their split.
 
@@ -184,7 +186,7 @@ def _drawing(
 
 
 def _seeded(
-    node: nodes.Map, context: Context, run: Callable[[int, Any], Outcome]
+    node: Map, context: Context, run: Callable[[int, Any], Outcome]
 ) -> Callable[[int, Any], Outcome]:
     """Return ``run``; the generators that the function holds are seeded for it, once
     for all retries of an element.
@@ -200,7 +202,7 @@ def _seeded(
     return run_seeded
 
 
-def _decider(node: nodes.Node, context: Context) -> Decider | None:
+def _decider(node: Node, context: Context) -> Decider | None:
     """Return the decider of a node that leaves out failures, or whose failures a later
     node leaves out; else None.
     """
@@ -215,7 +217,7 @@ def _poisoned(context: Context) -> Collection[int]:
 
 
 def following(
-    node: nodes.Node,
+    node: Node,
     run: Callable[[int, Any], Outcome],
     decider: Decider,
     poisoned: Collection[int] = (),
@@ -259,7 +261,7 @@ def following(
     return follow
 
 
-@make_iterator.register(nodes.GuardedMap)
+@make_iterator.register(GuardedMap)
 class GuardedMapIterator(UnaryIterator):
     """Map in the consumer's thread that may leave elements out. Its state has two
     counters besides its input's state.
@@ -267,7 +269,7 @@ class GuardedMapIterator(UnaryIterator):
 
     def __init__(
         self,
-        node: nodes.GuardedMap,
+        node: GuardedMap,
         context: Context,
         invoke: Callable[[int, Any], Any] | None = None,
     ) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import leaves_of, map_structure
 from zmqdata.elements.specs import DatasetSpec, TensorSpec, merge_specs, spec_of
@@ -24,8 +23,13 @@ from zmqdata.errors import InvalidArgumentError, PipelineError, WrongTypeError
 from zmqdata.iterators.base import Context, call, failure, is_end, make_iterator
 from zmqdata.iterators.carried import RunningState
 from zmqdata.iterators.results import as_index, is_generated, nested_node
-from zmqdata.nodes import known_spec
-from zmqdata.nodes.base import ByNode, every_node
+from zmqdata.nodes.base import ByNode, Node, every_node, known_spec
+from zmqdata.nodes.grouping import Elements, GroupByReducer, GroupByWindow, Window
+from zmqdata.nodes.options import WithOptions
+from zmqdata.nodes.selections import Shard
+from zmqdata.nodes.sources import FromGenerator
+from zmqdata.nodes.storage import Cache, Snapshot
+from zmqdata.nodes.transforms import FlatMap, Map, Prefetch, Shuffle
 
 MOST_ELEMENTS = 100
 """Limit of elements that are run to find the dtype of a list that is empty in all of
@@ -37,7 +41,7 @@ __all__ = ["first_element", "infer_spec", "known_spec"]
 _found = ByNode()
 
 
-def infer_spec(node: nodes.Node, past_failures: bool = False) -> Any:
+def infer_spec(node: Node, past_failures: bool = False) -> Any:
     """Return the spec of a node's elements.
 
     Args:
@@ -50,7 +54,9 @@ def infer_spec(node: nodes.Node, past_failures: bool = False) -> Any:
         WrongTypeError: a function returned what its operation cannot take.
         PipelineError: a function failed.
 
-    >>> infer_spec(nodes.Batch(inputs=(nodes.Range(start=0, stop=3),), batch_size=2))
+    >>> from zmqdata.nodes.sources import Range
+    >>> from zmqdata.nodes.transforms import Batch
+    >>> infer_spec(Batch(inputs=(Range(start=0, stop=3),), batch_size=2))
     TensorSpec(shape=(None,), dtype=int64)
     """
     if node not in _found:
@@ -60,11 +66,11 @@ def infer_spec(node: nodes.Node, past_failures: bool = False) -> Any:
     return _found[node]
 
 
-def _spec_by_running(node: nodes.Node, past_failures: bool) -> Any:
+def _spec_by_running(node: Node, past_failures: bool) -> Any:
     try:
-        if isinstance(node, (nodes.FlatMap, nodes.GroupByWindow)):
+        if isinstance(node, (FlatMap, GroupByWindow)):
             return _spec_of_nested(node)
-        if isinstance(node, nodes.GroupByReducer):
+        if isinstance(node, GroupByReducer):
             return _spec_of_reduced(node)
         return _spec_of_elements(node, past_failures)
     except PipelineError as error:
@@ -73,7 +79,7 @@ def _spec_by_running(node: nodes.Node, past_failures: bool) -> Any:
         raise
 
 
-def _spec_of_nested(node: nodes.FlatMap | nodes.GroupByWindow) -> Any:
+def _spec_of_nested(node: FlatMap | GroupByWindow) -> Any:
     """Return the spec of the first nested dataset, and of following ones as long as
     they have no elements, or only empty lists.
     """
@@ -97,26 +103,24 @@ def _spec_of_nested(node: nodes.FlatMap | nodes.GroupByWindow) -> Any:
                 return spec
     if spec is not None or of_empty is not None:
         return of_empty if spec is None else spec
-    if isinstance(node, nodes.GroupByWindow) and known_spec(node.input) is not None:
+    if isinstance(node, GroupByWindow) and known_spec(node.input) is not None:
         return infer_spec(_inner_node(node))
     return _of_empty_windows(node, lambda windows: infer_spec(_inner_node(node, windows)), error)
 
 
-def _of_empty_windows(
-    node: nodes.Node, found: Callable[[Any], Any], error: InvalidArgumentError
-) -> Any:
+def _of_empty_windows(node: Node, found: Callable[[Any], Any], error: InvalidArgumentError) -> Any:
     """Return what a function finds for windows without elements, whose spec is known.
 
     Raises:
         InvalidArgumentError: ``error``, if the elements are no windows, or the function
             cannot take such windows.
     """
-    wraps = [one.wrap for one in every_node(node) if isinstance(one, nodes.Window)]
+    wraps = [one.wrap for one in every_node(node) if isinstance(one, Window)]
     if not wraps:
         raise error
 
     def without_elements(leaf: DatasetSpec) -> Any:
-        return wraps[0](nodes.Elements(elements=(), empty_spec=leaf.element_spec))
+        return wraps[0](Elements(elements=(), empty_spec=leaf.element_spec))
 
     try:
         return found(map_structure(without_elements, infer_spec(node.inputs[0])))
@@ -124,24 +128,24 @@ def _of_empty_windows(
         raise error from None
 
 
-def _inner_node(node: nodes.FlatMap | nodes.GroupByWindow, *elements: Any) -> nodes.Node:
+def _inner_node(node: FlatMap | GroupByWindow, *elements: Any) -> Node:
     """Return the node of the dataset that a function makes of an element, or of a group
     without elements.
     """
     try:
-        if isinstance(node, nodes.FlatMap):
+        if isinstance(node, FlatMap):
             again = partial(call, node.function, *elements)
             return nested_node(again(), node, again)
         key = np.int64(as_index(call(node.key_function, *elements), "key_func") if elements else 0)
         if node.window_size_function is not None:
             as_index(node.window_size_function(key), "window_size_func")
-        group = nodes.Elements(elements=elements, empty_spec=known_spec(node.input), site=node.site)
+        group = Elements(elements=elements, empty_spec=known_spec(node.input), site=node.site)
         return nested_node(node.function(key, node.wrap(group)), node)
     except Exception as error:
         raise failure(node, error) from error
 
 
-def _spec_of_reduced(node: nodes.GroupByReducer) -> Any:
+def _spec_of_reduced(node: GroupByReducer) -> Any:
     """Return the spec of what a reducer makes of the first element alone."""
     element, reducer = first_element(node.input), node.reducer
     try:
@@ -155,7 +159,7 @@ def _spec_of_reduced(node: nodes.GroupByReducer) -> Any:
         raise failure(node, error) from error
 
 
-def _spec_of_elements(node: nodes.Node, past_failures: bool) -> Any:
+def _spec_of_elements(node: Node, past_failures: bool) -> Any:
     """Return the spec of the first element, and of following ones as long as all that
     is known of a leaf is that of empty lists.
     """
@@ -168,7 +172,7 @@ def _spec_of_elements(node: nodes.Node, past_failures: bool) -> Any:
     if spec is not None:
         return spec
     error = _without_element(node)
-    if not isinstance(node, nodes.Map):
+    if not isinstance(node, Map):
         raise error
     return _of_empty_windows(
         node, lambda windows: spec_of(as_element(call(node.function, windows))), error
@@ -191,7 +195,7 @@ def has_untyped(spec: Any) -> bool:
     )
 
 
-def first_element(node: nodes.Node) -> Any:
+def first_element(node: Node) -> Any:
     """Return the first element of a node, without filling buffers or caches or starting
     threads.
 
@@ -204,7 +208,7 @@ def first_element(node: nodes.Node) -> Any:
     raise _without_element(node)
 
 
-def _first_elements(node: nodes.Node, past_failures: bool = False) -> Generator[Any]:
+def _first_elements(node: Node, past_failures: bool = False) -> Generator[Any]:
     iterator = make_iterator(_without_buffers(node), Context(inferring=True))
     try:
         for _ in range(MOST_ELEMENTS):
@@ -219,8 +223,8 @@ def _first_elements(node: nodes.Node, past_failures: bool = False) -> Generator[
         iterator.close()
 
 
-def _without_element(node: nodes.Node) -> InvalidArgumentError:
-    if type(node) is nodes.FromGenerator:
+def _without_element(node: Node) -> InvalidArgumentError:
+    if type(node) is FromGenerator:
         remedy = "pass the spec as from_generator(..., output_signature=)"
     elif hasattr(node, "output_spec"):
         remedy = f"pass the spec as {node.operation}(..., output_spec=)"
@@ -232,10 +236,10 @@ def _without_element(node: nodes.Node) -> InvalidArgumentError:
     )
 
 
-def _without_buffers(node: nodes.Node) -> nodes.Node:
-    holding = (nodes.Cache, nodes.Prefetch, nodes.Shuffle, nodes.Snapshot, nodes.WithOptions)
+def _without_buffers(node: Node) -> Node:
+    holding = (Cache, Prefetch, Shuffle, Snapshot, WithOptions)
     # Only the service can run a hinted shard.
-    while isinstance(node, holding) or (isinstance(node, nodes.Shard) and node.is_hint):
+    while isinstance(node, holding) or (isinstance(node, Shard) and node.is_hint):
         node = node.inputs[0]
     if not node.inputs:
         return node

@@ -22,7 +22,7 @@ from zmqdata.iterators.base import (
     make_iterator,
 )
 from zmqdata.iterators.deciding import Decider, Deciding
-from zmqdata.nodes import Node
+from zmqdata.nodes.base import Node
 
 
 def decider_for(node: Node, context: Context) -> Decider | None:

@@ -14,11 +14,11 @@ from heapq import heappop, heappush
 from itertools import groupby
 from typing import Any
 
-from zmqdata import nodes
 from zmqdata.errors import FailedPreconditionError, UnavailableError
 from zmqdata.failures.codec import decode_failure
 from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.sources import IndexedIterator
+from zmqdata.nodes.storage import Load, LoadInTurn, SavedDatasets
 from zmqdata.storage.chunks import UNKNOWN_SIZE, ChunkReader
 from zmqdata.storage.manifests import (
     CHUNKS,
@@ -41,7 +41,7 @@ SAY_SO_AFTER = 10.0
 CHECK_SERVERS = "Check that its dispatcher and a worker are running."
 
 
-def _manifest_of(node: nodes.Load) -> Manifest:
+def _manifest_of(node: Load) -> Manifest:
     manifest = read_manifest(node.path)
     if manifest.save_id != node.save_id:
         raise FailedPreconditionError(
@@ -50,7 +50,7 @@ def _manifest_of(node: nodes.Load) -> Manifest:
     return manifest
 
 
-def opened(node: nodes.Load) -> ChunkReader:
+def opened(node: Load) -> ChunkReader:
     """Return a reader of a complete save, at its beginning.
 
     Raises:
@@ -59,13 +59,13 @@ def opened(node: nodes.Load) -> ChunkReader:
     return ChunkReader(node.path, _chunks_of(node))
 
 
-def _chunks_of(node: nodes.Load) -> list[Chunk]:
+def _chunks_of(node: Load) -> list[Chunk]:
     if node.part is not None:
         return [Chunk(*parts) for parts in node.part]
     return list(_manifest_of(node).chunks)
 
 
-def _shards_of(node: nodes.Load) -> list[list[Chunk]]:
+def _shards_of(node: Load) -> list[list[Chunk]]:
     """Return the chunks of each shard of a complete save."""
     return [list(chunks) for _, chunks in groupby(_chunks_of(node), lambda chunk: chunk.shard)]
 
@@ -84,7 +84,7 @@ class FoundChunks:
         names: names that are known already.
     """
 
-    def __init__(self, node: nodes.Load, names: Iterable[str] = ()) -> None:
+    def __init__(self, node: Load, names: Iterable[str] = ()) -> None:
         self._node = node
         self.names = list(names)
         self.ended = False
@@ -116,8 +116,8 @@ class FoundChunks:
             pauses.pause("another chunk of the save", remark or CHECK_SERVERS)
 
 
-@make_iterator.register(nodes.Load)
-def make_load_iterator(node: nodes.Load, context: Context) -> ElementIterator:
+@make_iterator.register(Load)
+def make_load_iterator(node: Load, context: Context) -> ElementIterator:
     """Return an iterator over all chunks, or over the chunks assigned to a task."""
     return (
         LoadIterator(node, context)
@@ -134,7 +134,7 @@ class LoadIterator(ElementIterator):
     the names of the chunks that it has found, because their order is that of discovery.
     """
 
-    def __init__(self, node: nodes.Load, context: Context) -> None:
+    def __init__(self, node: Load, context: Context) -> None:
         self._node = node
         self._publish_in(context)
         self._reader: ChunkReader | None = None
@@ -182,13 +182,13 @@ class LoadIterator(ElementIterator):
             self._reader.close()
 
 
-@make_iterator.register(nodes.LoadInTurn)
+@make_iterator.register(LoadInTurn)
 class ShardsIterator(ElementIterator):
     """Reads the shards of a complete save in turn. Its state holds a position in each
     shard that is being read.
     """
 
-    def __init__(self, node: nodes.LoadInTurn, context: Context) -> None:
+    def __init__(self, node: LoadInTurn, context: Context) -> None:
         self._node = node
         self._publish_in(context)
         self._shards: list[list[Chunk]] = []  # all shards, once reading has begun
@@ -247,7 +247,7 @@ class ShardsIterator(ElementIterator):
                 place[1].close()
 
 
-def element_in_turn(node: nodes.LoadInTurn, index: int) -> Any:
+def element_in_turn(node: LoadInTurn, index: int) -> Any:
     """Return the element that reading the shards in turn yields at a place."""
     shards = _shards_of(node)
     counts = [sum(chunk.elements for chunk in chunks) for chunks in shards]
@@ -298,7 +298,7 @@ class SplitChunks:
     name if the save may be in progress.
     """
 
-    def __init__(self, node: nodes.Load) -> None:
+    def __init__(self, node: Load) -> None:
         self._node = node
         self._chunks: list[Chunk] | None = None
 
@@ -318,7 +318,7 @@ class LoadPartIterator(IndexedIterator):
 
     _is_within = True
 
-    def __init__(self, node: nodes.Load, context: Context) -> None:
+    def __init__(self, node: Load, context: Context) -> None:
         super().__init__(context, 0)
         self._node = node
         self._splits = SplitChunks(node)
@@ -361,8 +361,8 @@ class LoadPartIterator(IndexedIterator):
         self._reader = None
 
 
-@make_iterator.register(nodes.SavedDatasets)
-def make_datasets_iterator(node: nodes.SavedDatasets, context: Context) -> ElementIterator:
+@make_iterator.register(SavedDatasets)
+def make_datasets_iterator(node: SavedDatasets, context: Context) -> ElementIterator:
     """Return an iterator over datasets of all chunks, or of the chunks assigned to a
     task.
     """
@@ -373,7 +373,7 @@ def make_datasets_iterator(node: nodes.SavedDatasets, context: Context) -> Eleme
     )
 
 
-def _dataset_of(node: nodes.SavedDatasets, chunks: Iterable[Chunk]) -> Any:
+def _dataset_of(node: SavedDatasets, chunks: Iterable[Chunk]) -> Any:
     part = tuple((chunk.name, chunk.elements, chunk.nbytes) for chunk in chunks)
     count = sum(elements for _, elements, _ in part)
     return node.wrap(replace(node.whole, part=part, count=count, chunks=None, grows=False))
@@ -384,7 +384,7 @@ class SavedDatasetsIterator(ElementIterator):
     while it is in progress. Its state is like that of ``LoadIterator``.
     """
 
-    def __init__(self, node: nodes.SavedDatasets, context: Context) -> None:
+    def __init__(self, node: SavedDatasets, context: Context) -> None:
         self._node = node
         self._publish_in(context)
         self._parts: list[list[Chunk]] | None = None
@@ -432,7 +432,7 @@ class SavedDatasetsIterator(ElementIterator):
 class SplitDatasetsIterator(IndexedIterator):
     """Yields a dataset of each chunk that its provider assigns."""
 
-    def __init__(self, node: nodes.SavedDatasets, context: Context) -> None:
+    def __init__(self, node: SavedDatasets, context: Context) -> None:
         super().__init__(context, 0)
         self._node = node
         self._splits = SplitChunks(node.whole)

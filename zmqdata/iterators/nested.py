@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from zmqdata import nodes
 from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import (
     Context,
@@ -29,9 +28,12 @@ from zmqdata.iterators.inputs import dataset_iterator, fault_decider, marked_inp
 from zmqdata.iterators.naming import unnamed
 from zmqdata.iterators.results import nested_node
 from zmqdata.iterators.trail import Trail
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.sources import Range
+from zmqdata.nodes.transforms import FlatMap, Interleave
 
 _MARK_EVERY = 16
-NOTHING = nodes.Range(start=0, stop=0)
+NOTHING = Range(start=0, stop=0)
 """Replaces a dataset whose element is left out."""
 
 
@@ -43,7 +45,7 @@ class Opened:
     """Number of the outer element."""
     iterator: ElementIterator
     """Iterator over the dataset."""
-    node: nodes.Node
+    node: Node
     """Node of the dataset."""
     name: Name | None
     """Name of the outer element; None if it has none."""
@@ -55,7 +57,7 @@ class Opened:
 
 
 def open_nested(
-    node: nodes.FlatMap,
+    node: FlatMap,
     context: Context,
     number: int,
     element: Any,
@@ -98,12 +100,12 @@ def open_nested(
 
 
 def _noted_node(
-    node: nodes.FlatMap,
+    node: FlatMap,
     context: Context,
     number: int,
     again: Callable[[], Any],
     decider: Decider | None,
-) -> nodes.Node:
+) -> Node:
     """Return the node of the dataset, and record the call."""
     site = call_site(node, context)
     arguments: tuple[Any, ...] = (again,)
@@ -116,11 +118,11 @@ def _noted_node(
     return nested_node(site.call(number, *arguments), node, again)
 
 
-@make_iterator.register(nodes.FlatMap)
+@make_iterator.register(FlatMap)
 class FlatMapIterator(ElementIterator):
     """Reads the nested datasets in order."""
 
-    def __init__(self, node: nodes.FlatMap, context: Context) -> None:
+    def __init__(self, node: FlatMap, context: Context) -> None:
         self._node, self._context = node, context
         self._publish_in(context)
         self._trail = Trail(marked_input(node, context), _MARK_EVERY, self._oldest)
@@ -201,13 +203,13 @@ class FlatMapIterator(ElementIterator):
         self._trail.source.close()
 
 
-@make_iterator.register(nodes.Interleave)
+@make_iterator.register(Interleave)
 class InterleaveIterator(ElementIterator):
     """Reads several nested datasets in turn. A slot whose dataset ended gets a new
     dataset when its turn comes again.
     """
 
-    def __init__(self, node: nodes.Interleave, context: Context) -> None:
+    def __init__(self, node: Interleave, context: Context) -> None:
         self._node, self._context = node, context
         self._publish_in(context)
         self._decider = fault_decider(node, context)

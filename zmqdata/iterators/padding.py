@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.elements.fillers import filler_of, zero_of
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
@@ -25,17 +24,18 @@ from zmqdata.iterators.batch import BatchIterator, check_arrays, mixed, stack, s
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.trail import Trail
-from zmqdata.nodes import Padding, known_spec, padding_plan
+from zmqdata.nodes.base import known_spec
+from zmqdata.nodes.batches import BucketBySequenceLength, PaddedBatch, Padding, padding_plan
 from zmqdata.peeking import peek
 
 
-@make_iterator.register(nodes.PaddedBatch)
+@make_iterator.register(PaddedBatch)
 class PaddedBatchIterator(BatchIterator):
     """Stacks consecutive elements, padded. A batch that fails is dropped, and the next
     batch begins after it.
     """
 
-    def __init__(self, node: nodes.PaddedBatch, context: Context) -> None:
+    def __init__(self, node: PaddedBatch, context: Context) -> None:
         super().__init__(node, context)
         self._stackable = None  # stacked rows have one shape, which may have to grow
         self._shapes, self._values = node.padded_shapes, node.padding_values
@@ -151,7 +151,7 @@ def _padded(arrays: Sequence[Any], shape: tuple[int, ...], value: Any, place: st
     return padded
 
 
-@make_iterator.register(nodes.BucketBySequenceLength)
+@make_iterator.register(BucketBySequenceLength)
 class BucketIterator(ElementIterator):
     """Collects elements by their length. At the end, incomplete batches come in the
     order of the buckets.
@@ -161,7 +161,7 @@ class BucketIterator(ElementIterator):
     rare length waits.
     """
 
-    def __init__(self, node: nodes.BucketBySequenceLength, context: Context) -> None:
+    def __init__(self, node: BucketBySequenceLength, context: Context) -> None:
         self._node = node
         self._publish_in(context)
         self._numbers: list[list[int]] = [[] for _ in node.batch_sizes]

@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from zmqdata import nodes
 from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.errors import CancelledError
 from zmqdata.iterators.base import CLOSED, Context, ElementIterator, Name, is_end, make_iterator
@@ -20,6 +19,7 @@ from zmqdata.iterators.guarding import Budget, Outcome, guarded_source, skips
 from zmqdata.iterators.naming import CarriedNames
 from zmqdata.iterators.quarantine import LeftOut
 from zmqdata.iterators.tuning import RAM_BUDGET, Tuner, byte_size
+from zmqdata.nodes.mapping import ParallelInterleave, ParallelMap
 
 _LOOK_EVERY = 16  # elements after which the size of an element is measured again
 
@@ -38,7 +38,7 @@ class ParallelIterator(ElementIterator):
         self,
         source: ElementIterator,
         call: Callable[[int, Any], Outcome],
-        node: nodes.ParallelMap | nodes.ParallelInterleave,
+        node: ParallelMap | ParallelInterleave,
         context: Context,
         ordered: bool = True,
         decider: Decider | None = None,
@@ -51,7 +51,7 @@ class ParallelIterator(ElementIterator):
         # The user or other tasks may ask for the order. In a dataset that a function
         # makes, measures name the operation with the function.
         is_asked = node.deterministic is not None or context.owns_splits or bool(context.nest)
-        self._may_reorder = isinstance(node, nodes.ParallelMap) and not is_asked
+        self._may_reorder = isinstance(node, ParallelMap) and not is_asked
         self._cores, self._calls = cores_for(context), node.num_parallel_calls
         tuning = context.options.autotune
         if self._calls == AUTOTUNE and tuning.enabled is False:
@@ -174,9 +174,9 @@ class NamedParallelIterator(CarriedNames, ParallelIterator):
     """Returns the results of a crew of threads, and knows their names."""
 
 
-@make_iterator.register(nodes.ParallelMap)
+@make_iterator.register(ParallelMap)
 def make_parallel_map(
-    node: nodes.ParallelMap, context: Context, draw: Callable[[Name, Any], Any] | None = None
+    node: ParallelMap, context: Context, draw: Callable[[Name, Any], Any] | None = None
 ) -> ElementIterator:
     """Return an iterator of a map whose function is called on several threads.
 
@@ -203,7 +203,8 @@ def within_pool(calls: int, context: Context) -> int:
     """Return the number of concurrent calls, limited by the options'
     private_threadpool_size.
 
-    >>> options = nodes.Options([("threading.private_threadpool_size", 3)])
+    >>> from zmqdata.nodes.options import Options
+    >>> options = Options([("threading.private_threadpool_size", 3)])
     >>> within_pool(8, Context(options=options))
     3
     """
@@ -211,7 +212,7 @@ def within_pool(calls: int, context: Context) -> int:
     return calls if size is None else min(calls, size or os.cpu_count() or 1)
 
 
-def keeps_order(node: nodes.ParallelMap | nodes.ParallelInterleave, context: Context) -> bool:
+def keeps_order(node: ParallelMap | ParallelInterleave, context: Context) -> bool:
     """Return True if an operation keeps the order: as its own argument says, else the
     options of the pipeline, else True.
     """

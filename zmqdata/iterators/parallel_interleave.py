@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from zmqdata import nodes
 from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.iterators.base import Context, ElementIterator, InputIterator, Name, make_iterator
 from zmqdata.iterators.forks import lost_in_forks
@@ -16,6 +15,7 @@ from zmqdata.iterators.naming import NamingIterator, unnamed
 from zmqdata.iterators.nested import InterleaveIterator, Opened, open_nested
 from zmqdata.iterators.parallel import ParallelIterator, cores_for, keeps_order, within_pool
 from zmqdata.iterators.prefetch import PrefetchIterator, prefetching
+from zmqdata.nodes.mapping import ParallelInterleave
 
 # Elements of a dataset, or a block if that is more, that may be read before they are
 # requested.
@@ -61,7 +61,7 @@ class _Opening(ParallelIterator):
 
 
 def _opener(
-    node: nodes.ParallelInterleave,
+    node: ParallelInterleave,
     context: Context,
     gate: threading.Semaphore,
     restoring: threading.Event,
@@ -88,7 +88,7 @@ def _opener(
 
 
 def _ahead(
-    node: nodes.ParallelInterleave,
+    node: ParallelInterleave,
     context: Context,
     source: ElementIterator,
     gate: threading.Semaphore,
@@ -96,7 +96,7 @@ def _ahead(
     return prefetching(_Gated(source, gate), max(_AHEAD, node.block_length), context)
 
 
-@make_iterator.register(nodes.ParallelInterleave)
+@make_iterator.register(ParallelInterleave)
 class ParallelInterleaveIterator(InterleaveIterator):
     """Reads several nested datasets in turn; each runs ahead on its own thread.
 
@@ -106,9 +106,9 @@ class ParallelInterleaveIterator(InterleaveIterator):
     opened ahead are not in the state.
     """
 
-    _node: nodes.ParallelInterleave
+    _node: ParallelInterleave
 
-    def __init__(self, node: nodes.ParallelInterleave, context: Context) -> None:
+    def __init__(self, node: ParallelInterleave, context: Context) -> None:
         calls = node.num_parallel_calls
         self._own_threads = context.own_threads
         self._restoring = threading.Event()

@@ -8,7 +8,6 @@ from collections import deque
 from time import perf_counter
 from typing import Any
 
-from zmqdata import nodes
 from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.errors import CancelledError, DataServiceError, FailedPreconditionError
 from zmqdata.iterators.base import CLOSED, Context, ElementIterator, is_end, make_iterator
@@ -18,6 +17,7 @@ from zmqdata.iterators.naming import CarriedNames, carrying
 from zmqdata.iterators.ownthreads import OwnThreads, QueueFill
 from zmqdata.iterators.tuning import RAM_BUDGET, BufferSize, TunedSize
 from zmqdata.machine.threads import Background
+from zmqdata.nodes.transforms import Prefetch
 
 UNTUNED_SIZE = 8
 """Buffer size for AUTOTUNE if the options disable tuning."""
@@ -278,8 +278,8 @@ class _Pump:
             self._thread.join(_JOIN_WITHIN)
 
 
-@make_iterator.register(nodes.Prefetch)
-def make_prefetch_iterator(node: nodes.Prefetch, context: Context) -> ElementIterator:
+@make_iterator.register(Prefetch)
+def make_prefetch_iterator(node: Prefetch, context: Context) -> ElementIterator:
     """Return an iterator with a thread; for a buffer size of 0, the input itself."""
     if node.buffer_size == 0:
         return input_iterator(node, context)

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.tensors import as_stackable, is_stackable
 from zmqdata.elements.untyped import is_untyped, retyped_alike
 from zmqdata.iterators.base import Context, make_iterator
 from zmqdata.iterators.batch import BatchIterator, check_arrays, stack, stack_leaves
-from zmqdata.nodes import known_spec, ragged_axes
+from zmqdata.nodes.base import known_spec
+from zmqdata.nodes.batches import RaggedBatch, ragged_axes
 
 
-@make_iterator.register(nodes.RaggedBatch)
+@make_iterator.register(RaggedBatch)
 class RaggedBatchIterator(BatchIterator):
     """Stacks consecutive elements; arrays whose shape may vary become ragged tensors.
 
@@ -25,7 +25,7 @@ class RaggedBatchIterator(BatchIterator):
     anything. Otherwise all arrays become ragged, in all of their axes.
     """
 
-    def __init__(self, node: nodes.RaggedBatch, context: Context) -> None:
+    def __init__(self, node: RaggedBatch, context: Context) -> None:
         super().__init__(node, context)
         known = known_spec(node.input)
         self._ranks = (

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.elements.nesting import map_arrays, map_structure
 from zmqdata.elements.specs import INFINITE_CARDINALITY, leading_length
@@ -39,6 +38,28 @@ from zmqdata.iterators.loading import element_in_turn, opened
 from zmqdata.iterators.random_map import GuardedRandomNode, drawing_call, map_seed
 from zmqdata.iterators.shuffle import drawn_names, drawn_number
 from zmqdata.iterators.stored import kept_count, kept_element
+from zmqdata.nodes.base import Infer, Node, known_spec
+from zmqdata.nodes.batches import MapBatches, Unbatch
+from zmqdata.nodes.choices import Counter
+from zmqdata.nodes.combinations import Concatenate, Zip
+from zmqdata.nodes.grouping import Elements
+from zmqdata.nodes.mapping import GuardedMap, GuardedRandomMap, ParallelRandomMap, RandomMap
+from zmqdata.nodes.options import WithOptions
+from zmqdata.nodes.selections import AssertCardinality, RejectionResample, Shard
+from zmqdata.nodes.sequences import FromSource, Random
+from zmqdata.nodes.sources import ListFiles, Range, Tensors, TensorSlices
+from zmqdata.nodes.storage import Cache, Load, LoadInTurn
+from zmqdata.nodes.transforms import (
+    Batch,
+    Enumerate,
+    Map,
+    Prefetch,
+    Repeat,
+    Shuffle,
+    Skip,
+    Take,
+    Unary,
+)
 
 _ANEW = ", as each iteration has its own order: pass reshuffle_each_iteration=False"
 _PLAIN = Context()
@@ -46,7 +67,7 @@ _program: ContextVar[Context] = ContextVar("_program", default=_PLAIN)
 """Context of an access: the fixed seed is that of the program's iterators."""
 
 
-def program_element(node: nodes.Node, index: int, fixed_seed: int) -> Any:
+def program_element(node: Node, index: int, fixed_seed: int) -> Any:
     """Return element ``index`` of a node as ``element_at`` does, in the orders that the
     iterators of a program have.
 
@@ -55,7 +76,7 @@ def program_element(node: nodes.Node, index: int, fixed_seed: int) -> Any:
         index: number of the element.
         fixed_seed: seed of the orders that the program draws once.
 
-    >>> program_element(nodes.Range(start=5, stop=9), 2, fixed_seed=1)
+    >>> program_element(Range(start=5, stop=9), 2, fixed_seed=1)
     np.int64(7)
     """
     token = _program.set(Context(fixed_seed=fixed_seed))
@@ -66,7 +87,7 @@ def program_element(node: nodes.Node, index: int, fixed_seed: int) -> Any:
 
 
 @singledispatch
-def element_at(node: nodes.Node, index: int) -> Any:
+def element_at(node: Node, index: int) -> Any:
     """Return element ``index`` of a node.
 
     Any module can make a node accessible: apply ``@element_at.register`` to a function
@@ -77,13 +98,13 @@ def element_at(node: nodes.Node, index: int) -> Any:
         IndexError: the cardinality is unknown, and the node has no such element.
         UnimplementedError: the operation does not support random access.
 
-    >>> element_at(nodes.Range(start=5, stop=9), 2)
+    >>> element_at(Range(start=5, stop=9), 2)
     np.int64(7)
     """
     raise _refusal(node, index)
 
 
-def uncounted(node: nodes.Node) -> FailedPreconditionError:
+def uncounted(node: Node) -> FailedPreconditionError:
     """Return the error for a node without random access because its number of elements
     is infinite or unknown.
     """
@@ -97,7 +118,7 @@ def uncounted(node: nodes.Node) -> FailedPreconditionError:
     )
 
 
-def out_of_range(node: nodes.Node, index: int, count: int) -> IndexError:
+def out_of_range(node: Node, index: int, count: int) -> IndexError:
     """Return the error for a number that no element has.
 
     Args:
@@ -118,7 +139,7 @@ def out_of_range(node: nodes.Node, index: int, count: int) -> IndexError:
     )
 
 
-def _element_of_uncounted(node: nodes.Node, index: int) -> Any:
+def _element_of_uncounted(node: Node, index: int) -> Any:
     """Return an element of an input whose number of elements is unknown.
 
     Raises:
@@ -132,12 +153,12 @@ def _element_of_uncounted(node: nodes.Node, index: int) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Filled(nodes.Unary):
+class _Filled(Unary):
     """Stands for a full cache, whose number of elements is known."""
 
     operation: ClassVar[str] = "cache"  # orders above it follow from the operations below
 
-    cache: nodes.Cache
+    cache: Cache
     """The cache."""
     count: int
     """Its number of elements."""
@@ -150,7 +171,7 @@ class _Filled(nodes.Unary):
     def cardinality(self) -> int:
         return self.count
 
-    def spec(self, infer: nodes.Infer) -> Any:
+    def spec(self, infer: Infer) -> Any:
         return infer(self.cache)
 
 
@@ -159,14 +180,14 @@ def _(node: _Filled, index: int) -> Any:
     return element_at(node.cache, index)
 
 
-def with_filled_caches(node: nodes.Node) -> nodes.Node:
+def with_filled_caches(node: Node) -> Node:
     """Return the node with the number of elements of each full cache.
 
-    >>> numbers = nodes.Cache(inputs=(nodes.Range(start=0, stop=3),))
+    >>> numbers = Cache(inputs=(Range(start=0, stop=3),))
     >>> with_filled_caches(numbers) is numbers
     True
     """
-    if isinstance(node, nodes.Cache):
+    if isinstance(node, Cache):
         count = kept_count(node)
         return node if count is None else _Filled(inputs=node.inputs, cache=node, count=count)
     inputs = tuple(map(with_filled_caches, node.inputs))
@@ -174,7 +195,7 @@ def with_filled_caches(node: nodes.Node) -> nodes.Node:
     return node if same else replace(node, inputs=inputs)
 
 
-def _refusal(node: nodes.Node, index: int, reason: str = "") -> UnimplementedError:
+def _refusal(node: Node, index: int, reason: str = "") -> UnimplementedError:
     text = (
         f"Random access is not supported for dataset of type {type(node).__name__}: {node.label} "
         "cannot compute "
@@ -188,36 +209,36 @@ def _refusal(node: nodes.Node, index: int, reason: str = "") -> UnimplementedErr
 
 
 @element_at.register
-def _(node: nodes.Range, index: int) -> Any:
+def _(node: Range, index: int) -> Any:
     return np.int64(node.start + index * node.step).astype(node.dtype)
 
 
 @element_at.register
-def _(node: nodes.Counter, index: int) -> Any:
+def _(node: Counter, index: int) -> Any:
     counter = make_iterator(node, Context())
     counter.restore([index, 0])
     return next(counter)
 
 
 @element_at.register
-def _(node: nodes.Tensors, index: int) -> Any:
+def _(node: Tensors, index: int) -> Any:
     return copied(node.tensors)
 
 
 @element_at.register
-def _(node: nodes.TensorSlices, index: int) -> Any:
+def _(node: TensorSlices, index: int) -> Any:
     return copied(map_arrays(lambda array: array[index], node.tensors))
 
 
 @element_at.register
-def _(node: nodes.FromSource, index: int) -> Any:
+def _(node: FromSource, index: int) -> Any:
     if node.shuffle and node.reshuffle_each_iteration:
         raise _refusal(node, index, _ANEW)
     return _from_place(node, index)
 
 
 @element_at.register
-def _(node: nodes.Random, index: int) -> Any:
+def _(node: Random, index: int) -> Any:
     if node.seed is None or node.rerandomize_each_iteration:
         raise _refusal(
             node,
@@ -227,7 +248,7 @@ def _(node: nodes.Random, index: int) -> Any:
     return _from_place(node, index)
 
 
-def _from_place(node: nodes.Node, index: int) -> Any:
+def _from_place(node: Node, index: int) -> Any:
     """Return element ``index`` of a source whose state is an index."""
     iterator = make_iterator(node, _program.get())
     iterator.restore(index)
@@ -235,7 +256,7 @@ def _from_place(node: nodes.Node, index: int) -> Any:
 
 
 @element_at.register
-def _(node: nodes.ListFiles, index: int) -> Any:
+def _(node: ListFiles, index: int) -> Any:
     if node.shuffle:
         raise _refusal(
             node,
@@ -246,7 +267,7 @@ def _(node: nodes.ListFiles, index: int) -> Any:
 
 
 @element_at.register
-def _(node: nodes.Load, index: int) -> Any:
+def _(node: Load, index: int) -> Any:
     if node.grows:
         raise _refusal(
             node,
@@ -263,17 +284,17 @@ def _(node: nodes.Load, index: int) -> Any:
 
 
 @element_at.register
-def _(node: nodes.LoadInTurn, index: int) -> Any:
+def _(node: LoadInTurn, index: int) -> Any:
     return element_in_turn(node, index)
 
 
 @element_at.register
-def _(node: nodes.Elements, index: int) -> Any:
+def _(node: Elements, index: int) -> Any:
     return copied(node.elements[index])
 
 
 @element_at.register
-def _(node: nodes.Map, index: int) -> Any:
+def _(node: Map, index: int) -> Any:
     element = element_at(node.input, index)
     try:
         return ElementMaker(node, Context()).element(call(node.function, element))
@@ -282,14 +303,14 @@ def _(node: nodes.Map, index: int) -> Any:
 
 
 @element_at.register
-def _(node: nodes.GuardedMap, index: int) -> Any:
+def _(node: GuardedMap, index: int) -> Any:
     if node.on_error == "skip":
         raise _refusal(node, index)
     return _called_for(node, index)
 
 
 def _called_for(
-    node: nodes.GuardedMap, index: int, invoke: Callable[[int, Any], Any] | None = None
+    node: GuardedMap, index: int, invoke: Callable[[int, Any], Any] | None = None
 ) -> Any:
     value, raised = guarded_call(node, Context(), invoke)(index, element_at(node.input, index))
     if raised is not None:
@@ -297,8 +318,8 @@ def _called_for(
     return value
 
 
-@element_at.register(nodes.GuardedRandomMap)
-@element_at.register(nodes.ParallelRandomMap)
+@element_at.register(GuardedRandomMap)
+@element_at.register(ParallelRandomMap)
 def _(node: GuardedRandomNode, index: int) -> Any:
     if node.on_error == "skip":
         raise _refusal(node, index)
@@ -308,7 +329,7 @@ def _(node: GuardedRandomNode, index: int) -> Any:
 
 
 @element_at.register
-def _(node: nodes.RandomMap, index: int) -> Any:
+def _(node: RandomMap, index: int) -> Any:
     _refuse_new_draws(node, index)
     generator = NamedStream(map_seed(node, Context())).at(name_at(node.input, index))
     element = element_at(node.input, index)
@@ -319,7 +340,7 @@ def _(node: nodes.RandomMap, index: int) -> Any:
         raise failure(node, error) from error
 
 
-def _refuse_new_draws(node: nodes.RandomMap | GuardedRandomNode, index: int) -> None:
+def _refuse_new_draws(node: RandomMap | GuardedRandomNode, index: int) -> None:
     if node.seed is None or node.rerandomize_each_iteration:
         raise _refusal(
             node,
@@ -329,17 +350,17 @@ def _refuse_new_draws(node: nodes.RandomMap | GuardedRandomNode, index: int) -> 
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Fetched(nodes.Elements):
+class _Fetched(Elements):
     """Source of some elements of another node, in place of that node."""
 
-    original: nodes.Node
+    original: Node
     """Node that the elements came from."""
 
-    def spec(self, infer: nodes.Infer) -> Any:
+    def spec(self, infer: Infer) -> Any:
         return infer(self.original)
 
 
-def _run_on(node: nodes.Unary, elements: list[Any], state: Any = None, number: int = 0) -> Any:
+def _run_on(node: Unary, elements: list[Any], state: Any = None, number: int = 0) -> Any:
     """Run a node on elements of its input, from ``state`` on, and return result
     ``number``.
     """
@@ -350,7 +371,7 @@ def _run_on(node: nodes.Unary, elements: list[Any], state: Any = None, number: i
     return next(islice(iterator, number, None))
 
 
-def _rows_at(node: nodes.Batch, index: int) -> list[Any]:
+def _rows_at(node: Batch, index: int) -> list[Any]:
     """Return the elements of batch ``index``."""
     start, count = index * node.batch_size, node.input.cardinality
     if count < 0:
@@ -361,19 +382,19 @@ def _rows_at(node: nodes.Batch, index: int) -> list[Any]:
 
 
 @element_at.register
-def _(node: nodes.Batch, index: int) -> Any:
+def _(node: Batch, index: int) -> Any:
     return _run_on(node, _rows_at(node, index))
 
 
 @element_at.register
-def _(node: nodes.MapBatches, index: int) -> Any:
+def _(node: MapBatches, index: int) -> Any:
     batch, row = divmod(index, node.batch_size)
     return _run_on(node, _rows_at(node, batch), number=row)
 
 
 @element_at.register
-def _(node: nodes.Unbatch, index: int) -> Any:
-    spec = nodes.known_spec(node.input)
+def _(node: Unbatch, index: int) -> Any:
+    spec = known_spec(node.input)
     rows = None if spec is None else leading_length(spec)
     if not rows:
         raise FailedPreconditionError(
@@ -387,7 +408,7 @@ def _(node: nodes.Unbatch, index: int) -> Any:
 
 
 @element_at.register
-def _(node: nodes.RejectionResample, index: int) -> Any:
+def _(node: RejectionResample, index: int) -> Any:
     if not node.keeps_all:
         raise _refusal(node, index)
     element = element_at(node.input, index)
@@ -395,25 +416,25 @@ def _(node: nodes.RejectionResample, index: int) -> Any:
 
 
 @element_at.register
-def _(node: nodes.Shuffle, index: int) -> Any:
+def _(node: Shuffle, index: int) -> Any:
     if node.input.cardinality < 0:
         raise uncounted(node)
     if node.reshuffle_each_iteration:
         raise _refusal(node, index, _ANEW)
     names = node.input
-    if isinstance(names, nodes.ListFiles) and not names.shuffle:
+    if isinstance(names, ListFiles) and not names.shuffle:
         return native(names.ordered(0, 0, drawn_names(node, _program.get()))[index])
     return element_at(names, drawn_number(node, _program.get(), index))
 
 
 @element_at.register
-def _(node: nodes.Cache, index: int) -> Any:
+def _(node: Cache, index: int) -> Any:
     found = kept_element(node, index)
     return element_at(node.input, index) if found is None else found[0]
 
 
 @element_at.register
-def _(node: nodes.AssertCardinality, index: int) -> Any:
+def _(node: AssertCardinality, index: int) -> Any:
     count = node.input.cardinality
     if 0 <= count <= index:
         raise FailedPreconditionError(
@@ -424,32 +445,32 @@ def _(node: nodes.AssertCardinality, index: int) -> Any:
 
 
 @element_at.register
-def _(node: nodes.Take, index: int) -> Any:
+def _(node: Take, index: int) -> Any:
     if 0 <= node.count <= index:
         raise out_of_range(node, index, node.count)
     return element_at(node.input, index)
 
 
-@element_at.register(nodes.Prefetch)
-@element_at.register(nodes.WithOptions)
-def _(node: nodes.Unary, index: int) -> Any:
+@element_at.register(Prefetch)
+@element_at.register(WithOptions)
+def _(node: Unary, index: int) -> Any:
     return element_at(node.input, index)
 
 
 @element_at.register
-def _(node: nodes.Skip, index: int) -> Any:
+def _(node: Skip, index: int) -> Any:
     return element_at(node.input, node.count + index)
 
 
 @element_at.register
-def _(node: nodes.Shard, index: int) -> Any:
+def _(node: Shard, index: int) -> Any:
     if node.is_hint:
         raise _refusal(node, index)
     return element_at(node.input, node.index + index * node.num_shards)
 
 
 @element_at.register
-def _(node: nodes.Enumerate, index: int) -> Any:
+def _(node: Enumerate, index: int) -> Any:
     try:
         number = np.int64(node.start + index)
     except OverflowError:
@@ -458,7 +479,7 @@ def _(node: nodes.Enumerate, index: int) -> Any:
 
 
 @element_at.register
-def _(node: nodes.Repeat, index: int) -> Any:
+def _(node: Repeat, index: int) -> Any:
     count = node.input.cardinality
     if count > 0:
         return element_at(node.input, index % count)
@@ -466,7 +487,7 @@ def _(node: nodes.Repeat, index: int) -> Any:
 
 
 @element_at.register
-def _(node: nodes.Concatenate, index: int) -> Any:
+def _(node: Concatenate, index: int) -> Any:
     for source in node.inputs[:-1]:
         count = source.cardinality
         if count < 0:
@@ -478,7 +499,7 @@ def _(node: nodes.Concatenate, index: int) -> Any:
 
 
 @element_at.register
-def _(node: nodes.Zip, index: int) -> Any:
+def _(node: Zip, index: int) -> Any:
     count = min([one.cardinality for one in node.inputs if one.cardinality >= 0], default=-1)
     if 0 <= count <= index:  # also if the number of elements of another input is unknown
         raise out_of_range(node, index, count)
@@ -487,78 +508,78 @@ def _(node: nodes.Zip, index: int) -> Any:
 
 
 @singledispatch
-def name_at(node: nodes.Node, index: int) -> Name:
+def name_at(node: Node, index: int) -> Name:
     """Return the name of element ``index`` of a node with random access, as
     ``ElementIterator.namer`` of its iterators does.
 
-    >>> name_at(nodes.Skip(inputs=(nodes.Range(start=0, stop=9),), count=3), 2)
+    >>> name_at(Skip(inputs=(Range(start=0, stop=9),), count=3), 2)
     (0, 5)
     """
     return name_at(node.inputs[0], index) if node.inputs else (0, index)
 
 
 @name_at.register
-def _(node: nodes.FromSource, index: int) -> Name:
+def _(node: FromSource, index: int) -> Name:
     iterator = make_iterator(node, _program.get())
     iterator.restore(index + 1)
     namer = iterator.namer()
     return (namer() if namer is not None else None) or (0, index)
 
 
-@name_at.register(nodes.Cache)
-@name_at.register(nodes.Load)
-def _(node: nodes.Node, index: int) -> Name:
+@name_at.register(Cache)
+@name_at.register(Load)
+def _(node: Node, index: int) -> Name:
     return 0, index
 
 
 @name_at.register
-def _(node: nodes.ListFiles, index: int) -> Name:
+def _(node: ListFiles, index: int) -> Name:
     return 0, hash_of(element_at(node, index))
 
 
 @name_at.register
-def _(node: nodes.Shuffle, index: int) -> Name:
-    if isinstance(node.input, nodes.ListFiles):
+def _(node: Shuffle, index: int) -> Name:
+    if isinstance(node.input, ListFiles):
         return 0, hash_of(element_at(node, index))
     return name_at(node.input, drawn_number(node, _program.get(), index))
 
 
 @name_at.register
-def _(node: nodes.Batch, index: int) -> Name:
+def _(node: Batch, index: int) -> Name:
     count, stop = node.input.cardinality, (index + 1) * node.batch_size
     return name_at(node.input, (stop if count < 0 else min(stop, count)) - 1)
 
 
 @name_at.register
-def _(node: nodes.MapBatches, index: int) -> Name:
+def _(node: MapBatches, index: int) -> Name:
     batch, row = divmod(index, node.batch_size)
-    return _row_name(nodes.Batch(inputs=node.inputs, batch_size=node.batch_size), batch, row)
+    return _row_name(Batch(inputs=node.inputs, batch_size=node.batch_size), batch, row)
 
 
 @name_at.register
-def _(node: nodes.Unbatch, index: int) -> Name:
-    rows = leading_length(nodes.known_spec(node.input))
+def _(node: Unbatch, index: int) -> Name:
+    rows = leading_length(known_spec(node.input))
     assert rows  # otherwise the element has no random access
     return _row_name(node.input, *divmod(index, rows))
 
 
-def _row_name(batches: nodes.Node, batch: int, row: int) -> Name:
+def _row_name(batches: Node, batch: int, row: int) -> Name:
     group, position = name_at(batches, batch)
     return subgroup(subgroup(group, position), 0), row + 1
 
 
 @name_at.register
-def _(node: nodes.Skip, index: int) -> Name:
+def _(node: Skip, index: int) -> Name:
     return name_at(node.input, node.count + index)
 
 
 @name_at.register
-def _(node: nodes.Shard, index: int) -> Name:
+def _(node: Shard, index: int) -> Name:
     return name_at(node.input, node.index + index * node.num_shards)
 
 
 @name_at.register
-def _(node: nodes.Repeat, index: int) -> Name:
+def _(node: Repeat, index: int) -> Name:
     count = node.input.cardinality
     done, inner = divmod(index, count) if count > 0 else (0, index)
     group, position = name_at(node.input, inner)
@@ -566,7 +587,7 @@ def _(node: nodes.Repeat, index: int) -> Name:
 
 
 @name_at.register
-def _(node: nodes.Concatenate, index: int) -> Name:
+def _(node: Concatenate, index: int) -> Name:
     for number, source in enumerate(node.inputs):
         count = source.cardinality
         if count < 0 or index < count or number + 1 == len(node.inputs):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from zmqdata import nodes
 from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import Context, ElementIterator, Name, failure, make_iterator
 from zmqdata.iterators.callsites import call_site
@@ -16,19 +15,20 @@ from zmqdata.iterators.inputs import followed
 from zmqdata.iterators.naming import unnamed
 from zmqdata.iterators.parallel import make_parallel_map
 from zmqdata.iterators.transforms import CountingIterator
+from zmqdata.nodes.mapping import GuardedRandomMap, ParallelRandomMap, RandomMap
 
-GuardedRandomNode = nodes.GuardedRandomMap | nodes.ParallelRandomMap
+GuardedRandomNode = GuardedRandomMap | ParallelRandomMap
 
 
-@make_iterator.register(nodes.RandomMap)
+@make_iterator.register(RandomMap)
 class RandomMapIterator(CountingIterator):
     """Calls a function with each element and a generator. Its state is the number of
     the next element, and the input's state.
     """
 
-    _node: nodes.RandomMap
+    _node: RandomMap
 
-    def __init__(self, node: nodes.RandomMap, context: Context) -> None:
+    def __init__(self, node: RandomMap, context: Context) -> None:
         inside = context.changed(named=True)
         super().__init__(node, inside, 0)
         self._context = context
@@ -83,13 +83,13 @@ class RandomMapIterator(CountingIterator):
         )
 
 
-@make_iterator.register(nodes.GuardedRandomMap)
+@make_iterator.register(GuardedRandomMap)
 class GuardedRandomMapIterator(GuardedMapIterator):
     """Random map whose elements may be left out or retried. State as for
     ``GuardedMapIterator``.
     """
 
-    def __init__(self, node: nodes.GuardedRandomMap, context: Context) -> None:
+    def __init__(self, node: GuardedRandomMap, context: Context) -> None:
         self._context = context
         self._draw = drawing_call(node, context)
         super().__init__(node, context.changed(named=True), self._drawn)
@@ -99,8 +99,8 @@ class GuardedRandomMapIterator(GuardedMapIterator):
         return self._draw(self._name() or self._context.counted(number), element)
 
 
-@make_iterator.register(nodes.ParallelRandomMap)
-def _on_threads(node: nodes.ParallelRandomMap, context: Context) -> ElementIterator:
+@make_iterator.register(ParallelRandomMap)
+def _on_threads(node: ParallelRandomMap, context: Context) -> ElementIterator:
     return make_parallel_map(node, context.changed(named=True), drawing_call(node, context))
 
 
@@ -129,7 +129,7 @@ def drawing_call(node: GuardedRandomNode, context: Context) -> Callable[[Name, A
     return call_user
 
 
-def map_seed(node: nodes.RandomMap | GuardedRandomNode, context: Context) -> int:
+def map_seed(node: RandomMap | GuardedRandomNode, context: Context) -> int:
     """Return the seed of the draws, which with the element's name determines them: from
     the user's seed or the context's, and the repetition.
     """

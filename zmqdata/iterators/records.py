@@ -8,20 +8,20 @@ import os
 import zlib
 from typing import BinaryIO
 
-from zmqdata import nodes
 from zmqdata.errors import DataLossError
 from zmqdata.iterators.base import Context, failure, make_iterator
 from zmqdata.iterators.files import FilesIterator
+from zmqdata.nodes.records import Files, FixedLengthRecords, TFRecords
 from zmqdata.storage.records import read_record
 
 _FRAME = 16  # bytes that the format adds to each record
 
 
-def _damaged(node: nodes.Files, filename: str, offset: int, reason: object) -> DataLossError:
+def _damaged(node: Files, filename: str, offset: int, reason: object) -> DataLossError:
     return DataLossError(f"{node.label}: {filename} is damaged at byte {offset}: {reason}")
 
 
-@make_iterator.register(nodes.TFRecords)
+@make_iterator.register(TFRecords)
 class TFRecordsIterator(FilesIterator):
     """Yields the bytes of records. A damaged record is a single failure, and the rest
     of its file is skipped.
@@ -43,13 +43,13 @@ class TFRecordsIterator(FilesIterator):
             self._end_part()
 
 
-@make_iterator.register(nodes.FixedLengthRecords)
+@make_iterator.register(FixedLengthRecords)
 class FixedLengthRecordsIterator(FilesIterator):
     """Yields records of a fixed length. It reads ahead to find the footer of a
     compressed file.
     """
 
-    def __init__(self, node: nodes.FixedLengthRecords, context: Context) -> None:
+    def __init__(self, node: FixedLengthRecords, context: Context) -> None:
         super().__init__(node, context)
         self._size = node.record_bytes
         self._footer = node.footer_bytes

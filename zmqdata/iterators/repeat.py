@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from zmqdata import nodes
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.iterators.base import Context, ElementIterator, Name, Namer, make_iterator
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.naming import grouped
+from zmqdata.nodes.base import Node, every_node
+from zmqdata.nodes.transforms import Repeat
 from zmqdata.splits import Split, SplitProvider
 
 _log = logging.getLogger("zmqdata")
@@ -78,11 +79,11 @@ def _counting(providers: tuple[SplitProvider, ...] | None) -> tuple[ResetCounter
     )
 
 
-def _refills(node: nodes.Node) -> bool:
+def _refills(node: Node) -> bool:
     return node.refills or any(map(_refills, node.inputs))
 
 
-def _lacks_splits(node: nodes.Node) -> InvalidArgumentError:
+def _lacks_splits(node: Node) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"{node.label} has no elements in one of the tasks of a promised order, beside other "
         "inputs, which the task would read without it. Its input probably has fewer splits (files, "
@@ -92,7 +93,7 @@ def _lacks_splits(node: nodes.Node) -> InvalidArgumentError:
     )
 
 
-@make_iterator.register(nodes.Repeat)
+@make_iterator.register(Repeat)
 class RepeatIterator(ElementIterator):
     """Runs its input again and again, each time for another repetition.
 
@@ -108,7 +109,7 @@ class RepeatIterator(ElementIterator):
     promised order waits for its turn.
     """
 
-    def __init__(self, node: nodes.Repeat, context: Context) -> None:
+    def __init__(self, node: Repeat, context: Context) -> None:
         self._node = node
         self._publish_in(context)
         self._providers = _counting(context.providers)
@@ -125,7 +126,7 @@ class RepeatIterator(ElementIterator):
         # Of the last element of earlier passes, if anyone asked for names then.
         self._last_name: Name | None = None
         self._pulls_ahead = bool(self._providers) and any(
-            one.pulls_ahead for one in nodes.every_node(node.input)
+            one.pulls_ahead for one in every_node(node.input)
         )
         self._input = self._make_input()
         may_fill = node.count >= 0 or context.providers is not None or _refills(node.input)

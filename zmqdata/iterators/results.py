@@ -12,12 +12,13 @@ from weakref import WeakSet
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.shapes import dtype_name
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.errors import FailedPreconditionError, WrongTypeError
-from zmqdata.nodes.base import ByNode
+from zmqdata.nodes.base import ByNode, Node
+from zmqdata.nodes.grouping import GroupByWindow
+from zmqdata.nodes.sources import FromGenerator
 from zmqdata.peeking import peek
 
 _returned: WeakSet[Any] = WeakSet()
@@ -92,9 +93,7 @@ def state_and_output(result: Any, made: Callable[[Any], Any] = as_element) -> tu
     )
 
 
-def nested_node(
-    result: Any, node: nodes.Node, again: Callable[[], Any] | None = None
-) -> nodes.Node:
+def nested_node(result: Any, node: Node, again: Callable[[], Any] | None = None) -> Node:
     """Return the node of the dataset that a user's function returned. The values that a
     generator function yields are the elements of its dataset. Other iterators are
     refused: a generator is new at each call, unless a function holds it.
@@ -108,12 +107,12 @@ def nested_node(
         WrongTypeError: the function returned something else.
     """
     inner = peek(result, "node")
-    if isinstance(inner, nodes.Node):
+    if isinstance(inner, Node):
         return inner
     if again is not None and isinstance(result, Generator):
         generator = GeneratedElements(result, again, node)
-        return nodes.FromGenerator(generator=generator, site=node.site)
-    argument = "reduce_func" if isinstance(node, nodes.GroupByWindow) else "map_func"
+        return FromGenerator(generator=generator, site=node.site)
+    argument = "reduce_func" if isinstance(node, GroupByWindow) else "map_func"
     if isinstance(result, Iterator):
         why = ", an iterator. A second pass, or `element_spec`, would miss what was taken of it"
         remedy = "wrap a list of its elements, for example with Dataset.from_list(...)"
@@ -139,7 +138,7 @@ class GeneratedElements:
         node: the operation that the function belongs to.
     """
 
-    def __init__(self, first: Generator[Any], again: Callable[[], Any], node: nodes.Node) -> None:
+    def __init__(self, first: Generator[Any], again: Callable[[], Any], node: Node) -> None:
         self._first: Generator[Any] | None = first
         self._again = again
         self.node = node
@@ -151,7 +150,7 @@ class GeneratedElements:
         return self._again() if first is None else first
 
 
-def check_new(made: Any, values: Any, node: nodes.Node) -> None:
+def check_new(made: Any, values: Any, node: Node) -> None:
     """Raise if the values of a pass are those of an iterator that an earlier call
     returned. What ``element_spec`` or an earlier pass has taken of it would be missing
     silently.
@@ -167,7 +166,7 @@ def check_new(made: Any, values: Any, node: nodes.Node) -> None:
     Raises:
         FailedPreconditionError: an earlier call returned the same iterator.
 
-    >>> from zmqdata.nodes import Range
+    >>> from zmqdata.nodes.sources import Range
     >>> values = iter([1, 2])
     >>> check_new(values, values, Range(start=0, stop=1))
     """
@@ -189,11 +188,11 @@ def check_new(made: Any, values: Any, node: nodes.Node) -> None:
         )
 
 
-def is_generated(node: nodes.Node) -> bool:
+def is_generated(node: Node) -> bool:
     """Return True for the dataset of a generator that a function of flat_map or
     interleave has returned.
     """
-    return isinstance(node, nodes.FromGenerator) and isinstance(node.generator, GeneratedElements)
+    return isinstance(node, FromGenerator) and isinstance(node.generator, GeneratedElements)
 
 
 def _told(value: Any) -> str:

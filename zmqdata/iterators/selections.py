@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import (
     DataLossError,
@@ -25,12 +24,22 @@ from zmqdata.iterators.inputs import decider_for, followed, forgiving_input, inp
 from zmqdata.iterators.naming import unnamed
 from zmqdata.iterators.results import as_bool
 from zmqdata.iterators.transforms import UnaryIterator
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.options import WithOptions
+from zmqdata.nodes.selections import (
+    AssertCardinality,
+    IgnoreErrors,
+    Shard,
+    StaticShard,
+    TakeWhile,
+    Unique,
+)
 
 _log = logging.getLogger("zmqdata")
 _CHUNK = 4096  # bytes of digests in a chunk; chunks are shared between states
 
 
-def unfilled_hint(node: nodes.Shard) -> FailedPreconditionError:
+def unfilled_hint(node: Shard) -> FailedPreconditionError:
     """Return the error for reading a shard whose number and index are still hints."""
     return FailedPreconditionError(
         f"{node.label} can only be used in tf.data service with `ShardingPolicy.HINT` processing "
@@ -39,7 +48,7 @@ def unfilled_hint(node: nodes.Shard) -> FailedPreconditionError:
     )
 
 
-def too_few_files(node: nodes.Node, count: int, num_shards: int) -> InvalidArgumentError:
+def too_few_files(node: Node, count: int, num_shards: int) -> InvalidArgumentError:
     """Return the error for sharding by file with fewer files than shards."""
     return InvalidArgumentError(
         f"{node.label} has {count} file{'s' * (count != 1)}, not enough for the required "
@@ -48,16 +57,16 @@ def too_few_files(node: nodes.Node, count: int, num_shards: int) -> InvalidArgum
     )
 
 
-@make_iterator.register(nodes.Shard)
+@make_iterator.register(Shard)
 class ShardIterator(UnaryIterator):
     """Selects every n-th position of its input. A failed element also has a position,
     so that all shards count alike.
     """
 
     _kept = ("_to_skip",)
-    _node: nodes.Shard
+    _node: Shard
 
-    def __init__(self, node: nodes.Shard, context: Context) -> None:
+    def __init__(self, node: Shard, context: Context) -> None:
         super().__init__(node, context)
         if node.is_hint:
             raise unfilled_hint(node)
@@ -76,13 +85,13 @@ class ShardIterator(UnaryIterator):
         return self._input.rewind(repetition)
 
 
-@make_iterator.register(nodes.StaticShard)
+@make_iterator.register(StaticShard)
 class StaticShardIterator(ShardIterator):
     """Selects the shard of a worker. To count file names, it pulls one for each shard
     before it yields its own.
     """
 
-    def __init__(self, node: nodes.StaticShard, context: Context) -> None:
+    def __init__(self, node: StaticShard, context: Context) -> None:
         # All workers run the operations below the shards with the same seed; otherwise
         # the shards would not be parts of the same whole.
         same = context.changed(task=0)
@@ -161,11 +170,11 @@ class EndingIterator(UnaryIterator):
     _ended = False
 
 
-@make_iterator.register(nodes.TakeWhile)
+@make_iterator.register(TakeWhile)
 class TakeWhileIterator(EndingIterator):
     """Ends for good at the first element for which the predicate is false."""
 
-    def __init__(self, node: nodes.TakeWhile, context: Context) -> None:
+    def __init__(self, node: TakeWhile, context: Context) -> None:
         super().__init__(node, context)
         self._predicate = followed(node, context, self._input, node.predicate)
 
@@ -190,7 +199,7 @@ class TakeWhileIterator(EndingIterator):
         return self._input.rewind(repetition)
 
 
-@make_iterator.register(nodes.Unique)
+@make_iterator.register(Unique)
 class UniqueIterator(UnaryIterator):
     """Drops elements that came before.
 
@@ -198,7 +207,7 @@ class UniqueIterator(UnaryIterator):
     Fewer bytes would not distinguish all elements.
     """
 
-    def __init__(self, node: nodes.Unique, context: Context) -> None:
+    def __init__(self, node: Unique, context: Context) -> None:
         super().__init__(node, context)
         self._seen: set[bytes] = set()
         self._chunks: list[bytes] = []
@@ -276,7 +285,7 @@ def identity(element: Any) -> bytes:
     )
 
 
-@make_iterator.register(nodes.IgnoreErrors)
+@make_iterator.register(IgnoreErrors)
 class IgnoreErrorsIterator(UnaryIterator):
     """Skips elements that failed in a user's function or through damage to a file;
     other errors concern all elements.
@@ -286,7 +295,7 @@ class IgnoreErrorsIterator(UnaryIterator):
 
     _kept = ("_number",)
 
-    def __init__(self, node: nodes.IgnoreErrors, context: Context) -> None:
+    def __init__(self, node: IgnoreErrors, context: Context) -> None:
         self._node = node
         self._input = forgiving_input(node, context)
         self._decider = decider_for(node, context)
@@ -324,13 +333,13 @@ class IgnoreErrorsIterator(UnaryIterator):
             _log.warning("%s left out an element: %s", self._node.label, error)
 
 
-@make_iterator.register(nodes.AssertCardinality)
+@make_iterator.register(AssertCardinality)
 class AssertCardinalityIterator(EndingIterator):
     """Counts its input; if the number differs from the expected one, it fails once and
     ends.
     """
 
-    def __init__(self, node: nodes.AssertCardinality, context: Context) -> None:
+    def __init__(self, node: AssertCardinality, context: Context) -> None:
         super().__init__(node, context)
         self._expected = node.expected
         self._count = 0
@@ -375,8 +384,8 @@ def _elements(count: int) -> str:
     return "1 element" if count == 1 else f"{count} elements"
 
 
-@make_iterator.register(nodes.WithOptions)
-def make_with_options_iterator(node: nodes.WithOptions, context: Context) -> ElementIterator:
+@make_iterator.register(WithOptions)
+def make_with_options_iterator(node: WithOptions, context: Context) -> ElementIterator:
     """Return the iterator of the input: the caller that runs a pipeline puts all of its
     options in the context.
     """

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
@@ -19,18 +18,20 @@ from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.sources import GeneratorIterator, IndexedIterator
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.sequences import FromIterable, FromSource, Random
 
 # Numbers made at a time; they depend only on the seed and the number of the group.
 _GROUP = 1024
 
 
-@make_iterator.register(nodes.Random)
+@make_iterator.register(Random)
 class RandomIterator(IndexedIterator):
     """Yields random integers. Number ``i`` depends only on the seed and ``i``, so
     states and splits are indices.
     """
 
-    def __init__(self, node: nodes.Random, context: Context) -> None:
+    def __init__(self, node: Random, context: Context) -> None:
         super().__init__(context, 2**62)
         self._node, self._context = node, context
         self._seed = self._seed_of(context.repetition)
@@ -64,7 +65,7 @@ class RandomIterator(IndexedIterator):
         return self._numbers[offset]
 
 
-def shared_seed(node: nodes.Node, seed: int | None, varies: bool, context: Context) -> int:
+def shared_seed(node: Node, seed: int | None, varies: bool, context: Context) -> int:
     """Return the seed of a source whose splits are indices into its draws: all tasks of
     an iteration draw the same numbers.
 
@@ -84,7 +85,7 @@ def shared_seed(node: nodes.Node, seed: int | None, varies: bool, context: Conte
     return mixed_seed(base, *context.path, *turn)
 
 
-@make_iterator.register(nodes.FromSource)
+@make_iterator.register(FromSource)
 class SequenceIterator(IndexedIterator):
     """Yields ``sequence[i]``, with arrays copied, because the sequence may keep them.
     Splits are ranges of indices.
@@ -93,7 +94,7 @@ class SequenceIterator(IndexedIterator):
     that read parts of the sequence.
     """
 
-    def __init__(self, node: nodes.FromSource, context: Context) -> None:
+    def __init__(self, node: FromSource, context: Context) -> None:
         count = len(node.sequence)
         super().__init__(context, count)
         self._node, self._context = node, context
@@ -153,13 +154,13 @@ class SequenceIterator(IndexedIterator):
             raise failure(self._node, error) from error
 
 
-@make_iterator.register(nodes.FromIterable)
+@make_iterator.register(FromIterable)
 class IterableIterator(GeneratorIterator):
     """Runs an iterable once, as one split, with arrays copied. Restoring runs it again
     up to its position.
     """
 
-    def __init__(self, node: nodes.FromIterable, context: Context) -> None:
+    def __init__(self, node: FromIterable, context: Context) -> None:
         super().__init__(node, context)
         self._owned = Owner(node, context).owned
 
@@ -179,11 +180,11 @@ class Owner:
         node: the source.
         context: its context.
 
-    >>> Owner(nodes.FromSource(sequence=[]), Context()).owned(([1, 2], 3))
+    >>> Owner(FromSource(sequence=[]), Context()).owned(([1, 2], 3))
     (array([1, 2]), 3)
     """
 
-    def __init__(self, node: nodes.Node, context: Context) -> None:
+    def __init__(self, node: Node, context: Context) -> None:
         self._maker = ElementMaker(node, context)
         self._empties: list[Any] = []
 

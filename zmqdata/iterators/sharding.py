@@ -13,36 +13,57 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from zmqdata import nodes
 from zmqdata.errors import InvalidArgumentError, NotFoundError, PipelineError
 from zmqdata.iterators.base import call, failure
 from zmqdata.iterators.inference import first_element
 from zmqdata.iterators.results import nested_node
 from zmqdata.iterators.selections import too_few_files, unfilled_hint
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.batches import MapBatches, PaddedBatch, RaggedBatch, Rebatch, Unbatch
+from zmqdata.nodes.choices import Choose
+from zmqdata.nodes.combinations import Concatenate, Zip
+from zmqdata.nodes.grouping import Window
+from zmqdata.nodes.mapping import ParallelInterleave, ParallelMap
+from zmqdata.nodes.options import WithOptions
+from zmqdata.nodes.records import Files, FixedLengthRecords, TextLines, TFRecords
+from zmqdata.nodes.selections import AssertCardinality, Shard, StaticShard
+from zmqdata.nodes.sources import ListFiles
+from zmqdata.nodes.storage import Cache, Snapshot
+from zmqdata.nodes.transforms import (
+    Batch,
+    Filter,
+    FlatMap,
+    Map,
+    Prefetch,
+    Repeat,
+    Shuffle,
+    Skip,
+    Take,
+)
 
 _UNSHARDED = ("OFF", "DYNAMIC")
-_READERS = (nodes.TextLines, nodes.TFRecords, nodes.FixedLengthRecords)
+_READERS = (TextLines, TFRecords, FixedLengthRecords)
 _PASSED = (
-    nodes.Batch,
-    nodes.Cache,
-    nodes.Concatenate,
-    nodes.Filter,
-    nodes.FlatMap,
-    nodes.Map,
-    nodes.MapBatches,
-    nodes.PaddedBatch,
-    nodes.Prefetch,
-    nodes.RaggedBatch,
-    nodes.Rebatch,
-    nodes.Repeat,
-    nodes.Shard,
-    nodes.Shuffle,
-    nodes.Skip,
-    nodes.Take,
-    nodes.Unbatch,
-    nodes.Window,
-    nodes.WithOptions,
-    nodes.Zip,
+    Batch,
+    Cache,
+    Concatenate,
+    Filter,
+    FlatMap,
+    Map,
+    MapBatches,
+    PaddedBatch,
+    Prefetch,
+    RaggedBatch,
+    Rebatch,
+    Repeat,
+    Shard,
+    Shuffle,
+    Skip,
+    Take,
+    Unbatch,
+    Window,
+    WithOptions,
+    Zip,
 )
 """Operations that FILE passes through on its way to the readers: those of tf.data, and
 similar operations of zmqdata.
@@ -52,8 +73,8 @@ _BUFFER = 10_000
 
 
 def shard_statically(
-    node: nodes.Node, policy: str, num_workers: int, index: int, seed: int | None = None
-) -> nodes.Node:
+    node: Node, policy: str, num_workers: int, index: int, seed: int | None = None
+) -> Node:
     """Return the pipeline that worker ``index`` of ``num_workers`` runs under a
     sharding policy.
 
@@ -84,10 +105,11 @@ def shard_statically(
     Functions are plain Python, so FILE calls the function with the first element, once
     more than reading does, and inspects the returned dataset.
 
-    >>> lines = nodes.TextLines(filenames=("a.txt", "b.txt", "c.txt"))
+    >>> from zmqdata.nodes.sources import Range
+    >>> lines = TextLines(filenames=("a.txt", "b.txt", "c.txt"))
     >>> shard_statically(lines, "FILE", num_workers=2, index=0).argument
     "'a.txt', ..."
-    >>> numbers = nodes.Range(start=0, stop=9)
+    >>> numbers = Range(start=0, stop=9)
     >>> shard_statically(numbers, "DATA", num_workers=2, index=1).label
     'shard(2, 1)'
 
@@ -110,20 +132,20 @@ def shard_statically(
     return _REWRITES[policy](node, _Part(num_workers, index, seed))
 
 
-def _refuse_hints(node: nodes.Node) -> None:
+def _refuse_hints(node: Node) -> None:
     for inner in _tree(node):
-        if isinstance(inner, nodes.Shard) and inner.is_hint:
+        if isinstance(inner, Shard) and inner.is_hint:
             raise unfilled_hint(inner)
 
 
-def _below(node: nodes.Node) -> tuple[nodes.Node, ...]:
+def _below(node: Node) -> tuple[Node, ...]:
     """Return the nodes that a node takes elements from, including its choices, which
     are not an input because they are never split.
     """
-    return (*node.inputs, node.choices) if isinstance(node, nodes.Choose) else node.inputs
+    return (*node.inputs, node.choices) if isinstance(node, Choose) else node.inputs
 
 
-def _tree(node: nodes.Node) -> Iterator[nodes.Node]:
+def _tree(node: Node) -> Iterator[Node]:
     """Yield a node and all nodes below it, each once."""
     seen: set[int] = set()
     pending = [node]
@@ -135,13 +157,13 @@ def _tree(node: nodes.Node) -> Iterator[nodes.Node]:
             yield current
 
 
-def _rebuilt(node: nodes.Node, change: Callable[[nodes.Node], nodes.Node]) -> nodes.Node:
+def _rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
     """Apply a change to every node of a tree, sources first; a node reached on two
     paths stays a single node.
     """
-    made: dict[int, nodes.Node] = {}
+    made: dict[int, Node] = {}
 
-    def rebuild(inner: nodes.Node) -> nodes.Node:
+    def rebuild(inner: Node) -> Node:
         if id(inner) not in made:
             made[id(inner)] = change(_over(inner, tuple(map(rebuild, _below(inner)))))
         return made[id(inner)]
@@ -149,13 +171,13 @@ def _rebuilt(node: nodes.Node, change: Callable[[nodes.Node], nodes.Node]) -> no
     return rebuild(node)
 
 
-def _over(node: nodes.Node, below: tuple[nodes.Node, ...]) -> nodes.Node:
+def _over(node: Node, below: tuple[Node, ...]) -> Node:
     """Return the node with other nodes below it; the node itself if they are
     unchanged.
     """
     if all(new is old for new, old in zip(below, _below(node), strict=True)):
         return node
-    if isinstance(node, nodes.Choose):
+    if isinstance(node, Choose):
         return replace(node, inputs=below[:-1], choices=below[-1])
     return replace(node, inputs=below)
 
@@ -171,10 +193,10 @@ class _Part:
     seed: int | None
     """Seed of the operations below the shards; None: that of the task."""
 
-    def of(self, node: nodes.Node, of_files: bool = False) -> nodes.StaticShard:
+    def of(self, node: Node, of_files: bool = False) -> StaticShard:
         """Return a shard of a node's elements."""
         ordered = _rebuilt(node, _in_order)
-        return nodes.StaticShard(
+        return StaticShard(
             inputs=(ordered,),
             num_shards=self.num_workers,
             index=self.index,
@@ -183,24 +205,24 @@ class _Part:
             site=node.site,
         )
 
-    def of_names(self, names: nodes.Node) -> nodes.Node:
+    def of_names(self, names: Node) -> Node:
         """Return a shard of file names. A shuffle of the names becomes a shuffle of the
         shard, unless ``take`` or ``skip`` selects from its order.
         """
-        if any(isinstance(one, (nodes.Take, nodes.Skip)) for one in _tree(names)):
+        if any(isinstance(one, (Take, Skip)) for one in _tree(names)):
             return self.of(names, of_files=True)
-        shuffles: list[nodes.Shuffle] = []
+        shuffles: list[Shuffle] = []
 
-        def unshuffled(node: nodes.Node) -> nodes.Node:
-            if isinstance(node, nodes.ListFiles) and node.shuffle:
+        def unshuffled(node: Node) -> Node:
+            if isinstance(node, ListFiles) and node.shuffle:
                 sorted_names = replace(node, shuffle=False, seed=None)
                 shuffles.append(
-                    nodes.Shuffle(
+                    Shuffle(
                         inputs=(sorted_names,), buffer_size=None, seed=node.seed, site=node.site
                     )
                 )
                 return sorted_names
-            if isinstance(node, nodes.Shuffle):
+            if isinstance(node, Shuffle):
                 shuffles.append(node)
                 return node.input
             return node
@@ -208,7 +230,7 @@ class _Part:
         shard = self.of(_rebuilt(names, unshuffled), of_files=True)
         return _shuffled_as(shuffles[0], shard) if shuffles else shard
 
-    def over(self, node: nodes.Node, below: tuple[nodes.Node, ...]) -> nodes.Node:
+    def over(self, node: Node, below: tuple[Node, ...]) -> Node:
         """Return the node above an input that has become a part. If it stores elements
         in files, they are a part too, and get their own path.
         """
@@ -216,48 +238,43 @@ class _Part:
         place = f"{self.index}-of-{self.num_workers}"
         if above is node:
             return node
-        if isinstance(above, nodes.Cache) and above.filename:
+        if isinstance(above, Cache) and above.filename:
             return replace(above, filename=f"{above.filename}-{place}")
-        if isinstance(above, nodes.Snapshot):
+        if isinstance(above, Snapshot):
             return replace(above, pipeline=f"{above.pipeline}-{place}")
         return above
 
 
-def _in_order(node: nodes.Node) -> nodes.Node:
+def _in_order(node: Node) -> Node:
     """Return the node with a deterministic order: all workers must count the same
     elements.
     """
-    if (
-        isinstance(node, (nodes.ParallelMap, nodes.ParallelInterleave))
-        and node.deterministic is not True
-    ):
+    if isinstance(node, (ParallelMap, ParallelInterleave)) and node.deterministic is not True:
         return replace(node, deterministic=True)
     return node
 
 
-def _shuffled_as(shuffle: nodes.Shuffle, shard: nodes.StaticShard) -> nodes.Shuffle:
+def _shuffled_as(shuffle: Shuffle, shard: StaticShard) -> Shuffle:
     """Return a shard, shuffled as the names were. If the names repeat without end, an
     unlimited buffer becomes as large as their number.
     """
     size = shuffle.buffer_size
-    if size is None and any(
-        isinstance(node, nodes.Repeat) and node.count < 0 for node in _tree(shard)
-    ):
+    if size is None and any(isinstance(node, Repeat) and node.count < 0 for node in _tree(shard)):
         count = shuffle.input.cardinality
         size = count if count > 0 else _BUFFER
     return replace(shuffle, inputs=(shard,), buffer_size=size)
 
 
-def _by_data(node: nodes.Node, part: _Part) -> nodes.Node:
+def _by_data(node: Node, part: _Part) -> Node:
     """Return a shard of whole elements, at the end of the pipeline. A prefetch that
     ends the pipeline prefetches the shard.
     """
-    if isinstance(node, (nodes.Prefetch, nodes.WithOptions)):
+    if isinstance(node, (Prefetch, WithOptions)):
         return part.over(node, (_by_data(node.input, part),))
     return part.of(node)
 
 
-def _by_file(node: nodes.Node, part: _Part) -> nodes.Node:
+def _by_file(node: Node, part: _Part) -> Node:
     if part.num_workers == 1:
         # As in tf.data: a single worker shares nothing, so a source without files is
         # acceptable.
@@ -271,7 +288,7 @@ def _by_file(node: nodes.Node, part: _Part) -> nodes.Node:
         ) from None
 
 
-def _by_file_or_data(node: nodes.Node, part: _Part) -> nodes.Node:
+def _by_file_or_data(node: Node, part: _Part) -> Node:
     try:
         return _ByFile(part).rewritten(node)
     except _Unshardable:
@@ -289,10 +306,10 @@ class _ByFile:
 
     def __init__(self, part: _Part) -> None:
         self._part = part
-        self._made: dict[int, nodes.Node] = {}
+        self._made: dict[int, Node] = {}
         self._short: InvalidArgumentError | None = None
 
-    def rewritten(self, node: nodes.Node) -> nodes.Node:
+    def rewritten(self, node: Node) -> Node:
         """Return the whole pipeline for a worker. A reader with too few files is an
         error only if all sources are readers.
         """
@@ -301,13 +318,13 @@ class _ByFile:
             raise self._short
         return made
 
-    def __call__(self, node: nodes.Node) -> nodes.Node:
+    def __call__(self, node: Node) -> Node:
         if id(node) not in self._made:
             self._made[id(node)] = self._rewrite(node)
         return self._made[id(node)]
 
-    def _rewrite(self, node: nodes.Node) -> nodes.Node:
-        if isinstance(node, nodes.AssertCardinality):
+    def _rewrite(self, node: Node) -> Node:
+        if isinstance(node, AssertCardinality):
             return self(node.input)  # it expects all elements, and each worker has a part
         if isinstance(node, _READERS):
             return self._reader(node)
@@ -316,7 +333,7 @@ class _ByFile:
                 f"Found an unshardable source dataset: {node.label} reads no files that workers "
                 "could share"
             )
-        if isinstance(node, nodes.FlatMap) and _opens_files(node):
+        if isinstance(node, FlatMap) and _opens_files(node):
             return self._part.over(node, (self._part.of_names(node.input),))
         if isinstance(node, _PASSED):
             return self._part.over(node, tuple(map(self, node.inputs)))
@@ -325,7 +342,7 @@ class _ByFile:
             "more than one file"
         )
 
-    def _reader(self, node: nodes.Files) -> nodes.Node:
+    def _reader(self, node: Files) -> Node:
         count, part = len(node.filenames), self._part
         if 0 < count < part.num_workers:
             self._short = too_few_files(node, count, part.num_workers)
@@ -339,27 +356,27 @@ class _ByHint:
 
     def __init__(self, part: _Part) -> None:
         self._part = part
-        self._made: dict[tuple[int, int], nodes.Node] = {}
+        self._made: dict[tuple[int, int], Node] = {}
 
-    def __call__(self, node: nodes.Node, opener: nodes.FlatMap | None = None) -> nodes.Node:
+    def __call__(self, node: Node, opener: FlatMap | None = None) -> Node:
         key = id(node), id(opener)
         if key not in self._made:
             self._made[key] = self._fill(node, opener)
         return self._made[key]
 
-    def _fill(self, node: nodes.Node, opener: nodes.FlatMap | None) -> nodes.Node:
+    def _fill(self, node: Node, opener: FlatMap | None) -> Node:
         """Rewrite a node. ``opener`` is the nearest node above that makes datasets,
         perhaps of files, from the elements here.
         """
-        nearest = node if isinstance(node, nodes.FlatMap) else opener
+        nearest = node if isinstance(node, FlatMap) else opener
         filled = self._part.over(node, tuple(self(below, nearest) for below in _below(node)))
-        if not isinstance(node, nodes.Shard) or not node.is_hint:
+        if not isinstance(node, Shard) or not node.is_hint:
             return filled
         of_files = opener is not None and _opens_files(opener)
         return replace(self._part.of(filled.inputs[0], of_files), site=node.site)
 
 
-def _opens_files(node: nodes.FlatMap) -> bool:
+def _opens_files(node: FlatMap) -> bool:
     """Return True if the datasets that a node's function makes read files, judging by
     the first dataset.
 
@@ -369,17 +386,17 @@ def _opens_files(node: nodes.FlatMap) -> bool:
     return made is None or _reads_files(made)
 
 
-def _reads_files(node: nodes.Node) -> bool:
+def _reads_files(node: Node) -> bool:
     for inner in _tree(node):
         if isinstance(inner, _READERS):
             return True
-        made = _first_dataset(inner) if isinstance(inner, nodes.FlatMap) else None
+        made = _first_dataset(inner) if isinstance(inner, FlatMap) else None
         if made is not None and _reads_files(made):
             return True
     return False
 
 
-def _first_dataset(node: nodes.FlatMap) -> nodes.Node | None:
+def _first_dataset(node: FlatMap) -> Node | None:
     """Return the first dataset that a node's function makes, unread; None without
     elements.
     """
@@ -396,7 +413,7 @@ def _first_dataset(node: nodes.FlatMap) -> nodes.Node | None:
         raise failure(node, error) from error
 
 
-_REWRITES: dict[str, Callable[[nodes.Node, _Part], nodes.Node]] = {
+_REWRITES: dict[str, Callable[[Node, _Part], Node]] = {
     "FILE": _by_file,
     "DATA": _by_data,
     "FILE_OR_DATA": _by_file_or_data,

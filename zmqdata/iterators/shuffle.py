@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, is_end, make_iterator, mixed_seed
 from zmqdata.iterators.draws import RawDraws
 from zmqdata.iterators.files import ListFilesIterator
@@ -29,7 +28,9 @@ from zmqdata.iterators.naming import CarriedNames, carrying
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.iterators.sequences import shared_seed
 from zmqdata.iterators.trail import Trail
-from zmqdata.nodes import is_lasting, is_whole
+from zmqdata.nodes.parts import is_lasting, is_whole
+from zmqdata.nodes.sources import ListFiles, Range
+from zmqdata.nodes.transforms import Shuffle
 from zmqdata.splits import FileSplits
 
 _DRAWS = 1024  # draws planned together at most
@@ -47,9 +48,9 @@ _Places = np.ndarray[Any, np.dtype[np.uint64]]
 _Drawn = np.ndarray[Any, np.dtype[np.int64]]
 
 
-@make_iterator.register(nodes.Shuffle)
-def _shuffled(node: nodes.Shuffle, context: Context) -> ElementIterator:
-    if isinstance(node.input, nodes.ListFiles):
+@make_iterator.register(Shuffle)
+def _shuffled(node: Shuffle, context: Context) -> ElementIterator:
+    if isinstance(node.input, ListFiles):
         # The dispatcher hands out the names in this order, too.
         return ListFilesIterator(node.input, context.into(node), drawn_names(node, context))
     if context.providers is not None and is_whole(node):
@@ -61,11 +62,11 @@ def _shuffled(node: nodes.Shuffle, context: Context) -> ElementIterator:
     return (ShuffleIterator if carried is source else NamedShuffleIterator)(node, context, carried)
 
 
-def drawn_names(node: nodes.Shuffle, context: Context) -> FileSplits:
+def drawn_names(node: Shuffle, context: Context) -> FileSplits:
     """Return the splits of listed files in the order in which a shuffle directly above
     draws their names.
     """
-    assert isinstance(node.input, nodes.ListFiles)
+    assert isinstance(node.input, ListFiles)
     source = node.input.split_source
     drawn = node.drawn_names(source, context.fixed_seed, context.kept_place(node))
     if drawn.draw_seed is None:
@@ -73,7 +74,7 @@ def drawn_names(node: nodes.Shuffle, context: Context) -> FileSplits:
     return drawn
 
 
-def _permuting(node: nodes.Shuffle, context: Context) -> Context:
+def _permuting(node: Shuffle, context: Context) -> Context:
     """Return the context in which the source below a shuffle of a whole source yields
     its elements in the order of the shuffle.
     """
@@ -104,7 +105,7 @@ class ShuffleIterator(ElementIterator):
     buffer after them are then computed together as well.
     """
 
-    def __init__(self, node: nodes.Shuffle, context: Context, source: ElementIterator) -> None:
+    def __init__(self, node: Shuffle, context: Context, source: ElementIterator) -> None:
         self._size = node.buffer_size or sys.maxsize
         self._publish_in(context)
         self._trail = Trail(source, max(self._size, _MARK_EVERY), self._oldest)
@@ -326,14 +327,14 @@ class NamedShuffleIterator(CarriedNames, ShuffleIterator):
     """Keeps a buffer full and draws from it, and knows the names of elements."""
 
 
-def drawn_number(node: nodes.Shuffle, context: Context, place: int) -> int:
+def drawn_number(node: Shuffle, context: Context, place: int) -> int:
     """Return the number of the input's element that a shuffle yields at a place.
 
     The shuffle must have the same order in each iteration, and its input a known
     cardinality. The draws up to the place are made once and kept.
 
-    >>> numbers = nodes.Range(start=0, stop=5)
-    >>> node = nodes.Shuffle(
+    >>> numbers = Range(start=0, stop=5)
+    >>> node = Shuffle(
     ...     inputs=(numbers,), buffer_size=3, seed=1, reshuffle_each_iteration=False
     ... )
     >>> [drawn_number(node, Context(), place) for place in range(5)] == list(
@@ -354,8 +355,8 @@ class DrawnOrder:
         size: size of the buffer; None holds all.
         seed: seed of the order.
 
-    >>> numbers = nodes.Range(start=0, stop=5)
-    >>> node = nodes.Shuffle(inputs=(numbers,), buffer_size=5, seed=1)
+    >>> numbers = Range(start=0, stop=5)
+    >>> node = Shuffle(inputs=(numbers,), buffer_size=5, seed=1)
     >>> order = DrawnOrder(5, 5, order_seed(node, Context()))
     >>> order.many(range(5)).tolist() == list(make_iterator(node, Context()))
     True
@@ -376,7 +377,7 @@ class DrawnOrder:
 class _SeededShuffle(ShuffleIterator):
     """Draws the order of a seed."""
 
-    def __init__(self, node: nodes.Shuffle, seed: int) -> None:
+    def __init__(self, node: Shuffle, seed: int) -> None:
         self._given = seed
         super().__init__(node, Context(), make_iterator(node.input, Context()))
 
@@ -386,8 +387,8 @@ class _SeededShuffle(ShuffleIterator):
 
 @lru_cache(maxsize=4)
 def _drawn(count: int, size: int | None, seed: int, known: int) -> _Numbers:
-    numbers = nodes.Range(start=0, stop=count)
-    shuffle = nodes.Shuffle(inputs=(numbers,), buffer_size=size)
+    numbers = Range(start=0, stop=count)
+    shuffle = Shuffle(inputs=(numbers,), buffer_size=size)
     return np.fromiter(_SeededShuffle(shuffle, seed), np.uint32, known)
 
 
@@ -396,7 +397,7 @@ def _ages(numbers: _Numbers, pulled: int) -> np.ndarray[Any, np.dtype[np.int64]]
     return (pulled - numbers.astype(np.int64)) & _LARGEST
 
 
-def order_seed(node: nodes.Shuffle, context: Context) -> int:
+def order_seed(node: Shuffle, context: Context) -> int:
     """Return the seed of the order: from the user's seed or the context's, and from the
     repetition if each has its own order.
     """

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.elements.nesting import field_names, instance_of, map_arrays, map_structure, tuple_of
 from zmqdata.elements.ragged import RaggedTensor
@@ -34,6 +33,7 @@ from zmqdata.iterators.callsites import call_site
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.permutation import LaterPart, Order
 from zmqdata.iterators.results import check_new
+from zmqdata.nodes.sources import FromGenerator, Range, Tensors, TensorSlices
 from zmqdata.peeking import shown
 
 
@@ -248,13 +248,13 @@ class FixedIterator(IndexedIterator):
         return self._to_beginning(repetition)
 
 
-@make_iterator.register(nodes.Range)
+@make_iterator.register(Range)
 class RangeIterator(FixedIterator, Stackable):
     """Yields the integers of a range. It makes many at a time, which takes half as
     long; the integers in ``_ready`` do not count as read.
     """
 
-    def __init__(self, node: nodes.Range, context: Context) -> None:
+    def __init__(self, node: Range, context: Context) -> None:
         self._ready: Iterator[Any] = iter(())
         self._behind = 0  # index behind the last integer in ``_ready``
         super().__init__(context, node.count)
@@ -317,13 +317,13 @@ class RangeIterator(FixedIterator, Stackable):
         return len(indices), np.arange(*limits, dtype=np.int64).astype(self._kind, copy=False)
 
 
-@make_iterator.register(nodes.Tensors)
+@make_iterator.register(Tensors)
 class TensorsIterator(FixedIterator):
     """Yields a structure once, as a copy: a delivered element belongs to its
     receiver.
     """
 
-    def __init__(self, node: nodes.Tensors, context: Context) -> None:
+    def __init__(self, node: Tensors, context: Context) -> None:
         super().__init__(context, 1)
         self._tensors = node.tensors
 
@@ -339,11 +339,11 @@ def _own(leaf: Any) -> Any:
     return leaf.copy() if isinstance(leaf, (np.ndarray, RaggedTensor)) else leaf
 
 
-@make_iterator.register(nodes.TensorSlices)
+@make_iterator.register(TensorSlices)
 class TensorSlicesIterator(FixedIterator, Stackable):
     """Yields copies of rows."""
 
-    def __init__(self, node: nodes.TensorSlices, context: Context) -> None:
+    def __init__(self, node: TensorSlices, context: Context) -> None:
         super().__init__(context, node.cardinality)
         self._tensors = node.tensors
         self._row = _row_getter(node.tensors)
@@ -412,13 +412,13 @@ def _row_getter(tensors: Any) -> Callable[[int], Any]:
     return lambda index: tuple_of(kind, [row(index) for row in parts])
 
 
-@make_iterator.register(nodes.FromGenerator)
+@make_iterator.register(FromGenerator)
 class GeneratorIterator(PartsIterator):
     """Runs a generator once, as one split. Its state is a count: restoring runs the
     generator again up to it.
     """
 
-    def __init__(self, node: nodes.FromGenerator, context: Context) -> None:
+    def __init__(self, node: FromGenerator, context: Context) -> None:
         super().__init__(context, 1)
         self._node = node
         self._made = ElementMaker(node, context).element

@@ -17,11 +17,11 @@ from contextlib import suppress
 from typing import Any, TextIO
 from weakref import WeakKeyDictionary, finalize
 
-from zmqdata import nodes
 from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.cache import MemoryCacheIterator, origins_of
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.stored import FileCacheIterator
+from zmqdata.nodes.storage import Cache
 from zmqdata.storage.manifests import Manifest
 
 PREFIX = "task-"
@@ -93,7 +93,7 @@ class SplitCacheIterator(FileCacheIterator):
     the task. That worker pulls the same elements again, from the same splits.
     """
 
-    def __init__(self, node: nodes.Cache, context: Context) -> None:
+    def __init__(self, node: Cache, context: Context) -> None:
         super().__init__(node, context)
         assert context.providers
         owner, path = context.providers[0], context.path
@@ -119,8 +119,8 @@ class SplitCacheIterator(FileCacheIterator):
         return super()._claimed()
 
 
-@make_iterator.register(nodes.Cache)
-def make_cache_iterator(node: nodes.Cache, context: Context) -> ElementIterator:
+@make_iterator.register(Cache)
+def make_cache_iterator(node: Cache, context: Context) -> ElementIterator:
     """Return an iterator over a cache in memory or in files; over the input if a task
     never reads its cache again.
     """

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from zmqdata.iterators.base import Context, Name, failure, make_iterator
 from zmqdata.iterators.sources import IndexedIterator
 from zmqdata.machine.descriptors import check_room
+from zmqdata.nodes.records import Sql
 
 _KINDS: dict[str, Any] = {"U": (str,), "S": (bytes, str), "f": (float, int)}
 
 
-@make_iterator.register(nodes.Sql)
+@make_iterator.register(Sql)
 class SqlIterator(IndexedIterator):
     """Yields rows as tuples, or as values if a single dtype is given. Its state is a
     count: restoring runs the query again and skips that many rows.
@@ -30,7 +30,7 @@ class SqlIterator(IndexedIterator):
     _connection: sqlite3.Connection | None = None
     _rows: sqlite3.Cursor | None = None
 
-    def __init__(self, node: nodes.Sql, context: Context) -> None:
+    def __init__(self, node: Sql, context: Context) -> None:
         super().__init__(context, 1)
         self._node = node
         self._count = 0

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from zmqdata import nodes
 from zmqdata.blocks import copied
 from zmqdata.elements.specs import merge_specs, spec_of
 from zmqdata.errors import (
@@ -30,6 +29,7 @@ from zmqdata.iterators.inputs import dataset_iterator, input_iterator
 from zmqdata.iterators.results import as_index, nested_node
 from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.nodes.base import function_name
+from zmqdata.nodes.storage import Cache, Load, SavedDatasets, Snapshot
 from zmqdata.storage.chunks import CHUNK_BYTES, ChunkReader
 from zmqdata.storage.manifests import (
     Manifest,
@@ -151,7 +151,7 @@ def _shard_of_saved(function: Callable[..., Any], element: Any) -> int:
         raise PipelineError(f"save({function_name(function)}) failed: {text}") from error
 
 
-def kept(folder: str, node: nodes.Cache | nodes.Snapshot) -> Manifest | None:
+def kept(folder: str, node: Cache | Snapshot) -> Manifest | None:
     """Return the manifest of a folder of a cache or snapshot; None if it is not
     complete.
 
@@ -187,7 +187,7 @@ class FileCacheIterator(ElementIterator):
     compression: str | None = None
     shares = False  # True to go on without writing while another iterator writes
 
-    def __init__(self, node: nodes.Cache | nodes.Snapshot, context: Context) -> None:
+    def __init__(self, node: Cache | Snapshot, context: Context) -> None:
         self._node, self._context = node, context
         self._publish_in(context)
         self._folder = node.folder
@@ -409,7 +409,7 @@ def _content(path: str) -> str:
         return file.read() or "another iterator"
 
 
-def kept_element(node: nodes.Cache, index: int) -> tuple[Any] | None:
+def kept_element(node: Cache, index: int) -> tuple[Any] | None:
     """Return element ``index`` of a cache, from its tape in this process or from its
     folder; None if it is not cached.
     """
@@ -426,7 +426,7 @@ def kept_element(node: nodes.Cache, index: int) -> tuple[Any] | None:
         reader.close()
 
 
-def kept_count(node: nodes.Cache) -> int | None:
+def kept_count(node: Cache) -> int | None:
     """Return the number of elements of a full cache; None if it is not full."""
     if not node.filename:
         return tape_length(node)
@@ -434,7 +434,7 @@ def kept_count(node: nodes.Cache) -> int | None:
     return None if manifest is None else manifest.elements
 
 
-@make_iterator.register(nodes.Snapshot)
+@make_iterator.register(Snapshot)
 class SnapshotIterator(FileCacheIterator):
     """File cache that returns its input's elements unstored while another iterator
     writes the snapshot. It may store elements by shard, and read the shards as a user's
@@ -443,7 +443,7 @@ class SnapshotIterator(FileCacheIterator):
 
     shares = True
 
-    def __init__(self, node: nodes.Snapshot, context: Context) -> None:
+    def __init__(self, node: Snapshot, context: Context) -> None:
         super().__init__(node, context)
         self.compression = node.compression
         self._reads_by, self._wrap = node.reader_function, node.wrap
@@ -451,8 +451,8 @@ class SnapshotIterator(FileCacheIterator):
     def _reading(self, manifest: Manifest) -> ChunkReader | ElementIterator:
         if self._reads_by is None or self._wrap is None:
             return super()._reading(manifest)
-        whole = nodes.Load(path=self._folder, save_id=manifest.save_id, elements_spec=None)
-        shards = nodes.SavedDatasets(whole=whole, wrap=self._wrap)
+        whole = Load(path=self._folder, save_id=manifest.save_id, elements_spec=None)
+        shards = SavedDatasets(whole=whole, wrap=self._wrap)
         try:
             inner = nested_node(call(self._reads_by, self._wrap(shards)), self._node)
         except FAILURES as error:

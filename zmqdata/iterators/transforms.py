@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.failures.exceptions import FAILURES
 from zmqdata.iterators.base import (
     Context,
@@ -22,13 +21,15 @@ from zmqdata.iterators.base import (
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.results import as_bool
+from zmqdata.nodes import transforms
+from zmqdata.nodes.parts import part_of
 
 
 class UnaryIterator(InputIterator):
     """Base of the iterators of operations with an input."""
 
-    def __init__(self, node: nodes.Unary, context: Context) -> None:
-        self._node: nodes.Unary = node
+    def __init__(self, node: transforms.Unary, context: Context) -> None:
+        self._node: transforms.Unary = node
         self._publish_in(context)
         self._input = input_iterator(node, context)
 
@@ -38,7 +39,7 @@ class MapIterator(UnaryIterator):
     arguments.
     """
 
-    def __init__(self, node: nodes.Map, context: Context) -> None:
+    def __init__(self, node: transforms.Map, context: Context) -> None:
         super().__init__(node, context)
         self._function = followed(node, context, self._input, node.function)
         maker = ElementMaker(node, context)
@@ -67,7 +68,7 @@ class MapIterator(UnaryIterator):
 class FilterIterator(UnaryIterator):
     """Passes on the elements for which a predicate is true."""
 
-    def __init__(self, node: nodes.Filter, context: Context) -> None:
+    def __init__(self, node: transforms.Filter, context: Context) -> None:
         super().__init__(node, context)
         self._predicate = followed(node, context, self._input, node.predicate)
 
@@ -93,14 +94,14 @@ class CountingIterator(UnaryIterator):
 
     _kept = ("_count",)
 
-    def __init__(self, node: nodes.Unary, context: Context, count: int) -> None:
+    def __init__(self, node: transforms.Unary, context: Context, count: int) -> None:
         super().__init__(node, context)
         self._count = count
 
 
-@make_iterator.register(nodes.Take)
-@make_iterator.register(nodes.Skip)
-def _limited(node: nodes.Take | nodes.Skip, context: Context) -> ElementIterator:
+@make_iterator.register(transforms.Take)
+@make_iterator.register(transforms.Skip)
+def _limited(node: transforms.Take | transforms.Skip, context: Context) -> ElementIterator:
     """Return an iterator of the first or the other elements: of the splits that the
     task gets or, in an order that stays, of the whole, whose splits are then places in
     the part.
@@ -108,20 +109,22 @@ def _limited(node: nodes.Take | nodes.Skip, context: Context) -> ElementIterator
     inside = context.into(node)
     if context.in_part:
         return make_iterator(node.input, inside)
-    part = None if context.providers is None else nodes.part_of(node)
+    part = None if context.providers is None else part_of(node)
     if part is not None:
         return make_iterator(node.input, inside.changed(first=part.first, in_part=True))
     return (
-        TakeIterator(node, context) if isinstance(node, nodes.Take) else SkipIterator(node, context)
+        TakeIterator(node, context)
+        if isinstance(node, transforms.Take)
+        else SkipIterator(node, context)
     )
 
 
 class LimitIterator(CountingIterator):
     """Base of take and skip, which count the first elements down."""
 
-    _node: nodes.Take | nodes.Skip
+    _node: transforms.Take | transforms.Skip
 
-    def __init__(self, node: nodes.Take | nodes.Skip, context: Context) -> None:
+    def __init__(self, node: transforms.Take | transforms.Skip, context: Context) -> None:
         super().__init__(node, context, node.count)
 
     def rewind(self, repetition: int) -> bool:
@@ -154,13 +157,13 @@ class SkipIterator(LimitIterator):
         return next(self._input)
 
 
-@make_iterator.register(nodes.Enumerate)
+@make_iterator.register(transforms.Enumerate)
 class EnumerateIterator(CountingIterator):
     """Pairs elements with a running number, counted per iterator."""
 
-    _node: nodes.Enumerate
+    _node: transforms.Enumerate
 
-    def __init__(self, node: nodes.Enumerate, context: Context) -> None:
+    def __init__(self, node: transforms.Enumerate, context: Context) -> None:
         super().__init__(node, context, node.start)
 
     def __next__(self) -> Any:

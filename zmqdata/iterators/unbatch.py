@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata import nodes
 from zmqdata.elements.nesting import field_names, instance_of, map_arrays, tuple_of
 from zmqdata.elements.ragged import RaggedTensor, concatenate
 from zmqdata.elements.shapes import without_width
@@ -33,6 +32,9 @@ from zmqdata.iterators.batch import BatchIterator
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.trail import Trail
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.batches import MapBatches, Rebatch, Unbatch
+from zmqdata.nodes.transforms import Unary
 from zmqdata.peeking import shown
 
 _MARK_EVERY = 16
@@ -178,7 +180,7 @@ class RowsIterator(ElementIterator):
     The state holds the number of that batch; restoring pulls up to 16 batches again.
     """
 
-    def __init__(self, node: nodes.Node, context: Context, source: ElementIterator) -> None:
+    def __init__(self, node: Node, context: Context, source: ElementIterator) -> None:
         self._node = node
         self._publish_in(context)
         self._trail = Trail(source, _MARK_EVERY, self._oldest)
@@ -241,14 +243,14 @@ class RowsIterator(ElementIterator):
         self._trail.source.close()
 
 
-@make_iterator.register(nodes.Unbatch)
+@make_iterator.register(Unbatch)
 class UnbatchIterator(RowsIterator):
     """Yields the rows of each element. An element that cannot be taken apart fails
     once, and the next element follows.
     """
 
     def __init__(
-        self, node: nodes.Unary, context: Context, source: ElementIterator | None = None
+        self, node: Unary, context: Context, source: ElementIterator | None = None
     ) -> None:
         super().__init__(node, context, source or input_iterator(node, context))
         self._rows: Iterator[Any] = iter(())
@@ -266,13 +268,13 @@ class UnbatchIterator(RowsIterator):
         self._batch = None
 
 
-@make_iterator.register(nodes.Rebatch)
+@make_iterator.register(Rebatch)
 class RebatchIterator(RowsIterator):
     """Splits and joins batches. If its input fails, the incomplete batch is dropped, as
     in batch.
     """
 
-    def __init__(self, node: nodes.Rebatch, context: Context) -> None:
+    def __init__(self, node: Rebatch, context: Context) -> None:
         super().__init__(node, context, input_iterator(node, context))
         self._sizes, self._drop = node.batch_sizes, node.drop_remainder
         self._turn = 0
@@ -332,7 +334,7 @@ class RebatchIterator(RowsIterator):
 class _MappedBatches(BatchIterator):
     """Yields the result of the function of map_batches for each batch."""
 
-    def __init__(self, node: nodes.MapBatches, context: Context) -> None:
+    def __init__(self, node: MapBatches, context: Context) -> None:
         super().__init__(node, context)
         self._function = followed(node, context, self._input, partial(call, node.function))
         self._made = ElementMaker(node, context, is_batch=True).element
@@ -354,7 +356,7 @@ class _MappedBatches(BatchIterator):
             raise failure(self._node, error) from error
 
 
-@make_iterator.register(nodes.MapBatches)
+@make_iterator.register(MapBatches)
 class MapBatchesIterator(UnbatchIterator):
     """Yields the rows of a function's result for each batch.
 
@@ -362,5 +364,5 @@ class MapBatchesIterator(UnbatchIterator):
     batches. If the function fails, its whole batch is dropped.
     """
 
-    def __init__(self, node: nodes.MapBatches, context: Context) -> None:
+    def __init__(self, node: MapBatches, context: Context) -> None:
         super().__init__(node, context, _MappedBatches(node, context))

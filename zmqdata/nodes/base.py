@@ -207,7 +207,8 @@ def every_node(node: Node) -> list[Node]:
     """Return a node and all nodes that it runs, through inputs and ``apart``, each
     once.
 
-    >>> from zmqdata.nodes import Range, Take
+    >>> from zmqdata.nodes.sources import Range
+    >>> from zmqdata.nodes.transforms import Take
     >>> node = Take(inputs=(Range(start=0, stop=3),), count=2)
     >>> [inner.label for inner in every_node(node)]
     ['take(2)', 'range(3)']
@@ -236,7 +237,8 @@ def all_nodes(node: Node) -> list[Node]:
 def kept_orders(node: Node) -> list[Ordinal]:
     """Return the numbers of all orders of a pipeline that are drawn once.
 
-    >>> from zmqdata.nodes import Range, Shuffle
+    >>> from zmqdata.nodes.sources import Range
+    >>> from zmqdata.nodes.transforms import Shuffle
     >>> numbers = Range(start=0, stop=3)
     >>> once = Shuffle(inputs=(numbers,), buffer_size=3, reshuffle_each_iteration=False)
     >>> [order.number for order in kept_orders(once)]
@@ -276,7 +278,7 @@ class ByNode:
     """Values of nodes, kept as long as the node lives, by identity: the equality of
     nodes may compare arrays.
 
-    >>> from zmqdata.nodes import Range
+    >>> from zmqdata.nodes.sources import Range
     >>> node, specs = Range(start=0, stop=3), ByNode()
     >>> specs[node] = "int64"
     >>> node in specs, specs[node], Range(start=0, stop=3) in specs
@@ -325,7 +327,8 @@ def lineage(node: Node) -> int:
     what is drawn once for a node is the same in all pipelines that contain it. It does
     not follow from cardinalities, which a save that grows changes.
 
-    >>> from zmqdata.nodes import Range, Shuffle, Take
+    >>> from zmqdata.nodes.sources import Range
+    >>> from zmqdata.nodes.transforms import Shuffle, Take
     >>> numbers = Range(start=0, stop=3)
     >>> first, second = [Shuffle(inputs=(numbers,), buffer_size=n) for n in (2, 3)]
     >>> lineage(first) == lineage(second) != lineage(Take(inputs=(numbers,), count=2))
@@ -344,7 +347,8 @@ def known_spec(node: Node) -> Any:
     """Return the spec of a node's elements if it follows without running anything, else
     None.
 
-    >>> from zmqdata.nodes import Map, Range
+    >>> from zmqdata.nodes.sources import Range
+    >>> from zmqdata.nodes.transforms import Map
     >>> known_spec(Map(inputs=(Range(start=0, stop=3),), function=str)) is None
     True
     """

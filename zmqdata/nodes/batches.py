@@ -234,7 +234,7 @@ def row_count(node: Node) -> int:
     """Return the number of rows of all elements of a node together, UNKNOWN_CARDINALITY
     or INFINITE_CARDINALITY.
 
-    >>> from zmqdata.nodes import Range
+    >>> from zmqdata.nodes.sources import Range
     >>> numbers = Range(start=0, stop=7)
     >>> row_count(Batch(inputs=(numbers,), batch_size=2, drop_remainder=True))
     6

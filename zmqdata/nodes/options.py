@@ -221,7 +221,7 @@ class WithOptions(Unary):
 def options_of(node: Node) -> Options:
     """Return the options of a pipeline, merged from all its parts; later options win.
 
-    >>> from zmqdata.nodes import Range
+    >>> from zmqdata.nodes.sources import Range
     >>> numbers = Range(start=0, stop=3)
     >>> options_of(WithOptions(inputs=(numbers,), settings=(("deterministic", False),)))
     Options(deterministic=False)

@@ -93,7 +93,8 @@ def split_sources(node: Node, fixed_seed: int = 0) -> list[SplitSource]:
     Raises:
         UnimplementedError: a source cannot be split.
 
-    >>> from zmqdata.nodes import Range, Zip
+    >>> from zmqdata.nodes.combinations import Zip
+    >>> from zmqdata.nodes.sources import Range
     >>> ranges = Range(start=0, stop=3), Range(start=0, stop=5)
     >>> split_sources(Zip(inputs=ranges, template=(0, 1)))
     [IndexSplits(count=3), IndexSplits(count=5)]

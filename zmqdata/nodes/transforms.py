@@ -53,7 +53,7 @@ def unless_infinite(node: Node) -> int:
     """Return the cardinality of an operation that yields an unknown number of elements
     for a finite input, and never ends before an infinite one.
 
-    >>> from zmqdata.nodes import Range
+    >>> from zmqdata.nodes.sources import Range
     >>> numbers = Range(start=0, stop=3)
     >>> unless_infinite(numbers), unless_infinite(Repeat(inputs=(numbers,), count=-1))
     (-2, -1)

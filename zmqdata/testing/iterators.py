@@ -14,7 +14,7 @@ import numpy as np
 from zmqdata.elements.nesting import field_names
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.iterators import Context, ElementIterator, make_iterator
-from zmqdata.nodes import Node
+from zmqdata.nodes.base import Node
 
 MAX_STEPS = 200
 """Default limit of elements."""

@@ -24,20 +24,12 @@ from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.machine.runkeys import ranks_told
 from zmqdata.messages.identity import UNCOMPARED, Fingerprint
-from zmqdata.nodes import (
-    Batch,
-    Collate,
-    Filter,
-    Map,
-    Node,
-    PaddedBatch,
-    ParallelCollate,
-    ParallelMap,
-    Prefetch,
-    WithOptions,
-    counts_by_task,
-    every_node,
-)
+from zmqdata.nodes.base import Node, every_node
+from zmqdata.nodes.batches import PaddedBatch
+from zmqdata.nodes.mapping import Collate, ParallelCollate, ParallelMap
+from zmqdata.nodes.options import WithOptions
+from zmqdata.nodes.parts import counts_by_task
+from zmqdata.nodes.transforms import Batch, Filter, Map, Prefetch
 from zmqdata.torch.ranks import Consumer, copy_number, numbered
 from zmqdata.torch.tensors import tensors_of
 

@@ -15,7 +15,7 @@ import pytest
 from tests.worker.tasks.test_runner import COUNT, Run
 from zmqdata.core.worker import events as e
 from zmqdata.dataset import Dataset
-from zmqdata.nodes import ExternalStatePolicy, Options
+from zmqdata.nodes.options import ExternalStatePolicy, Options
 from zmqdata.pipelines import pack_pipeline
 from zmqdata.worker.tasks import generators, pipeline
 from zmqdata.worker.tasks.generators import TaskGenerators

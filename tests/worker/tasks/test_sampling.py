@@ -14,9 +14,16 @@ import pytest
 
 from tests.definitions import define
 from tests.iterators.kinds import SOURCES, STEPS
-from zmqdata import AUTOTUNE, Dataset, nodes
+from zmqdata import AUTOTUNE, Dataset
 from zmqdata.iterators import Context, make_iterator
 from zmqdata.iterators.ownthreads import Place, Strand
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.choices import Choose
+from zmqdata.nodes.combinations import Concatenate
+from zmqdata.nodes.mapping import ParallelInterleave, ParallelMap
+from zmqdata.nodes.options import WithOptions
+from zmqdata.nodes.selections import AssertCardinality, IgnoreErrors, Shard, StaticShard
+from zmqdata.nodes.transforms import Prefetch, Skip, Take
 from zmqdata.testing.cluster import await_condition
 from zmqdata.testing.iterators import run
 from zmqdata.worker.processes.watch import WatchFile
@@ -236,25 +243,25 @@ class Log(Strand):
 
 
 PASSES_ON = (
-    nodes.AssertCardinality,
-    nodes.Choose,
-    nodes.Concatenate,
-    nodes.IgnoreErrors,
-    nodes.Shard,
-    nodes.Skip,
-    nodes.StaticShard,
-    nodes.Take,
-    nodes.WithOptions,
+    AssertCardinality,
+    Choose,
+    Concatenate,
+    IgnoreErrors,
+    Shard,
+    Skip,
+    StaticShard,
+    Take,
+    WithOptions,
 )
 """Operations that make nothing of an element."""
 
 
-def places(node: nodes.Node, at: Place = ()) -> set[Place]:
+def places(node: Node, at: Place = ()) -> set[Place]:
     """Return the places of the operations that the reader's thread runs, as far as each
     makes something of elements.
     """
     found = set() if isinstance(node, PASSES_ON) else {at}
-    if isinstance(node, (nodes.ParallelInterleave, nodes.ParallelMap, nodes.Prefetch)):
+    if isinstance(node, (ParallelInterleave, ParallelMap, Prefetch)):
         return found
     return found.union(*(places(inner, (*at, i)) for i, inner in enumerate(node.inputs)))
 

@@ -17,7 +17,8 @@ from typing import Any
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.iterators.base import mixed_seed
 from zmqdata.iterators.captured import Captured
-from zmqdata.nodes import ExternalStatePolicy, Node, every_node, options_of
+from zmqdata.nodes.base import Node, every_node
+from zmqdata.nodes.options import ExternalStatePolicy, options_of
 from zmqdata.pipelines.generators import Held, generators_of, loader_seed
 from zmqdata.worker.tasks.pipeline import may_seed_modules
 

@@ -18,7 +18,8 @@ from zmqdata.iterators import Context
 from zmqdata.iterators.captured import Captured
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.messages import TaskDefinition
-from zmqdata.nodes import Node, Options
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.options import Options
 from zmqdata.pipelines import FindPart, PackedPipeline, open_pipeline
 from zmqdata.splits import SplitProvider
 from zmqdata.transport.folders import own_folder

@@ -11,7 +11,8 @@ from zmqdata.iterators import Context
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.iterators.sharding import shard_statically
 from zmqdata.messages import TaskDefinition
-from zmqdata.nodes import Node, options_of
+from zmqdata.nodes.base import Node
+from zmqdata.nodes.options import options_of
 from zmqdata.splits import SplitProvider
 from zmqdata.worker.tasks.generators import TaskGenerators
 from zmqdata.worker.tasks.ledger import LedgerProvider

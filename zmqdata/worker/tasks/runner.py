@@ -33,7 +33,7 @@ from zmqdata.failures.exceptions import text_of
 from zmqdata.iterators import Context, ElementIterator, Stackable, make_iterator
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.messages import TaskMeasures, TaskState
-from zmqdata.nodes import Node
+from zmqdata.nodes.base import Node
 from zmqdata.pipelines import FindPart
 from zmqdata.splits import Split
 from zmqdata.worker.processes.watch import WatchFile

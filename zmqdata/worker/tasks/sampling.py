@@ -13,7 +13,7 @@ from collections import Counter
 
 from zmqdata.iterators import Context
 from zmqdata.iterators.ownthreads import Place, QueueFill
-from zmqdata.nodes import Node
+from zmqdata.nodes.base import Node
 
 PACKING: Place = (-1,)
 """Place published while the worker packs elements into blocks."""
