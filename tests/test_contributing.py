@@ -25,8 +25,7 @@ OF_ALL_OPERATIONS = [
     "test_docstrings.py::test_examples_show_what_comes[zmqdata.dataset.transforms]",
 ]
 WHOLE = [
-    "nodes/test_transforms.py",
-    "iterators/test_transforms.py",
+    "operations/test_limits.py",
     "dataset",
     TREES,
     "test_house.py",

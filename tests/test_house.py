@@ -69,7 +69,6 @@ SMALL = {
     "zmqdata.cli.save_progress": "the only code that needs the bars of rich",
     "zmqdata.core.dispatcher.tasks.detours": "a feature, under its name in every wing",
     "zmqdata.core.dispatcher.state.trace": "a subject of its own among what is known",
-    "zmqdata.iterators.raggeds": "a family of operations, as each module beside it",
     "zmqdata.messages.diagnosis": "a family of messages, as each module beside it",
     "zmqdata.transport.clocks": "the only code that reads the clock of a suspended machine",
     "zmqdata.worker.answers": "the answers of a server, as in the dispatcher's folder",
@@ -258,8 +257,7 @@ def test_no_folder_holds_too_many_modules() -> None:
     """No folder of the package or the simulator has over 25 modules, and ``core`` has
     at most 8 of its own.
     """
-    # Iterators have a module for each family of operations.
-    limits = {"core": 8, "iterators": 50}
+    limits = {"core": 8}
     full = []
     for folder in {path.parent for path in PACKAGE + KIT}:
         modules = [path for path in folder.glob("*.py") if not path.name.startswith("__")]
@@ -359,7 +357,7 @@ def test_lonely_modules() -> None:
     assert lonely_modules(lengths, imports) == {"a.one", "a.lone"}
 
 
-FACADES = ("blocks", "dataset", "iterators", "messages")
+FACADES = ("blocks", "dataset", "messages")
 """Packages that export what their ``__init__`` imports."""
 
 

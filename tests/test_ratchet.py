@@ -38,9 +38,7 @@ MOST_IMPORTS = 25
 IMPORTS = {
     "zmqdata/client/distribute.py": 29,
     "zmqdata/client/shell.py": 27,
-    "zmqdata/dataset/surface.py": 26,
     "zmqdata/dispatcher/server.py": 32,
-    "zmqdata/iterators/random_access.py": 28,
     "zmqdata/testing/service.py": 31,
     "zmqdata/worker/server.py": 37,
     "zmqdata/worker/tasks/runner.py": 28,

@@ -48,7 +48,15 @@ FEW_EXAMPLES = "--hypothesis-profile=few"
 """A quick run has fewer random examples than ``make test``, which has them on one
 version.
 """
-FAST = (*QUICK, "tests/core", "tests/iterators", "tests/dataset", "tests/nodes", "tests/storage")
+FAST = (
+    *QUICK,
+    "tests/core",
+    "tests/iterators",
+    "tests/dataset",
+    "tests/nodes",
+    "tests/operations",
+    "tests/storage",
+)
 CHECKERS = frozenset(
     {
         "ast-serialize",

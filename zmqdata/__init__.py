@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from zmqdata.dataset import ExternalStatePolicy as ExternalStatePolicy
     from zmqdata.dataset import FixedLengthRecordDataset as FixedLengthRecordDataset
     from zmqdata.dataset import Options as Options
-    from zmqdata.dataset import Reducer as Reducer
     from zmqdata.dataset import SqlDataset as SqlDataset
     from zmqdata.dataset import TextLineDataset as TextLineDataset
     from zmqdata.dataset import TFRecordDataset as TFRecordDataset
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
     from zmqdata.elements.specs import NoneTensorSpec as NoneTensorSpec
     from zmqdata.elements.specs import TensorSpec as TensorSpec
     from zmqdata.iterators.quarantine import LeftOut as LeftOut
+    from zmqdata.operations.folds import Reducer as Reducer
     from zmqdata.storage.records import TFRecordWriter as TFRecordWriter
     from zmqdata.transport.keychoice import use_key_file as use_key_file
     from zmqdata.worker.server import WorkerServer as WorkerServer
@@ -89,7 +89,7 @@ _HOMES = {
     "Options": "zmqdata.dataset",
     "RaggedTensor": "zmqdata.elements.ragged",
     "RaggedTensorSpec": "zmqdata.elements.ragged",
-    "Reducer": "zmqdata.dataset",
+    "Reducer": "zmqdata.operations.folds",
     "SHARD_HINT": "zmqdata.dataset",
     "ShardingPolicy": "zmqdata.client.options",
     "SqlDataset": "zmqdata.dataset",

@@ -18,12 +18,12 @@ from zmqdata.dataset import (
     CsvDataset,
     Dataset,
     FixedLengthRecordDataset,
-    Reducer,
     SqlDataset,
     TextLineDataset,
     set_random_seed,
 )
 from zmqdata.errors import DataServiceError
+from zmqdata.operations.folds import Reducer
 
 WRONG: list[Any] = [
     None,

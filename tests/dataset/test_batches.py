@@ -15,14 +15,9 @@ from zmqdata.dataset.batches import Batches
 from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.nodes.batches import (
-    BucketBySequenceLength,
-    MapBatches,
-    PaddedBatch,
-    RaggedBatch,
-    Rebatch,
-    Unbatch,
-)
+from zmqdata.operations.batch import RaggedBatch
+from zmqdata.operations.padding import BucketBySequenceLength, PaddedBatch
+from zmqdata.operations.unbatch import MapBatches, Rebatch, Unbatch
 
 
 def varying(*shape: int | None) -> Dataset:

@@ -11,7 +11,7 @@ import pytest
 from zmqdata.dataset import Dataset
 from zmqdata.dataset.drawing import difference, parameter_line, parameter_lines, tree_lines
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.nodes.transforms import Map
+from zmqdata.operations.mapping import Map
 
 Point = namedtuple("Point", ["x"])
 

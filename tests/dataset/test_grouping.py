@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata.dataset import Dataset, Reducer
+from zmqdata import Dataset, Reducer
 from zmqdata.elements.specs import INFINITE_CARDINALITY, DatasetSpec, TensorSpec
 from zmqdata.errors import InvalidArgumentError, WrongTypeError
 from zmqdata.pipelines import fingerprint, open_pipeline, pack_pipeline

@@ -20,8 +20,8 @@ from zmqdata.dataset.refusals import check_alike, check_call, check_element_call
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.specs import DatasetSpec, TensorSpec
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.nodes.grouping import Reducer
-from zmqdata.nodes.transforms import Take
+from zmqdata.operations.folds import Reducer
+from zmqdata.operations.limits import Take
 
 INT = TensorSpec((), np.int64)
 TEN = Dataset.range(10)

@@ -11,9 +11,9 @@ import pytest
 from zmqdata.dataset import SHARD_HINT, Dataset, Options
 from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, PipelineError
-from zmqdata.iterators import make_iterator
-from zmqdata.nodes.selections import Shard
-from zmqdata.nodes.sources import Range
+from zmqdata.iterators.base import make_iterator
+from zmqdata.operations.selections import Shard
+from zmqdata.operations.sources import Range
 
 TEN = Dataset.range(10)
 DICTS = Dataset.from_tensor_slices({"a": [1, 2]})

@@ -26,7 +26,7 @@ from zmqdata.elements.specs import (
     TensorSpec,
 )
 from zmqdata.errors import PipelineError
-from zmqdata.nodes.sources import Range
+from zmqdata.operations.sources import Range
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH
 from zmqdata.elements.specs import AUTOTUNE, UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.errors import InvalidArgumentError, PipelineError, UnimplementedError
-from zmqdata.nodes.mapping import Collate, ParallelCollate
+from zmqdata.operations.mapping import Collate
+from zmqdata.operations.parallel import ParallelCollate
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from zmqdata.elements.lists import array_of
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.specs import TensorSpec, spec_of
 from zmqdata.elements.tensors import array_of_tensor, as_stackable, is_tensor, sort_of
-from zmqdata.iterators.batch import stack
+from zmqdata.iterators.stacking import stack
 
 
 class Convertible:

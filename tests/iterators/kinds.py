@@ -6,34 +6,40 @@ All are small and finite, and yield the same elements in each run.
 
 from __future__ import annotations
 
+import pkgutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import cache
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from zmqdata import operations
 from zmqdata.client.distribute import DataServiceDataset
 from zmqdata.dataset import (
     CsvDataset,
     Dataset,
     FixedLengthRecordDataset,
     Options,
-    Reducer,
     SqlDataset,
     TextLineDataset,
     TFRecordDataset,
 )
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.nodes.base import Node, every_node
-from zmqdata.nodes.grouping import Elements
-from zmqdata.nodes.mapping import MarkingMap
-from zmqdata.nodes.selections import AssertCardinality, StaticShard
-from zmqdata.nodes.storage import Cache, Load, Snapshot
+from zmqdata.operations.cache import Cache
+from zmqdata.operations.folds import Reducer
+from zmqdata.operations.limits import AssertCardinality
+from zmqdata.operations.loading import Load
+from zmqdata.operations.mapping import MarkingMap
+from zmqdata.operations.selections import StaticShard
+from zmqdata.operations.sequences import Elements
+from zmqdata.operations.stored import Snapshot
 from zmqdata.storage.chunks import ChunkWriter
 from zmqdata.storage.manifests import (
     Chunk,
@@ -364,6 +370,10 @@ def kinds(kind: type[Node] = Node) -> set[type[Node]]:
     )
     found = {kind} if is_public else set()
     return found.union(*map(kinds, kind.__subclasses__()))
+
+
+for family in pkgutil.iter_modules(operations.__path__):
+    import_module(f"{operations.__name__}.{family.name}")
 
 
 NOT_SAMPLED: dict[type[Node], str] = {

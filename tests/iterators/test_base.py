@@ -16,29 +16,27 @@ from hypothesis import strategies as st
 
 from tests.iterators.checks import LedgerProvider
 from zmqdata.errors import FailedPreconditionError, PipelineError
-from zmqdata.iterators import (
-    Context,
-    ElementIterator,
-    failure,
-    input_iterator,
-    make_iterator,
-    mixed_seed,
-)
 from zmqdata.iterators.base import (
     NO_STATE,
     Bookmark,
+    Context,
+    ElementIterator,
     Restoring,
     call,
+    failure,
     holds_no_state,
     is_end,
+    make_iterator,
+    mixed_seed,
     plain_state,
 )
+from zmqdata.iterators.inputs import input_iterator
 from zmqdata.nodes.base import Node
-from zmqdata.nodes.batches import ListBatch
-from zmqdata.nodes.combinations import Zip
-from zmqdata.nodes.mapping import Collate
-from zmqdata.nodes.sources import Range, TensorSlices
-from zmqdata.nodes.transforms import Map, Take
+from zmqdata.operations.batch import ListBatch
+from zmqdata.operations.combinations import Zip
+from zmqdata.operations.limits import Take
+from zmqdata.operations.mapping import Collate, Map
+from zmqdata.operations.sources import Range, TensorSlices
 
 Point = namedtuple("Point", ["x", "y"])
 

@@ -16,13 +16,19 @@ from tests.iterators.checks import check_restore
 from tests.iterators.watch import RecordingWatch
 from zmqdata import Dataset
 from zmqdata.errors import PipelineError
-from zmqdata.iterators import Context, ElementIterator, make_iterator
-from zmqdata.iterators.callsites import WatchedFilterIterator, WatchedMapIterator
-from zmqdata.iterators.transforms import FilterIterator, MapIterator
+from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.watch import IDLE
 from zmqdata.nodes.base import Node
-from zmqdata.nodes.sources import Range
-from zmqdata.nodes.transforms import Enumerate, Filter, Map
+from zmqdata.operations.limits import Enumerate
+from zmqdata.operations.mapping import (
+    Filter,
+    FilterIterator,
+    Map,
+    MapIterator,
+    WatchedFilterIterator,
+    WatchedMapIterator,
+)
+from zmqdata.operations.sources import Range
 
 COUNT = 6
 WAYS: dict[str, Callable[[Dataset], Dataset]] = {

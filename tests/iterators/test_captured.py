@@ -11,7 +11,7 @@ import pytest
 
 from tests.iterators.checks import check_restore, run
 from zmqdata.dataset import Dataset
-from zmqdata.iterators import Context
+from zmqdata.iterators.base import Context
 from zmqdata.iterators.captured import Captured
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.nodes.base import Node, every_node

@@ -23,29 +23,27 @@ from tests.iterators.watch import RecordingWatch
 from zmqdata.dataset import Dataset
 from zmqdata.decisions import Decision, Decisions
 from zmqdata.errors import DataLossError, PipelineError
-from zmqdata.iterators import Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.iterators.deciding import Decider, Deciding
 from zmqdata.nodes.base import Node
-from zmqdata.nodes.batches import BucketBySequenceLength, ListBatch, MapBatches
-from zmqdata.nodes.grouping import GroupByWindow
-from zmqdata.nodes.mapping import Collate, GuardedMap, ParallelInterleave, ParallelMap, RandomMap
-from zmqdata.nodes.records import TextLines
-from zmqdata.nodes.selections import IgnoreErrors, Scan, Shard, TakeWhile
-from zmqdata.nodes.sequences import FromSource
-from zmqdata.nodes.sources import Range
-from zmqdata.nodes.storage import Cache
-from zmqdata.nodes.transforms import (
-    Batch,
-    Filter,
-    FlatMap,
-    Interleave,
-    Map,
-    Prefetch,
-    Repeat,
-    Shuffle,
-    Skip,
-    Take,
-)
+from zmqdata.operations.batch import Batch, ListBatch
+from zmqdata.operations.cache import Cache
+from zmqdata.operations.files import TextLines
+from zmqdata.operations.folds import Scan
+from zmqdata.operations.grouping import GroupByWindow
+from zmqdata.operations.limits import Skip, Take, TakeWhile
+from zmqdata.operations.mapping import Collate, Filter, GuardedMap, Map
+from zmqdata.operations.nested import FlatMap, Interleave
+from zmqdata.operations.padding import BucketBySequenceLength
+from zmqdata.operations.parallel import ParallelInterleave, ParallelMap
+from zmqdata.operations.prefetch import Prefetch
+from zmqdata.operations.random_map import RandomMap
+from zmqdata.operations.repeat import Repeat
+from zmqdata.operations.selections import IgnoreErrors, Shard
+from zmqdata.operations.sequences import FromSource
+from zmqdata.operations.shuffle import Shuffle
+from zmqdata.operations.sources import Range
+from zmqdata.operations.unbatch import MapBatches
 from zmqdata.worker.tasks.ledger import decisions_needed
 
 Function = Callable[[Any], Any]

@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from zmqdata.dataset import Dataset
-from zmqdata.iterators import Context, make_iterator
+from zmqdata.iterators.base import Context, make_iterator
 from zmqdata.iterators.draws import Draws, drawing_seed
 from zmqdata.nodes.base import Node
-from zmqdata.nodes.combinations import Zip
-from zmqdata.nodes.mapping import RandomMap
-from zmqdata.nodes.sources import Range, Tensors
-from zmqdata.nodes.transforms import FlatMap, Take
+from zmqdata.operations.combinations import Zip
+from zmqdata.operations.limits import Take
+from zmqdata.operations.nested import FlatMap
+from zmqdata.operations.random_map import RandomMap
+from zmqdata.operations.sources import Range, Tensors
 
 
 def test_a_draw_is_known_by_its_number() -> None:

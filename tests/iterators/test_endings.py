@@ -11,9 +11,9 @@ import pytest
 
 from zmqdata.dataset import Dataset
 from zmqdata.errors import DataLossError, DataServiceError, PipelineError, UnavailableError
-from zmqdata.iterators import Bookmark, Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import Bookmark, Context, ElementIterator, make_iterator
 from zmqdata.nodes.base import Node
-from zmqdata.nodes.sources import Range
+from zmqdata.operations.sources import Range
 
 WHOLE = 60
 OPERATIONS = {

@@ -10,16 +10,21 @@ import pytest
 from tests.iterators.checks import check_restore, outcomes, provided
 from zmqdata.dataset import Dataset
 from zmqdata.errors import PipelineError
-from zmqdata.iterators import Context, make_iterator
+from zmqdata.iterators.base import Context, make_iterator
 from zmqdata.iterators.deciding import Deciding
-from zmqdata.nodes.batches import Unbatch
-from zmqdata.nodes.combinations import Concatenate, Zip
-from zmqdata.nodes.grouping import GroupByReducer, Reducer
-from zmqdata.nodes.mapping import GuardedMap, ParallelMap
 from zmqdata.nodes.parts import split_sources
-from zmqdata.nodes.records import TFRecords
-from zmqdata.nodes.sources import Range
-from zmqdata.nodes.transforms import Batch, Enumerate, Filter, FlatMap, Map, Repeat, Shuffle
+from zmqdata.operations.batch import Batch
+from zmqdata.operations.combinations import Concatenate, Zip
+from zmqdata.operations.files import TFRecords
+from zmqdata.operations.folds import GroupByReducer, Reducer
+from zmqdata.operations.limits import Enumerate
+from zmqdata.operations.mapping import Filter, GuardedMap, Map
+from zmqdata.operations.nested import FlatMap
+from zmqdata.operations.parallel import ParallelMap
+from zmqdata.operations.repeat import Repeat
+from zmqdata.operations.shuffle import Shuffle
+from zmqdata.operations.sources import Range
+from zmqdata.operations.unbatch import Unbatch
 
 
 def odd_fails(x: Any) -> int:

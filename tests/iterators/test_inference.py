@@ -13,12 +13,17 @@ import pytest
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import InvalidArgumentError, PipelineError
-from zmqdata.iterators import infer_spec, known_spec
-from zmqdata.nodes.base import Node
-from zmqdata.nodes.grouping import GroupByWindow
-from zmqdata.nodes.selections import Shard
-from zmqdata.nodes.sources import Range
-from zmqdata.nodes.transforms import Batch, Enumerate, FlatMap, Map, Prefetch, Shuffle
+from zmqdata.iterators.inference import infer_spec
+from zmqdata.nodes.base import Node, known_spec
+from zmqdata.operations.batch import Batch
+from zmqdata.operations.grouping import GroupByWindow
+from zmqdata.operations.limits import Enumerate
+from zmqdata.operations.mapping import Map
+from zmqdata.operations.nested import FlatMap
+from zmqdata.operations.prefetch import Prefetch
+from zmqdata.operations.selections import Shard
+from zmqdata.operations.shuffle import Shuffle
+from zmqdata.operations.sources import Range
 
 INT = TensorSpec((), int)
 

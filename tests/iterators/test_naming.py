@@ -14,9 +14,9 @@ import pytest
 from tests.iterators.checks import check_restore, run
 from tests.iterators.kinds import sample_pipelines
 from zmqdata.dataset import Dataset, TextLineDataset
-from zmqdata.iterators import Context, make_iterator
-from zmqdata.iterators.sharding import shard_statically
-from zmqdata.nodes.records import TextLines
+from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.operations.files import TextLines
+from zmqdata.operations.sharding import shard_statically
 
 D = Dataset
 

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.iterators import Context
-from zmqdata.nodes.sources import Range
-from zmqdata.nodes.transforms import Map
+from zmqdata.iterators.base import Context
+from zmqdata.operations.mapping import Map
+from zmqdata.operations.sources import Range
 
 NODE = Map(inputs=(Range(start=0, stop=3),), function=int)
 

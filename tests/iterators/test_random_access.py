@@ -15,10 +15,10 @@ from tests.iterators.checks import plain
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.errors import FailedPreconditionError, PipelineError, UnimplementedError
-from zmqdata.iterators import element_at
-from zmqdata.nodes.grouping import Elements
+from zmqdata.iterators.random_access import element_at
+from zmqdata.nodes.base import SHARD_HINT
 from zmqdata.nodes.options import Options
-from zmqdata.nodes.selections import SHARD_HINT
+from zmqdata.operations.sequences import Elements
 
 
 def drawn(x: Any, rng: np.random.Generator) -> float:

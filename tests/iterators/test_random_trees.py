@@ -25,12 +25,12 @@ from tests.iterators.kinds import (
     sample_pipelines,
 )
 from zmqdata.errors import UnimplementedError
-from zmqdata.iterators import Context, make_iterator
-from zmqdata.iterators.transforms import UnaryIterator
-from zmqdata.nodes.base import Node, every_node
+from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.inputs import UnaryIterator
+from zmqdata.nodes.base import Node, Unary, every_node
 from zmqdata.nodes.parts import split_sources
-from zmqdata.nodes.storage import Cache
-from zmqdata.nodes.transforms import Repeat, Unary
+from zmqdata.operations.cache import Cache
+from zmqdata.operations.repeat import Repeat
 from zmqdata.splits import ChunkSplits, IndexSplits, Split, SplitSource
 
 NUMBERS = st.integers(0, 4)

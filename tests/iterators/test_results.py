@@ -13,7 +13,7 @@ from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import PipelineError, WrongTypeError
 from zmqdata.iterators.results import as_bool, as_index
-from zmqdata.nodes.grouping import Reducer
+from zmqdata.operations.folds import Reducer
 
 INT = TensorSpec((), np.int64)
 TEN = Dataset.range(10)

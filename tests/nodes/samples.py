@@ -10,8 +10,9 @@ import numpy as np
 
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.nodes.base import Node
-from zmqdata.nodes.sources import Range, TensorSlices
-from zmqdata.nodes.transforms import Filter, Repeat
+from zmqdata.operations.mapping import Filter
+from zmqdata.operations.repeat import Repeat
+from zmqdata.operations.sources import Range, TensorSlices
 
 INT = TensorSpec((), np.int64)
 STR = TensorSpec((), np.str_)

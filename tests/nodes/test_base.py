@@ -13,12 +13,15 @@ from tests.nodes.samples import endless, infer, parse, slices, ten
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.errors import UnimplementedError
 from zmqdata.nodes.base import Node, function_name, known_spec, source_nodes
-from zmqdata.nodes.batches import Rebatch, Unbatch
-from zmqdata.nodes.combinations import Concatenate, Zip
 from zmqdata.nodes.parts import split_sources
-from zmqdata.nodes.records import TextLines, TFRecords
-from zmqdata.nodes.sources import FromGenerator, ListFiles, Range, Tensors
-from zmqdata.nodes.transforms import Batch, FlatMap, Map, Prefetch
+from zmqdata.operations.batch import Batch
+from zmqdata.operations.combinations import Concatenate, Zip
+from zmqdata.operations.files import ListFiles, TextLines, TFRecords
+from zmqdata.operations.mapping import Map
+from zmqdata.operations.nested import FlatMap
+from zmqdata.operations.prefetch import Prefetch
+from zmqdata.operations.sources import FromGenerator, Range, Tensors
+from zmqdata.operations.unbatch import Rebatch, Unbatch
 from zmqdata.splits import FileSplits, IndexSplits
 
 

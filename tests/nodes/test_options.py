@@ -9,15 +9,10 @@ from typing import Any
 
 import pytest
 
-from zmqdata.nodes.combinations import Zip
-from zmqdata.nodes.options import (
-    AutoShardPolicy,
-    ExternalStatePolicy,
-    Options,
-    WithOptions,
-    options_of,
-)
-from zmqdata.nodes.sources import Range
+from zmqdata.nodes.options import AutoShardPolicy, ExternalStatePolicy, Options, options_of
+from zmqdata.operations.combinations import Zip
+from zmqdata.operations.selections import WithOptions
+from zmqdata.operations.sources import Range
 
 
 def setting(**values: Any) -> Options:

@@ -21,7 +21,7 @@ import pytest
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.machine import installed_version
 from zmqdata.nodes.base import Node
-from zmqdata.nodes.transforms import Map
+from zmqdata.operations.mapping import Map
 from zmqdata.pipelines import (
     Fingerprint,
     PackedPipeline,

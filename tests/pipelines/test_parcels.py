@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zmqdata.nodes.sources import Range
-from zmqdata.nodes.transforms import Map
+from zmqdata.operations.mapping import Map
+from zmqdata.operations.sources import Range
 from zmqdata.pipelines import (
     PackedPipeline,
     fingerprint,

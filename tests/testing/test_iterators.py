@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from zmqdata.dataset import Dataset
-from zmqdata.iterators import Context, make_iterator
-from zmqdata.iterators.sources import RangeIterator
+from zmqdata.iterators.base import Context, make_iterator
 from zmqdata.nodes.base import Node
-from zmqdata.nodes.sources import Range
+from zmqdata.operations.sources import Range, RangeIterator
 from zmqdata.testing import NotResumable, check_iterator
 from zmqdata.testing.iterators import plain
 

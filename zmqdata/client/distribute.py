@@ -49,7 +49,7 @@ from zmqdata.dataset import Dataset
 from zmqdata.dataset.arguments import optional_spec
 from zmqdata.dataset.seeds import given_seed
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
-from zmqdata.iterators import Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.machine.runkeys import family
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.messages.identity import Fingerprint

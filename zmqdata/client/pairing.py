@@ -13,15 +13,19 @@ from typing import TypeVar
 
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.nodes.base import Node, source_nodes
-from zmqdata.nodes.batches import ListBatch, PaddedBatch
-from zmqdata.nodes.choices import Choose, Counter
-from zmqdata.nodes.combinations import Zip
-from zmqdata.nodes.parts import is_one_to_one, is_single
-from zmqdata.nodes.selections import Shard, TakeWhile
-from zmqdata.nodes.sequences import FromList, FromSource, Random
-from zmqdata.nodes.sources import ListFiles, Range, Tensors, TensorSlices
-from zmqdata.nodes.storage import Cache
-from zmqdata.nodes.transforms import Batch, Enumerate, Repeat, Shuffle, Skip, Take
+from zmqdata.nodes.parts import is_single
+from zmqdata.operations.batch import Batch, ListBatch
+from zmqdata.operations.cache import Cache
+from zmqdata.operations.choices import Choose, Counter
+from zmqdata.operations.combinations import Zip
+from zmqdata.operations.files import ListFiles
+from zmqdata.operations.limits import Enumerate, Skip, Take, TakeWhile
+from zmqdata.operations.padding import PaddedBatch
+from zmqdata.operations.repeat import Repeat
+from zmqdata.operations.selections import Shard
+from zmqdata.operations.sequences import FromList, FromSource, Random
+from zmqdata.operations.shuffle import Shuffle
+from zmqdata.operations.sources import Range, Tensors, TensorSlices
 
 _ROWS = (Range, TensorSlices, FromSource, FromList, ListFiles)
 """Sources with one split for each element."""
@@ -197,7 +201,7 @@ def _positions(node: Node) -> Hashable:
         return _agreed([_positions(one) for one in _placed(node) or node.inputs])
     if type(node) in _ROWS:
         return (node.cardinality,)
-    if is_one_to_one(node) or type(node) in _REARRANGED:
+    if node.is_one_to_one or type(node) in _REARRANGED:
         return _positions(node.inputs[0])
     if type(node) in _BY_POSITION:
         below = _positions(node.inputs[0])

@@ -17,7 +17,7 @@ import optree
 from zmqdata import messages as m
 from zmqdata.client.calls import ask_dispatcher, call, new_request
 from zmqdata.client.runs import shipping
-from zmqdata.client.splitting import losses_of, units_of
+from zmqdata.client.splitting import losses_of, miscounted, units_of
 from zmqdata.client.uploading import Progress, Upload
 from zmqdata.config.settings import warn_user
 from zmqdata.core.job_rules import changed_content
@@ -45,7 +45,7 @@ from zmqdata.files.filenames import legible
 from zmqdata.machine.runkeys import name_of_process
 from zmqdata.nodes.base import Node, all_nodes, every_node, kept_orders, known_spec
 from zmqdata.nodes.options import ExternalStatePolicy, options_of
-from zmqdata.nodes.parts import miscounted, split_sources
+from zmqdata.nodes.parts import split_sources
 from zmqdata.pipelines import PackedPipeline, pack_pipeline, pack_sources
 from zmqdata.pipelines.fingerprints import nodes_in_order
 from zmqdata.pipelines.generators import Held, generators_of, iterators_of, loader_seed

@@ -18,11 +18,16 @@ from zmqdata.client.pairing import lost_partners, over_splits
 from zmqdata.config.settings import warn_user
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.nodes.base import Node, every_node, source_nodes
-from zmqdata.nodes.parts import selects
-from zmqdata.nodes.selections import Shard
-from zmqdata.nodes.storage import SavedDatasets
-from zmqdata.nodes.transforms import Enumerate, FlatMap, Skip, Take
-from zmqdata.splits import SplitSource
+from zmqdata.nodes.parts import is_single, part_of, split_sources
+from zmqdata.operations.batch import Batch
+from zmqdata.operations.limits import Enumerate, Skip, Take
+from zmqdata.operations.loading import SavedDatasets
+from zmqdata.operations.nested import FlatMap
+from zmqdata.operations.repeat import Repeat
+from zmqdata.operations.selections import Shard
+from zmqdata.operations.shuffle import Shuffle
+from zmqdata.operations.unbatch import MapBatches
+from zmqdata.splits import IndexSplits, SplitSource
 
 DATASET_NAME = "zmqdata_dataset_name"
 """Attribute of a function that reads a dataset of another library: its name."""
@@ -119,3 +124,69 @@ def _shared_chunks(node: Node) -> Node | None:
         if not isinstance(below, FlatMap):
             pending.extend(below.inputs)
     return None
+
+
+def miscounted(node: Node) -> tuple[Node, Node] | None:
+    """Return a ``take`` or ``skip`` of a pipeline, and the order that stays below it,
+    if the first counts what each task gets where tasks share the source; else None.
+    """
+    for one in every_node(node):
+        if isinstance(one, (Take, Skip)) and selects(one) and part_of(one) is None:
+            order = _selected_order(one)
+            if order is not None:
+                return one, order
+    return None
+
+
+def selects(node: Take | Skip) -> bool:
+    """Return True if a ``take`` or ``skip`` leaves an element out of a long input."""
+    return node.count >= 0 if isinstance(node, Take) else node.count != 0
+
+
+def _selected_order(limit: Take | Skip) -> Node | None:
+    """Return the order that stays of which an operation selects elements. What it
+    counts of a repeated input are steps, not parts of an order.
+    """
+    if all(map(is_single, source_nodes(limit))):
+        return None
+    pending: list[Node] = [limit]
+    seen: set[int] = set()
+    while pending:
+        below = pending.pop()
+        if id(below) in seen or (isinstance(below, Repeat) and below.count != 1):
+            continue
+        seen.add(id(below))
+        kept = isinstance(below, Shuffle) and not below.reshuffle_each_iteration
+        if kept or below.is_lasting:
+            return below
+        pending.extend(below.inputs)
+    return None
+
+
+def counts_by_task(node: Node, tasks: int) -> list[int] | None:
+    """Return the number of elements that each of several tasks makes, if split k of the
+    source belongs to task k modulo their number; None if it is not known.
+
+    Args:
+        node: the pipeline.
+        tasks: number of tasks.
+
+    >>> from zmqdata.operations.sources import Range
+    >>> numbers = Range(start=0, stop=7)
+    >>> counts_by_task(Batch(inputs=(numbers,), batch_size=2, drop_remainder=False), 3)
+    [2, 1, 1]
+    """
+    if part_of(node) is not None or node.is_indexed:
+        (source,) = split_sources(node)
+        count = source.count if isinstance(source, IndexSplits) else None
+        return None if count is None else [len(range(task, count, tasks)) for task in range(tasks)]
+    is_batch = isinstance(node, Batch) and not isinstance(node, MapBatches)
+    is_known = is_batch or node.is_one_to_one or isinstance(node, (Shuffle, Repeat))
+    counts = counts_by_task(node.inputs[0], tasks) if is_known else None
+    if counts is None or node.is_one_to_one or isinstance(node, Shuffle):
+        return counts
+    if isinstance(node, Repeat):
+        return None if node.count < 0 else [count * node.count for count in counts]
+    assert isinstance(node, Batch)
+    missing = 0 if node.drop_remainder else node.batch_size - 1
+    return [(count + missing) // node.batch_size for count in counts]

@@ -28,8 +28,8 @@ from zmqdata.config.settings import flag_of, opposite, text_of
 from zmqdata.config.worker import WorkerConfig
 from zmqdata.dataset.bars import show_save
 from zmqdata.errors import DataLossError, DataServiceError, UnavailableError
-from zmqdata.iterators.loading import raised
 from zmqdata.machine.descriptors import shortage_explained
+from zmqdata.operations.loading import raised
 from zmqdata.recipes import meant
 from zmqdata.storage.manifests import is_done, read_save, read_save_error
 from zmqdata.storage.progress import GOES_ON, SaveProgress, progress_of

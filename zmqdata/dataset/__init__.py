@@ -1,8 +1,8 @@
-"""``Dataset``: the fluent, immutable interface to nodes and iterators, and the checks
-of its arguments.
+"""``Dataset``: the fluent, immutable interface to operations, and the checks of its
+arguments.
 
-Operations are defined in ``nodes`` and run by ``iterators``. This package does not
-depend on the service.
+Operations are defined and run by ``operations``, each family of which is loaded when a
+method first needs it. This package does not depend on the service.
 """
 
 from __future__ import annotations
@@ -16,6 +16,5 @@ from zmqdata.dataset.readers import (
 from zmqdata.dataset.resuming import DatasetIterator
 from zmqdata.dataset.seeds import set_random_seed
 from zmqdata.dataset.surface import Dataset, TextLineDataset
-from zmqdata.nodes.grouping import Reducer
+from zmqdata.nodes.base import SHARD_HINT
 from zmqdata.nodes.options import AutoShardPolicy, ExternalStatePolicy, Options
-from zmqdata.nodes.selections import SHARD_HINT

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from zmqdata import operations
 from zmqdata.config.checks import at_least, integer, positive, refuse
 from zmqdata.dataset.arguments import flag, optional_spec
 from zmqdata.dataset.parts import D
@@ -19,14 +20,6 @@ from zmqdata.dataset.refusals import check_padding, check_rows
 from zmqdata.dataset.transforms import Transformations
 from zmqdata.elements.ragged import splits_dtype
 from zmqdata.nodes.base import known_spec
-from zmqdata.nodes.batches import (
-    BucketBySequenceLength,
-    MapBatches,
-    PaddedBatch,
-    RaggedBatch,
-    Rebatch,
-    Unbatch,
-)
 
 
 class Batches(Transformations[D]):
@@ -73,7 +66,7 @@ class Batches(Transformations[D]):
         )
         check_padding("padded_batch", known_spec(self._node), padded_shapes, padding_values)
         return self._then(
-            PaddedBatch,
+            operations.padding.PaddedBatch,
             batch_size=size,
             drop_remainder=drop,
             padded_shapes=padded_shapes,
@@ -109,7 +102,10 @@ class Batches(Transformations[D]):
         except TypeError:
             refuse("row_splits_dtype", row_splits_dtype, "int64 or int32")
         return self._then(
-            RaggedBatch, batch_size=size, drop_remainder=drop, row_splits_dtype=splits
+            operations.batch.RaggedBatch,
+            batch_size=size,
+            drop_remainder=drop,
+            row_splits_dtype=splits,
         )
 
     def unbatch(self) -> D:
@@ -126,7 +122,7 @@ class Batches(Transformations[D]):
         Equivalent of ``tf.data.Dataset.unbatch``.
         """
         check_rows("unbatch()", known_spec(self._node))
-        return self._then(Unbatch)
+        return self._then(operations.unbatch.Unbatch)
 
     def rebatch(self, batch_size: int | Sequence[int], drop_remainder: bool = False) -> D:
         """Yield the same rows in batches of another size. This is faster than
@@ -161,7 +157,9 @@ class Batches(Transformations[D]):
             )
         check_rows("rebatch()", known_spec(self._node))
         return self._then(
-            Rebatch, batch_sizes=sizes, drop_remainder=flag("drop_remainder", drop_remainder)
+            operations.unbatch.Rebatch,
+            batch_sizes=sizes,
+            drop_remainder=flag("drop_remainder", drop_remainder),
         )
 
     def bucket_by_sequence_length(
@@ -207,7 +205,7 @@ class Batches(Transformations[D]):
         if not flag("no_padding", no_padding):
             check_padding("bucket_by_sequence_length", spec, padded_shapes, padding_values)
         return self._then(
-            BucketBySequenceLength,
+            operations.padding.BucketBySequenceLength,
             length_function=self._called("element_length_func", element_length_func),
             boundaries=boundaries,
             batch_sizes=sizes,
@@ -246,7 +244,7 @@ class Batches(Transformations[D]):
         with known length.
         """
         return self._then(
-            MapBatches,
+            operations.unbatch.MapBatches,
             function=self._called("map_func", map_func),
             batch_size=positive("Batch size", "batch_size", batch_size),
             drop_remainder=flag("drop_remainder", drop_remainder),

@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from zmqdata import operations
 from zmqdata.config.checks import optional_seed, refuse
 from zmqdata.dataset.arguments import MOST, call_site, flag, input_nodes, numbers
 from zmqdata.dataset.arguments import dtype as checked_dtype
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import check_alike, check_choices, check_weights
-from zmqdata.iterators import known_spec
-from zmqdata.nodes.base import Node
-from zmqdata.nodes.choices import Choose, Counter, RandomChoices, WeightedChoices
-from zmqdata.nodes.transforms import Take
+from zmqdata.nodes.base import Node, known_spec
 from zmqdata.peeking import peek
 
 
@@ -54,7 +52,9 @@ class Choices(DatasetMethods[D]):
                     f"{name} of counter() is {value}, but counter() is limited to "
                     "integers of 64 bits"
                 )
-        return cls._wrap(Counter(start=first, step=by, dtype=kind.name, site=call_site()))
+        return cls._wrap(
+            operations.choices.Counter(start=first, step=by, dtype=kind.name, site=call_site())
+        )
 
     @classmethod
     def sample_from_datasets(
@@ -93,15 +93,17 @@ class Choices(DatasetMethods[D]):
         choices: Node
         if isinstance(peek(weights, "node"), Node):
             check_weights(known_spec(weights.node), len(inputs))
-            choices = WeightedChoices(
+            choices = operations.choices.WeightedChoices(
                 inputs=(weights.node,), count=len(inputs), seed=drawn, rerandomize=varies, site=site
             )
         else:
             inputs, shares = _with_weights(inputs, weights)
-            choices = RandomChoices(weights=shares, seed=drawn, rerandomize=varies, site=site)
+            choices = operations.choices.RandomChoices(
+                weights=shares, seed=drawn, rerandomize=varies, site=site
+            )
         stops = flag("stop_on_empty_dataset", stop_on_empty_dataset)
         return cls._wrap(
-            Choose(
+            operations.choices.Choose(
                 inputs=inputs,
                 choices=choices,
                 stop_on_empty=stops,
@@ -141,7 +143,7 @@ class Choices(DatasetMethods[D]):
         stops = flag("stop_on_empty_dataset", stop_on_empty_dataset)
         site = call_site()
         return cls._wrap(
-            Choose(
+            operations.choices.Choose(
                 inputs=inputs,
                 choices=choices,
                 stop_on_empty=stops,
@@ -180,5 +182,5 @@ def _with_weights(
         raise ValueError(f"weights must be finite numbers of at least 0, got {weights!r}")
     kept = [index for index, share in enumerate(shares.tolist()) if share > 0]
     if not kept:
-        return (Take(inputs=inputs[:1], count=0),), (1.0,)
+        return (operations.limits.Take(inputs=inputs[:1], count=0),), (1.0,)
     return tuple(inputs[index] for index in kept), tuple(shares[kept].tolist())

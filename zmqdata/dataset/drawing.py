@@ -28,8 +28,8 @@ def tree_lines(node: Node, describe: Callable[[Node], str]) -> list[str]:
 
     The walk does not recurse, because a pipeline may have thousands of operations.
 
-    >>> from zmqdata.nodes.sources import Range
-    >>> from zmqdata.nodes.transforms import Take
+    >>> from zmqdata.operations.sources import Range
+    >>> from zmqdata.operations.limits import Take
     >>> take = Take(inputs=(Range(start=0, stop=9),), count=2)
     >>> tree_lines(take, lambda node: node.label)
     ['take(2)', '└─ range(9)']
@@ -60,8 +60,8 @@ def tree_lines(node: Node, describe: Callable[[Node], str]) -> list[str]:
 def parameter_line(node: Node) -> str:
     """Return a node with all its parameters, without the place in the user's code.
 
-    >>> from zmqdata.nodes.sources import Range
-    >>> from zmqdata.nodes.transforms import Take
+    >>> from zmqdata.operations.sources import Range
+    >>> from zmqdata.operations.limits import Take
     >>> parameter_line(Take(inputs=(Range(start=0, stop=9),), count=2))
     'take(count=2)'
     """

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from zmqdata import operations
 from zmqdata.config.checks import function, positive, refuse
 from zmqdata.dataset.arguments import flag
 from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import check_call, check_return
-from zmqdata.nodes.grouping import GroupByReducer, GroupByWindow, Reducer, Window
 
 
 class Groupings(DatasetMethods[D]):
@@ -39,7 +39,7 @@ class Groupings(DatasetMethods[D]):
         """
         length = positive("Window size", "size", size)
         return self._then(
-            Window,
+            operations.grouping.Window,
             size=length,
             shift=length if shift is None else positive("Window shift", "shift", shift),
             stride=positive("Window stride", "stride", stride),
@@ -87,7 +87,7 @@ class Groupings(DatasetMethods[D]):
         if window_size_func is not None:
             check_call("window_size_func", function("window_size_func", window_size_func), 1)
         return self._then(
-            GroupByWindow,
+            operations.grouping.GroupByWindow,
             key_function=key_func,
             function=reduce_func,
             window_size=None
@@ -97,7 +97,9 @@ class Groupings(DatasetMethods[D]):
             wrap=self._wrap,
         )
 
-    def group_by_reducer(self, key_func: Callable[..., Any], reducer: Reducer) -> D:
+    def group_by_reducer(
+        self, key_func: Callable[..., Any], reducer: operations.folds.Reducer
+    ) -> D:
         """Fold the elements of each key, and yield a result for each key in ascending
         order of keys, after all elements.
 
@@ -106,6 +108,7 @@ class Groupings(DatasetMethods[D]):
             reducer: how the elements of a key are folded.
 
         >>> from zmqdata.dataset import Dataset
+        >>> from zmqdata.operations.folds import Reducer
         >>> total = Reducer(lambda key: 0, lambda state, x: state + x, int)
         >>> list(Dataset.range(6).group_by_reducer(lambda x: x % 2, total))
         [6, 9]
@@ -113,7 +116,9 @@ class Groupings(DatasetMethods[D]):
         Equivalent of ``tf.data.experimental.group_by_reducer``. With the service, each
         worker yields its own results.
         """
-        if not isinstance(reducer, Reducer):
+        if not isinstance(reducer, operations.folds.Reducer):
             refuse("reducer", reducer, "a Reducer")
         key_function = self._called("key_func", key_func)
-        return self._then(GroupByReducer, key_function=key_function, reducer=reducer)
+        return self._then(
+            operations.folds.GroupByReducer, key_function=key_function, reducer=reducer
+        )

@@ -10,20 +10,14 @@ from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from zmqdata import operations
 from zmqdata.dataset.seeds import fixed_seed, next_seed
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import FailedPreconditionError, UnimplementedError
-from zmqdata.iterators import (
-    Context,
-    make_iterator,
-    out_of_range,
-    program_element,
-    uncounted,
-    with_filled_caches,
-)
+from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.random_access import out_of_range, program_element, uncounted
 from zmqdata.nodes.base import Node
 from zmqdata.nodes.options import options_of
-from zmqdata.nodes.storage import Cache
 
 _fillings: WeakKeyDictionary[object, _Filling] = WeakKeyDictionary()
 
@@ -45,7 +39,7 @@ def element_of(dataset: object, node: Node, number: int) -> Any:
     try:
         return _computed(node, number)
     except (UnimplementedError, FailedPreconditionError):
-        if not isinstance(node, Cache) or node.filename:
+        if not isinstance(node, operations.cache.Cache) or node.filename:
             raise
     for element in _filled_up_to(dataset, node, number):
         return element
@@ -53,7 +47,7 @@ def element_of(dataset: object, node: Node, number: int) -> Any:
 
 
 def _computed(last: Node, number: int) -> Any:
-    node = with_filled_caches(last)
+    node = operations.cache.with_filled_caches(last)
     count = node.cardinality
     if count == INFINITE_CARDINALITY and number >= 0:
         raise uncounted(node)
@@ -62,7 +56,7 @@ def _computed(last: Node, number: int) -> Any:
     return program_element(node, number, fixed_seed())
 
 
-def _filled_up_to(dataset: object, node: Cache, number: int) -> list[Any]:
+def _filled_up_to(dataset: object, node: operations.cache.Cache, number: int) -> list[Any]:
     """Return element ``number`` of a cache after caching all elements before it; an
     empty list if the cache ends earlier.
 
@@ -85,7 +79,7 @@ def _filled_up_to(dataset: object, node: Cache, number: int) -> list[Any]:
 
 
 class _Filling:
-    def __init__(self, node: Cache) -> None:
+    def __init__(self, node: operations.cache.Cache) -> None:
         options = options_of(node)
         context = Context(seed=next_seed(), fixed_seed=fixed_seed(), options=options)
         self._iterator = make_iterator(node, context)

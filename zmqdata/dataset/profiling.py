@@ -14,18 +14,22 @@ from typing import Any
 from msgspec import structs
 
 from zmqdata.dataset.drawing import tree_lines
-from zmqdata.iterators import Context, ElementIterator, Stackable, input_iterator, make_iterator
-from zmqdata.iterators.base import InputIterator
+from zmqdata.iterators.base import Context, ElementIterator, InputIterator, Stackable, make_iterator
+from zmqdata.iterators.inputs import input_iterator
 from zmqdata.measures.meter import LoopMeter, MeteredIterator
 from zmqdata.measures.situation import Situation, doing_of, operations, unit_of
 from zmqdata.measures.sums import RecentLoop, added
 from zmqdata.measures.verdict import COMPUTE_BOUND, INPUT_BOUND, judge, shown_seconds
 from zmqdata.messages import TaskSums
-from zmqdata.nodes.base import Infer, Node, every_node
-from zmqdata.nodes.grouping import GroupByWindow
-from zmqdata.nodes.mapping import Collate, ParallelInterleave, ParallelMap
-from zmqdata.nodes.sources import FromGenerator
-from zmqdata.nodes.transforms import Batch, Filter, FlatMap, Map, Prefetch, Shuffle, Unary
+from zmqdata.nodes.base import Infer, Node, Unary, every_node
+from zmqdata.operations.batch import Batch
+from zmqdata.operations.grouping import GroupByWindow
+from zmqdata.operations.mapping import Collate, Filter, Map
+from zmqdata.operations.nested import FlatMap
+from zmqdata.operations.parallel import ParallelInterleave, ParallelMap
+from zmqdata.operations.prefetch import Prefetch
+from zmqdata.operations.shuffle import Shuffle
+from zmqdata.operations.sources import FromGenerator
 from zmqdata.peeking import counted, peek
 
 _active = threading.local()
@@ -388,7 +392,10 @@ def _weight(one: Measured) -> float:
 
 
 def _has_threads(one: Measured) -> bool:
-    return issubclass(one.kind, (ParallelMap, ParallelInterleave))
+    return issubclass(
+        one.kind,
+        (ParallelMap, ParallelInterleave),
+    )
 
 
 def _row(one: Measured, ran: float, label: str) -> str:
@@ -437,7 +444,10 @@ _ADVICE: tuple[tuple[type[Node], str], ...] = (
         "Elements are stacked individually: batch() directly after from_tensor_slices() or "
         "range() cuts whole batches out of the arrays; apply later map() calls to batches.",
     ),
-    (Shuffle, "Shuffle before batch() and before decoding, where elements are small."),
+    (
+        Shuffle,
+        "Shuffle before batch() and before decoding, where elements are small.",
+    ),
     (
         FromGenerator,
         "The generator itself is slow: prefetch(AUTOTUNE) after it hides its waiting; files or "

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from zmqdata import operations
 from zmqdata.config.checks import FileCompression, at_least, optional_size, refuse
 from zmqdata.dataset import arguments
 from zmqdata.dataset.arguments import (
@@ -23,7 +24,6 @@ from zmqdata.dataset.arguments import (
 from zmqdata.dataset.surface import Dataset, FilesDataset, files_node
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.files.paths import FileName
-from zmqdata.nodes.records import Csv, CsvColumn, FixedLengthRecords, Sql, TFRecords
 
 _KINDS = "iufUS"
 
@@ -55,7 +55,7 @@ class TFRecordDataset(FilesDataset):
     Equivalent of ``tf.data.TFRecordDataset``.
     """
 
-    _kind = TFRecords
+    _kind = operations.files.TFRecords
 
 
 class FixedLengthRecordDataset(Dataset):
@@ -106,7 +106,9 @@ class FixedLengthRecordDataset(Dataset):
             "compression_type": compression(compression_type),
             "buffer_size": optional_size("buffer_size", buffer_size),
         }
-        super().__init__(files_node(FixedLengthRecords, filenames, num_parallel_reads, settings))
+        super().__init__(
+            files_node(operations.files.FixedLengthRecords, filenames, num_parallel_reads, settings)
+        )
 
 
 class CsvDataset(Dataset):
@@ -175,7 +177,7 @@ class CsvDataset(Dataset):
             refuse("na_value", na_value, "a str")
         selected = None if select_cols is None else _numbers("select_cols", select_cols)
         super().__init__(
-            Csv(
+            operations.csvfiles.Csv(
                 filenames=file_names(filenames),
                 compression_type=compression(compression_type),
                 buffer_size=size,
@@ -203,7 +205,9 @@ def _numbers(name: str, given: Iterable[int]) -> list[int]:
     return numbers
 
 
-def _columns(defaults: Sequence[Any], selected: list[int] | None) -> tuple[CsvColumn, ...]:
+def _columns(
+    defaults: Sequence[Any], selected: list[int] | None
+) -> tuple[operations.csvfiles.CsvColumn, ...]:
     if isinstance(defaults, (str, bytes)) or not isinstance(defaults, Sequence) or not defaults:
         refuse("record_defaults", defaults, "a list with a dtype or default for each column")
     numbers = list(range(len(defaults))) if selected is None else selected
@@ -217,9 +221,9 @@ def _columns(defaults: Sequence[Any], selected: list[int] | None) -> tuple[CsvCo
     )
 
 
-def _column(number: int, default: Any) -> CsvColumn:
+def _column(number: int, default: Any) -> operations.csvfiles.CsvColumn:
     if isinstance(default, (type, np.dtype)):
-        return CsvColumn(
+        return operations.csvfiles.CsvColumn(
             number=number, dtype=_column_dtype("record_defaults", default), required=True
         )
     value = np.asarray(default)
@@ -232,8 +236,10 @@ def _column(number: int, default: Any) -> CsvColumn:
         refuse(f"record_defaults[{number}]", default, "a dtype, or a single number or text")
     dtype = _column_dtype("record_defaults", value.dtype)
     if not value.size:
-        return CsvColumn(number=number, dtype=dtype, required=True)
-    return CsvColumn(number=number, dtype=dtype, default=_scalar(value.reshape(())))
+        return operations.csvfiles.CsvColumn(number=number, dtype=dtype, required=True)
+    return operations.csvfiles.CsvColumn(
+        number=number, dtype=dtype, default=_scalar(value.reshape(()))
+    )
 
 
 def _scalar(value: np.ndarray[Any, Any]) -> Any:
@@ -291,7 +297,7 @@ class SqlDataset(Dataset):
         if not query.strip():
             raise ValueError(f"query must not be empty, got {query!r}")
         super().__init__(
-            Sql(
+            operations.sql.Sql(
                 driver_name=driver_name,
                 data_source_name=absolute_path(data_source_name),
                 query=query,

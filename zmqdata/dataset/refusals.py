@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from zmqdata import operations
 from zmqdata.elements.fillers import check_filler, filler_of
 from zmqdata.elements.nesting import leaves_of, map_structure
 from zmqdata.elements.ragged import RaggedTensorSpec
@@ -25,7 +26,6 @@ from zmqdata.elements.specs import (
 )
 from zmqdata.errors import InvalidArgumentError, WrongTypeError
 from zmqdata.nodes.base import Node, function_name, known_spec
-from zmqdata.nodes.batches import Padding, padding_plan
 from zmqdata.peeking import counted, misfit, parameters_of, returned_class
 
 # --- calls of functions
@@ -165,7 +165,7 @@ def check_padding(operation: str, spec: Any, padded_shapes: Any, padding_values:
             check_filler(value)
         return
 
-    def check_leaf(leaf: Any, padding: Padding) -> None:
+    def check_leaf(leaf: Any, padding: operations.padding.Padding) -> None:
         if isinstance(leaf, NoneTensorSpec):
             return
         if isinstance(leaf, RaggedTensorSpec):
@@ -181,7 +181,9 @@ def check_padding(operation: str, spec: Any, padded_shapes: Any, padding_values:
         if padding.value is not None and (leaf.shape != () or np.ndim(padding.value)):
             filler_of(padding.value, leaf.dtype)
 
-    map_structure(check_leaf, spec, padding_plan(spec, padded_shapes, padding_values))
+    map_structure(
+        check_leaf, spec, operations.padding.padding_plan(spec, padded_shapes, padding_values)
+    )
 
 
 def _check_padded_shape(leaf: Any, padded: tuple[int | None, ...]) -> None:

@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
+from zmqdata import operations
 from zmqdata.config.settings import warn_user
 from zmqdata.dataset.depth import too_deep, within_stack
 from zmqdata.dataset.drawing import difference, parameter_lines, shipped_in
@@ -41,17 +42,18 @@ from zmqdata.errors import (
     named_error,
 )
 from zmqdata.files.paths import FileName, local_path
-from zmqdata.iterators import (
+from zmqdata.iterators.base import (
     NO_STATE,
     UNFIT,
     Context,
     Restoring,
+    Steps,
     holds_no_state,
-    infer_spec,
     make_iterator,
     plain_state,
+    steps_of,
 )
-from zmqdata.iterators.base import Steps, steps_of
+from zmqdata.iterators.inference import infer_spec
 from zmqdata.iterators.quarantine import LeftOut
 from zmqdata.machine.threads import this_thread
 from zmqdata.measures.meter import LoopMeter, MeteredIterator
@@ -61,14 +63,18 @@ from zmqdata.measures.sums import RecentLoop
 from zmqdata.measures.verdict import Verdict, judge
 from zmqdata.messages.identity import UNCOMPARED, Fingerprint
 from zmqdata.nodes.base import Node, every_node, kept_orders
-from zmqdata.nodes.transforms import Prefetch, Repeat, Skip, Take
 
 log = logging.getLogger(__name__)
 
 VERSION = 1
 """Version of the form of states. A change of their content increments it."""
 
-FREE = (Prefetch, Repeat, Skip, Take)
+FREE = (
+    operations.prefetch.Prefetch,
+    operations.repeat.Repeat,
+    operations.limits.Skip,
+    operations.limits.Take,
+)
 """Nodes that take no time of their own."""
 QUARANTINE_SAVED = 100
 _MAGIC = b"zmqdata state\n"
@@ -326,7 +332,7 @@ class DatasetIterator:
             unit=unit,
             served=served,
             local=tuple(one.label for one in reversed(local) if not isinstance(one, FREE)),
-            is_ahead=any(isinstance(one, Prefetch) for one in local),
+            is_ahead=any(isinstance(one, operations.prefetch.Prefetch) for one in local),
         )
 
     @property

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from zmqdata import operations
 from zmqdata.config.checks import at_least, function, integer, optional_seed, refuse
 from zmqdata.dataset.arguments import call_site, flag, numbers
 from zmqdata.dataset.depth import within_stack
@@ -20,24 +21,10 @@ from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import INFINITE_CARDINALITY, NoneTensorSpec, TensorSpec
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
-from zmqdata.iterators import infer_spec, known_spec
+from zmqdata.iterators.inference import infer_spec
 from zmqdata.machine.runkeys import loader_worker
-from zmqdata.nodes.base import every_node
-from zmqdata.nodes.combinations import Concatenate
-from zmqdata.nodes.mapping import MarkingMap
-from zmqdata.nodes.options import Options, WithOptions, options_of
-from zmqdata.nodes.selections import (
-    SHARD_HINT,
-    AssertCardinality,
-    IgnoreErrors,
-    RejectionResample,
-    Scan,
-    Shard,
-    TakeWhile,
-    Unique,
-)
-from zmqdata.nodes.sources import Tensors
-from zmqdata.nodes.transforms import Repeat
+from zmqdata.nodes.base import SHARD_HINT, every_node, known_spec
+from zmqdata.nodes.options import Options, options_of
 
 
 class Selections(DatasetMethods[D]):
@@ -66,7 +53,7 @@ class Selections(DatasetMethods[D]):
         """
         place = integer("index", index)
         if integer("num_shards", num_shards) == SHARD_HINT:
-            return self._then(Shard, num_shards=SHARD_HINT, index=SHARD_HINT)
+            return self._then(operations.selections.Shard, num_shards=SHARD_HINT, index=SHARD_HINT)
         count = integer("num_shards", num_shards)
         if count < 1:
             raise InvalidArgumentError(
@@ -89,7 +76,7 @@ class Selections(DatasetMethods[D]):
                 f"already: each element goes to one of them. shard({count}, {place}) would lose "
                 "the others. Leave it out"
             )
-        return self._then(Shard, num_shards=count, index=place)
+        return self._then(operations.selections.Shard, num_shards=count, index=place)
 
     def take_while(self, predicate: Callable[..., Any]) -> D:
         """Yield the elements before the first for which a function returns false.
@@ -105,7 +92,9 @@ class Selections(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.take_while``. With the service, each worker ends
         on its own.
         """
-        return self._then(TakeWhile, predicate=self._called("predicate", predicate))
+        return self._then(
+            operations.limits.TakeWhile, predicate=self._called("predicate", predicate)
+        )
 
     def unique(self) -> D:
         """Drop repeated elements. An element is a single array or scalar of integers or
@@ -119,7 +108,7 @@ class Selections(DatasetMethods[D]):
         elements of a worker.
         """
         check_comparable(known_spec(self._node))
-        return self._then(Unique)
+        return self._then(operations.selections.Unique)
 
     def scan(self, initial_state: Any, scan_func: Callable[[Any, Any], Any]) -> D:
         """Map with a running state: ``state, output = scan_func(state, element)``.
@@ -142,7 +131,9 @@ class Selections(DatasetMethods[D]):
         fold = function("scan_func", scan_func)
         check_call("scan_func", fold, 2)
         check_return("scan_func", fold)
-        return self._then(Scan, initial_state=as_element(initial_state), function=fold)
+        return self._then(
+            operations.folds.Scan, initial_state=as_element(initial_state), function=fold
+        )
 
     def ignore_errors(self, log_warning: bool = False) -> D:
         """Skip the elements for which a function failed, or which a damaged file cannot
@@ -160,7 +151,9 @@ class Selections(DatasetMethods[D]):
         another worker continues the task, so that no element is repeated. An element
         that did not fail is called again, and ends the job if it fails finally.
         """
-        return self._then(IgnoreErrors, log_warning=flag("log_warning", log_warning))
+        return self._then(
+            operations.selections.IgnoreErrors, log_warning=flag("log_warning", log_warning)
+        )
 
     def assert_cardinality(self, expected_cardinality: int) -> D:
         """Yield the same elements, and fail with the first excess element or at an
@@ -181,7 +174,7 @@ class Selections(DatasetMethods[D]):
         elements of a worker: do not split such a dataset.
         """
         expected = at_least("expected_cardinality", expected_cardinality, INFINITE_CARDINALITY)
-        return self._then(AssertCardinality, expected=expected)
+        return self._then(operations.limits.AssertCardinality, expected=expected)
 
     def pad_to_cardinality(self, cardinality: int, mask_key: str = "valid") -> D:
         """Append elements of zeros up to a number, and mark which elements are valid.
@@ -221,12 +214,16 @@ class Selections(DatasetMethods[D]):
             )
         site, output_spec = call_site(), {**spec, mask_key: TensorSpec((), np.bool_)}
         mark = MarkValid(mask_key)
-        marked = MarkingMap(inputs=(self._node,), function=mark, output_spec=output_spec, site=site)
+        marked = operations.mapping.MarkingMap(
+            inputs=(self._node,), function=mark, output_spec=output_spec, site=site
+        )
         if count == wanted:
             return self._wrap(marked)  # no zeros are needed, so shapes may be unknown
-        filler = Tensors(tensors={**map_structure(_zeros, spec), mask_key: False}, site=site)
-        padding = Repeat(inputs=(filler,), count=wanted - count, site=site)
-        return self._wrap(Concatenate(inputs=(marked, padding), site=site))
+        filler = operations.sources.Tensors(
+            tensors={**map_structure(_zeros, spec), mask_key: False}, site=site
+        )
+        padding = operations.repeat.Repeat(inputs=(filler,), count=wanted - count, site=site)
+        return self._wrap(operations.combinations.Concatenate(inputs=(marked, padding), site=site))
 
     def rejection_resample(
         self,
@@ -266,7 +263,11 @@ class Selections(DatasetMethods[D]):
         made = self._called("class_func", class_func)
         drawn = optional_seed(seed)
         return self._then(
-            RejectionResample, function=made, target=target, initial=initial, seed=drawn
+            operations.choices.RejectionResample,
+            function=made,
+            target=target,
+            initial=initial,
+            seed=drawn,
         )
 
     def with_options(self, options: Options) -> D:
@@ -287,7 +288,7 @@ class Selections(DatasetMethods[D]):
         if not isinstance(options, Options):
             refuse("options", options, "an Options")
         self.options().merge(options)  # warns
-        return self._then(WithOptions, settings=options.settings)
+        return self._then(operations.selections.WithOptions, settings=options.settings)
 
     def options(self) -> Options:
         """Return the options of the pipeline, merged from all its parts. They cannot be

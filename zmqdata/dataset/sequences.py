@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from zmqdata import operations
 from zmqdata.config.checks import optional_seed, refuse
 from zmqdata.dataset.arguments import call_site, flag
 from zmqdata.dataset.frames import refuse_frame
@@ -15,7 +16,6 @@ from zmqdata.dataset.seeds import number_order
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import merge_specs, retyped_by_spec, spec_of, spec_of_alike
-from zmqdata.nodes.sequences import FromIterable, FromList, FromSource, Random, Reiterated
 
 
 class Sequences(DatasetMethods[D]):
@@ -41,7 +41,9 @@ class Sequences(DatasetMethods[D]):
         """
         anew = flag("rerandomize_each_iteration", rerandomize_each_iteration, False)
         return cls._wrap(
-            Random(seed=optional_seed(seed), rerandomize_each_iteration=anew, site=call_site())
+            operations.sequences.Random(
+                seed=optional_seed(seed), rerandomize_each_iteration=anew, site=call_site()
+            )
         )
 
     @classmethod
@@ -79,7 +81,9 @@ class Sequences(DatasetMethods[D]):
         if spec is None:
             spec = _merged_spec(kept)
             kept = tuple([map_structure(retyped_by_spec, element, spec) for element in kept])
-        return cls._wrap(FromList(sequence=kept, elements_spec=spec, site=call_site()))
+        return cls._wrap(
+            operations.sequences.FromList(sequence=kept, elements_spec=spec, site=call_site())
+        )
 
     @classmethod
     def from_iterable(cls, make_iterable: Callable[[], Iterable[Any]] | Iterable[Any]) -> D:
@@ -115,8 +119,8 @@ class Sequences(DatasetMethods[D]):
                 "it, without calling it"
             )
         else:
-            made = Reiterated(make_iterable)
-        return cls._wrap(FromIterable(generator=made, site=call_site()))
+            made = operations.sequences.Reiterated(make_iterable)
+        return cls._wrap(operations.sequences.FromIterable(generator=made, site=call_site()))
 
     @classmethod
     def from_source(
@@ -170,7 +174,7 @@ class Sequences(DatasetMethods[D]):
                 f"from_source() got seed {seed} without shuffle=True. Without "
                 "shuffling the seed has no effect: leave it out, or set shuffle=True"
             )
-        made = FromSource(
+        made = operations.sequences.FromSource(
             sequence=seq,
             shuffle=shuffled,
             seed=optional_seed(seed),

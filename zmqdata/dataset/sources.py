@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from zmqdata import operations
 from zmqdata.config.checks import integer, optional_seed
 from zmqdata.dataset import arguments
 from zmqdata.dataset.arguments import (
@@ -27,8 +28,6 @@ from zmqdata.errors import InvalidArgumentError, NoFilesMatchedError
 from zmqdata.files.matching import matching_files
 from zmqdata.machine.descriptors import shortage_explained
 from zmqdata.nodes.base import Node
-from zmqdata.nodes.combinations import Zip
-from zmqdata.nodes.sources import FromGenerator, ListFiles, Range, Tensors, TensorSlices
 
 
 class Sources(DatasetMethods[D]):
@@ -76,7 +75,11 @@ class Sources(DatasetMethods[D]):
             name = "dtype" if output_type is None else "output_type"
             given = dtype if output_type is None else output_type
             kind = arguments.dtype(f"{name} of range()", given, "iufc", "a numeric dtype").name
-        return cls._wrap(Range(start=start, stop=stop, step=step, dtype=kind, site=call_site()))
+        return cls._wrap(
+            operations.sources.Range(
+                start=start, stop=stop, step=step, dtype=kind, site=call_site()
+            )
+        )
 
     @classmethod
     def from_tensors(cls, tensors: Any) -> D:
@@ -93,7 +96,7 @@ class Sources(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.from_tensors``.
         """
-        return cls._wrap(Tensors(tensors=as_element(tensors), site=call_site()))
+        return cls._wrap(operations.sources.Tensors(tensors=as_element(tensors), site=call_site()))
 
     @classmethod
     def from_tensor_slices(cls, tensors: Any) -> D:
@@ -128,7 +131,7 @@ class Sources(DatasetMethods[D]):
                 f"from_tensor_slices() got {came}, expected the same length in the "
                 "first axis of all"
             )
-        return cls._wrap(TensorSlices(tensors=arrays, site=call_site()))
+        return cls._wrap(operations.sources.TensorSlices(tensors=arrays, site=call_site()))
 
     @classmethod
     def from_generator(
@@ -176,7 +179,7 @@ class Sources(DatasetMethods[D]):
         )
         signature = generator_spec(output_types, output_shapes, output_signature)
         return cls._wrap(
-            FromGenerator(
+            operations.sources.FromGenerator(
                 generator=generator, args=given, output_signature=signature, site=call_site()
             )
         )
@@ -225,7 +228,7 @@ class Sources(DatasetMethods[D]):
             )
         shuffled = flag("shuffle", shuffle, True)
         return cls._wrap(
-            ListFiles(
+            operations.files.ListFiles(
                 patterns=patterns, shuffle=shuffled, seed=optional_seed(seed), site=call_site()
             )
         )
@@ -264,7 +267,9 @@ class Sources(DatasetMethods[D]):
         if not inputs:
             raise ValueError(f"zip() got {nesting!r}, expected at least one dataset")
         template = nesting_of(nesting).unflatten(range(len(inputs)))
-        return cls._wrap(Zip(inputs=inputs, template=template, site=call_site()))
+        return cls._wrap(
+            operations.combinations.Zip(inputs=inputs, template=template, site=call_site())
+        )
 
 
 def _zipped(leaf: Any) -> Node:

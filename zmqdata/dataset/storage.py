@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from zmqdata import operations
 from zmqdata.blocks import validate_compression
 from zmqdata.config.checks import Compression, optional_function, refuse
 from zmqdata.dataset.arguments import absolute_path, call_site
@@ -18,11 +19,7 @@ from zmqdata.dataset.refusals import check_return
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 from zmqdata.files.paths import FileName, is_url, whole_path
-from zmqdata.iterators import known_spec
-from zmqdata.iterators.loading import SaveWait, raised
-from zmqdata.iterators.stored import save_elements
-from zmqdata.nodes.base import Node
-from zmqdata.nodes.storage import Cache, Load, LoadInTurn, SavedDatasets, Snapshot
+from zmqdata.nodes.base import Node, known_spec
 from zmqdata.pipelines import fingerprint
 from zmqdata.storage.manifests import (
     already_saved,
@@ -65,7 +62,7 @@ class Storage(DatasetMethods[D]):
         repeats its own elements, and each worker needs its own file name.
         """
         folder = "" if filename in ("", b"") else absolute_path(filename)
-        return self._then(Cache, filename=folder)
+        return self._then(operations.cache.Cache, filename=folder)
 
     def snapshot(
         self,
@@ -104,11 +101,13 @@ class Storage(DatasetMethods[D]):
         reads_by = optional_function("reader_func", reader_func)
         check_return("shard_func", shards_by)
         if reads_by is not None:
-            saved = Load(path=absolute_path(path), save_id="", elements_spec=known_spec(self._node))
+            saved = operations.loading.Load(
+                path=absolute_path(path), save_id="", elements_spec=known_spec(self._node)
+            )
             self._read_by(reads_by, saved)
         content = self._node if shards_by is None else (self._node, shards_by)
         return self._then(
-            Snapshot,
+            operations.stored.Snapshot,
             path=absolute_path(path),
             pipeline=str(fingerprint(content)).replace(":", "-"),
             compression=codec,
@@ -169,7 +168,9 @@ class Storage(DatasetMethods[D]):
             raise AlreadyExistsError(already_saved(folder))
         elements, spec = iter(self), known_spec(self._node)
         try:
-            save_elements(elements, folder, secrets.token_hex(8), codec, spec, shards_by)
+            operations.stored.save_elements(
+                elements, folder, secrets.token_hex(8), codec, spec, shards_by
+            )
         finally:
             elements.close()
 
@@ -254,14 +255,18 @@ class Storage(DatasetMethods[D]):
             node, elements_spec=spec if spec is not None else element_spec, site=call_site()
         )
         if reads_by is None:
-            return cls._wrap(LoadInTurn(**vars(whole)) if _has_shards(node) else whole)
+            return cls._wrap(
+                operations.loading.LoadInTurn(**vars(whole)) if _has_shards(node) else whole
+            )
         return cls._read_by(reads_by, whole)
 
     @classmethod
-    def _read_by(cls, reads_by: Reader, whole: Load) -> D:
+    def _read_by(cls, reads_by: Reader, whole: operations.loading.Load) -> D:
         """Return what a ``reader_func`` makes of the datasets of a save."""
         check_return("reader_func", reads_by)
-        datasets = cls._wrap(SavedDatasets(whole=whole, wrap=cls._wrap, site=call_site()))
+        datasets = cls._wrap(
+            operations.loading.SavedDatasets(whole=whole, wrap=cls._wrap, site=call_site())
+        )
         made: D = reads_by(datasets)
         if not isinstance(getattr(made, "node", None), Node):
             refuse("what reader_func returns", made, "a Dataset")
@@ -277,16 +282,16 @@ def _itself(dataset: Any) -> Any:
     return dataset
 
 
-def _has_shards(node: Load) -> bool:
+def _has_shards(node: operations.loading.Load) -> bool:
     """Return True if a ``shard_func`` has given the elements several numbers."""
     return not node.grows and len({chunk.shard for chunk in read_manifest(node.path).chunks}) > 1
 
 
-def _saved(folder: str, wait: bool) -> Load:
+def _saved(folder: str, wait: bool) -> operations.loading.Load:
     """Return a node for the save in a folder; with ``wait``, wait until a save
     begins.
     """
-    waiting = SaveWait(folder)
+    waiting = operations.loading.SaveWait(folder)
     while True:
         try:
             return _present(folder, wait)
@@ -296,7 +301,7 @@ def _saved(folder: str, wait: bool) -> Load:
         waiting.pause("a save to begin")
 
 
-def _present(folder: str, wait: bool) -> Load:
+def _present(folder: str, wait: bool) -> operations.loading.Load:
     description, done = read_save(folder), is_done(folder)
     error = None if done else read_save_error(folder)
     if error is not None and not wait:
@@ -308,7 +313,7 @@ def _present(folder: str, wait: bool) -> Load:
     if (
         error is not None and description is None
     ):  # its folder was removed during the save, so no save can be awaited
-        raise raised(error)
+        raise operations.loading.raised(error)
     if description is not None and not done and not wait:
         raise NotFoundError(
             f"The dataset at {folder} is not saved to its end yet. load(path, "
@@ -317,7 +322,7 @@ def _present(folder: str, wait: bool) -> Load:
     if description is not None and wait:
         # The same characteristics whenever load() is called, so that all that read the
         # save read the same dataset.
-        return Load(
+        return operations.loading.Load(
             path=folder,
             save_id=description.save_id,
             elements_spec=description.element_spec,
@@ -326,7 +331,7 @@ def _present(folder: str, wait: bool) -> Load:
         )
     manifest = read_manifest(folder)
     known = None if description is None else description.element_spec
-    return Load(
+    return operations.loading.Load(
         path=folder,
         save_id=manifest.save_id,
         count=manifest.elements,
@@ -335,7 +340,7 @@ def _present(folder: str, wait: bool) -> Load:
     )
 
 
-def _compression_of(folder: str, node: Load) -> str | None:
+def _compression_of(folder: str, node: operations.loading.Load) -> str | None:
     if not node.grows:
         return read_manifest(folder).compression
     description = read_save(folder)

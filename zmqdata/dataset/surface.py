@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from zmqdata import operations
 from zmqdata.config.checks import FileCompression, function, optional_size
 from zmqdata.dataset.arguments import (
     FileNames,
@@ -26,7 +27,6 @@ from zmqdata.dataset.choices import Choices
 from zmqdata.dataset.depth import within_stack
 from zmqdata.dataset.describing import Description, describe, draw
 from zmqdata.dataset.grouping import Groupings
-from zmqdata.dataset.profiling import Profile, profile
 from zmqdata.dataset.refusals import check_file_names, check_no_datasets
 from zmqdata.dataset.resuming import DatasetIterator, NumpyIterator
 from zmqdata.dataset.seeds import fixed_seed, next_seed
@@ -36,15 +36,16 @@ from zmqdata.dataset.sources import Sources
 from zmqdata.dataset.storage import Storage
 from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH, Transformations
 from zmqdata.elements.specs import AUTOTUNE, INFINITE_CARDINALITY
-from zmqdata.iterators import Context, RunningState, infer_spec
+from zmqdata.iterators.base import Context
+from zmqdata.iterators.carried import RunningState
+from zmqdata.iterators.inference import infer_spec
 from zmqdata.nodes.base import Node, known_spec
-from zmqdata.nodes.mapping import ParallelInterleave
 from zmqdata.nodes.options import options_of
-from zmqdata.nodes.records import Files, TextLines
-from zmqdata.nodes.sources import TensorSlices
-from zmqdata.nodes.transforms import FlatMap
 from zmqdata.pipelines import Fingerprint, fingerprint
 from zmqdata.recipes import WithRecipes, missing
+
+if TYPE_CHECKING:
+    from zmqdata.dataset.profiling import Profile
 
 # Not in the dataset itself: any attribute beside its node would become part of the
 # fingerprint of a function that uses the dataset.
@@ -240,6 +241,8 @@ class Dataset(
         """
         options = options_of(self._node)
         context = Context(seed=next_seed(), fixed_seed=fixed_seed(), options=options)
+        from zmqdata.dataset.profiling import profile  # which knows most operations
+
         found = profile(
             self._node, number("seconds", seconds), context, step, flag("headspace", headspace)
         )
@@ -317,7 +320,7 @@ class Dataset(
 
 
 def files_node(
-    kind: type[Files],
+    kind: type[operations.files.Files],
     filenames: Any,
     num_parallel_reads: int | None,
     settings: Mapping[str, Any],
@@ -339,20 +342,26 @@ def files_node(
     if num_parallel_reads is None:
         if not isinstance(filenames, Dataset):
             return kind(filenames=file_names(filenames), site=call_site(), **settings)
-        return FlatMap(inputs=(filenames.node,), function=opened, site=call_site())
+        return operations.nested.FlatMap(
+            inputs=(filenames.node,), function=opened, site=call_site()
+        )
     calls = parallel_calls(num_parallel_reads, None, "num_parallel_reads")
     cycle = DEFAULT_CYCLE_LENGTH if num_parallel_reads == AUTOTUNE else calls["num_parallel_calls"]
     site = call_site()
     if isinstance(filenames, Dataset):
         names = filenames.node
     else:
-        names = TensorSlices(tensors=np.array(file_names(filenames), np.str_), site=site)
-    return ParallelInterleave(
+        names = operations.sources.TensorSlices(
+            tensors=np.array(file_names(filenames), np.str_), site=site
+        )
+    return operations.parallel.ParallelInterleave(
         inputs=(names,), function=opened, cycle_length=cycle, block_length=1, site=site, **calls
     )
 
 
-def _open_file(kind: type[Files], settings: Mapping[str, Any], filename: Any) -> Dataset:
+def _open_file(
+    kind: type[operations.files.Files], settings: Mapping[str, Any], filename: Any
+) -> Dataset:
     """Return the dataset of a file whose name another dataset yields."""
     return Dataset(kind(filenames=file_names(filename), site=call_site(), **settings))
 
@@ -360,7 +369,7 @@ def _open_file(kind: type[Files], settings: Mapping[str, Any], filename: Any) ->
 class FilesDataset(Dataset):
     """Base of the datasets of files whose records need no other arguments."""
 
-    _kind: ClassVar[type[Files]]
+    _kind: ClassVar[type[operations.files.Files]]
 
     def __init__(
         self,
@@ -397,4 +406,4 @@ class TextLineDataset(FilesDataset):
     Equivalent of ``tf.data.TextLineDataset``, which yields bytes.
     """
 
-    _kind = TextLines
+    _kind = operations.files.TextLines

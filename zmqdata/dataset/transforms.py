@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from zmqdata import operations
 from zmqdata.config.checks import OnError, at_least, function, integer, optional_seed, positive
 from zmqdata.dataset.arguments import (
     MOST,
@@ -22,20 +23,7 @@ from zmqdata.dataset.parts import D, DatasetMethods
 from zmqdata.dataset.refusals import DATASET, check_alike, check_collate_call, check_return
 from zmqdata.elements.specs import AUTOTUNE, UNKNOWN_CARDINALITY
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.nodes import transforms
 from zmqdata.nodes.base import Node
-from zmqdata.nodes.batches import ListBatch
-from zmqdata.nodes.combinations import Concatenate
-from zmqdata.nodes.mapping import (
-    Collate,
-    GuardedMap,
-    GuardedRandomMap,
-    ParallelCollate,
-    ParallelInterleave,
-    ParallelMap,
-    ParallelRandomMap,
-    RandomMap,
-)
 
 MOST_CYCLE_LENGTH = 1 << 20
 DEFAULT_CYCLE_LENGTH = 16
@@ -103,8 +91,12 @@ class Transformations(DatasetMethods[D]):
         guarded = error_policy(on_error, retries, max_errors)
         calls = parallel_calls(num_parallel_calls, deterministic)
         if calls:
-            return self._then(ParallelMap, **given, **guarded, **calls)
-        return self._then(GuardedMap if on_error != "raise" else transforms.Map, **given, **guarded)
+            return self._then(operations.parallel.ParallelMap, **given, **guarded, **calls)
+        return self._then(
+            operations.mapping.GuardedMap if on_error != "raise" else operations.mapping.Map,
+            **given,
+            **guarded,
+        )
 
     def random_map(
         self,
@@ -165,8 +157,12 @@ class Transformations(DatasetMethods[D]):
         guarded = error_policy(on_error, retries, max_errors)
         calls = parallel_calls(num_parallel_calls, deterministic)
         if calls:
-            return self._then(ParallelRandomMap, **given, **guarded, **calls)
-        return self._then(GuardedRandomMap if guarded else RandomMap, **given, **guarded)
+            return self._then(operations.random_map.ParallelRandomMap, **given, **guarded, **calls)
+        return self._then(
+            operations.random_map.GuardedRandomMap if guarded else operations.random_map.RandomMap,
+            **given,
+            **guarded,
+        )
 
     def batch(
         self,
@@ -227,13 +223,13 @@ class Transformations(DatasetMethods[D]):
                     "`collate_fn`. The spec of stacked elements follows from that of the elements. "
                     "Pass collate_fn=, or leave output_spec= out"
                 )
-            return self._then(transforms.Batch, batch_size=size, drop_remainder=drop)
+            return self._then(operations.batch.Batch, batch_size=size, drop_remainder=drop)
         check_collate_call(function("collate_fn", collate_fn))
-        lists = ListBatch(
+        lists = operations.batch.ListBatch(
             inputs=(self._node,), site=call_site(), batch_size=size, drop_remainder=drop
         )
         return self._wrap(
-            (ParallelCollate if calls else Collate)(
+            (operations.parallel.ParallelCollate if calls else operations.mapping.Collate)(
                 inputs=(lists,), site=lists.site, function=collate_fn, output_spec=spec, **calls
             )
         )
@@ -247,7 +243,9 @@ class Transformations(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.repeat``.
         """
-        return self._then(transforms.Repeat, count=-1 if count is None else element_count(count))
+        return self._then(
+            operations.repeat.Repeat, count=-1 if count is None else element_count(count)
+        )
 
     def take(self, count: int) -> D:
         """Yield at most the first ``count`` elements; a negative number: all.
@@ -258,7 +256,7 @@ class Transformations(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.take``. With the service, it counts per worker.
         """
-        return self._then(transforms.Take, count=element_count(count))
+        return self._then(operations.limits.Take, count=element_count(count))
 
     def skip(self, count: int) -> D:
         """Skip the first ``count`` elements; a negative number: all.
@@ -269,7 +267,7 @@ class Transformations(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.skip``. With the service, it counts per worker.
         """
-        return self._then(transforms.Skip, count=element_count(count))
+        return self._then(operations.limits.Skip, count=element_count(count))
 
     def filter(self, predicate: Callable[..., Any]) -> D:
         """Yield the elements for which a function returns true.
@@ -284,7 +282,7 @@ class Transformations(DatasetMethods[D]):
 
         Equivalent of ``tf.data.Dataset.filter``.
         """
-        return self._then(transforms.Filter, predicate=self._called("predicate", predicate))
+        return self._then(operations.mapping.Filter, predicate=self._called("predicate", predicate))
 
     def enumerate(self, start: int = 0) -> D:
         """Yield pairs of a running number (np.int64) and the element.
@@ -297,7 +295,9 @@ class Transformations(DatasetMethods[D]):
         Equivalent of ``tf.data.Dataset.enumerate``. With the service, it counts per
         worker.
         """
-        return self._then(transforms.Enumerate, start=at_least("start", start, -MOST - 1, MOST))
+        return self._then(
+            operations.limits.Enumerate, start=at_least("start", start, -MOST - 1, MOST)
+        )
 
     def flat_map(self, map_func: Callable[..., Any]) -> D:
         """Make a dataset of each element, and concatenate these datasets.
@@ -316,7 +316,7 @@ class Transformations(DatasetMethods[D]):
         """
         made = self._called("map_func", map_func)
         check_return("map_func", made, DATASET)
-        return self._then(transforms.FlatMap, function=made)
+        return self._then(operations.nested.FlatMap, function=made)
 
     def interleave(
         self,
@@ -361,7 +361,7 @@ class Transformations(DatasetMethods[D]):
             cycle = min(DEFAULT_CYCLE_LENGTH, DEFAULT_CYCLE_LENGTH if readers < 1 else readers)
         else:
             cycle = positive("Cycle length", "cycle_length", length, MOST_CYCLE_LENGTH)
-        kind = ParallelInterleave if calls else transforms.Interleave
+        kind = operations.parallel.ParallelInterleave if calls else operations.nested.Interleave
         return self._then(kind, function=made, cycle_length=cycle, block_length=block, **calls)
 
     def shuffle(
@@ -404,7 +404,10 @@ class Transformations(DatasetMethods[D]):
         held = None if size == UNKNOWN_CARDINALITY else size
         drawn = optional_seed(seed)
         return self._then(
-            transforms.Shuffle, buffer_size=held, seed=drawn, reshuffle_each_iteration=reshuffle
+            operations.shuffle.Shuffle,
+            buffer_size=held,
+            seed=drawn,
+            reshuffle_each_iteration=reshuffle,
         )
 
     def prefetch(self, buffer_size: int | None) -> D:
@@ -427,7 +430,7 @@ class Transformations(DatasetMethods[D]):
                 f"buffer_size must be at least -1, got {size}. It must be >= 0, or -1 (AUTOTUNE) "
                 "for auto-tuning"
             )
-        return self._then(transforms.Prefetch, buffer_size=size)
+        return self._then(operations.prefetch.Prefetch, buffer_size=size)
 
     def concatenate(self, dataset: Any) -> D:
         """Yield all elements of this dataset, then all elements of another dataset.
@@ -444,8 +447,10 @@ class Transformations(DatasetMethods[D]):
         other = input_node("concatenate()", dataset)
         check_alike("concatenate()", (self._node, other))
         before: tuple[Node, ...] = (self._node,)
-        if isinstance(self._node, Concatenate) and other is not self._node:
+        if isinstance(self._node, operations.combinations.Concatenate) and other is not self._node:
             # A loop that appends datasets makes one node: nested nodes would exceed
             # Python's stack.
             before = self._node.inputs
-        return self._wrap(Concatenate(inputs=(*before, other), site=call_site()))
+        return self._wrap(
+            operations.combinations.Concatenate(inputs=(*before, other), site=call_site())
+        )

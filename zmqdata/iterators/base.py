@@ -1,8 +1,8 @@
 """Base of all iterators: the interface, the context that they run in, seeds, and errors
 of user functions.
 
-The executors are in the other modules of this package: a class per node, registered
-with ``make_iterator``.
+The executors are in ``operations``: a class per node, registered with
+``make_iterator``.
 """
 
 from __future__ import annotations
@@ -445,7 +445,7 @@ class Context:
     path: tuple[int, ...] = ()
     """Position of the node in the tree: input indices from the root."""
     options: Options = field(default_factory=Options)
-    """Options of the whole pipeline, see ``zmqdata.nodes.options_of``."""
+    """Options of the whole pipeline, see ``nodes.options.options_of``."""
     quarantine: Quarantine = field(default_factory=Quarantine, compare=False, repr=False)
     """Elements that operations left out."""
     watch: Watch | None = field(default=None, compare=False, repr=False)
@@ -566,7 +566,7 @@ class Context:
         if len(self.providers) != 1:
             raise FailedPreconditionError(
                 f"a source needs exactly one split provider and got {len(self.providers)}: pass "
-                "as many providers as the pipeline has sources, see zmqdata.nodes.split_sources"
+                "as many providers as the pipeline has sources, see nodes.parts.split_sources"
             )
         return self.providers[0]
 
@@ -704,7 +704,7 @@ def make_iterator(node: Node, context: Context) -> ElementIterator:
     ``@make_iterator.register(TheNode)`` to a class or function that takes
     ``(node, context)``.
 
-    >>> from zmqdata.nodes.sources import Range
+    >>> from zmqdata.operations.sources import Range
     >>> [int(number) for number in make_iterator(Range(start=0, stop=3), Context())]
     [0, 1, 2]
     """
@@ -783,7 +783,8 @@ _STOPPED = (
     "a function cannot end its dataset by StopIteration, which may be that of an inner next(). "
     "End it with take_while(), or pass a default as in next(values, None)"
 )
-_HERE = os.path.dirname(os.path.abspath(__file__))
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_CALLERS = tuple(os.path.join(_ROOT, folder) for folder in ("iterators", "operations"))
 
 
 def _is_wrong_call(error: BaseException) -> bool:
@@ -799,7 +800,7 @@ def _is_wrong_call(error: BaseException) -> bool:
         return False
     while trace.tb_next is not None:
         trace = trace.tb_next
-    return os.path.dirname(trace.tb_frame.f_code.co_filename) == _HERE
+    return os.path.dirname(trace.tb_frame.f_code.co_filename) in _CALLERS
 
 
 def _wants_tensor(error: BaseException) -> bool:

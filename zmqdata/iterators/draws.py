@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from zmqdata.iterators.base import Context, Name, mixed_seed, subgroup
-from zmqdata.nodes.base import ByNode, every_node
-from zmqdata.nodes.mapping import GuardedRandomMap, ParallelRandomMap, RandomMap
-from zmqdata.nodes.selections import RejectionResample
+from zmqdata.nodes.base import ByNames, ByNode, Node, every_node
 
 _DRAWS = 1024  # numbers made at a time
 _WORD = 2**64 - 1
@@ -168,13 +166,10 @@ def drawing_seed(seed: int | None, varies: bool, context: Context, part: int = 0
     return subgroup(mixed, own) if own else mixed
 
 
-NamedNode = RandomMap | GuardedRandomMap | ParallelRandomMap | RejectionResample
-"""Nodes whose draws follow from the names of elements."""
-
 _reuses = ByNode()
 
 
-def named_seed(node: NamedNode, varies: bool, context: Context) -> int:
+def named_seed(node: ByNames, varies: bool, context: Context) -> int:
     """Return the seed of draws that follow from names of elements.
 
     If the user gave the same seed to several of a chain of operations, each of them
@@ -187,16 +182,37 @@ def named_seed(node: NamedNode, varies: bool, context: Context) -> int:
     return mixed_seed(seed, below) if below else seed
 
 
-def reuses_below(node: NamedNode) -> int:
+def reuses_below(node: ByNames) -> int:
     """Return the number of operations below a node that draw by the same seed.
 
-    >>> from zmqdata.nodes.sources import Range
+    >>> from zmqdata.operations.sources import Range
+    >>> from zmqdata.operations.random_map import RandomMap
     >>> numbers = Range(start=0, stop=3)
     >>> first = RandomMap(inputs=(numbers,), function=max, seed=1)
     >>> reuses_below(RandomMap(inputs=(first,), function=max, seed=1))
     1
     """
     if node not in _reuses:
-        below = (one for one in every_node(node) if one is not node and isinstance(one, NamedNode))
+        below = (one for one in every_node(node) if one is not node and isinstance(one, ByNames))
         _reuses[node] = sum(one.seed == node.seed for one in below)
     return int(_reuses[node])
+
+
+def shared_seed(node: Node, seed: int | None, varies: bool, context: Context) -> int:
+    """Return the seed of a source whose splits are indices into its draws: all tasks of
+    an iteration draw the same numbers.
+
+    Args:
+        node: the source, or the shuffle that permutes it.
+        seed: seed of the user, which has precedence; None: the seed of the context and
+            the node's place. What the node draws once follows from the program's.
+        varies: True if each repetition draws anew.
+        context: context of the node.
+    """
+    turn = (context.turn,) if varies else ()
+    if seed is not None:
+        return mixed_seed(seed, *turn)
+    if node.kept_order is not None:
+        return mixed_seed(context.fixed_seed, *context.kept_place(node))
+    base = context.seed if context.shared_seed is None else context.shared_seed
+    return mixed_seed(base, *context.path, *turn)

@@ -26,7 +26,6 @@ from zmqdata.iterators.base import Context
 from zmqdata.iterators.inference import MOST_ELEMENTS, has_untyped, infer_spec
 from zmqdata.iterators.results import GeneratedElements
 from zmqdata.nodes.base import Node, every_node
-from zmqdata.nodes.sources import FromGenerator
 
 
 class ElementMaker:
@@ -173,7 +172,7 @@ def _refuse_late_dtype(element: Any, spec: Any) -> None:
 
 def _mismatch(node: Node, spec: Any) -> str:
     """Return the beginning of the error for a result that does not match its spec."""
-    if isinstance(node, FromGenerator):
+    if node.spec_option == "output_signature":
         return (
             "`generator` yielded an element that did not match the expected structure, type or "
             f"shape: output_signature is {spec}. Change the signature (None for a length that "

@@ -12,23 +12,14 @@ from typing import Any, NamedTuple
 
 from zmqdata.errors import PipelineError
 from zmqdata.failures.exceptions import FAILURES, formatted, text_of
-from zmqdata.iterators.base import Context, ElementIterator, Name, failure, is_end, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, Name, failure, is_end
 from zmqdata.iterators.callsites import watched
 from zmqdata.iterators.deciding import PAUSES, Decider
 from zmqdata.iterators.element_maker import ElementMaker
-from zmqdata.iterators.inputs import (
-    MarkedInput,
-    decider_for,
-    fault_decider,
-    input_iterator,
-    marked_input,
-)
+from zmqdata.iterators.inputs import MarkedInput, decider_for, fault_decider, input_iterator
 from zmqdata.iterators.naming import NamingIterator, carrying, named_call
 from zmqdata.iterators.quarantine import LeftOut
-from zmqdata.iterators.transforms import UnaryIterator
-from zmqdata.nodes.base import Node
-from zmqdata.nodes.mapping import GuardedMap
-from zmqdata.nodes.transforms import Map
+from zmqdata.nodes.base import Applying, Node
 
 Outcome = tuple[Any, "BaseException | None"]
 """Result of a call: an element, or an exception. A ``LeftOut`` in place of the element
@@ -42,7 +33,7 @@ def skips(node: Node) -> bool:
 
 
 def guarded_call(
-    node: Map, context: Context, invoke: Callable[[int, Any], Any] | None = None
+    node: Applying, context: Context, invoke: Callable[[int, Any], Any] | None = None
 ) -> Callable[[int, Any], Outcome]:
     """Return a function from an element's number and the element to the outcome of the
     map. It never raises.
@@ -122,7 +113,7 @@ class _PlacingInput(MarkedInput):
         return _Placed(next(self._input), self._input.current_split())
 
 
-def _plain_call(node: Map) -> Callable[[int, Any], Any]:
+def _plain_call(node: Applying) -> Callable[[int, Any], Any]:
     function = node.function
 
     def call_user(number: int, element: Any) -> Any:
@@ -145,7 +136,7 @@ class Guarded(NamedTuple):
 
 
 def guarded_source(
-    node: Map, context: Context, draw: Callable[[Name, Any], Any] | None = None
+    node: Applying, context: Context, draw: Callable[[Name, Any], Any] | None = None
 ) -> Guarded:
     """Return a map for threads. Elements that are left out know their split.
 
@@ -155,16 +146,16 @@ def guarded_source(
         draw: calls the user's function, with the name of the element and the element;
             None: the function of the map, with the element.
     """
-    decider = _decider(node, context)
+    decider = guarding_decider(node, context)
     source = carrying(input_iterator(node, context), context)
     named = isinstance(source, NamingIterator)
     invoke = None if draw is None else _drawing(draw, context, named)
-    run = watched(node, context, _seeded(node, context, guarded_call(node, context, invoke)))
+    run = watched(node, context, seeded(node, context, guarded_call(node, context, invoke)))
     if named:
         run = named_call(run, takes_names=draw is not None)
     if decider is None:
         return Guarded(source, run, None, named)
-    follow = following(node, run, decider, _poisoned(context))
+    follow = following(node, run, decider, poisoned(context))
 
     def run_placed(number: int, placed: _Placed) -> Outcome:
         value, raised = follow(number, placed.element)
@@ -185,8 +176,8 @@ def _drawing(
     return lambda number, element: draw(context.counted(number), element)
 
 
-def _seeded(
-    node: Map, context: Context, run: Callable[[int, Any], Outcome]
+def seeded(
+    node: Applying, context: Context, run: Callable[[int, Any], Outcome]
 ) -> Callable[[int, Any], Outcome]:
     """Return ``run``; the generators that the function holds are seeded for it, once
     for all retries of an element.
@@ -202,14 +193,14 @@ def _seeded(
     return run_seeded
 
 
-def _decider(node: Node, context: Context) -> Decider | None:
+def guarding_decider(node: Node, context: Context) -> Decider | None:
     """Return the decider of a node that leaves out failures, or whose failures a later
     node leaves out; else None.
     """
     return decider_for(node, context) if skips(node) else fault_decider(node, context)
 
 
-def _poisoned(context: Context) -> Collection[int]:
+def poisoned(context: Context) -> Collection[int]:
     """Return the numbers of the elements that are left out of a node because they
     killed their process.
     """
@@ -259,62 +250,3 @@ def following(
         return outcome
 
     return follow
-
-
-@make_iterator.register(GuardedMap)
-class GuardedMapIterator(UnaryIterator):
-    """Map in the consumer's thread that may leave elements out. Its state has two
-    counters besides its input's state.
-    """
-
-    def __init__(
-        self,
-        node: GuardedMap,
-        context: Context,
-        invoke: Callable[[int, Any], Any] | None = None,
-    ) -> None:
-        self._node = node
-        self._publish_in(context)
-        self._decider = _decider(node, context)
-        call_user = guarded_call(node, context, invoke)
-        self._call = watched(node, context, _seeded(node, context, call_user))
-        if self._decider is None:
-            self._input = input_iterator(node, context)
-        else:
-            self._input = marked_input(node, context)
-            self._call = following(node, self._call, self._decider, _poisoned(context))
-        self._budget = Budget(node, context)
-        self._number = 0
-
-    def __next__(self) -> Any:
-        while True:
-            number, decider = self._number, self._decider
-            try:
-                element = next(self._input)
-            except Exception as error:
-                if not is_end(error):
-                    # The failure is delivered in place of the element, so the elements
-                    # behind it keep their numbers.
-                    self._number = number + 1
-                    if decider is not None:
-                        decider.keep(number)
-                raise
-            self._number = number + 1
-            self._strand.place = self._own_place
-            value, raised = self._call(number, element)
-            if raised is None:
-                if decider is not None:
-                    decider.keep(number)
-                return value
-            if decider is not None and isinstance(raised, Exception) and not is_end(raised):
-                decider.leave_out(number)
-            if not isinstance(value, LeftOut):
-                raise raised
-            self._budget.leave_out(replace(value, split=self._input.current_split()), raised)
-
-    def state(self) -> Any:
-        return [self._number, self._budget.spent, self._input.state()]
-
-    def restore(self, state: Any) -> None:
-        self._number, self._budget.spent, inner = state
-        self._input.restore(inner)

@@ -10,26 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
+from functools import partial, singledispatch
 from typing import Any
 
-import numpy as np
-
-from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import leaves_of, map_structure
 from zmqdata.elements.specs import DatasetSpec, TensorSpec, merge_specs, spec_of
 from zmqdata.elements.untyped import is_untyped_spec
 from zmqdata.errors import InvalidArgumentError, PipelineError, WrongTypeError
-from zmqdata.iterators.base import Context, call, failure, is_end, make_iterator
-from zmqdata.iterators.carried import RunningState
-from zmqdata.iterators.results import as_index, is_generated, nested_node
-from zmqdata.nodes.base import ByNode, Node, every_node, known_spec
-from zmqdata.nodes.grouping import Elements, GroupByReducer, GroupByWindow, Window
-from zmqdata.nodes.options import WithOptions
-from zmqdata.nodes.selections import Shard
-from zmqdata.nodes.sources import FromGenerator
-from zmqdata.nodes.storage import Cache, Snapshot
-from zmqdata.nodes.transforms import FlatMap, Map, Prefetch, Shuffle
+from zmqdata.iterators.base import Context, is_end, make_iterator
+from zmqdata.iterators.results import is_generated
+from zmqdata.nodes.base import ByNode, Node, Unary, every_node, known_spec
 
 MOST_ELEMENTS = 100
 """Limit of elements that are run to find the dtype of a list that is empty in all of
@@ -54,39 +44,52 @@ def infer_spec(node: Node, past_failures: bool = False) -> Any:
         WrongTypeError: a function returned what its operation cannot take.
         PipelineError: a function failed.
 
-    >>> from zmqdata.nodes.sources import Range
-    >>> from zmqdata.nodes.transforms import Batch
+    >>> from zmqdata.operations.sources import Range
+    >>> from zmqdata.operations.batch import Batch
     >>> infer_spec(Batch(inputs=(Range(start=0, stop=3),), batch_size=2))
     TensorSpec(shape=(None,), dtype=int64)
     """
     if node not in _found:
         infer = partial(infer_spec, past_failures=True) if past_failures else infer_spec
         spec = node.spec(infer)
-        _found[node] = _spec_by_running(node, past_failures) if spec is None else spec
+        _found[node] = _checked_spec(node, past_failures) if spec is None else spec
     return _found[node]
 
 
-def _spec_by_running(node: Node, past_failures: bool) -> Any:
+def _checked_spec(node: Node, past_failures: bool) -> Any:
     try:
-        if isinstance(node, (FlatMap, GroupByWindow)):
-            return _spec_of_nested(node)
-        if isinstance(node, GroupByReducer):
-            return _spec_of_reduced(node)
-        return _spec_of_elements(node, past_failures)
+        return spec_by_running(node, past_failures)
     except PipelineError as error:
         if isinstance(error.__cause__, WrongTypeError):
             raise WrongTypeError(f"{error.node}: {error.__cause__}") from None
         raise
 
 
-def _spec_of_nested(node: FlatMap | GroupByWindow) -> Any:
+@singledispatch
+def spec_by_running(node: Node, past_failures: bool) -> Any:
+    """Return the spec of a node's elements, found by running elements.
+
+    An operation whose elements are datasets, or that would run more than one element
+    for it, registers its own function.
+    """
+    return spec_of_elements(node, past_failures)
+
+
+def spec_of_nested(
+    node: Unary, made: Callable[[Any], Node], of_none: Callable[[], Node] | None = None
+) -> Any:
     """Return the spec of the first nested dataset, and of following ones as long as
     they have no elements, or only empty lists.
+
+    Args:
+        node: the operation.
+        made: makes the node of the dataset of an element.
+        of_none: makes the node of a dataset without elements; None if it cannot.
     """
     spec, of_empty, error = None, None, _without_element(node)
     with closing(_first_elements(node.input)) as elements:
         for element in elements:
-            inner = _inner_node(node, element)
+            inner = made(element)
             try:
                 found = infer_spec(inner)
             except (PipelineError, WrongTypeError):
@@ -103,9 +106,9 @@ def _spec_of_nested(node: FlatMap | GroupByWindow) -> Any:
                 return spec
     if spec is not None or of_empty is not None:
         return of_empty if spec is None else spec
-    if isinstance(node, GroupByWindow) and known_spec(node.input) is not None:
-        return infer_spec(_inner_node(node))
-    return _of_empty_windows(node, lambda windows: infer_spec(_inner_node(node, windows)), error)
+    if of_none is not None:
+        return infer_spec(of_none())
+    return _of_empty_windows(node, lambda windows: infer_spec(made(windows)), error)
 
 
 def _of_empty_windows(node: Node, found: Callable[[Any], Any], error: InvalidArgumentError) -> Any:
@@ -115,12 +118,12 @@ def _of_empty_windows(node: Node, found: Callable[[Any], Any], error: InvalidArg
         InvalidArgumentError: ``error``, if the elements are no windows, or the function
             cannot take such windows.
     """
-    wraps = [one.wrap for one in every_node(node) if isinstance(one, Window)]
-    if not wraps:
+    makers = [one for one in every_node(node) if one.makes_windows]
+    if not makers:
         raise error
 
     def without_elements(leaf: DatasetSpec) -> Any:
-        return wraps[0](Elements(elements=(), empty_spec=leaf.element_spec))
+        return makers[0].empty_window(leaf.element_spec)
 
     try:
         return found(map_structure(without_elements, infer_spec(node.inputs[0])))
@@ -128,40 +131,17 @@ def _of_empty_windows(node: Node, found: Callable[[Any], Any], error: InvalidArg
         raise error from None
 
 
-def _inner_node(node: FlatMap | GroupByWindow, *elements: Any) -> Node:
-    """Return the node of the dataset that a function makes of an element, or of a group
-    without elements.
-    """
-    try:
-        if isinstance(node, FlatMap):
-            again = partial(call, node.function, *elements)
-            return nested_node(again(), node, again)
-        key = np.int64(as_index(call(node.key_function, *elements), "key_func") if elements else 0)
-        if node.window_size_function is not None:
-            as_index(node.window_size_function(key), "window_size_func")
-        group = Elements(elements=elements, empty_spec=known_spec(node.input), site=node.site)
-        return nested_node(node.function(key, node.wrap(group)), node)
-    except Exception as error:
-        raise failure(node, error) from error
-
-
-def _spec_of_reduced(node: GroupByReducer) -> Any:
-    """Return the spec of what a reducer makes of the first element alone."""
-    element, reducer = first_element(node.input), node.reducer
-    try:
-        initial = reducer.init_func(
-            np.int64(as_index(call(node.key_function, element), "key_func"))
-        )
-        state = as_element(reducer.reduce_func(initial, element))
-        RunningState(initial, "reduce_func", "init_func").check(state)
-        return spec_of(as_element(call(reducer.finalize_func, state)))
-    except Exception as error:
-        raise failure(node, error) from error
-
-
-def _spec_of_elements(node: Node, past_failures: bool) -> Any:
+def spec_of_elements(
+    node: Node, past_failures: bool, of_window: Callable[[Any], Any] | None = None
+) -> Any:
     """Return the spec of the first element, and of following ones as long as all that
     is known of a leaf is that of empty lists.
+
+    Args:
+        node: the node.
+        past_failures: True to run further elements if a function fails.
+        of_window: returns the spec of what a window without elements becomes; None if
+            that is unknown.
     """
     spec = None
     with closing(_first_elements(node, past_failures)) as elements:
@@ -172,11 +152,9 @@ def _spec_of_elements(node: Node, past_failures: bool) -> Any:
     if spec is not None:
         return spec
     error = _without_element(node)
-    if not isinstance(node, Map):
+    if of_window is None:
         raise error
-    return _of_empty_windows(
-        node, lambda windows: spec_of(as_element(call(node.function, windows))), error
-    )
+    return _of_empty_windows(node, of_window, error)
 
 
 def _merged(spec: Any, found: Any) -> Any:
@@ -224,10 +202,8 @@ def _first_elements(node: Node, past_failures: bool = False) -> Generator[Any]:
 
 
 def _without_element(node: Node) -> InvalidArgumentError:
-    if type(node) is FromGenerator:
-        remedy = "pass the spec as from_generator(..., output_signature=)"
-    elif hasattr(node, "output_spec"):
-        remedy = f"pass the spec as {node.operation}(..., output_spec=)"
+    if node.spec_option:
+        remedy = f"pass the spec as {node.operation}(..., {node.spec_option}=)"
     else:
         remedy = "append a map() that returns its argument, and pass it the spec as output_spec="
     return InvalidArgumentError(
@@ -237,9 +213,7 @@ def _without_element(node: Node) -> InvalidArgumentError:
 
 
 def _without_buffers(node: Node) -> Node:
-    holding = (Cache, Prefetch, Shuffle, Snapshot, WithOptions)
-    # Only the service can run a hinted shard.
-    while isinstance(node, holding) or (isinstance(node, Shard) and node.is_hint):
+    while node.holds_only:
         node = node.inputs[0]
     if not node.inputs:
         return node

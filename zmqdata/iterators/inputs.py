@@ -22,7 +22,7 @@ from zmqdata.iterators.base import (
     make_iterator,
 )
 from zmqdata.iterators.deciding import Decider, Deciding
-from zmqdata.nodes.base import Node
+from zmqdata.nodes.base import Node, Unary
 
 
 def decider_for(node: Node, context: Context) -> Decider | None:
@@ -224,3 +224,22 @@ def followed(
         return decider.follow(source.number - 1, function, *arguments)
 
     return follow
+
+
+class UnaryIterator(InputIterator):
+    """Base of the iterators of operations with an input."""
+
+    def __init__(self, node: Unary, context: Context) -> None:
+        self._node: Unary = node
+        self._publish_in(context)
+        self._input = input_iterator(node, context)
+
+
+class CountingIterator(UnaryIterator):
+    """Base of the iterators that count elements."""
+
+    _kept = ("_count",)
+
+    def __init__(self, node: Unary, context: Context, count: int) -> None:
+        super().__init__(node, context)
+        self._count = count

@@ -5,7 +5,7 @@ iterator. Running states are in ``carried``.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from types import FunctionType
 from typing import Any
 from weakref import WeakSet
@@ -17,8 +17,6 @@ from zmqdata.elements.shapes import dtype_name
 from zmqdata.elements.tensors import as_stackable
 from zmqdata.errors import FailedPreconditionError, WrongTypeError
 from zmqdata.nodes.base import ByNode, Node
-from zmqdata.nodes.grouping import GroupByWindow
-from zmqdata.nodes.sources import FromGenerator
 from zmqdata.peeking import peek
 
 _returned: WeakSet[Any] = WeakSet()
@@ -93,41 +91,6 @@ def state_and_output(result: Any, made: Callable[[Any], Any] = as_element) -> tu
     )
 
 
-def nested_node(result: Any, node: Node, again: Callable[[], Any] | None = None) -> Node:
-    """Return the node of the dataset that a user's function returned. The values that a
-    generator function yields are the elements of its dataset. Other iterators are
-    refused: a generator is new at each call, unless a function holds it.
-
-    Args:
-        result: what the function returned.
-        node: the operation.
-        again: calls the function again, for another pass; None: generators are refused.
-
-    Raises:
-        WrongTypeError: the function returned something else.
-    """
-    inner = peek(result, "node")
-    if isinstance(inner, Node):
-        return inner
-    if again is not None and isinstance(result, Generator):
-        generator = GeneratedElements(result, again, node)
-        return FromGenerator(generator=generator, site=node.site)
-    argument = "reduce_func" if isinstance(node, GroupByWindow) else "map_func"
-    if isinstance(result, Iterator):
-        why = ", an iterator. A second pass, or `element_spec`, would miss what was taken of it"
-        remedy = "wrap a list of its elements, for example with Dataset.from_list(...)"
-    else:
-        why = ""
-        remedy = "wrap the result, for example with Dataset.from_tensor_slices(...)"
-    if again is not None:
-        remedy += ", write a generator function, which yields the elements,"
-    raise WrongTypeError(
-        f"The function of {node.operation} must return a Dataset, it returned a "
-        f"{type(result).__name__}{why}. The `{argument}` argument must return a `Dataset` object: "
-        f"{remedy} or use map()"
-    )
-
-
 class GeneratedElements:
     """Function of from_generator for a generator that a user's function has returned.
     A second pass calls that function again.
@@ -166,7 +129,7 @@ def check_new(made: Any, values: Any, node: Node) -> None:
     Raises:
         FailedPreconditionError: an earlier call returned the same iterator.
 
-    >>> from zmqdata.nodes.sources import Range
+    >>> from zmqdata.operations.sources import Range
     >>> values = iter([1, 2])
     >>> check_new(values, values, Range(start=0, stop=1))
     """
@@ -192,7 +155,7 @@ def is_generated(node: Node) -> bool:
     """Return True for the dataset of a generator that a function of flat_map or
     interleave has returned.
     """
-    return isinstance(node, FromGenerator) and isinstance(node.generator, GeneratedElements)
+    return isinstance(peek(node, "generator"), GeneratedElements)
 
 
 def _told(value: Any) -> str:

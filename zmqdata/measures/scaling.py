@@ -3,7 +3,7 @@
 Only the needs of jobs come in, and one number with its reason goes out. Who starts and
 stops processes lives elsewhere, and so do minimum and maximum.
 
-Decision 0053.
+Decision 0054.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """Base of all nodes: inputs, the user's line of code, a label, cardinality, splits and
 spec.
 
-The operations themselves are in the other modules of this package.
+The operations themselves are in ``operations``.
 """
 
 from __future__ import annotations
 
 import weakref
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from zmqdata.elements.specs import UNKNOWN_CARDINALITY
+from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.errors import UnimplementedError
 from zmqdata.peeking import peek
 from zmqdata.splits import SplitSource
@@ -34,13 +34,36 @@ NOTHING_AGAIN = "repeats no work"
 """Values of ``Node.restoring`` for a source, and for an operation with an input, that
 repeat no work.
 """
-
 FILE_AGAIN = "reopens its file; a compressed file is decompressed up to the position"
 """Value of ``Node.restoring`` for a source that reads files."""
 
-IN_LABEL = {"in_label": True}
-"""Metadata of a field whose value distinguishes the node in its label."""
 
+def function_name(function: Any) -> str:
+    """Return the name of a user's function for a label."""
+    return str(peek(function, "__name__") or type(function).__name__)
+
+
+def _argument_text(value: Any) -> str:
+    """Return the value of a field as a label shows it."""
+    if callable(value):
+        return function_name(value)
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def in_label(shown: Callable[[Any], str]) -> dict[str, Callable[[Any], str]]:
+    """Return the metadata of a field whose value distinguishes the node in its label,
+    as a function shows it.
+    """
+    return {"in_label": shown}
+
+
+def first_of(names: Sequence[str]) -> str:
+    """Return several names as a label shows them."""
+    return ", ".join(map(repr, names[:1])) + (", ..." if len(names) > 1 else "")
+
+
+IN_LABEL = in_label(_argument_text)
+"""Metadata of a field whose value distinguishes the node in its label."""
 Infer = Callable[["Node"], Any]
 """Returns the spec of a node, by running a part of the pipeline if necessary."""
 
@@ -90,6 +113,10 @@ class Node:
     """True if its iterator has threads, which pull its input before an element is
     wanted.
     """
+    is_indexed: ClassVar[bool] = False
+    """True for a source with random access, whose elements are its splits."""
+    spec_option: ClassVar[str] = ""
+    """Argument of the user, and field, that declares the spec of its elements."""
 
     @property
     def label(self) -> str:
@@ -100,10 +127,10 @@ class Node:
     @property
     def argument(self) -> str:
         """Argument that distinguishes the node from its neighbours, for the label: its
-        fields with ``IN_LABEL``.
+        fields with ``in_label``.
         """
-        shown = [one.name for one in fields(self) if "in_label" in one.metadata]
-        return ", ".join(_argument_text(getattr(self, name)) for name in shown)
+        shown = [one for one in fields(self) if "in_label" in one.metadata]
+        return ", ".join(one.metadata["in_label"](getattr(self, one.name)) for one in shown)
 
     @property
     def is_deterministic(self) -> bool:
@@ -114,6 +141,35 @@ class Node:
     def state_bytes(self) -> int:
         """Approximate bytes that the node adds to the state of an iterator."""
         return self.own_state
+
+    @property
+    def is_one_to_one(self) -> bool:
+        """True if it makes one element of each element of its input, in order."""
+        return False
+
+    @property
+    def holds_only(self) -> bool:
+        """True if it holds or passes on elements, so that their spec follows from its
+        input without it.
+        """
+        return False
+
+    @property
+    def is_lasting(self) -> bool:
+        """True if it reads a whole source in an order that stays."""
+        return False
+
+    @property
+    def lists_files(self) -> bool:
+        """True if it yields names of files in an order that the dispatcher makes, which
+        is the same for all readings of a turn if it is to stay.
+        """
+        return False
+
+    @property
+    def set_options(self) -> tuple[tuple[str, Any], ...]:
+        """Options of the whole pipeline that it sets."""
+        return ()
 
     @property
     def apart(self) -> tuple[Node, ...]:
@@ -149,6 +205,19 @@ class Node:
             f"{self.label} must be read as a whole. Distribute it with ShardingPolicy.OFF, where "
             "each worker reads all of it"
         )
+
+    makes_windows: ClassVar[bool] = False
+    """True if its elements hold datasets of elements of its input."""
+
+    def empty_window(self, spec: Any) -> Any:
+        """Return such a dataset without elements, of a spec."""
+        raise NotImplementedError
+
+    def part_left(self, count: int) -> range | None:
+        """Return the places that it leaves of an order with a number of elements; None
+        if it selects no such part.
+        """
+        return None
 
     def ordered_splits(self, source: SplitSource, fixed_seed: int) -> SplitSource:
         """Return the splits of a source that is its direct input, in the order in which
@@ -194,7 +263,7 @@ class Node:
         """The spec that the user has declared for the results of its function, which
         are cast to it; None if there is none.
         """
-        return None
+        return getattr(self, self.spec_option, None) if self.spec_option else None
 
     def spec(self, infer: Infer) -> Any:
         """Return the spec of its elements, or None if only running an element can
@@ -203,12 +272,70 @@ class Node:
         return self.declared_spec
 
 
+@dataclass(frozen=True, kw_only=True)
+class Unary(Node):
+    """Operation with an input that preserves its spec and cardinality, unless a
+    subclass overrides them.
+    """
+
+    @property
+    def input(self) -> Node:
+        return self.inputs[0]
+
+    @property
+    def cardinality(self) -> int:
+        return self.input.cardinality
+
+    def spec(self, infer: Infer) -> Any:
+        return infer(self.input)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calling(Unary):
+    """Operation whose elements a function of the user makes, so that their spec is the
+    declared one, or follows from running the function.
+    """
+
+    def spec(self, infer: Infer) -> Any:
+        return self.declared_spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Applying(Calling):
+    """Operation that calls a function of the user with each element."""
+
+    function: Callable[..., Any] = field(metadata=IN_LABEL)
+    """Function of the user."""
+
+
+def unless_infinite(node: Node) -> int:
+    """Return the cardinality of an operation that yields an unknown number of elements
+    for a finite input, and never ends before an infinite one.
+
+    >>> from zmqdata.operations.sources import Range
+    >>> from zmqdata.operations.repeat import Repeat
+    >>> numbers = Range(start=0, stop=3)
+    >>> unless_infinite(numbers), unless_infinite(Repeat(inputs=(numbers,), count=-1))
+    (-2, -1)
+    """
+    endless = node.cardinality == INFINITE_CARDINALITY
+    return INFINITE_CARDINALITY if endless else UNKNOWN_CARDINALITY
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByNames(Node):
+    """Base to put before a node whose draws follow from the names of elements."""
+
+    seed: int | None = None
+    """Seed of the user; None: that of the context."""
+
+
 def every_node(node: Node) -> list[Node]:
     """Return a node and all nodes that it runs, through inputs and ``apart``, each
     once.
 
-    >>> from zmqdata.nodes.sources import Range
-    >>> from zmqdata.nodes.transforms import Take
+    >>> from zmqdata.operations.sources import Range
+    >>> from zmqdata.operations.limits import Take
     >>> node = Take(inputs=(Range(start=0, stop=3),), count=2)
     >>> [inner.label for inner in every_node(node)]
     ['take(2)', 'range(3)']
@@ -237,8 +364,8 @@ def all_nodes(node: Node) -> list[Node]:
 def kept_orders(node: Node) -> list[Ordinal]:
     """Return the numbers of all orders of a pipeline that are drawn once.
 
-    >>> from zmqdata.nodes.sources import Range
-    >>> from zmqdata.nodes.transforms import Shuffle
+    >>> from zmqdata.operations.sources import Range
+    >>> from zmqdata.operations.shuffle import Shuffle
     >>> numbers = Range(start=0, stop=3)
     >>> once = Shuffle(inputs=(numbers,), buffer_size=3, reshuffle_each_iteration=False)
     >>> [order.number for order in kept_orders(once)]
@@ -278,7 +405,7 @@ class ByNode:
     """Values of nodes, kept as long as the node lives, by identity: the equality of
     nodes may compare arrays.
 
-    >>> from zmqdata.nodes.sources import Range
+    >>> from zmqdata.operations.sources import Range
     >>> node, specs = Range(start=0, stop=3), ByNode()
     >>> specs[node] = "int64"
     >>> node in specs, specs[node], Range(start=0, stop=3) in specs
@@ -327,8 +454,9 @@ def lineage(node: Node) -> int:
     what is drawn once for a node is the same in all pipelines that contain it. It does
     not follow from cardinalities, which a save that grows changes.
 
-    >>> from zmqdata.nodes.sources import Range
-    >>> from zmqdata.nodes.transforms import Shuffle, Take
+    >>> from zmqdata.operations.sources import Range
+    >>> from zmqdata.operations.limits import Take
+    >>> from zmqdata.operations.shuffle import Shuffle
     >>> numbers = Range(start=0, stop=3)
     >>> first, second = [Shuffle(inputs=(numbers,), buffer_size=n) for n in (2, 3)]
     >>> lineage(first) == lineage(second) != lineage(Take(inputs=(numbers,), count=2))
@@ -347,8 +475,8 @@ def known_spec(node: Node) -> Any:
     """Return the spec of a node's elements if it follows without running anything, else
     None.
 
-    >>> from zmqdata.nodes.sources import Range
-    >>> from zmqdata.nodes.transforms import Map
+    >>> from zmqdata.operations.sources import Range
+    >>> from zmqdata.operations.mapping import Map
     >>> known_spec(Map(inputs=(Range(start=0, stop=3),), function=str)) is None
     True
     """
@@ -375,13 +503,21 @@ def known_spec(node: Node) -> Any:
     return _known[node]
 
 
-def function_name(function: Any) -> str:
-    """Return the name of a user's function for a label."""
-    return str(peek(function, "__name__") or type(function).__name__)
+Wrap = Callable[[Node], Any]
+"""Makes, from a node, the dataset that a user's function receives."""
 
 
-def _argument_text(value: Any) -> str:
-    """Return the value of a field as a label shows it."""
-    if callable(value):
-        return function_name(value)
-    return repr(value) if isinstance(value, str) else str(value)
+def whole_only(node: Node, kind: str) -> UnimplementedError:
+    """Return the error for requesting the splits of a source that has none; ``kind`` is
+    its name in tf.data.
+    """
+    return UnimplementedError(
+        f"Cannot create split providers for dataset of type {kind}: {node.label} must be read as "
+        "a whole. Distribute it with ShardingPolicy.OFF, where each worker reads all of it"
+    )
+
+
+SHARD_HINT = -1
+"""Value for both arguments of ``shard``: the service replaces it by the number of
+workers and the index of the worker.
+"""

@@ -7,12 +7,10 @@ from __future__ import annotations
 import enum
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from zmqdata.config.settings import warn_user
-from zmqdata.nodes.base import NOTHING_AGAIN, Node
-from zmqdata.nodes.transforms import Unary
+from zmqdata.nodes.base import Node
 
 Settings = tuple[tuple[str, Any], ...]
 """Options that are set: pairs of a dotted name and a value, sorted."""
@@ -203,25 +201,11 @@ class Options(OptionGroup):
         return Options, (self.settings,)
 
 
-@dataclass(frozen=True, kw_only=True)
-class WithOptions(Unary):
-    """Yields its input, and sets options for the whole pipeline."""
-
-    settings: Settings
-    """The options to set."""
-    operation: ClassVar[str] = "with_options"
-    restoring: ClassVar[str] = NOTHING_AGAIN
-    own_state: ClassVar[int] = 0
-
-    @property
-    def argument(self) -> str:
-        return ", ".join(f"{name}={value!r}" for name, value in self.settings)
-
-
 def options_of(node: Node) -> Options:
     """Return the options of a pipeline, merged from all its parts; later options win.
 
-    >>> from zmqdata.nodes.sources import Range
+    >>> from zmqdata.operations.selections import WithOptions
+    >>> from zmqdata.operations.sources import Range
     >>> numbers = Range(start=0, stop=3)
     >>> options_of(WithOptions(inputs=(numbers,), settings=(("deterministic", False),)))
     Options(deterministic=False)
@@ -233,11 +217,11 @@ def options_of(node: Node) -> Options:
     while waiting:
         current, is_ready = waiting.pop()
         if is_ready:
-            if isinstance(current, WithOptions):
+            if current.set_options:
                 with warnings.catch_warnings():
                     # The user was warned when the options were set.
                     warnings.simplefilter("ignore")
-                    options = options.merge(Options(current.settings))
+                    options = options.merge(Options(current.set_options))
         elif id(current) not in seen:
             seen.add(id(current))
             waiting.append((current, True))

@@ -98,8 +98,8 @@ def generators_of(node: Any, in_modules: bool = True) -> list[Held]:
         node: the node.
         in_modules: True to include the generators of modules that functions use.
 
-    >>> from zmqdata.nodes.sources import Range
-    >>> from zmqdata.nodes.transforms import Map
+    >>> from zmqdata.operations.sources import Range
+    >>> from zmqdata.operations.mapping import Map
     >>> rng = np.random.default_rng(1)
     >>> node = Map(inputs=(Range(start=0, stop=1),), function=lambda x: rng.random())
     >>> [held.path for held in generators_of(node)]
@@ -125,8 +125,8 @@ def iterators_of(node: Any) -> list[Held]:
     within objects of libraries.
 
     >>> from itertools import count
-    >>> from zmqdata.nodes.sources import Range
-    >>> from zmqdata.nodes.transforms import Map
+    >>> from zmqdata.operations.sources import Range
+    >>> from zmqdata.operations.mapping import Map
     >>> numbers = count()
     >>> node = Map(inputs=(Range(start=0, stop=1),), function=lambda x: next(numbers))
     >>> [held.path for held in iterators_of(node)]

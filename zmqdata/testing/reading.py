@@ -33,7 +33,7 @@ from zmqdata.errors import (
     UnavailableError,
     UnimplementedError,
 )
-from zmqdata.iterators import Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.machine.threads import Background
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.testing.clock import Clock

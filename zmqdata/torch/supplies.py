@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from zmqdata.client.distribute import DataServiceDataset, for_consumer
+from zmqdata.client.splitting import counts_by_task
 from zmqdata.config.checks import Finite
 from zmqdata.dataset import Dataset, DatasetIterator
 from zmqdata.elements.nesting import EqualNesting
@@ -25,11 +26,12 @@ from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.machine.runkeys import ranks_told
 from zmqdata.messages.identity import UNCOMPARED, Fingerprint
 from zmqdata.nodes.base import Node, every_node
-from zmqdata.nodes.batches import PaddedBatch
-from zmqdata.nodes.mapping import Collate, ParallelCollate, ParallelMap
-from zmqdata.nodes.options import WithOptions
-from zmqdata.nodes.parts import counts_by_task
-from zmqdata.nodes.transforms import Batch, Filter, Map, Prefetch
+from zmqdata.operations.batch import Batch
+from zmqdata.operations.mapping import Collate, Filter, Map
+from zmqdata.operations.padding import PaddedBatch
+from zmqdata.operations.parallel import ParallelCollate, ParallelMap
+from zmqdata.operations.prefetch import Prefetch
+from zmqdata.operations.selections import WithOptions
 from zmqdata.torch.ranks import Consumer, copy_number, numbered
 from zmqdata.torch.tensors import tensors_of
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata import Dataset
-from zmqdata.iterators import Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, make_iterator
 from zmqdata.splits import Split
 from zmqdata.worker.tasks.ledger import PLACE, LedgerProvider, Pacer, Stopped
 

@@ -15,15 +15,15 @@ import pytest
 from tests.definitions import define
 from tests.iterators.kinds import SOURCES, STEPS
 from zmqdata import AUTOTUNE, Dataset
-from zmqdata.iterators import Context, make_iterator
+from zmqdata.iterators.base import Context, make_iterator
 from zmqdata.iterators.ownthreads import Place, Strand
 from zmqdata.nodes.base import Node
-from zmqdata.nodes.choices import Choose
-from zmqdata.nodes.combinations import Concatenate
-from zmqdata.nodes.mapping import ParallelInterleave, ParallelMap
-from zmqdata.nodes.options import WithOptions
-from zmqdata.nodes.selections import AssertCardinality, IgnoreErrors, Shard, StaticShard
-from zmqdata.nodes.transforms import Prefetch, Skip, Take
+from zmqdata.operations.choices import Choose
+from zmqdata.operations.combinations import Concatenate
+from zmqdata.operations.limits import AssertCardinality, Skip, Take
+from zmqdata.operations.parallel import ParallelInterleave, ParallelMap
+from zmqdata.operations.prefetch import Prefetch
+from zmqdata.operations.selections import IgnoreErrors, Shard, StaticShard, WithOptions
 from zmqdata.testing.cluster import await_condition
 from zmqdata.testing.iterators import run
 from zmqdata.worker.processes.watch import WatchFile

@@ -18,11 +18,11 @@ from tests.iterators.test_random_trees import TREES, ranges
 from zmqdata import Dataset
 from zmqdata.core.lineage import MOST_STATE_BYTES
 from zmqdata.errors import DataLossError, UnimplementedError
-from zmqdata.iterators import NO_STATE, Bookmark, Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import NO_STATE, Bookmark, Context, ElementIterator, make_iterator
 from zmqdata.messages import TaskState
 from zmqdata.nodes.base import Node, every_node
 from zmqdata.nodes.parts import split_sources
-from zmqdata.nodes.storage import Cache
+from zmqdata.operations.cache import Cache
 from zmqdata.splits import Split
 from zmqdata.testing.iterators import outcomes
 from zmqdata.worker.tasks.ledger import LedgerProvider, needs_of

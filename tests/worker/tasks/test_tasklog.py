@@ -221,7 +221,7 @@ def test_records_are_collected_once_with_their_level(monkeypatch: pytest.MonkeyP
             except ValueError:
                 logging.getLogger("other").exception("failed")
             logging.getLogger("zmqdata.worker.tasks.runner").warning("of the worker")
-            logging.getLogger("zmqdata.iterators.repeat").warning("of the pipeline")
+            logging.getLogger("zmqdata.operations.repeat").warning("of the pipeline")
         finally:
             own.removeHandler(handler)
             own.propagate = True
@@ -230,7 +230,7 @@ def test_records_are_collected_once_with_their_level(monkeypatch: pytest.MonkeyP
         (logging.WARNING, "decode", "no file a.jpg"),
         (logging.ERROR, "decode", "alone"),
         (logging.ERROR, "other", "failed"),
-        (logging.WARNING, "zmqdata.iterators.repeat", "of the pipeline"),
+        (logging.WARNING, "zmqdata.operations.repeat", "of the pipeline"),
     ]
     assert lines[2].text.splitlines()[-1] == "ValueError: bad"
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.iterators import Context
+from zmqdata.iterators.base import Context
 from zmqdata.iterators.captured import Captured
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.messages import TaskDefinition

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from zmqdata.iterators import Context
+from zmqdata.iterators.base import Context
 from zmqdata.iterators.deciding import Deciding
-from zmqdata.iterators.sharding import shard_statically
 from zmqdata.messages import TaskDefinition
 from zmqdata.nodes.base import Node
 from zmqdata.nodes.options import options_of
+from zmqdata.operations.sharding import shard_statically
 from zmqdata.splits import SplitProvider
 from zmqdata.worker.tasks.generators import TaskGenerators
 from zmqdata.worker.tasks.ledger import LedgerProvider

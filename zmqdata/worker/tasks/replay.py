@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zmqdata.errors import FailedPreconditionError, NotFoundError
-from zmqdata.iterators import ElementIterator, make_iterator
+from zmqdata.iterators.base import ElementIterator, make_iterator
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.messages import LeftOutElement, TaskDefinition, TaskState
 from zmqdata.pipelines import FindPart

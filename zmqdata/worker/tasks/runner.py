@@ -30,7 +30,7 @@ from zmqdata.errors import (
 )
 from zmqdata.failures.codec import encode_failure
 from zmqdata.failures.exceptions import text_of
-from zmqdata.iterators import Context, ElementIterator, Stackable, make_iterator
+from zmqdata.iterators.base import Context, ElementIterator, Stackable, make_iterator
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.messages import TaskMeasures, TaskState
 from zmqdata.nodes.base import Node

@@ -35,7 +35,7 @@ MOST_BEGINNINGS = 64
 _TEXT = logging.Formatter("%(message)s")
 _NOTED = "_zmqdata_noted"
 """Attribute of the records that were noted."""
-_OF_PIPELINES = ("zmqdata", "zmqdata.iterators")
+_OF_PIPELINES = ("zmqdata", "zmqdata.iterators", "zmqdata.operations")
 """Loggers of this package whose records are about a pipeline. All other loggers of this
 package belong to the worker.
 """
@@ -272,7 +272,7 @@ class RecordTap(logging.Handler):
 
 def _is_of_worker(logger: str) -> bool:
     is_ours = logger.partition(".")[0] == "zmqdata"
-    return is_ours and logger not in _OF_PIPELINES and not logger.startswith(_OF_PIPELINES[1] + ".")
+    return is_ours and ".".join(logger.split(".")[:2]) not in _OF_PIPELINES
 
 
 def tap_output() -> None:

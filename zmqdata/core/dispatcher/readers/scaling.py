@@ -4,7 +4,7 @@ of worker processes that is decided from them.
 Not durable: after a restart, the number follows the workers that are there until the
 needs are measured again.
 
-Decisions 0052 and 0053.
+Decisions 0052 and 0054.
 """
 
 from __future__ import annotations

@@ -1,0 +1,345 @@
+"""Tests of ``zmqdata.operations.stored``."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.iterators.checks import check_restore, outcomes, plain, run
+from zmqdata.dataset import Dataset
+from zmqdata.errors import AlreadyExistsError, DataLossError, FailedPreconditionError, PipelineError
+from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.nodes.base import Node
+from zmqdata.operations import stored
+from zmqdata.operations.cache import Cache, kept_element
+from zmqdata.operations.loading import Load
+from zmqdata.operations.mapping import Map
+from zmqdata.operations.repeat import Repeat
+from zmqdata.operations.sequences import FromList
+from zmqdata.operations.shuffle import Shuffle
+from zmqdata.operations.sources import FromGenerator, Range
+from zmqdata.operations.stored import Snapshot, lock_folder, save_elements
+from zmqdata.storage import chunks
+from zmqdata.storage.manifests import read_manifest
+
+NINE = [plain(np.int64(number)) for number in range(9)]
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "BLOCK_ELEMENTS", 3)
+
+
+def nine() -> Node:
+    return Range(start=0, stop=9)
+
+
+def cached(folder: Path, source: Node | None = None) -> Cache:
+    return Cache(inputs=(source or nine(),), filename=str(folder / "cache"))
+
+
+def snapshot(folder: Path, source: Node | None = None) -> Snapshot:
+    return Snapshot(
+        inputs=(source or nine(),), path=str(folder), pipeline="cache", compression=None
+    )
+
+
+def failing(x: Any) -> Any:
+    if x % 4 == 1:
+        raise ValueError("no")
+    return x
+
+
+def saved(folder: Path, source: Node | None = None, run_name: str = "one") -> Load:
+    save_elements(make_iterator(source or nine(), Context()), str(folder), run_name, None, None)
+    manifest = read_manifest(str(folder))
+    return Load(
+        path=str(folder),
+        save_id=run_name,
+        count=manifest.elements,
+        elements_spec=manifest.element_spec,
+    )
+
+
+def test_load_reads_what_was_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elements come back in order from several chunks, each can be restored, and the
+    spec was widened.
+    """
+    monkeypatch.setattr("zmqdata.operations.stored.CHUNK_BYTES", 100)
+    rows = [(np.arange(number), "text") for number in range(1, 8)]
+    node = saved(tmp_path, FromList(sequence=tuple(rows), elements_spec=None))
+    assert check_restore(node) == list(map(plain, rows))
+    assert len(read_manifest(str(tmp_path)).chunks) > 1
+    assert str(node.elements_spec[0]) == "TensorSpec(shape=(None,), dtype=int64)"
+
+
+def test_saving_again_replaces_what_was_saved(tmp_path: Path) -> None:
+    """Old chunks are removed, and a dataset loaded before reports that it must be
+    loaded again.
+    """
+    old, new = saved(tmp_path), saved(tmp_path, Range(start=5, stop=7), "two")
+    assert [outcome[3] for outcome in run(new)] == [5, 6]
+    assert [outcome[1] for outcome in run(old, limit=1)] == ["FailedPreconditionError"]
+    assert run(saved(tmp_path, Range(start=0, stop=0), "three")) == []
+
+
+def test_a_save_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    """A pipeline that fails while it is saved leaves no new chunks, and the old chunks
+    stay.
+    """
+    node = saved(tmp_path)
+    bad = Map(inputs=(nine(),), function=failing)
+    with pytest.raises(PipelineError, match="no"):
+        saved(tmp_path, bad, "two")
+    with pytest.raises(PipelineError, match="no"):
+        saved(tmp_path / "new", bad, "two")
+    with pytest.raises(TypeError):
+        saved(tmp_path / "new", FromList(sequence=(object(),), elements_spec=None), "two")
+    with pytest.raises(TypeError, match="do not fit together"):
+        saved(tmp_path / "new", FromList(sequence=(1, "a"), elements_spec=None), "two")
+    assert not list((tmp_path / "new").glob("*.json"))
+    assert run(node) == NINE
+    assert len(list(tmp_path.glob("*.chunk"))) == 1
+
+
+def test_only_one_saves_at_a_time(tmp_path: Path) -> None:
+    """Saving is refused while another process holds the folder."""
+    lock = lock_folder(str(tmp_path))
+    assert lock is not None
+    with lock, pytest.raises(AlreadyExistsError, match="Another writer is saving"):
+        saved(tmp_path)
+    assert run(saved(tmp_path)) == NINE
+
+
+@pytest.mark.parametrize("make", [cached, snapshot])
+def test_files_are_read_once_they_are_complete(tmp_path: Path, make: Callable[..., Node]) -> None:
+    """The input runs once. Later iterators and repetitions read the files, also those
+    of another program.
+    """
+    seen: list[int] = []
+
+    def see(x: Any) -> Any:
+        seen.append(int(x))
+        return x
+
+    node = make(tmp_path, Map(inputs=(nine(),), function=see))
+    assert run(Repeat(inputs=(node,), count=2)) == NINE + NINE
+    assert check_restore(replace(node)) == NINE
+    assert len(seen) == 9
+
+
+@pytest.mark.parametrize("make", [cached, snapshot])
+@pytest.mark.parametrize("lost", ["nothing", "files", "complete"])
+def test_restoring_at_every_step(tmp_path: Path, make: Callable[..., Node], lost: str) -> None:
+    """The same elements follow with the file of a crash, without the file, and with the
+    complete file.
+    """
+    mapped = Map(inputs=(Shuffle(inputs=(nine(),), buffer_size=4),), function=failing)
+    node = Repeat(inputs=(make(tmp_path, mapped),), count=2)
+    iterator = make_iterator(node, Context(seed=7))
+    following, seen, states = outcomes(iterator), [], []
+    while True:
+        copy = tmp_path / f"state {len(states)}"
+        if (tmp_path / "cache").exists():
+            shutil.copytree(tmp_path / "cache", copy)
+        states.append((msgspec.msgpack.encode(iterator.state()), copy))
+        outcome = next(following, None)
+        if outcome is None:
+            break
+        seen.append(outcome)
+    assert len(seen) == 9 + 7
+    for step, (state, copy) in enumerate(states):
+        if lost != "complete":
+            shutil.rmtree(tmp_path / "cache")
+        if lost == "nothing" and copy.exists():
+            shutil.copytree(copy, tmp_path / "cache")
+        restored = make_iterator(node, Context(seed=7))
+        restored.restore(msgspec.msgpack.decode(state))
+        assert msgspec.msgpack.encode(restored.state())
+        expected = [one for one in seen[step:] if one[0] != "raised"]
+        assert [one for one in outcomes(restored) if one[0] != "raised"] == expected
+        restored.close()
+        assert [one for one in run(node) if one[0] != "raised"][:7] == [
+            one for one in seen if one[0] != "raised"
+        ][:7]
+
+
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    """While an iterator writes a cache, a second writer is refused. After the first is
+    closed, another may write.
+    """
+    node = cached(tmp_path)
+    first, second = make_iterator(node, Context()), make_iterator(node, Context(seed=1))
+    next(first)
+    with pytest.raises(
+        AlreadyExistsError, match="There appears to be a concurrent caching iterator running"
+    ):
+        next(second)
+    first.close()
+    assert [int(x) for x in second] == list(range(9))
+    assert next(second, "ended") == "ended"
+
+
+@pytest.mark.parametrize("left", ["closed", "dropped", "read on"])
+def test_a_cache_that_was_left_half_written_is_read_by_the_next(tmp_path: Path, left: str) -> None:
+    """Once the iterator that began a cache is gone, the next one has all elements. One
+    that lives goes on beside the error of the other, as in tf.data.
+    """
+    dataset = Dataset.range(9).cache(tmp_path / "cache")
+    first = iter(dataset)
+    assert [int(next(first)), int(next(first))] == [0, 1]
+    if left == "read on":
+        with pytest.raises(AlreadyExistsError):
+            list(dataset)
+        assert [int(x) for x in first] == list(range(2, 9))
+    elif left == "closed":
+        first.close()
+    else:
+        del first
+    assert [int(x) for x in dataset] == list(range(9))
+
+
+def overtaken(monkeypatch: pytest.MonkeyPatch, other: Callable[[], None]) -> None:
+    """Let another iterator run before the next lock on a folder is taken."""
+
+    def lock_later(folder: str) -> Any:
+        monkeypatch.setattr(stored, "lock_folder", lock_folder)
+        other()
+        return lock_folder(folder)
+
+    monkeypatch.setattr(stored, "lock_folder", lock_later)
+
+
+def test_files_that_another_reader_has_just_written_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that finds no files, and is overtaken by a writer before it locks the
+    folder, reads what was written. Its own run would remove the files.
+    """
+    node = cached(tmp_path, Shuffle(inputs=(nine(),), buffer_size=9))
+    written: list[int] = []
+
+    def write() -> None:
+        written.extend(int(x) for x in make_iterator(node, Context(seed=1)))
+
+    overtaken(monkeypatch, write)
+    assert [int(x) for x in make_iterator(node, Context(seed=2))] == written
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_files_that_go_before_a_writer_continues_them_are_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """A writer whose files another writer has removed by the time that it locks the
+    folder pulls its elements again.
+    """
+    node = cached(tmp_path)
+    writer = make_iterator(node, Context())
+    assert [int(next(writer)) for _ in range(5)] == list(range(5))
+    state = writer.state()
+    writer.close()
+
+    def write() -> None:
+        other = make_iterator(node, Context(seed=1))
+        assert int(next(other)) == 0
+        assert not ends or len(list(other)) == 8
+        other.close()
+
+    overtaken(monkeypatch, write)
+    restored = make_iterator(node, Context())
+    restored.restore(state)
+    assert [int(x) for x in restored] == list(range(5, 9))
+
+
+def test_a_second_snapshot_writer_passes_elements_on(tmp_path: Path) -> None:
+    """While an iterator writes a snapshot, others pass on the elements of their input,
+    and can be restored.
+    """
+    node = snapshot(tmp_path)
+    writer = make_iterator(node, Context())
+    next(writer)
+    second = make_iterator(node, Context())
+    assert [int(next(second)) for _ in range(4)] == [0, 1, 2, 3]
+    restored = make_iterator(node, Context())
+    restored.restore(second.state())
+    assert [int(x) for x in restored] == [int(x) for x in second] == list(range(4, 9))
+    assert len(list(writer)) == 8
+    late = make_iterator(node, Context())
+    late.restore(["pass", [5, 0, 0, 0], 2, False, 2])
+    assert [int(x) for x in late] == list(range(2, 9))
+
+
+def test_files_of_another_run_are_left_alone(tmp_path: Path) -> None:
+    """A state whose files another run has replaced continues its own run without
+    writing.
+    """
+    shuffled = Shuffle(inputs=(nine(),), buffer_size=9)
+    node = cached(tmp_path, shuffled)
+    states, iterator = [], make_iterator(node, Context(seed=1))
+    expected = []
+    for _ in range(5):
+        expected.append(int(next(iterator)))
+    states.append(iterator.state())
+    rest = [int(x) for x in iterator]
+    again = make_iterator(node, Context())
+    next(again)
+    reading = again.state()
+    shutil.rmtree(node.filename)
+    other = [int(x) for x in make_iterator(node, Context(seed=2))]
+    assert other != expected + rest
+    for state, follows in ((states[0], rest), (reading, (expected + rest)[1:])):
+        restored = make_iterator(node, Context(seed=3))
+        restored.restore(state)
+        assert [int(x) for x in restored] == follows
+    assert [int(x) for x in make_iterator(node, Context())] == other
+
+
+def test_what_cannot_be_stored_is_a_failure(tmp_path: Path) -> None:
+    """An object that cannot be written is the failure of its element in each run, and
+    the rest is not kept.
+    """
+    node = cached(tmp_path, FromList(sequence=(1, object(), 2), elements_spec=None))
+    for _ in range(2):
+        assert [outcome[0] for outcome in run(node)] == ["int", "raised", "int"]
+    assert len(check_restore(node)) == 3
+
+
+def test_damaged_files_are_data_loss(tmp_path: Path) -> None:
+    """A truncated chunk is an error that advises to remove the folder."""
+    node = cached(tmp_path)
+    run(node)
+    (chunk,) = Path(node.filename).glob("*.chunk")
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    with pytest.raises(DataLossError, match="Remove the folder"):
+        next(make_iterator(node, Context()))
+
+
+def test_restoring_on_a_shorter_input_is_refused(tmp_path: Path) -> None:
+    """An input with fewer elements than were written cannot be continued."""
+    counts = iter([5, 2])
+    node = cached(tmp_path, FromGenerator(generator=lambda: range(next(counts))))
+    iterator = make_iterator(node, Context())
+    assert [next(iterator) for _ in range(4)] == [0, 1, 2, 3]
+    state = iterator.state()
+    iterator.close()
+    shutil.rmtree(node.filename)
+    with pytest.raises(FailedPreconditionError, match="fewer elements"):
+        make_iterator(node, Context()).restore(state)
+
+
+def test_what_a_folder_holds_is_found_by_its_number(tmp_path: Path) -> None:
+    """A complete cache reads an element at its place. An incomplete cache, and a place
+    after the end, have no element.
+    """
+    node = cached(tmp_path, Range(start=5, stop=9))
+    assert kept_element(node, 0) is None
+    run(node)
+    assert [kept_element(node, index) for index in (3, 0, 4)] == [(8,), (5,), None]
+    assert kept_element(Cache(inputs=(Range(start=0, stop=3),)), 0) is None
