@@ -61,7 +61,7 @@ with watched:
         ProtocolError,
     )
     from zmqdata.failures.codec import decode_failure, encode_failure
-    from zmqdata.iterators.base import UNFIT
+    from zmqdata.iterators.states import UNFIT
     from zmqdata.splits import IndexSplits, Split
     from zmqdata.storage import chunks, manifests
     from zmqdata.transport import keys

@@ -11,7 +11,7 @@ import pytest
 from zmqdata.client.bookmarks import Bookmarks, ServiceBookmark, answer_of, check_has_places
 from zmqdata.core.limits import MOST_CHECKPOINT_BYTES
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.iterators.base import plain_state
+from zmqdata.iterators.states import plain_state
 from zmqdata.messages import JobParameters
 from zmqdata.transport.loop import Loop
 

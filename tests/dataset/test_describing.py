@@ -15,7 +15,8 @@ from tests.iterators.kinds import kinds, sample_pipelines
 from zmqdata.dataset import Dataset, Options, TextLineDataset
 from zmqdata.dataset.describing import brief_spec
 from zmqdata.elements.specs import TensorSpec
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Node, every_node
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from zmqdata.iterators.base import Context
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Node
 from zmqdata.splits import Split
 from zmqdata.testing.iterators import MAX_STEPS, check_iterator, outcomes, plain, run

@@ -16,21 +16,11 @@ from hypothesis import strategies as st
 
 from tests.iterators.checks import LedgerProvider
 from zmqdata.errors import FailedPreconditionError, PipelineError
-from zmqdata.iterators.base import (
-    NO_STATE,
-    Bookmark,
-    Context,
-    ElementIterator,
-    Restoring,
-    call,
-    failure,
-    holds_no_state,
-    is_end,
-    make_iterator,
-    mixed_seed,
-    plain_state,
-)
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.calling import call, failure, is_end
+from zmqdata.iterators.context import Context, mixed_seed
 from zmqdata.iterators.inputs import input_iterator
+from zmqdata.iterators.states import NO_STATE, Bookmark, Restoring, holds_no_state, plain_state
 from zmqdata.nodes.base import Node
 from zmqdata.operations.batch import ListBatch
 from zmqdata.operations.combinations import Zip

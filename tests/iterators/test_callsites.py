@@ -16,7 +16,8 @@ from tests.iterators.checks import check_restore
 from tests.iterators.watch import RecordingWatch
 from zmqdata import Dataset
 from zmqdata.errors import PipelineError
-from zmqdata.iterators.base import Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.watch import IDLE
 from zmqdata.nodes.base import Node
 from zmqdata.operations.limits import Enumerate

@@ -11,8 +11,8 @@ import pytest
 
 from tests.iterators.checks import check_restore, run
 from zmqdata.dataset import Dataset
-from zmqdata.iterators.base import Context
 from zmqdata.iterators.captured import Captured
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.nodes.base import Node, every_node
 from zmqdata.pipelines.generators import generators_of

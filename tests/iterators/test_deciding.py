@@ -23,7 +23,8 @@ from tests.iterators.watch import RecordingWatch
 from zmqdata.dataset import Dataset
 from zmqdata.decisions import Decision, Decisions
 from zmqdata.errors import DataLossError, PipelineError
-from zmqdata.iterators.base import Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.deciding import Decider, Deciding
 from zmqdata.nodes.base import Node
 from zmqdata.operations.batch import Batch, ListBatch

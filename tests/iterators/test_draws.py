@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from zmqdata.dataset import Dataset
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.draws import Draws, drawing_seed
 from zmqdata.nodes.base import Node
 from zmqdata.operations.combinations import Zip

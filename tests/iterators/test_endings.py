@@ -11,7 +11,9 @@ import pytest
 
 from zmqdata.dataset import Dataset
 from zmqdata.errors import DataLossError, DataServiceError, PipelineError, UnavailableError
-from zmqdata.iterators.base import Bookmark, Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.context import Context
+from zmqdata.iterators.states import Bookmark
 from zmqdata.nodes.base import Node
 from zmqdata.operations.sources import Range
 

@@ -10,7 +10,8 @@ import pytest
 from tests.iterators.checks import check_restore, outcomes, provided
 from zmqdata.dataset import Dataset
 from zmqdata.errors import PipelineError
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.nodes.parts import split_sources
 from zmqdata.operations.batch import Batch

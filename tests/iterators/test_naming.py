@@ -14,7 +14,8 @@ import pytest
 from tests.iterators.checks import check_restore, run
 from tests.iterators.kinds import sample_pipelines
 from zmqdata.dataset import Dataset, TextLineDataset
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.operations.files import TextLines
 from zmqdata.operations.sharding import shard_statically
 

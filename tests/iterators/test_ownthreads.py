@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.iterators.base import Context
+from zmqdata.iterators.context import Context
 from zmqdata.operations.mapping import Map
 from zmqdata.operations.sources import Range
 

@@ -25,7 +25,8 @@ from tests.iterators.kinds import (
     sample_pipelines,
 )
 from zmqdata.errors import UnimplementedError
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.inputs import UnaryIterator
 from zmqdata.nodes.base import Node, Unary, every_node
 from zmqdata.nodes.parts import split_sources

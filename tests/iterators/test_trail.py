@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.iterators.base import NO_STATE, ElementIterator, holds_no_state
+from zmqdata.iterators.base import ElementIterator
+from zmqdata.iterators.states import NO_STATE, holds_no_state
 from zmqdata.iterators.trail import _MOST_MARKS, Trail
 
 

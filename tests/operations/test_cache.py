@@ -18,7 +18,8 @@ from tests.iterators.checks import check_restore, outcomes, plain, provided, run
 from zmqdata.blocks import copied
 from zmqdata.dataset import Dataset
 from zmqdata.errors import AlreadyExistsError, FailedPreconditionError, PipelineError
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Node
 from zmqdata.operations import cache
 from zmqdata.operations.cache import Cache, Tape

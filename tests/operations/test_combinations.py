@@ -15,7 +15,8 @@ from zmqdata.elements.specs import INFINITE_CARDINALITY as INFINITE
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import UnavailableError
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Node
 from zmqdata.operations.cache import Cache
 from zmqdata.operations.combinations import Concatenate, Zip

@@ -16,7 +16,8 @@ from tests.iterators.checks import LedgerProvider, check_restore, plain, provide
 from zmqdata.dataset import Dataset, TextLineDataset
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.errors import NoFilesMatchedError, PipelineError, UnimplementedError
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.random_access import element_at
 from zmqdata.nodes.base import Node
 from zmqdata.operations.csvfiles import Csv, CsvColumn

@@ -10,7 +10,8 @@ import pytest
 
 from tests.iterators.checks import check_restore, plain, run
 from zmqdata.errors import PipelineError
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Node
 from zmqdata.operations.folds import GroupByReducer, Reducer, Scan
 from zmqdata.operations.sources import Range, TensorSlices

@@ -22,7 +22,8 @@ from zmqdata.errors import (
 )
 from zmqdata.failures.codec import encode_failure
 from zmqdata.files.paths import LOCK, files_token
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.operations import loading
 from zmqdata.operations.loading import Load
 from zmqdata.splits import Split

@@ -18,7 +18,8 @@ from tests.iterators.watch import RecordingWatch
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import FailedPreconditionError, PipelineError, WrongTypeError
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.inference import infer_spec
 from zmqdata.iterators.trail import Trail
 from zmqdata.nodes.base import Node

@@ -16,7 +16,8 @@ from tests.iterators.checks import check_restore, plain, provided, run
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import InvalidArgumentError, PipelineError
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Node
 from zmqdata.operations.mapping import Map
 from zmqdata.operations.padding import BucketBySequenceLength, PaddedBatch, as_length, pad_stack

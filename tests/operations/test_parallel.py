@@ -20,7 +20,8 @@ from tests.iterators.checks import check_restore, outcomes, plain, provided, run
 from zmqdata.dataset import Dataset
 from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.errors import FailedPreconditionError, InvalidElementError
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Node
 from zmqdata.nodes.options import Options
 from zmqdata.operations import parallel

@@ -16,7 +16,8 @@ import pytest
 from tests.iterators.checks import check_restore, plain, provided
 from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.errors import CancelledError, FailedPreconditionError, PipelineError
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Node
 from zmqdata.nodes.options import Options
 from zmqdata.operations import prefetch

@@ -11,7 +11,8 @@ import pytest
 from tests.iterators.checks import check_restore, run
 from tests.iterators.watch import RecordingWatch
 from zmqdata.elements.specs import AUTOTUNE
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Node
 from zmqdata.operations.limits import Enumerate
 from zmqdata.operations.random_map import GuardedRandomMap, ParallelRandomMap, RandomMap

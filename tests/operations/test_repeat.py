@@ -14,7 +14,8 @@ import pytest
 from tests.iterators.checks import LedgerProvider, check_restore, plain, provided, run
 from zmqdata.dataset import Dataset
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Node
 from zmqdata.operations.batch import Batch
 from zmqdata.operations.cache import Cache

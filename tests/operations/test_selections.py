@@ -14,7 +14,8 @@ from zmqdata.elements.specs import INFINITE_CARDINALITY, TensorSpec
 from zmqdata.elements.specs import INFINITE_CARDINALITY as INFINITE
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN
 from zmqdata.errors import FailedPreconditionError, PipelineError, UnavailableError
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.inference import infer_spec
 from zmqdata.nodes.base import SHARD_HINT, Node
 from zmqdata.nodes.parts import split_sources

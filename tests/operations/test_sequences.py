@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from tests.iterators.checks import check_restore, provided, run
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.permutation import Permutation
 from zmqdata.nodes.base import Node
 from zmqdata.operations.repeat import Repeat

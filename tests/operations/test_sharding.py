@@ -31,7 +31,8 @@ from zmqdata.errors import (
     NotFoundError,
     PipelineError,
 )
-from zmqdata.iterators.base import Context, make_iterator, mixed_seed
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context, mixed_seed
 from zmqdata.nodes.base import Node
 from zmqdata.operations.files import ListFiles, TFRecords
 from zmqdata.operations.mapping import Map

@@ -22,7 +22,8 @@ from tests.iterators.checks import check_restore, plain, provided
 from zmqdata.dataset import Dataset
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import PipelineError
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Node
 from zmqdata.nodes.parts import split_sources
 from zmqdata.operations import shuffle

@@ -17,7 +17,8 @@ from zmqdata.elements.ragged import RaggedTensor, RaggedTensorSpec
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY as UNKNOWN
 from zmqdata.elements.specs import DatasetSpec, TensorSpec
 from zmqdata.errors import FailedPreconditionError, PipelineError
-from zmqdata.iterators.base import Context, Stackable, make_iterator
+from zmqdata.iterators.base import Stackable, make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Node
 from zmqdata.operations.files import ListFiles, TextLines
 from zmqdata.operations.sources import FromGenerator, Range, Tensors, TensorSlices

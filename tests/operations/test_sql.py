@@ -14,7 +14,8 @@ import pytest
 from tests.iterators.checks import check_restore, plain, run
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, PipelineError
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import known_spec
 from zmqdata.operations.sql import Sql
 

@@ -15,7 +15,8 @@ import pytest
 from tests.iterators.checks import check_restore, outcomes, plain, run
 from zmqdata.dataset import Dataset
 from zmqdata.errors import AlreadyExistsError, DataLossError, FailedPreconditionError, PipelineError
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Node
 from zmqdata.operations import stored
 from zmqdata.operations.cache import Cache, kept_element

@@ -18,7 +18,8 @@ from tests.elements.attrs_classes import Marked
 from tests.iterators.checks import check_restore, plain, provided
 from zmqdata.elements.ragged import RaggedTensor
 from zmqdata.errors import InvalidArgumentError, PipelineError
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.stacking import stack
 from zmqdata.nodes.base import Node
 from zmqdata.operations.batch import Batch

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from zmqdata.dataset import Dataset
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Node
 from zmqdata.operations.sources import Range, RangeIterator
 from zmqdata.testing import NotResumable, check_iterator

@@ -18,7 +18,8 @@ from typing import Any, Protocol, cast
 from zmqdata.blocks import BlockBuilder, decode_block, size_of, whole
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.failures.exceptions import text_of
-from zmqdata.iterators.base import Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Node
 from zmqdata.nodes.options import options_of
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from zmqdata.core.limits import MOST_CHECKPOINT_BYTES
 from zmqdata.errors import FailedPreconditionError, UnavailableError
-from zmqdata.iterators.base import Bookmark
+from zmqdata.iterators.states import Bookmark
 from zmqdata.messages import JobParameters
 from zmqdata.printable import shown_size
 from zmqdata.transport.loop import Loop

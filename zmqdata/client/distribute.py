@@ -39,7 +39,7 @@ from zmqdata.client.registration import (
     spec_without_running,
 )
 from zmqdata.client.repetitions import Repetitions
-from zmqdata.client.runs import DatasetRun, run_of_process, this_process
+from zmqdata.client.runs import DatasetRun, run_of_process
 from zmqdata.client.splitting import check_losses, check_splitting
 from zmqdata.config.checks import Compression, Finite, check_timeout
 from zmqdata.config.endpoints import Service, parse_service
@@ -49,8 +49,8 @@ from zmqdata.dataset import Dataset
 from zmqdata.dataset.arguments import optional_spec
 from zmqdata.dataset.seeds import given_seed
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
-from zmqdata.iterators.base import Context, ElementIterator, make_iterator
-from zmqdata.machine.runkeys import family
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.messages.identity import Fingerprint
 from zmqdata.nodes.base import Infer, Node
@@ -114,7 +114,7 @@ class DataServiceDataset(Node):
         if run.is_shipped and is_named:
             # Tasks come and go, and read what is left, so an empty repetition is right.
             run, made = run.unpickled(), -1
-        elif run.family == family() and run.holder != this_process() and not run.is_shipped:
+        elif run.is_of_parent:
             # A child of the process that pickled this object reads the same job.
             run, made = run.unpickled(), -1
         else:

@@ -29,7 +29,9 @@ from zmqdata.errors import (
     FailedPreconditionError,
     UnimplementedError,
 )
-from zmqdata.iterators.base import CLOSED, ElementIterator, Restoring
+from zmqdata.iterators.base import ElementIterator
+from zmqdata.iterators.calling import CLOSED
+from zmqdata.iterators.states import Restoring
 from zmqdata.machine.descriptors import AN_ITERATOR, shortage_explained
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.measures.situation import Situation

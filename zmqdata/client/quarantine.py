@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
-from zmqdata.iterators.base import Context
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.quarantine import LeftOut
 from zmqdata.messages import LeftOutElement
 

@@ -115,6 +115,11 @@ class DatasetRun:
     token: str = field(default_factory=lambda: secrets.token_hex(4))
     """Tells this object from others in the process."""
 
+    @property
+    def is_of_parent(self) -> bool:
+        """True if another process of this family held the object, and pickled it."""
+        return self.family == family() and self.holder != this_process() and not self.is_shipped
+
     def pickled(self) -> DatasetRun:
         """Return the run of a copy that is pickled now."""
         here = self._here()

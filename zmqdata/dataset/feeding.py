@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from zmqdata.dataset.resuming import DatasetIterator
 from zmqdata.errors import CancelledError
-from zmqdata.iterators.base import CLOSED, is_end
+from zmqdata.iterators.calling import CLOSED, is_end
 from zmqdata.machine.threads import Background
 
 State: TypeAlias = "dict[str, Any]"

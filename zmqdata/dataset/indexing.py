@@ -14,7 +14,8 @@ from zmqdata import operations
 from zmqdata.dataset.seeds import fixed_seed, next_seed
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import FailedPreconditionError, UnimplementedError
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.random_access import out_of_range, program_element, uncounted
 from zmqdata.nodes.base import Node
 from zmqdata.nodes.options import options_of

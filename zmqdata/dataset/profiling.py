@@ -14,7 +14,8 @@ from typing import Any
 from msgspec import structs
 
 from zmqdata.dataset.drawing import tree_lines
-from zmqdata.iterators.base import Context, ElementIterator, InputIterator, Stackable, make_iterator
+from zmqdata.iterators.base import ElementIterator, InputIterator, Stackable, make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.measures.meter import LoopMeter, MeteredIterator
 from zmqdata.measures.situation import Situation, doing_of, operations, unit_of

@@ -42,19 +42,11 @@ from zmqdata.errors import (
     named_error,
 )
 from zmqdata.files.paths import FileName, local_path
-from zmqdata.iterators.base import (
-    NO_STATE,
-    UNFIT,
-    Context,
-    Restoring,
-    Steps,
-    holds_no_state,
-    make_iterator,
-    plain_state,
-    steps_of,
-)
+from zmqdata.iterators.base import Steps, make_iterator, steps_of
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.inference import infer_spec
 from zmqdata.iterators.quarantine import LeftOut
+from zmqdata.iterators.states import NO_STATE, UNFIT, Restoring, holds_no_state, plain_state
 from zmqdata.machine.threads import this_thread
 from zmqdata.measures.meter import LoopMeter, MeteredIterator
 from zmqdata.measures.situation import Situation, TaskEvidence, unit_of

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from zmqdata.config.checks import at_least
-from zmqdata.iterators.base import mixed_seed
+from zmqdata.iterators.context import mixed_seed
 from zmqdata.machine.runkeys import program_key
 from zmqdata.nodes.base import Node, Ordinal, all_nodes, kept_orders, lineage
 from zmqdata.recipes import names_arguments

@@ -17,9 +17,10 @@ from types import FrameType
 from typing import Any
 
 from zmqdata.errors import CancelledError, FailedPreconditionError
-from zmqdata.iterators.base import CLOSED, END, Steps, steps_of
-from zmqdata.iterators.forks import lost_in_forks
+from zmqdata.iterators.base import END, Steps, steps_of
+from zmqdata.iterators.calling import CLOSED
 from zmqdata.iterators.ownthreads import OwnThreads
+from zmqdata.machine.forks import lost_in_forks
 
 LONGEST_PAUSE = 0.01
 """Longest pause, in seconds, before another look at a generator that runs."""

@@ -36,8 +36,8 @@ from zmqdata.dataset.sources import Sources
 from zmqdata.dataset.storage import Storage
 from zmqdata.dataset.transforms import DEFAULT_CYCLE_LENGTH, Transformations
 from zmqdata.elements.specs import AUTOTUNE, INFINITE_CARDINALITY
-from zmqdata.iterators.base import Context
 from zmqdata.iterators.carried import RunningState
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.inference import infer_spec
 from zmqdata.nodes.base import Node, known_spec
 from zmqdata.nodes.options import options_of

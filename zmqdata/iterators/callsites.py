@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from zmqdata.errors import PipelineError
-from zmqdata.iterators.base import Context, failure
+from zmqdata.iterators.calling import failure
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.quarantine import LeftOut
 from zmqdata.iterators.watch import IDLE, Watch, WatchSlot
 from zmqdata.nodes.base import Node

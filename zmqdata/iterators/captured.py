@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata.iterators.base import Context, mixed_seed, subgroup
+from zmqdata.iterators.context import Context, mixed_seed, subgroup
 from zmqdata.nodes.base import Node
 
 

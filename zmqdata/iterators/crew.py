@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.iterators.base import ElementIterator, is_end
-from zmqdata.iterators.forks import lost_in_forks
+from zmqdata.iterators.base import ElementIterator
+from zmqdata.iterators.calling import is_end
 from zmqdata.iterators.guarding import Outcome
 from zmqdata.iterators.ownthreads import OwnThreads, QueueFill
+from zmqdata.machine.forks import lost_in_forks
 from zmqdata.machine.threads import Background
 
 _MARK_EVERY = 32

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zmqdata.iterators.base import Context, Name, mixed_seed, subgroup
+from zmqdata.iterators.context import Context, Name, mixed_seed, subgroup
 from zmqdata.nodes.base import ByNames, ByNode, Node, every_node
 
 _DRAWS = 1024  # numbers made at a time

@@ -22,7 +22,7 @@ from zmqdata.elements.specs import (
 )
 from zmqdata.elements.untyped import is_untyped_spec
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.iterators.base import Context
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.inference import MOST_ELEMENTS, has_untyped, infer_spec
 from zmqdata.iterators.results import GeneratedElements
 from zmqdata.nodes.base import Node, every_node

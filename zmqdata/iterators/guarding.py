@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from zmqdata.errors import PipelineError
 from zmqdata.failures.exceptions import FAILURES, formatted, text_of
-from zmqdata.iterators.base import Context, ElementIterator, Name, failure, is_end
+from zmqdata.iterators.base import ElementIterator
+from zmqdata.iterators.calling import failure, is_end
 from zmqdata.iterators.callsites import watched
+from zmqdata.iterators.context import Context, Name
 from zmqdata.iterators.deciding import PAUSES, Decider
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inputs import MarkedInput, decider_for, fault_decider, input_iterator

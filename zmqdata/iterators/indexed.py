@@ -6,7 +6,9 @@ import operator
 from abc import abstractmethod
 from typing import Any
 
-from zmqdata.iterators.base import Context, ElementIterator, Name, Namer, PassedOver, subgroup
+from zmqdata.iterators.base import ElementIterator
+from zmqdata.iterators.calling import PassedOver
+from zmqdata.iterators.context import Context, Name, Namer, subgroup
 from zmqdata.iterators.permutation import LaterPart, Order
 
 

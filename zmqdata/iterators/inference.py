@@ -17,7 +17,9 @@ from zmqdata.elements.nesting import leaves_of, map_structure
 from zmqdata.elements.specs import DatasetSpec, TensorSpec, merge_specs, spec_of
 from zmqdata.elements.untyped import is_untyped_spec
 from zmqdata.errors import InvalidArgumentError, PipelineError, WrongTypeError
-from zmqdata.iterators.base import Context, is_end, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.calling import is_end
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.results import is_generated
 from zmqdata.nodes.base import ByNode, Node, Unary, every_node, known_spec
 

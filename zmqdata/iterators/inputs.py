@@ -13,14 +13,9 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from zmqdata.errors import DataLossError, PipelineError
-from zmqdata.iterators.base import (
-    Context,
-    ElementIterator,
-    InputIterator,
-    PassedOver,
-    is_end,
-    make_iterator,
-)
+from zmqdata.iterators.base import ElementIterator, InputIterator, make_iterator
+from zmqdata.iterators.calling import PassedOver, is_end
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.deciding import Decider, Deciding
 from zmqdata.nodes.base import Node, Unary
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from zmqdata.iterators.base import Context, ElementIterator, InputIterator, Name, Namer, subgroup
+from zmqdata.iterators.base import ElementIterator, InputIterator
+from zmqdata.iterators.context import Context, Name, Namer, subgroup
 
 _MOST = 64  # groups that a namer remembers
 

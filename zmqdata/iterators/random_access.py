@@ -10,7 +10,8 @@ from typing import Any
 
 from zmqdata.elements.specs import INFINITE_CARDINALITY
 from zmqdata.errors import FailedPreconditionError, UnimplementedError
-from zmqdata.iterators.base import Context, Name, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context, Name
 from zmqdata.nodes.base import Node
 
 ANEW = ", as each iteration has its own order: pass reshuffle_each_iteration=False"
@@ -55,6 +56,8 @@ def element_at(node: Node, index: int) -> Any:
     >>> element_at(Range(start=5, stop=9), 2)
     np.int64(7)
     """
+    if node.holds_only and node.is_one_to_one:
+        return element_at(node.inputs[0], index)
     raise refusal(node, index)
 
 

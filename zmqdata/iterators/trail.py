@@ -12,7 +12,9 @@ from typing import Any
 from weakref import WeakMethod
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.iterators.base import ElementIterator, Name, Namer, is_end
+from zmqdata.iterators.base import ElementIterator
+from zmqdata.iterators.calling import is_end
+from zmqdata.iterators.context import Name, Namer
 from zmqdata.iterators.naming import unnamed
 
 _MOST_MARKS = 64

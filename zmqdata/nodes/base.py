@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY
 from zmqdata.errors import UnimplementedError
 from zmqdata.peeking import peek
-from zmqdata.splits import SplitSource
+from zmqdata.splits import IndexSplits, SplitSource
 
 
 class ByIdentity:
@@ -200,6 +200,9 @@ class Node:
         Raises:
             UnimplementedError: the source cannot be split.
         """
+        if self.is_indexed:
+            count = self.cardinality
+            return IndexSplits(None if count == INFINITE_CARDINALITY else count)
         raise UnimplementedError(
             f"Cannot create split providers for dataset of type {type(self).__name__}: "
             f"{self.label} must be read as a whole. Distribute it with ShardingPolicy.OFF, where "

@@ -18,19 +18,14 @@ from zmqdata.elements.specs import with_leading_axis
 from zmqdata.elements.tensors import as_stackable, is_stackable
 from zmqdata.elements.untyped import holds_untyped, is_untyped, retyped_alike
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.iterators.base import (
-    Bookmark,
-    Context,
-    Name,
-    Stackable,
-    failure,
-    is_end,
-    make_iterator,
-)
+from zmqdata.iterators.base import Stackable, make_iterator
+from zmqdata.iterators.calling import failure, is_end
+from zmqdata.iterators.context import Context, Name
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inputs import UnaryIterator
 from zmqdata.iterators.random_access import element_at, element_of_uncounted, name_at
 from zmqdata.iterators.stacking import check_arrays, holds_none, stack, stack_leaves
+from zmqdata.iterators.states import Bookmark
 from zmqdata.nodes.base import IN_LABEL, NOTHING_AGAIN, Infer, Unary, known_spec
 from zmqdata.operations.sequences import run_on
 

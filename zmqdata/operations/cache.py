@@ -18,7 +18,8 @@ from weakref import WeakKeyDictionary, finalize
 
 from zmqdata.blocks import copied
 from zmqdata.errors import DataServiceError, FailedPreconditionError
-from zmqdata.iterators.base import Context, ElementIterator, Name, make_iterator
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.context import Context, Name
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.random_access import element_at, name_at
 from zmqdata.nodes.base import Infer, Node, Unary, in_label

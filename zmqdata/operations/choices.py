@@ -21,16 +21,9 @@ from zmqdata.elements.specs import (
 )
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.iterators.base import (
-    Context,
-    ElementIterator,
-    Name,
-    Namer,
-    beyond_int64,
-    call,
-    failure,
-    make_iterator,
-)
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.calling import beyond_int64, call, failure
+from zmqdata.iterators.context import Context, Name, Namer
 from zmqdata.iterators.draws import Draws, NamedDraws, drawing_seed, named_seed
 from zmqdata.iterators.indexed import IndexedIterator
 from zmqdata.iterators.inputs import (

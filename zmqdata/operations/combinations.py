@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from zmqdata.elements.nesting import leaves_of, map_structure, nesting_of
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, merge_joined_specs
-from zmqdata.iterators.base import Context, ElementIterator, Name, Namer, make_iterator, subgroup
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.context import Context, Name, Namer, subgroup
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.naming import grouped
 from zmqdata.iterators.random_access import element_at, element_of_uncounted, name_at, out_of_range

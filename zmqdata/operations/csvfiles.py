@@ -16,7 +16,9 @@ import numpy as np
 
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import InvalidArgumentError
-from zmqdata.iterators.base import Context, failure, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.calling import failure
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Infer, whole_only
 from zmqdata.operations.files import Files, FilesIterator
 from zmqdata.splits import SplitSource

@@ -16,7 +16,9 @@ from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import DataLossError, NoFilesMatchedError
 from zmqdata.files.filenames import native, portable
 from zmqdata.files.matching import matching_files
-from zmqdata.iterators.base import Context, Name, failure, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.calling import failure
+from zmqdata.iterators.context import Context, Name
 from zmqdata.iterators.indexed import IndexedIterator, PartsIterator
 from zmqdata.iterators.random_access import element_at, name_at, refusal
 from zmqdata.machine.descriptors import shortage_explained

@@ -15,8 +15,10 @@ from zmqdata.elements.conversion import as_element
 from zmqdata.elements.nesting import leaves_of
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY, spec_of
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.iterators.base import Context, Namer, call, failure, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.calling import call, failure
 from zmqdata.iterators.carried import NotPlainError, RunningState, from_plain, to_plain
+from zmqdata.iterators.context import Context, Namer
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inference import first_element, spec_by_running
 from zmqdata.iterators.inputs import UnaryIterator, followed

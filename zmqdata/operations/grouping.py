@@ -20,7 +20,9 @@ from zmqdata.elements.nesting import map_structure, nesting_of
 from zmqdata.elements.specs import DatasetSpec
 from zmqdata.errors import InvalidArgumentError
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.iterators.base import Context, ElementIterator, call, failure, is_end, make_iterator
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.calling import call, failure, is_end
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.inference import spec_by_running, spec_of_nested
 from zmqdata.iterators.inputs import UnaryIterator, dataset_iterator, followed, marked_input
 from zmqdata.iterators.results import as_index

@@ -13,14 +13,9 @@ import numpy as np
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, TensorSpec
 from zmqdata.errors import FailedPreconditionError
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.iterators.base import (
-    Context,
-    ElementIterator,
-    Name,
-    beyond_int64,
-    failure,
-    make_iterator,
-)
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.calling import beyond_int64, failure
+from zmqdata.iterators.context import Context, Name
 from zmqdata.iterators.inputs import CountingIterator, UnaryIterator, followed
 from zmqdata.iterators.random_access import element_at, name_at, out_of_range
 from zmqdata.iterators.results import as_bool

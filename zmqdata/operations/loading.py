@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY, DatasetSpec
 from zmqdata.errors import FailedPreconditionError, UnavailableError
 from zmqdata.failures.codec import decode_failure
-from zmqdata.iterators.base import Context, ElementIterator, Name, make_iterator
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.context import Context, Name
 from zmqdata.iterators.indexed import IndexedIterator
 from zmqdata.iterators.random_access import element_at, name_at, refusal
 from zmqdata.nodes.base import AT_ITS_PLACE, Infer, Node, Wrap, whole_only

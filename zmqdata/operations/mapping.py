@@ -11,8 +11,10 @@ from typing import Any, ClassVar
 from zmqdata.elements.conversion import as_element
 from zmqdata.elements.specs import INFINITE_CARDINALITY, UNKNOWN_CARDINALITY, spec_of
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.iterators.base import Context, ElementIterator, call, failure, is_end, make_iterator
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.calling import call, failure, is_end
 from zmqdata.iterators.callsites import CallSite, watched
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.guarding import (
     Budget,

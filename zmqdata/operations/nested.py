@@ -14,16 +14,10 @@ from typing import Any, ClassVar
 
 from zmqdata.elements.specs import UNKNOWN_CARDINALITY
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.iterators.base import (
-    Context,
-    ElementIterator,
-    Name,
-    Namer,
-    call,
-    failure,
-    make_iterator,
-)
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.calling import call, failure
 from zmqdata.iterators.callsites import call_site
+from zmqdata.iterators.context import Context, Name, Namer
 from zmqdata.iterators.deciding import Decider
 from zmqdata.iterators.inference import spec_by_running, spec_of_nested
 from zmqdata.iterators.inputs import dataset_iterator, fault_decider, marked_input

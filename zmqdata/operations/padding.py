@@ -19,7 +19,9 @@ from zmqdata.elements.tensors import as_stackable, is_stackable
 from zmqdata.elements.untyped import holds_untyped, is_untyped, retyped_alike
 from zmqdata.errors import InvalidArgumentError, WrongTypeError
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.iterators.base import Context, ElementIterator, failure, make_iterator
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.calling import failure
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.stacking import check_arrays, mixed, stack, stack_leaves

@@ -14,23 +14,17 @@ from typing import Any, ClassVar
 
 from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.errors import CancelledError
-from zmqdata.iterators.base import (
-    CLOSED,
-    Context,
-    ElementIterator,
-    InputIterator,
-    Name,
-    is_end,
-    make_iterator,
-)
+from zmqdata.iterators.base import ElementIterator, InputIterator, make_iterator
+from zmqdata.iterators.calling import CLOSED, is_end
+from zmqdata.iterators.context import Context, Name
 from zmqdata.iterators.crew import Crew
 from zmqdata.iterators.deciding import Decider
-from zmqdata.iterators.forks import lost_in_forks
 from zmqdata.iterators.guarding import Budget, Outcome, following, guarded_source, skips
 from zmqdata.iterators.inputs import dataset_iterator, marked_input
 from zmqdata.iterators.naming import CarriedNames, NamingIterator, unnamed
 from zmqdata.iterators.quarantine import LeftOut
 from zmqdata.iterators.tuning import RAM_BUDGET, Tuner, byte_size
+from zmqdata.machine.forks import lost_in_forks
 from zmqdata.nodes.base import Node, unless_infinite
 from zmqdata.operations.mapping import Collate, GuardedMap
 from zmqdata.operations.nested import Interleave, InterleaveIterator, Opened, open_nested

@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 
 from zmqdata.elements.specs import AUTOTUNE
 from zmqdata.errors import CancelledError, DataServiceError, FailedPreconditionError
-from zmqdata.iterators.base import CLOSED, Context, ElementIterator, is_end, make_iterator
-from zmqdata.iterators.forks import lost_in_forks
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.calling import CLOSED, is_end
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.naming import CarriedNames, carrying
 from zmqdata.iterators.ownthreads import OwnThreads, QueueFill
-from zmqdata.iterators.random_access import element_at
 from zmqdata.iterators.tuning import RAM_BUDGET, BufferSize, TunedSize
+from zmqdata.machine.forks import lost_in_forks
 from zmqdata.machine.threads import Background
 from zmqdata.nodes.base import IN_LABEL, Unary
 
@@ -411,8 +412,3 @@ class PrefetchIterator(ElementIterator):
 
 class NamedPrefetchIterator(CarriedNames, PrefetchIterator):
     """Takes from a buffer that a thread fills, and knows the names of elements."""
-
-
-@element_at.register
-def _(node: Prefetch, index: int) -> Any:
-    return element_at(node.input, index)

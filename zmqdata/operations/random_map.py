@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.iterators.base import Context, ElementIterator, Name, failure, make_iterator
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.calling import failure
 from zmqdata.iterators.callsites import call_site
+from zmqdata.iterators.context import Context, Name
 from zmqdata.iterators.draws import NamedStream, named_seed
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inputs import CountingIterator, followed

@@ -20,7 +20,9 @@ from zmqdata.errors import (
     PipelineError,
 )
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.iterators.base import Context, ElementIterator, Name, Namer, failure, make_iterator
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.calling import failure
+from zmqdata.iterators.context import Context, Name, Namer
 from zmqdata.iterators.inputs import UnaryIterator, decider_for, forgiving_input, input_iterator
 from zmqdata.iterators.naming import unnamed
 from zmqdata.iterators.random_access import element_at, name_at, refusal
@@ -402,8 +404,3 @@ def _(node: Shard, index: int) -> Any:
 @name_at.register
 def _(node: Shard, index: int) -> Name:
     return name_at(node.input, node.index + index * node.num_shards)
-
-
-@element_at.register
-def _(node: WithOptions, index: int) -> Any:
-    return element_at(node.input, index)

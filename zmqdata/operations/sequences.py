@@ -25,8 +25,10 @@ from zmqdata.elements.specs import (
     spec_of_alike,
 )
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.iterators.base import Context, Name, failure, make_iterator, mixed_seed, subgroup
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.calling import failure
 from zmqdata.iterators.callsites import call_site
+from zmqdata.iterators.context import Context, Name, mixed_seed, subgroup
 from zmqdata.iterators.draws import shared_seed
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.indexed import IndexedIterator
@@ -95,10 +97,6 @@ class FromSource(ByIdentity, Node):
     @property
     def cardinality(self) -> int:
         return len(self.sequence)
-
-    @property
-    def split_source(self) -> SplitSource:
-        return IndexSplits(len(self.sequence))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from zmqdata.errors import InvalidArgumentError, NotFoundError, PipelineError
-from zmqdata.iterators.base import call, failure
+from zmqdata.iterators.calling import call, failure
 from zmqdata.iterators.inference import first_element
 from zmqdata.nodes.base import Node
 from zmqdata.operations.batch import Batch, RaggedBatch

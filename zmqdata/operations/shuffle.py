@@ -24,7 +24,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from zmqdata.files.filenames import native
-from zmqdata.iterators.base import Context, ElementIterator, Name, is_end, make_iterator, mixed_seed
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.calling import is_end
+from zmqdata.iterators.context import Context, Name, mixed_seed
 from zmqdata.iterators.draws import RawDraws, shared_seed
 from zmqdata.iterators.inputs import input_iterator
 from zmqdata.iterators.naming import CarriedNames, carrying

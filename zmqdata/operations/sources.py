@@ -32,8 +32,10 @@ from zmqdata.elements.specs import (
 from zmqdata.elements.tensors import sort_of
 from zmqdata.errors import WrongTypeError
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.iterators.base import END, Context, Name, Stackable, Steps, failure, make_iterator
+from zmqdata.iterators.base import END, Stackable, Steps, make_iterator
+from zmqdata.iterators.calling import failure
 from zmqdata.iterators.callsites import call_site
+from zmqdata.iterators.context import Context, Name
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.indexed import FixedIterator, PartsIterator
 from zmqdata.iterators.random_access import element_at
@@ -77,10 +79,6 @@ class Range(Node):
         # Nobody reads the end of a larger range, and no message can carry its number.
         return self.count if self.count <= 1 << 62 else INFINITE_CARDINALITY
 
-    @property
-    def split_source(self) -> SplitSource:
-        return IndexSplits(None if self.cardinality == INFINITE_CARDINALITY else self.count)
-
     def spec(self, infer: Infer) -> Any:
         return TensorSpec((), self.dtype)
 
@@ -115,10 +113,6 @@ class TensorSlices(ByIdentity, Node):
     @property
     def cardinality(self) -> int:
         return next(len(leaf) for leaf in leaves_of(self.tensors) if leaf is not None)
-
-    @property
-    def split_source(self) -> SplitSource:
-        return IndexSplits(self.cardinality)
 
     def spec(self, infer: Infer) -> Any:
         return map_structure(partial(_row_spec, infer), self.tensors)

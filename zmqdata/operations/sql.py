@@ -15,7 +15,9 @@ import numpy as np
 from zmqdata.elements.nesting import map_structure
 from zmqdata.elements.specs import TensorSpec
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from zmqdata.iterators.base import Context, Name, failure, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.calling import failure
+from zmqdata.iterators.context import Context, Name
 from zmqdata.iterators.indexed import IndexedIterator
 from zmqdata.machine.descriptors import check_room
 from zmqdata.nodes.base import IN_LABEL, Infer, Node, whole_only

@@ -25,7 +25,9 @@ from zmqdata.errors import (
 )
 from zmqdata.failures.exceptions import FAILURES, text_of
 from zmqdata.files.paths import is_url
-from zmqdata.iterators.base import Context, ElementIterator, call, failure, make_iterator
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.calling import call, failure
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.inputs import dataset_iterator, input_iterator
 from zmqdata.iterators.results import as_index
 from zmqdata.machine.descriptors import shortage_explained

@@ -23,16 +23,9 @@ from zmqdata.elements.subclasses import is_masked, plain_array
 from zmqdata.elements.untyped import is_untyped, retyped_alike
 from zmqdata.errors import FailedPreconditionError, InvalidArgumentError
 from zmqdata.failures.exceptions import FAILURES
-from zmqdata.iterators.base import (
-    Context,
-    ElementIterator,
-    Name,
-    Namer,
-    call,
-    failure,
-    make_iterator,
-    subgroup,
-)
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.calling import call, failure
+from zmqdata.iterators.context import Context, Name, Namer, subgroup
 from zmqdata.iterators.element_maker import ElementMaker
 from zmqdata.iterators.inputs import followed, input_iterator
 from zmqdata.iterators.random_access import element_at, name_at

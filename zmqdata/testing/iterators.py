@@ -13,7 +13,8 @@ import numpy as np
 
 from zmqdata.elements.nesting import field_names
 from zmqdata.elements.ragged import RaggedTensor
-from zmqdata.iterators.base import Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.nodes.base import Node
 
 MAX_STEPS = 200

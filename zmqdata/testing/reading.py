@@ -33,7 +33,8 @@ from zmqdata.errors import (
     UnavailableError,
     UnimplementedError,
 )
-from zmqdata.iterators.base import Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.machine.threads import Background
 from zmqdata.measures.meter import LoopMeter
 from zmqdata.testing.clock import Clock

@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import Subset, _utils
 from torch.utils.data._utils.worker import WorkerInfo
 
-from zmqdata.iterators.base import CALLED_FOR
+from zmqdata.iterators.calling import CALLED_FOR
 from zmqdata.pipelines.parcels import Parcel
 from zmqdata.torch.orders import BatchIndices
 from zmqdata.torch.packing import Packed, pack

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqdata import Dataset
-from zmqdata.iterators.base import Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.splits import Split
 from zmqdata.worker.tasks.ledger import PLACE, LedgerProvider, Pacer, Stopped
 

@@ -15,7 +15,8 @@ import pytest
 from tests.definitions import define
 from tests.iterators.kinds import SOURCES, STEPS
 from zmqdata import AUTOTUNE, Dataset
-from zmqdata.iterators.base import Context, make_iterator
+from zmqdata.iterators.base import make_iterator
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.ownthreads import Place, Strand
 from zmqdata.nodes.base import Node
 from zmqdata.operations.choices import Choose

@@ -18,7 +18,9 @@ from tests.iterators.test_random_trees import TREES, ranges
 from zmqdata import Dataset
 from zmqdata.core.lineage import MOST_STATE_BYTES
 from zmqdata.errors import DataLossError, UnimplementedError
-from zmqdata.iterators.base import NO_STATE, Bookmark, Context, ElementIterator, make_iterator
+from zmqdata.iterators.base import ElementIterator, make_iterator
+from zmqdata.iterators.context import Context
+from zmqdata.iterators.states import NO_STATE, Bookmark
 from zmqdata.messages import TaskState
 from zmqdata.nodes.base import Node, every_node
 from zmqdata.nodes.parts import split_sources

@@ -15,8 +15,8 @@ from collections.abc import Collection
 from typing import Any
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.iterators.base import mixed_seed
 from zmqdata.iterators.captured import Captured
+from zmqdata.iterators.context import mixed_seed
 from zmqdata.nodes.base import Node, every_node
 from zmqdata.nodes.options import ExternalStatePolicy, options_of
 from zmqdata.pipelines.generators import Held, generators_of, loader_seed

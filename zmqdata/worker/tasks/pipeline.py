@@ -14,8 +14,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from zmqdata.errors import FailedPreconditionError
-from zmqdata.iterators.base import Context
 from zmqdata.iterators.captured import Captured
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.messages import TaskDefinition
 from zmqdata.nodes.base import Node

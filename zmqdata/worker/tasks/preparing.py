@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from zmqdata.iterators.base import Context
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.messages import TaskDefinition
 from zmqdata.nodes.base import Node

@@ -30,10 +30,9 @@ from zmqdata.errors import (
 )
 from zmqdata.failures.codec import encode_failure
 from zmqdata.failures.exceptions import text_of
-from zmqdata.iterators.base import Context, ElementIterator, Stackable, make_iterator
+from zmqdata.iterators.base import ElementIterator, Stackable, make_iterator
 from zmqdata.iterators.deciding import Deciding
 from zmqdata.messages import TaskMeasures, TaskState
-from zmqdata.nodes.base import Node
 from zmqdata.pipelines import FindPart
 from zmqdata.splits import Split
 from zmqdata.worker.processes.watch import WatchFile
@@ -290,12 +289,12 @@ class TaskRunner:
     def _live(self) -> Iterator[None]:
         """Run the whole task, yielding at the end of each turn."""
         try:
-            node, context, generators = self._open()
-            self._output.strand = context.strand
-            self.meter.begin(NodeSampler(node, context))
+            task = self._open()
+            self._output.strand = task.context.strand
+            self.meter.begin(NodeSampler(task.node, task.context))
             is_over = False
             while not is_over:
-                is_over = yield from self._produce(node, context, generators)
+                is_over = yield from self._produce(task)
         except (Stopped, GeneratorExit):
             pass
         except BaseException as error:
@@ -322,9 +321,7 @@ class TaskRunner:
             whole, self.definition, self.providers, self.quarantine, self.watch, self.deciding
         )
 
-    def _produce(
-        self, node: Node, context: Context, generators: TaskGenerators
-    ) -> Generator[None, None, bool]:
+    def _produce(self, task: PreparedTask) -> Generator[None, None, bool]:
         """Produce elements until the end, or until the runner can continue from a later
         state. Return True at the end.
         """
@@ -334,14 +331,14 @@ class TaskRunner:
         self._teller.seal()
         self.deciding.learns = bool(self._ahead)
         number, counting = (0, None) if state is None else (state.number, counting_of(state))
-        generators.begin(number, counting)
-        iterator = make_iterator(node, context)
+        task.generators.begin(number, counting)
+        iterator = make_iterator(task.node, task.context)
         try:
             if state is not None:
                 self.deciding.leap(state.decisions)
                 restore(iterator, state)
                 self._output.leap(state.number)
-            return (yield from self._run_through(iterator, generators))
+            return (yield from self._run_through(iterator, task.generators))
         finally:
             _close(iterator, self.key[0])
 

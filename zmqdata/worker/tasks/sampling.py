@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from zmqdata.iterators.base import Context
+from zmqdata.iterators.context import Context
 from zmqdata.iterators.ownthreads import Place, QueueFill
 from zmqdata.nodes.base import Node
 

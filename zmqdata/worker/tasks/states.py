@@ -14,7 +14,8 @@ import msgspec
 
 from zmqdata.core.lineage import MOST_STATE_BYTES
 from zmqdata.errors import DataLossError, PipelineError
-from zmqdata.iterators.base import UNFIT, ElementIterator, holds_bookmark, holds_no_state
+from zmqdata.iterators.base import ElementIterator
+from zmqdata.iterators.states import UNFIT, holds_bookmark, holds_no_state
 from zmqdata.messages import TaskState
 from zmqdata.worker.tasks.ledger import decisions_needed, needs_of
 

@@ -1,4 +1,4 @@
-"""Tests of ``zmqdata.iterators.forks``. The tests of the owners of threads cover how
+"""Tests of ``zmqdata.machine.forks``. The tests of the owners of threads cover how
 these react.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 import gc
 import os
 
-from zmqdata.iterators import forks
+from zmqdata.machine import forks
 
 
 class Owner:
