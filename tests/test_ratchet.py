@@ -20,9 +20,9 @@ from tests.test_house import (  # noqa: F401  # pytest finds the fixture
     walked,
 )
 
-CODE = 63_186
+CODE = 63_189
 """Lines of code in ``zmqdata/``, without docstrings, comments and blanks."""
-MODULES = 465
+MODULES = 457
 """Number of its modules."""
 SLACK = 40
 """Lines by which the package may be smaller before the figure must follow."""
@@ -41,7 +41,7 @@ IMPORTS = {
     "zmqdata/dispatcher/server.py": 32,
     "zmqdata/testing/service.py": 31,
     "zmqdata/worker/server.py": 37,
-    "zmqdata/worker/tasks/runner.py": 28,
+    "zmqdata/worker/tasks/runner.py": 27,
 }
 """Modules that import more today."""
 VALUES = {"failure", "first"}

@@ -4,7 +4,7 @@ running user code.
 The order of a source's splits is computed here from its description and a seed, for the
 dispatcher and for local iterators.
 
-Leasing belongs to ``core.ledger``, and reading sources belongs to ``iterators``.
+Leasing belongs to ``core.ledger``, and reading sources belongs to ``operations``.
 """
 
 from __future__ import annotations

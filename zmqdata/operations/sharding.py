@@ -2,7 +2,7 @@
 nodes (tf.data's auto-shard rules).
 
 ``shard_statically`` is the only entry point. Reading the shards belongs to
-``iterators.selections``, the assignment of indices to workers to
+``operations.selections``, the assignment of indices to workers to
 ``core.dispatcher.peers.worker_addresses``, splits of DYNAMIC iterations to
 ``core.ledger``.
 """

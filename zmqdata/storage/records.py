@@ -1,5 +1,5 @@
 """The record format of TFRecord files: writing a file, and reading a single record.
-Running pipelines over it belongs to ``iterators``.
+Running pipelines over it belongs to ``operations``.
 
 A record consists of its length (8 bytes, little endian), the masked CRC-32C of the
 length (4), the content, and the masked CRC-32C of the content (4).

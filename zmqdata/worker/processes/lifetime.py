@@ -40,7 +40,10 @@ _CALL = re.compile(r'^  File "(.*)", line \S+ in (.*)$', re.MULTILINE)
 _THREADING = _as_printed(threading.__file__)
 _PACKAGE = _as_printed(os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep)
 _BACKGROUND = f"{_PACKAGE}machine/threads.py"
-_PIPELINES = (f"{_PACKAGE}iterators{os.sep}", f"{_PACKAGE}worker{os.sep}tasks{os.sep}")
+_PIPELINES = tuple(
+    os.path.join(_PACKAGE, *path, "")
+    for path in (("iterators",), ("operations",), ("worker", "tasks"))
+)
 """Folders with the code of the threads that run pipelines."""
 
 
