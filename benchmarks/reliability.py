@@ -52,7 +52,7 @@ GUARDS = {
     "retention": {
         "core/worker/streams.py": {"_forget", "_count_reported"},
         "core/worker/coordinated.py": {"forget", "_forget", "_count_reported"},
-        "core/worker/links.py": {"seen"},
+        "core/worker/links.py": {"acknowledge"},
     },
     "states": {
         "worker/tasks/runner.py": {"_note"},

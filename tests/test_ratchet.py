@@ -20,7 +20,7 @@ from tests.test_house import (  # noqa: F401  # pytest finds the fixture
     walked,
 )
 
-CODE = 63_189
+CODE = 63_188
 """Lines of code in ``zmqdata/``, without docstrings, comments and blanks."""
 MODULES = 457
 """Number of its modules."""

@@ -358,7 +358,7 @@ def test_a_copy_in_another_program_has_its_own_job(
 ) -> None:
     """A dataset that another program unpickles has a job and a run of its own."""
     content = pickle.dumps(dataset)
-    monkeypatch.setattr("zmqdata.client.distribute.family", lambda: "another program")
+    monkeypatch.setattr(runs, "family", lambda: "another program")
     monkeypatch.setattr(runs, "_names", {os.getpid(): "another"})
     other = pickle.loads(content)
     assert other.anonymous != dataset.anonymous
@@ -380,7 +380,6 @@ def test_a_dataset_in_a_pipeline_reads_for_the_run_that_ships_it(
         content = pickle.dumps(node)
         node.repetitions.begin()
         assert pickle.dumps(node) == content
-    monkeypatch.setattr("zmqdata.client.distribute.family", lambda: "a worker")
     monkeypatch.setattr(runs, "family", lambda: "a worker")
     monkeypatch.setattr(runkeys, "family", lambda: "a worker")
     monkeypatch.setattr(runs, "_names", {os.getpid(): "a worker"})

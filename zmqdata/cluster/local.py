@@ -291,8 +291,7 @@ class LocalCluster:
         )
 
     def _new_worker(self) -> ServerHandle:
-        options = {"drain_seconds": 0.0, "forward_logs": False, **self._worker_options}
-        config = WorkerConfig(self._target, **options)
+        config = WorkerConfig(self._target, forward_logs=False, **self._worker_options)
         if self._in_process:
             from zmqdata.cluster.threads import worker_thread
 

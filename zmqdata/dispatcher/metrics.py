@@ -128,7 +128,7 @@ class DispatcherMetrics:
             resident=sum(facts.memory.rss for facts in core.hosting.facts.values()),
             lost_workers=measures.lost_workers,
             rejected=sum(self._rejected.values()),
-            desired=core.desired.decision.workers,
+            desired=core.desired.decision(now).workers,
         )
 
     def _pass(self, iteration: Iteration) -> PassSnapshot:

@@ -106,6 +106,7 @@ def status_of(
             tasks.append(_task(core, task, measures))
         jobs.append(_job(core, iteration, running))
     workers = (_worker(core, name, now, by_worker) for name in core.hosting.facts)
+    desired = core.desired.decision(now)
     newest = {name: max(known) for name, known in core.state.jobs.items() if known}
     return m.ServiceStatus(
         dispatcher=target,
@@ -118,8 +119,8 @@ def status_of(
         events=[] if events is None else events.shown(newest),
         rejected=dict(rejected),
         process=described_process(),
-        desired_workers=core.desired.decision.workers,
-        desired_because=core.desired.decision.reason,
+        desired_workers=desired.workers,
+        desired_because=desired.reason,
     )
 
 

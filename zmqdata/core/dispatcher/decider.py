@@ -315,7 +315,6 @@ class DispatcherCore:
             self.hosting.ask_again()
             self.hosting.adopt(now)
         self.jobs.coordination.tick(now)
-        self.desired.tick(now)
         self._tell_to_record(now)
         patience = 2 * self.times.worker_timeout
         self._applied = {

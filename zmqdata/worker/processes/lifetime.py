@@ -41,8 +41,8 @@ _THREADING = _as_printed(threading.__file__)
 _PACKAGE = _as_printed(os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep)
 _BACKGROUND = f"{_PACKAGE}machine/threads.py"
 _PIPELINES = tuple(
-    os.path.join(_PACKAGE, *path, "")
-    for path in (("iterators",), ("operations",), ("worker", "tasks"))
+    f"{_PACKAGE}{folder}{os.sep}"
+    for folder in ("iterators", "operations", os.path.join("worker", "tasks"))
 )
 """Folders with the code of the threads that run pipelines."""
 

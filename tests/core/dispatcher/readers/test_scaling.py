@@ -46,9 +46,13 @@ def tell(desk: Desk, client: str, measures: m.LoopMeasures) -> None:
 
 
 def workers(desk: Desk, seconds: float, *alive: str) -> int:
-    """Return the number after some seconds in which these clients send heartbeats."""
-    desk.wait(seconds, *alive)
-    return desk.core.desired.decision.workers
+    """Return the number after some seconds in which these clients send heartbeats, and
+    somebody asks once a second.
+    """
+    for _ in range(round(seconds)):
+        desk.wait(1.0, *alive)
+        desk.core.desired.decision(desk.now)
+    return desk.core.desired.decision(desk.now).workers
 
 
 def test_the_number_is_what_loops_need() -> None:
@@ -61,7 +65,7 @@ def test_the_number_is_what_loops_need() -> None:
     assert workers(desk, 5.0, "a") == 5
     read(desk, "b", replace(JOB, name="other"))
     assert workers(desk, 5.0, "a", "b") == 10
-    assert desk.core.desired.decision.reason == "2 jobs need 10 workers."
+    assert desk.core.desired.decision(desk.now).reason == "2 jobs need 10 workers."
 
 
 def test_a_need_that_is_not_known_takes_no_worker() -> None:
@@ -82,12 +86,12 @@ def test_a_pause_keeps_the_need() -> None:
     quiet = m.LoopSums(seconds=10.0)
     tell(desk, "a", replace(PAUSED, recent=quiet))
     assert workers(desk, 2 * DOWN_AFTER, "a") == 5
-    assert "as last measured" in desk.core.desired.decision.reason
+    assert "as last measured" in desk.core.desired.decision(desk.now).reason
     tell(desk, "a", replace(PAUSED, pace=0.4))  # of which one worker would feed the loop
     assert workers(desk, 2 * DOWN_AFTER, "a") == 5
     tell(desk, "a", STARVED)
     assert workers(desk, 2 * DOWN_AFTER, "a") == 5
-    assert desk.core.desired.decision.reason == "1 job needs 5 workers."
+    assert desk.core.desired.decision(desk.now).reason == "1 job needs 5 workers."
 
 
 def test_a_job_pauses_if_all_of_its_loops_do() -> None:
@@ -128,7 +132,7 @@ def test_the_need_stays_while_the_last_elements_are_read() -> None:
     one.cursors[0].next = 100
     assert (most_workers(one), one.finished) == (0, False)
     assert workers(desk, 2 * DOWN_AFTER, "a") == 5
-    assert "as last measured" in desk.core.desired.decision.reason
+    assert "as last measured" in desk.core.desired.decision(desk.now).reason
 
 
 def test_a_job_that_was_left_needs_nothing() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence, Set
 from zmqdata.core.dispatcher.state.measures import most_waiting
 from zmqdata.core.dispatcher.state.tasks import Iteration
 from zmqdata.core.dispatcher.tasks.hosting import Hosting
-from zmqdata.measures.scaling import MEASURED, PAUSE_KEPT, JobNeed, Scaling
+from zmqdata.measures.scaling import MEASURED, PAUSE_KEPT, JobNeed, Scaling, ScalingDecision
 from zmqdata.measures.situation import is_paused
 from zmqdata.measures.verdict import UNKNOWN, judge
 
@@ -26,14 +26,12 @@ BETWEEN = JobNeed(0, UNKNOWN, 0, True, None)
 
 
 class DesiredWorkers:
-    """Decides once a second how many worker processes would feed all jobs.
+    """Decides how many worker processes would feed all jobs, when somebody asks, and
+    once a second at most: a decision looks at every task.
 
     Args:
         hosting: what is known of workers, and the measures.
         absent: the clients that have been silent for too long, at any time.
-
-    Attributes:
-        decision: the newest decision.
     """
 
     def __init__(self, hosting: Hosting, absent: Set[str]) -> None:
@@ -41,15 +39,15 @@ class DesiredWorkers:
         self._scaling = Scaling()
         self._decided = -math.inf
         self._read: dict[int, float] = {}  # when an incarnation was last read
-        self.decision = Scaling().decide([], 0, 0.0)
+        self._decision = Scaling().decide([], 0, 0.0)
 
-    def tick(self, now: float) -> None:
-        """Decide anew if it is time."""
-        if now - self._decided < EVERY:
-            return
-        self._decided = now
-        present = sum(not facts.draining for facts in self._hosting.facts.values())
-        self.decision = self._scaling.decide(self._needs(now), present, now)
+    def decision(self, now: float) -> ScalingDecision:
+        """Return the decision for now."""
+        if now - self._decided >= EVERY:
+            self._decided = now
+            present = sum(not facts.draining for facts in self._hosting.facts.values())
+            self._decision = self._scaling.decide(self._needs(now), present, now)
+        return self._decision
 
     def _needs(self, now: float) -> list[JobNeed]:
         """Return the need of each incarnation that is read or saved, or whose last pass
