@@ -35,7 +35,7 @@ class Incarnation:
     finished: RangeSet = field(default_factory=RangeSet)
     """Repetitions that were finished when they were collected."""
     runs: set[str] = field(default_factory=set)
-    """Keys of the runs that are bound to it."""
+    """Keys of the runs that read it."""
     shards: set[int] = field(default_factory=set)
     """Static shards that a client beside their workers has read."""
 

@@ -65,7 +65,7 @@ class DispatcherState:
         self.datasets: dict[str, DatasetDescription] = {}
         self.kept: set[str] = set()
         self.incarnations: dict[int, Incarnation] = {}
-        # Thousands of incarnations are collected, and kept for the runs bound to them.
+        # Thousands of incarnations are collected, and kept for the runs that read them.
         self._living: dict[int, Incarnation] = {}
         self.jobs: dict[str, dict[int, Incarnation]] = {}
         self.runs: dict[tuple[str, str], KnownRun] = {}
