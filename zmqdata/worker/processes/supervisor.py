@@ -30,7 +30,7 @@ from typing import IO, Any
 
 from zmqdata.config.endpoints import DATA_PORT_MARK, PORT_MARK
 from zmqdata.config.logs import LogSettings
-from zmqdata.config.worker import WorkerConfig
+from zmqdata.config.worker import DRAIN_SECONDS, WorkerConfig
 from zmqdata.printable import shown_bytes
 from zmqdata.worker.processes.accounts import Account, environment_of, rights_of
 from zmqdata.worker.processes.interpreter import PYTHON, folder_on_path, working_folder
@@ -331,7 +331,7 @@ class Supervisor:
         commands: Sequence[Sequence[str]],
         say: Callable[[str], None],
         signals: StopSignals,
-        grace: float = 6.0 + DRAIN_GRACE,
+        grace: float = DRAIN_SECONDS + DRAIN_GRACE,
         account: Account | None = None,
         inherited: Sequence[int] = (),
         own: Sequence[Sequence[int]] = (),
